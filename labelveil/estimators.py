@@ -92,23 +92,15 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         ConfigError, DataError
             If there is no channel, or codes are none of its outputs.
         """
-        from feature_party.config import DataSection, TrainingSection
-        from feature_party.join.matches import MatchCounts
-        from feature_party.training.in_memory import Joined, Prepared
+        from feature_party.config import TrainingSection
+        from feature_party.training.events import TrainingSetup
+        from feature_party.training.in_memory import Prepared
         from feature_party.training.quick import QuickLearners
         from feature_party.training.run import train
 
         table = self._table(X, reset=True)
         problem, found = self._facts(y, self.channel if channel is None else channel)
         check_consistent_length(table, found)
-        rows = np.arange(table.height)
-        events = Prepared(
-            Joined(table, found, MatchCounts(rows.size, rows.size, rows.size), rows),
-            rows,
-            np.zeros(0, np.int64),
-            problem,
-            "notebook",
-        )
         section = TrainingSection.model_validate(
             {
                 "head": self.head,
@@ -119,7 +111,8 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
                 "checkpoint": False,
             }
         )
-        self.model_: Model = train(events, section, DataSection(), learners=QuickLearners.of)
+        setup = TrainingSetup(section, learners=QuickLearners.of)
+        self.model_: Model = train(Prepared.of_table(table, found, problem), setup)
         self.labels_: Floats = self.model_.support.values
         return self
 

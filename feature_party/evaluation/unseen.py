@@ -19,7 +19,7 @@ from common.errors import DataError
 from feature_party.evaluation.decoded_labels import Scored
 from feature_party.evaluation.losses import MeanLoss
 from feature_party.model.model import Model, Predictions
-from feature_party.training.batches import Plan
+from feature_party.training.batches import BatchPlan
 from feature_party.training.encoded_shards import MOST_HELD_OUT
 from feature_party.training.events import Codes, Events
 from feature_party.training.in_memory import Prepared
@@ -99,8 +99,8 @@ def unseen(model: Model, events: Events) -> Unseen:
         few = model.encoder.encode(table[:_COMPARED])
         for members, fold in _folds(model):
             rows = events.training_of(fold)
-            tables.append(events.joined.table[rows])
-            labels.append(events.joined.codes[rows])
+            tables.append(events.table[rows])
+            labels.append(events.codes[rows])
             matched.append(rows)
             predicted.append(model.distributions(model.encoder.encode(tables[-1]), members))
             parts.append((parts[-1][0][-1] + 1 + np.arange(rows.size), members))
@@ -120,7 +120,7 @@ def _folds(model: Model) -> list[tuple[slice, Indices]]:
     settings, rows = model.facts.settings, model.facts.training_rows
     if settings.members == 1 or rows > MOST_HELD_OUT:
         return []
-    plan = Plan.of(settings, (rows,))
+    plan = BatchPlan(settings, (rows,))
     folds = plan.folds(0)[1][:: plan.group].numpy()
     _, first = np.unique(folds[:, 0], return_index=True)
     return [

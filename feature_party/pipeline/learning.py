@@ -18,7 +18,6 @@ from common.release.manifest import Manifest
 from feature_party.config import TrueLabels
 from feature_party.evaluation.true_labels import match_true_labels
 from feature_party.join.matches import JoinInputs, MatchCounts, Party
-from feature_party.join.on_disk import Progress as JoinProgress
 from feature_party.join.shards import JoinedShards
 from feature_party.learning.several_labels import stated_of
 from feature_party.model.several_labels import LabelModels, label_paths
@@ -26,9 +25,9 @@ from feature_party.pipeline.predicting import predict
 from feature_party.pipeline.transfer import Transfer
 from feature_party.training.distributed import joined_workers
 from feature_party.training.encoded_shards import remove_shards
-from feature_party.training.events import Events
+from feature_party.training.events import Events, TrainingSetup
 from feature_party.training.fitting import EpochRecord
-from feature_party.training.prepare import join_shards, prepare
+from feature_party.training.prepare import Preparation
 from feature_party.training.quick import QuickLearners
 from feature_party.training.run import train
 from feature_party.training.workers import ALONE, Workers
@@ -51,22 +50,11 @@ class Learning(Transfer):
 
     def join(self) -> JoinedShards:
         """Match release and features in shards on disk, however large they are."""
-        config = self.config
-        with self._timed("join"), self._join_progress() as show:
-            joined = join_shards(self._inputs, config.join, config.engine, progress=show)
+        with self._timed("join"), self._preparation() as preparation:
+            joined = preparation.joined()
         joined.matches.check()
         self._warn_of_poor(joined.matches)
         return joined
-
-    @property
-    def _inputs(self) -> JoinInputs:
-        config = self.config
-        folders, features, key = tuple(config.release_folders), config.features, config.key
-        parties = tuple(
-            Party(read_secret(config.secret_of(party)), party.called if config.several else "")
-            for party, _ in config.releases
-        )
-        return JoinInputs(folders, features, key, parties)
 
     def _warn_of_poor(self, matches: MatchCounts) -> None:
         poor = matches.poor(self.config.data.min_match)
@@ -74,8 +62,15 @@ class Learning(Transfer):
             self.warn(poor)
 
     @contextmanager
-    def _join_progress(self) -> Iterator[JoinProgress]:
-        """Show a join's steps, one after another."""
+    def _preparation(self) -> Iterator[Preparation]:
+        """What joins, showing one step after another."""
+        config = self.config
+        parties = (
+            Party(read_secret(config.secret_of(party)), party.called if config.several else "")
+            for party, _ in config.releases
+        )
+        folders = tuple(config.release_folders)
+        inputs = JoinInputs(folders, config.features, config.key, tuple(parties))
         with progress(quiet=self.quiet or not self.workers.first) as bar:
             tasks: dict[str, TaskID] = {}
 
@@ -84,7 +79,8 @@ class Learning(Transfer):
                     tasks[step] = bar.add_task(step, total=total, note="parts")
                 bar.update(tasks[step], completed=done)
 
-            yield show
+            sections = config.training, config.join, config.engine
+            yield Preparation(inputs, *sections, self.workers, show)
 
     @property
     def manifests(self) -> list[Manifest]:
@@ -95,16 +91,8 @@ class Learning(Transfer):
     def labels(self) -> dict[str, Events]:
         """The join of release and features, with the holdout set apart, as each label sees it."""
         if self._labels is None:
-            config = self.config
-            with self._timed("join"), self._join_progress() as show:
-                self._labels = prepare(
-                    self._inputs,
-                    config.training,
-                    config.join,
-                    config.engine,
-                    workers=self.workers,
-                    progress=show,
-                )
+            with self._timed("join"), self._preparation() as preparation:
+                self._labels = preparation.events()
             self._warn_of_poor(self.prepared.matches)
         return self._labels
 
@@ -127,17 +115,16 @@ class Learning(Transfer):
         with self._timed("train"), progress(quiet=quiet) as bar:
             for label, events in self.labels.items():
                 truth = self._truth(label) if section.objective == "true" else None
-                models[label] = train(
-                    events,
+                setup = TrainingSetup(
                     section,
                     self.config.data,
-                    learners=QuickLearners.of,
-                    shards=folders[label] / "shards",
+                    QuickLearners.of,
+                    folders[label],
                     true_labels=truth,
                     on_epoch=_epochs_on(bar, label),
-                    checkpoints=folders[label] / "checkpoints" if section.checkpoint else None,
                     workers=self.workers,
                 )
+                models[label] = train(events, setup)
         trained = LabelModels(models)
         self.workers.wait()  # the others may still read the shards
         if not self.workers.first:

@@ -24,17 +24,8 @@ from feature_party.model.facts import FitSettings
 
 @dataclass(frozen=True)
 class Rows:
-    """Encoded rows on a device.
-
-    Attributes
-    ----------
-    numeric
-        (n, F) float32.
-    categories
-        (n, C) int64 vocabulary indices.
-    targets
-        (n,) what the objective needs of each row.
-    """
+    """Encoded rows on a device: (n, F) float32 ``numeric``, (n, C) int64 ``categories``, and (n,)
+    ``targets``, what the objective needs of each row."""
 
     numeric: Tensor
     categories: Tensor
@@ -60,14 +51,8 @@ class Rows:
         )
 
 
-class Source(ABC):
-    """Training rows in parts.
-
-    Attributes
-    ----------
-    sizes
-        Rows of each part.
-    """
+class Parts(ABC):
+    """Training rows in parts, of ``sizes`` rows each."""
 
     sizes: tuple[int, ...]
 
@@ -84,36 +69,15 @@ class Source(ABC):
         return (self.part(index) for index in parts)
 
 
-class MemorySource(Source):
-    """Rows that lie in memory, on the device that trains.
+class MemoryParts(Parts):
+    """Rows that lie in memory, on the device that trains: one part."""
 
-    Parameters
-    ----------
-    inputs, targets
-        The rows.
-    device
-        Where they are kept.
-    sizes
-        Rows of each part; the default is one part.
-    """
-
-    def __init__(
-        self,
-        inputs: Encoded,
-        targets: Tensor,
-        device: torch.device,
-        sizes: Sequence[int] | None = None,
-    ) -> None:
+    def __init__(self, inputs: Encoded, targets: Tensor, device: torch.device) -> None:
         self.rows = Rows.of(inputs, targets, device)
-        self.sizes = (len(inputs),) if sizes is None else tuple(sizes)
+        self.sizes = (len(inputs),)
 
     def part(self, index: int) -> Rows:
-        if len(self.sizes) == 1:
-            return self.rows
-        start = sum(self.sizes[:index])
-        part = slice(start, start + self.sizes[index])
-        rows = self.rows
-        return Rows(rows.numeric[part], rows.categories[part], rows.targets[part])
+        return self.rows
 
     def fingerprint(self) -> list[float | str]:
         rows = (self.rows.targets, self.rows.numeric, self.rows.categories)
@@ -121,71 +85,51 @@ class MemorySource(Source):
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What is drawn from the seed: folds, and the order of every epoch.
+class BatchPlan:
+    """What is drawn from the seed: folds, and the order of every epoch, of parts of some sizes."""
 
-    Attributes
-    ----------
-    seed
-        Chooses all of it.
-    sizes
-        Rows of each part.
-    members, group
-        Networks, and how many of them share the rows that they leave out.
-    validation
-        Share of a part's rows that each member leaves out.
-    batch_size
-        Rows a member and step, about; parts are cut evenly.
-    """
-
-    seed: int
+    settings: FitSettings
     sizes: tuple[int, ...]
-    members: int
-    group: int
-    validation: float
-    batch_size: int
 
-    @classmethod
-    def of(cls, settings: FitSettings, sizes: Sequence[int]) -> Plan:
-        """The plan of a training run."""
-        members, share, batch = settings.members, settings.validation, settings.batch_size
-        return cls(settings.seed, tuple(sizes), members, group_size(members), share, batch)
+    @property
+    def group(self) -> int:
+        """How many members share the rows that they leave out."""
+        return group_size(self.settings.members)
 
-    def generator(self, purpose: str, device: torch.device | None = None) -> torch.Generator:
-        """Return a generator that depends on the seed and its purpose alone."""
-        digest = hashlib.sha256(f"{self.seed} {purpose}".encode()).digest()
+    def generator(
+        self, purpose: str, part: int | None = None, device: torch.device | None = None
+    ) -> torch.Generator:
+        """A generator that depends on the seed and its purpose alone; for each part of several."""
+        if part is not None and len(self.sizes) > 1:
+            purpose = f"{purpose} of part {part}"
+        digest = hashlib.sha256(f"{self.settings.seed} {purpose}".encode()).digest()
         generator = torch.Generator(device=device or torch.device("cpu"))
         return generator.manual_seed(int.from_bytes(digest[:7], "big"))
 
-    def named(self, purpose: str, part: int) -> str:
-        """A purpose that is drawn for each part of several."""
-        return purpose if len(self.sizes) == 1 else f"{purpose} of part {part}"
-
-    def held(self, part: int) -> int:
+    def left_out(self, part: int) -> int:
         """Rows v of a part that each member leaves out."""
         rows = self.sizes[part]
-        return min(max(1, int(rows * self.validation)), rows - 1)
+        return min(max(1, int(rows * self.settings.validation)), rows - 1)
 
     def steps(self, part: int) -> int:
-        """Batches that a part is cut into."""
-        rows = self.sizes[part] - self.held(part)
-        return max(1, round(rows / min(self.batch_size, rows)))
+        """Batches that a part is cut into, evenly."""
+        rows = self.sizes[part] - self.left_out(part)
+        return max(1, round(rows / min(self.settings.batch_size, rows)))
 
     @cached_property
     def epoch_steps(self) -> int:
         """Batches in all parts."""
-        return sum(self.steps(part) for part in range(len(self.sizes)))
+        return sum(map(self.steps, range(len(self.sizes))))
 
     def folds(self, part: int) -> tuple[Tensor, Tensor]:
-        """(M, t) rows to train on and (M, v) held-out rows, the latter shared by a group."""
-        rows, held = self.sizes[part], self.held(part)
-        folds = max(1, rows // held)
-        order = torch.randperm(rows, generator=self.generator(self.named("folds", part)))
+        """(M, t) rows to train on and (M, v) rows left out, the latter shared by a group."""
+        rows, size = self.sizes[part], self.left_out(part)
+        order = torch.randperm(rows, generator=self.generator("folds", part))
         training, out = [], []
-        for member in range(self.members):
-            start = (member // self.group % folds) * held
-            out.append(order[start : start + held])
-            training.append(torch.cat([order[:start], order[start + held :]]))
+        for member in range(self.settings.members):
+            start = (member // self.group % max(1, rows // size)) * size
+            out.append(order[start : start + size])
+            training.append(torch.cat([order[:start], order[start + size :]]))
         return torch.stack(training), torch.stack(out)
 
     def parts(self, epoch: int) -> list[int]:
@@ -199,10 +143,10 @@ class Plan:
 
         Each member walks the same permutation from another place: other batches for each.
         """
-        rows = self.sizes[part] - self.held(part)
-        generator = self.generator(self.named(f"order {epoch}", part))
+        rows, members = self.sizes[part] - self.left_out(part), self.settings.members
+        generator = self.generator(f"order {epoch}", part)
         order = torch.randperm(rows, generator=generator).to(device)
-        offsets = torch.arange(self.members, device=device)[:, None] * (rows // self.members)
+        offsets = torch.arange(members, device=device)[:, None] * (rows // members)
         steps = self.steps(part)
         for step in range(steps):
             start, stop = step * rows // steps, (step + 1) * rows // steps

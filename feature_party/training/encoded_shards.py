@@ -38,7 +38,7 @@ from feature_party.learning.problem import LabelProblem
 from feature_party.model.encoding import Encoded, Encoder
 from feature_party.model.facts import FitSettings
 from feature_party.model.spellings import canonical_text
-from feature_party.training.batches import Rows, Source
+from feature_party.training.batches import Parts, Rows
 from feature_party.training.events import Codes
 
 MOST_HELD_OUT = 1 << 20
@@ -58,25 +58,30 @@ _PENDING_BYTES = 256 << 20
 _GROUP_BYTES = 4 << 20
 """Of a shard that are written at once, unless all shards' pass ``_PENDING_BYTES``."""
 
-Stream = Callable[[Sequence[str]], Iterator[tuple[pl.DataFrame, Codes]]]
-"""Start a pass over the rows to train on: some of their columns and codes, a batch at a time."""
+
+@dataclass(frozen=True)
+class RowStream:
+    """The rows to train on, as often as they are asked for.
+
+    Attributes
+    ----------
+    walk
+        Start a pass: some of their columns and codes, a batch at a time.
+    rows
+        How many there are.
+    seed
+        Chooses a sample of them, and each one's shard.
+    """
+
+    walk: Callable[[Sequence[str]], Iterator[tuple[pl.DataFrame, Codes]]]
+    rows: int
+    seed: int
 
 
 @dataclass(frozen=True)
 class Shards:
-    """Shards on disk.
-
-    Attributes
-    ----------
-    directory
-        Their folder.
-    encoder
-        What their rows were encoded by.
-    sizes
-        Rows of each.
-    digest
-        Of the manifest.
-    """
+    """Shards on disk: their folder, what their rows were encoded by, the rows of each, and the
+    manifest's digest."""
 
     directory: Path
     encoder: Encoder
@@ -90,7 +95,7 @@ class Shards:
         Raises
         ------
         DataError
-            If it does, but they are damaged.
+            If they are damaged.
         """
         path = directory / ENCODED_MANIFEST
         if not path.is_file():
@@ -103,31 +108,29 @@ class Shards:
             encoder, sizes = Encoder.from_json(manifest["encoder"]), tuple(manifest["sizes"])
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{path} is damaged; remove {directory} and train again") from error
-        for part, size in enumerate(sizes):
-            _open(directory, part, size).close()
-        return cls(directory, encoder, sizes, hashlib.sha256(data).hexdigest())
+        shards = cls(directory, encoder, sizes, hashlib.sha256(data).hexdigest())
+        for part in range(len(sizes)):
+            shards._file(part).close()
+        return shards
 
     def read(self, part: int) -> tuple[Encoded, Codes]:
         """Encoded rows and codes of one shard."""
-        table, size = _read(self.directory, part, self.sizes[part]), self.sizes[part]
-        numeric = _matrix(table, "numeric", (size, self.encoder.inputs), np.float32)
-        shape = (size, len(self.encoder.categorical))
-        categories = _matrix(table, "categories", shape, np.int32)
-        return Encoded(numeric, categories), _matrix(table, "code", (size, 1), np.uint32)[:, 0]
+        table = self._table(part)
+        numeric = _matrix(table, "numeric", self.encoder.inputs, np.float32)
+        categories = _matrix(table, "categories", len(self.encoder.categorical), np.int32)
+        return Encoded(numeric, categories), _matrix(table, "code", 1, np.uint32)[:, 0]
 
     def codes_of(self, rows: Integers) -> Codes:
         """(v,) privatized labels of some rows, numbered shard after shard."""
-        found = np.empty(rows.size, dtype=np.uint32)
+        codes = np.empty(rows.size, dtype=np.uint32)
         starts = np.concatenate([[0], np.cumsum(self.sizes)])
         order = np.argsort(rows)
         cuts = np.searchsorted(rows[order], starts)
-        for part, size in enumerate(self.sizes):
+        for part in range(len(self.sizes)):
             here = order[cuts[part] : cuts[part + 1]]
-            codes = _matrix(
-                _read(self.directory, part, size, ["code"]), "code", (size, 1), np.uint32
-            )
-            found[here] = codes[rows[here] - starts[part], 0]
-        return found
+            of_part = _matrix(self._table(part, ["code"]), "code", 1, np.uint32)
+            codes[here] = of_part[rows[here] - starts[part], 0]
+        return codes
 
     def folded(self, problem: LabelProblem, settings: FitSettings) -> None:
         """Nothing: these rows are not seen all at once."""
@@ -136,21 +139,40 @@ class Shards:
         """The share of rows that each network leaves out: few enough to be in memory."""
         return min(share, MOST_HELD_OUT / sum(self.sizes))
 
-    def source(self, objective: Objective, device: torch.device) -> Source:
+    def parts(self, objective: Objective, device: torch.device) -> Parts:
         """The rows with what an objective needs of each."""
-        return ShardSource(self, objective, device)
+        return ShardParts(self, objective, device)
+
+    def _file(self, part: int) -> pq.ParquetFile:
+        """A shard; one that is not all there is refused."""
+        path, size = _path(self.directory, part), self.sizes[part]
+        try:
+            file = pq.ParquetFile(path)
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(
+                f"{path} is missing or damaged; remove {self.directory} and train again"
+            ) from error
+        if file.metadata.num_rows != size:
+            raise DataError(
+                f"{path} holds {file.metadata.num_rows:,} rows, not {size:,}; remove"
+                f" {self.directory} and train again"
+            )
+        return file
+
+    def _table(self, part: int, columns: list[str] | None = None) -> pa.Table:
+        with self._file(part) as file:
+            try:
+                return file.read(columns)
+            except (pa.ArrowException, OSError) as error:
+                path = _path(self.directory, part)
+                raise DataError(
+                    f"{path} is damaged; remove {self.directory} and train again"
+                ) from error
 
 
-class ShardSource(Source):
-    """Training rows in shards; the next one is read while one is trained on.
-
-    Parameters
-    ----------
-    shards, objective
-        The rows, and what makes targets of their codes.
-    device
-        Where they are trained on.
-    """
+class ShardParts(Parts):
+    """Training rows in shards, with targets that an objective makes of their codes; the next shard
+    is read while one is trained on."""
 
     def __init__(self, shards: Shards, objective: Objective, device: torch.device) -> None:
         self.shards, self.objective, self.device = shards, objective, device
@@ -180,47 +202,39 @@ def shards_content(joined: str, *facts: object) -> str:
 
 
 def fit_encoder(
-    stream: Stream,
-    columns: Sequence[str],
-    rows: int,
-    fit: Callable[[pl.DataFrame], Encoder],
-    seed: int,
+    stream: RowStream, columns: Sequence[str], fit: Callable[[pl.DataFrame], Encoder]
 ) -> Encoder:
-    """Decide on an encoding from a stream of training rows.
+    """Decide on an encoding of some columns of a stream.
 
-    Parameters
-    ----------
-    stream, columns, rows
-        The rows, the columns that may be features, and how many rows they are.
-    fit
-        Decides from a table; what it makes of all rows, if they are at most ``SAMPLE_ROWS``, is
-        the result.
-    seed
-        Chooses the sample.
+    ``fit`` decides from a table; what it makes of all rows, if they are at most ``SAMPLE_ROWS``, is
+    the result.
     """
-    if rows <= SAMPLE_ROWS:
-        return fit(pl.concat([table for table, _ in stream(columns)], rechunk=True))
-    generator = np.random.default_rng([seed, 1])
-    taken = []
-    for table, _ in stream(columns):
-        chosen = generator.random(table.height) < SAMPLE_ROWS / rows
-        taken.append(table.filter(pl.Series(chosen)))
-    encoder = fit(pl.concat(taken, rechunk=True))
+    if stream.rows <= SAMPLE_ROWS:
+        return fit(pl.concat([table for table, _ in stream.walk(columns)], rechunk=True))
+    generator, sample = np.random.default_rng([stream.seed, 1]), []
+    for table, _ in stream.walk(columns):
+        chosen = generator.random(table.height) < SAMPLE_ROWS / stream.rows
+        sample.append(table.filter(pl.Series(chosen)))
+    encoder = fit(pl.concat(sample, rechunk=True))
     names = [column.name for column in encoder.categorical]
     counts: dict[str, pl.DataFrame] = {}
-    for table, _ in stream(names) if names else ():
+    for table, _ in stream.walk(names) if names else ():
         for name in names:
-            counts[name] = _merged(counts.get(name), table[name])
+            more = canonical_text(table[name]).alias("value").value_counts()
+            both = pl.concat([counts.get(name, more[:0]), more])
+            both = both.group_by("value").agg(pl.col("count").sum())
+            if both.height > MOST_VALUES:  # the rarest go
+                both = both.sort(["count", "value"], descending=[True, False])
+                both = both.head(MOST_VALUES // 2)
+            counts[name] = both
     return encoder.with_counts(counts)
 
 
 def write_shards(
     directory: Path,
     content: str,
-    stream: Stream,
-    rows: int,
+    stream: RowStream,
     encoder: Encoder,
-    seed: int,
     shard_rows: int | None = None,
 ) -> None:
     """Encode rows and scatter them over shards.
@@ -231,19 +245,15 @@ def write_shards(
         Their folder; what it held before is replaced.
     content
         What :meth:`Shards.open` must ask for.
-    stream, rows
-        The rows, and how many they are.
-    encoder
-        Encodes them.
-    seed
-        Chooses each row's shard.
+    stream, encoder
+        The rows, and what encodes them.
     shard_rows
         Rows of a shard, about; the default makes 64 MB of it in memory, or 512 larger ones.
     """
     width = 4 * (encoder.inputs + len(encoder.categorical)) + 2
     if shard_rows is None:
         shard_rows = max(_SHARD_BYTES // (width + _ORDER_BYTES), 1)
-    count = max(1, min(round(rows / shard_rows), _MOST_SHARDS))
+    count = max(1, min(round(stream.rows / shard_rows), _MOST_SHARDS))
     try:
         remove_shards(directory)
         directory.mkdir(parents=True, exist_ok=True)
@@ -253,8 +263,8 @@ def write_shards(
                 " that is empty or does not exist yet"
             )
         with _Writer(directory, count, encoder) as writer:
-            generator = np.random.default_rng([seed, 2])
-            for table, codes in stream(encoder.columns):
+            generator = np.random.default_rng([stream.seed, 2])
+            for table, codes in stream.walk(encoder.columns):
                 places = generator.integers(count, size=table.height).astype(np.uint16)
                 writer.add(encoder.encode(table), codes, places)
         manifest = {"content": content, "encoder": encoder.to_json(), "sizes": writer.sizes}
@@ -263,8 +273,8 @@ def write_shards(
     except OSError as error:
         remove_shards(directory)
         raise DataError(
-            f"{directory} cannot be written: {error.strerror or error}; {rows * width:,} bytes"
-            " are needed, see [training] shards"
+            f"{directory} cannot be written: {error.strerror or error}; {stream.rows * width:,}"
+            " bytes are needed, see [training] shards"
         ) from error
 
 
@@ -282,10 +292,14 @@ class _Writer:
 
     def __init__(self, directory: Path, count: int, encoder: Encoder) -> None:
         # rows as bytes: Parquet would count the numbers of a list one by one
-        fields = [pa.field("code", pa.uint32(), nullable=False)]
-        for name, width in _widths(encoder).items():
-            fields.append(pa.field(name, pa.binary(width), nullable=False))
-        self.schema = pa.schema(fields)
+        widths = {"numeric": 4 * encoder.inputs, "categories": 4 * len(encoder.categorical)}
+        kinds = {name: pa.binary(width) for name, width in widths.items() if width}
+        self.schema = pa.schema(
+            [
+                pa.field(name, kind, nullable=False)
+                for name, kind in {"code": pa.uint32(), **kinds}.items()
+            ]
+        )
         self.writers = [
             pq.ParquetWriter(
                 _path(directory, part),
@@ -339,62 +353,17 @@ class _Writer:
         self.bytes = 0
 
 
-def _merged(counts: pl.DataFrame | None, series: pl.Series) -> pl.DataFrame:
-    """Counts of values, with those of some more rows; the rarest go where there are too many."""
-    more = canonical_text(series).alias("value").value_counts()
-    if counts is None:
-        return more
-    both = pl.concat([counts, more]).group_by("value").agg(pl.col("count").sum())
-    if both.height > MOST_VALUES:
-        both = both.sort(["count", "value"], descending=[True, False]).head(MOST_VALUES // 2)
-    return both
-
-
 def _path(directory: Path, part: int) -> Path:
     return directory / f"part-{part:05d}.parquet"
 
 
-def _open(directory: Path, part: int, size: int) -> pq.ParquetFile:
-    """A shard; one that is not all there is refused."""
-    path = _path(directory, part)
-    try:
-        file = pq.ParquetFile(path)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(
-            f"{path} is missing or damaged; remove {directory} and train again"
-        ) from error
-    if file.metadata.num_rows != size:
-        raise DataError(
-            f"{path} holds {file.metadata.num_rows:,} rows, not {size:,}; remove {directory} and"
-            " train again"
-        )
-    return file
-
-
-def _read(directory: Path, part: int, size: int, columns: list[str] | None = None) -> pa.Table:
-    with _open(directory, part, size) as file:
-        try:
-            return file.read(columns)
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(
-                f"{_path(directory, part)} is damaged; remove {directory} and train again"
-            ) from error
-
-
-def _widths(encoder: Encoder) -> dict[str, int]:
-    """Bytes that a row takes in each column of numbers."""
-    widths = {"numeric": 4 * encoder.inputs, "categories": 4 * len(encoder.categorical)}
-    return {name: width for name, width in widths.items() if width}
-
-
-def _matrix(table: pa.Table, name: str, shape: tuple[int, int], kind: type) -> NDArray[Any]:
-    if name not in table.column_names:
-        return np.zeros(shape, kind)
-    # Arrow's memory is read-only, which torch does not take
-    found: NDArray[Any] = np.empty(shape, kind)
-    at = 0
-    for chunk in filter(len, table[name].chunks):
-        rows: NDArray[Any] = np.frombuffer(chunk.buffers()[1], kind).reshape(-1, shape[1])
-        found[at : at + len(chunk)] = rows[chunk.offset : chunk.offset + len(chunk)]
-        at += len(chunk)
-    return found
+def _matrix(table: pa.Table, name: str, columns: int, kind: type) -> NDArray[Any]:
+    """(n, columns) numbers; of nothing but rows where a shard has no such column."""
+    # a copy: Arrow's memory is read-only, which torch does not take
+    matrix: NDArray[Any] = np.empty((table.num_rows, columns), kind)
+    start = 0
+    for chunk in filter(len, table[name].chunks if columns else ()):
+        rows: NDArray[Any] = np.frombuffer(chunk.buffers()[1], kind).reshape(-1, columns)
+        matrix[start : start + len(chunk)] = rows[chunk.offset : chunk.offset + len(chunk)]
+        start += len(chunk)
+    return matrix

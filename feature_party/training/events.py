@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,9 +18,10 @@ from feature_party.learning.objectives import Objective
 from feature_party.learning.problem import LabelProblem
 from feature_party.model.encoding import Encoder
 from feature_party.model.facts import FitSettings
-from feature_party.training.batches import Source
+from feature_party.training.batches import Parts
 from feature_party.training.folds import FoldedRows
-from feature_party.training.workers import Workers
+from feature_party.training.mixture import FindLearners, ProgressCallback
+from feature_party.training.workers import ALONE, Workers
 
 if TYPE_CHECKING:
     import torch
@@ -29,29 +30,33 @@ Codes = NDArray[np.unsignedinteger[Any]]
 
 
 @dataclass(frozen=True)
-class Encoding:
-    """How rows are encoded.
+class TrainingSetup:
+    """What a model is trained with, besides its events.
 
     Attributes
     ----------
-    fit
-        Decides from a table.
     training, data
-        What is configured.
+        How to train, and what the features' columns are.
+    learners
+        Finds what learns beside networks, where rows lie in memory; None for nothing.
     folder
-        For rows that memory is too small for.
-    workers
-        Those who train together.
+        For encoded rows that memory is too small for, where ``training`` names no other folder; and
+        for checkpoints, of which None keeps none.
     true_labels
-        (m,) true labels of all matched events, to be trained on instead of codes.
+        (m,) true labels of the matched events, for the objective ``true`` alone.
+    on_epoch
+        Progress.
+    workers
+        Those who train together; each is given the same data, and returns the same model.
     """
 
-    fit: Callable[[pl.DataFrame], Encoder]
     training: TrainingSection
-    data: DataSection
-    folder: Path
-    workers: Workers
+    data: DataSection = field(default_factory=DataSection)
+    learners: FindLearners | None = None
+    folder: Path | None = None
     true_labels: Floats | None = None
+    on_epoch: ProgressCallback | None = None
+    workers: Workers = ALONE
 
 
 class TrainingRows(Protocol):
@@ -64,7 +69,7 @@ class TrainingRows(Protocol):
     def codes_of(self, rows: Integers) -> Codes:
         """(v,) privatized labels of some rows."""
 
-    def source(self, objective: Objective, device: torch.device) -> Source:
+    def parts(self, objective: Objective, device: torch.device) -> Parts:
         """The rows with what an objective needs of each."""
 
     def folded(self, problem: LabelProblem, settings: FitSettings) -> FoldedRows | None:
@@ -116,5 +121,5 @@ class Events(Protocol):
     def of(self, source: str) -> Events:
         """Those of one labels party among several, with its own problem and codes."""
 
-    def encoded(self, how: Encoding) -> TrainingRows:
-        """Encode the rows to train on."""
+    def encoded(self, setup: TrainingSetup, fit: Callable[[pl.DataFrame], Encoder]) -> TrainingRows:
+        """Encode the rows to train on, as ``fit`` decides from a table."""

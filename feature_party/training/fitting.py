@@ -17,7 +17,8 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -30,20 +31,19 @@ from feature_party.learning.objectives import Objective
 from feature_party.model.facts import FitSettings
 from feature_party.model.model import save_tensors, undamaged
 from feature_party.model.network import Dropout, Ensemble, Learned, NetworkShape
-from feature_party.training.batches import Plan, Rows, Source
+from feature_party.training.batches import BatchPlan, Parts, Rows
 from feature_party.training.optimizers import Optimizer
 from feature_party.training.workers import ALONE, Workers
 
 EpochCallback = Callable[["EpochRecord"], None]
 
-_EVALUATION_ELEMENTS = 1 << 22
-"""Members times rows evaluated at once."""
-
 KEEP_SECONDS = 60.0
 """Between two checkpoints of one epoch, at ends of parts."""
 
+_EVALUATION_ELEMENTS = 1 << 22
+"""Members times rows evaluated at once."""
 _SMOOTHED = 3
-"""Epochs whose losses are averaged: under label noise the loss of held-out labels wanders from
+"""Epochs whose losses are averaged: under label noise the loss of rows left out wanders from
 epoch to epoch by more than the model changes, and a lucky early epoch must not end the training."""
 
 
@@ -64,7 +64,7 @@ class EpochRecord:
     leading: float = math.inf
 
 
-@dataclass
+@dataclass(frozen=True)
 class Fit:
     """A trained ensemble and what it says about rows that a member did not see.
 
@@ -86,10 +86,10 @@ class Fit:
 
     learned: Learned
     history: list[EpochRecord]
-    rows: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
-    losses: Floats = field(default_factory=lambda: np.zeros(0))
-    predictions: Floats = field(default_factory=lambda: np.zeros(0))
-    marginal: Floats = field(default_factory=lambda: np.zeros(0))
+    rows: Integers
+    losses: Floats
+    predictions: Floats
+    marginal: Floats
 
 
 class Fitter:
@@ -99,16 +99,14 @@ class Fitter:
     ----------
     objective
         The loss; its constants are moved to the device. Several laws may share it.
-    source
+    parts
         Encoded training rows, with what the objective needs of each.
     shape
-        Of the ensemble.
+        Of the networks to train, which may be some of the ensemble's members.
     settings, device
-        How and where.
+        How and where, for the whole ensemble: it is its loss that is reported.
     workers
         Those who train together.
-    members
-        Size of the ensemble whose loss is told; the default is its own.
     beat
         Loss that the best law must come below to be of use: after a third of the epochs training
         ends if it would not even by improving to the last as it did of late.
@@ -117,36 +115,27 @@ class Fitter:
     def __init__(
         self,
         objective: Objective,
-        source: Source,
+        parts: Parts,
         shape: NetworkShape,
         settings: FitSettings,
         device: torch.device,
         workers: Workers = ALONE,
-        members: int | None = None,
         beat: float = math.inf,
     ) -> None:
-        self.beat = beat
-        self.members = members or settings.members
-        self.objective = objective.to(device)
-        self.source = source
-        self.settings = settings
-        self.device = device
-        self.workers = workers
-        self.plan = Plan.of(settings, source.sizes)
-        self.group = self.plan.group
-        weights = self.plan.generator("weights")
-        self.network = Ensemble(shape, weights, settings.dropout).to(device)
+        self.objective, self.parts = objective.to(device), parts
+        self.whole, self.settings = settings.members, replace(settings, members=shape.members)
+        self.device, self.workers, self.beat = device, workers, beat
+        self.plan = plan = BatchPlan(self.settings, parts.sizes)
+        self.network = Ensemble(shape, self.plan.generator("weights"), settings.dropout).to(device)
         self.together = workers.wrap(self.network)
-        self.folds = _Folds(self.plan, device)
+        # the last part's are kept: of a single part, forever
+        self.folds = lru_cache(1)(lambda part: [rows.to(device) for rows in plan.folds(part)])
         inputs = [*self.network.weights, self.network.embeddings]
         groups = [(inputs, settings.weight_decay), ([*self.network.biases], 0.0)]
         self.optimizer = Optimizer(settings.optimizer, groups, settings.learning_rate)
-        self.best = math.inf
-        self.best_state = _copy(self.network)
-        self.waited = 0
+        self.best, self.best_state, self.waited = math.inf, self._weights(), 0
         self.history: list[EpochRecord] = []
-        self.parts_done = 0
-        self.total = torch.zeros((), device=device)
+        self.parts_done, self.total = 0, torch.zeros((), device=device)
 
     def run(
         self, on_epoch: EpochCallback | None = None, checkpoint: Path | None = None
@@ -165,36 +154,39 @@ class Fitter:
         if checkpoint is not None:
             self._resume(checkpoint)
         while len(self.history) < self.settings.epochs and self.waited < self.settings.patience:
-            record = self._epoch(len(self.history), checkpoint)
+            self._epoch(len(self.history), checkpoint)
             if checkpoint is not None:
                 self._keep(checkpoint)
             if on_epoch is not None:
-                on_epoch(record)
+                on_epoch(self.history[-1])
         self.network.load_state_dict(self.best_state)
-        rows = self._held_rows()
+        starts = np.concatenate([[0], np.cumsum(self.parts.sizes)])
+        rows = np.concatenate(
+            [
+                self.folds(part)[1][:: self.plan.group].cpu().numpy() + starts[part]
+                for part in range(len(self.parts.sizes))
+            ],
+            axis=1,
+        )
         return [
             Fit(
                 self.network.only(outputs),
                 self.history,
-                rows,
-                held.losses.reshape(-1).cpu().numpy().astype(np.float64),
-                held.predictions.reshape(-1).cpu().numpy().astype(np.float64),
-                (held.masses / held.masses.sum()).cpu().numpy(),
+                rows.reshape(-1).astype(np.int64),
+                law.losses.reshape(-1).cpu().numpy().astype(np.float64),
+                law.predictions.reshape(-1).cpu().numpy().astype(np.float64),
+                (law.masses / law.masses.sum()).cpu().numpy(),
             )
-            for (_, outputs), held in zip(
-                self.objective.parts, self._held_out(points=True), strict=True
+            for (_, outputs), law in zip(
+                self.objective.parts, self._out_of_fold(points=True), strict=True
             )
         ]
 
-    def _epoch(self, epoch: int, checkpoint: Path | None = None) -> EpochRecord:
+    def _epoch(self, epoch: int, checkpoint: Path | None) -> None:
         order = self.plan.parts(epoch)
-        kept = time.monotonic()
-        for part, rows in zip(
-            order[self.parts_done :],
-            self.source.walk(order[self.parts_done :]),
-            strict=True,
-        ):
-            before = sum(self.plan.steps(done) for done in order[: self.parts_done])
+        todo, kept = order[self.parts_done :], time.monotonic()
+        for part, rows in zip(todo, self.parts.walk(todo), strict=True):
+            before = sum(map(self.plan.steps, order[: self.parts_done]))
             self._train_part(epoch, part, rows, epoch * self.plan.epoch_steps + before)
             self.parts_done += 1
             due = time.monotonic() - kept >= KEEP_SECONDS and self.parts_done < len(order)
@@ -203,21 +195,19 @@ class Fitter:
                 kept = time.monotonic()
         training = float(self.workers.add(self.total)) / self.plan.epoch_steps
         self.total, self.parts_done = torch.zeros((), device=self.device), 0
-        return self._record(epoch, training)
+        self._record(epoch, training)
 
     def _train_part(self, epoch: int, part: int, rows: Rows, step: int) -> None:
-        training = self.folds.of(part)[0]
-        drop_rng = None
-        if self.settings.dropout:
-            purpose = self.plan.named(f"dropout {epoch}", part)
-            drop_rng = self.plan.generator(purpose, self.device)
+        training, settings = self.folds(part)[0], self.settings
+        drop_rng = self.plan.generator(f"dropout {epoch}", part, self.device)
+        steps = settings.epochs * self.plan.epoch_steps
         self.network.train()
         for size, places in self.plan.places(epoch, part, self.device):
-            self._schedule(step)
+            self.optimizer.learning_rate = _learning_rate(settings.learning_rate, step, steps)
             step += 1
             mine = self.workers.share(size)
             batch = rows.take(training.gather(1, places[:, mine]))
-            dropout = None if drop_rng is None else Dropout(drop_rng, size, mine)
+            dropout = Dropout(drop_rng, size, mine) if settings.dropout else None
             raw = self.together(batch.numeric, batch.categories, dropout)
             losses = self.objective.quick_loss(raw, batch.targets)
             if self.workers.size == 1:
@@ -232,68 +222,60 @@ class Fitter:
             self.optimizer.step()
             self.total += losses.detach().mean()
 
-    def _record(self, epoch: int, training: float) -> EpochRecord:
-        laws = [float(held.losses.mean()) for held in self._held_out()]
+    def _record(self, epoch: int, training: float) -> None:
+        """Score the rows left out, keep the best weights, and see whether to go on."""
+        laws = [float(law.losses.mean()) for law in self._out_of_fold()]
         validation = sum(laws) / len(laws)
         recent = [record.validation for record in self.history[1 - _SMOOTHED :]]
         smoothed = (sum(recent) + validation) / (len(recent) + 1)
         better = smoothed < self.best
         if better:
-            self.best, self.best_state, self.waited = smoothed, _copy(self.network), 0
+            self.best, self.best_state, self.waited = smoothed, self._weights(), 0
         else:
             self.waited += 1
-        ended = ""
+        ended, epochs = "", self.settings.epochs
         leading = [*(record.leading for record in self.history), min(laws)]
         if self.waited >= self.settings.patience:
             ended = f"no better for {self.waited} epochs"
-        elif out_of_reach(leading, self.settings.epochs, self.beat):
+        elif out_of_reach(leading, epochs, self.beat):
             ended, self.waited = "behind what is trained already", self.settings.patience
-        epochs = self.settings.epochs
-        record = EpochRecord(epoch + 1, epochs, training, validation, better, ended, min(laws))
-        self.history.append(record)
-        return record
+        self.history.append(
+            EpochRecord(epoch + 1, epochs, training, validation, better, ended, min(laws))
+        )
 
     @torch.no_grad()
-    def _held_out(self, points: bool = False) -> list[_HeldOut]:
-        """What every law says out of fold of the rows; points and masses only if asked for."""
+    def _out_of_fold(self, points: bool = False) -> list[_OutOfFold]:
+        """What every law says of the rows left out; points and masses only if asked for."""
         self.network.eval()
         size = max(1, _EVALUATION_ELEMENTS // (64 * self.settings.members))
-        parts = range(len(self.source.sizes))
-        places = (self.settings.members // self.group, sum(map(self.plan.held, parts)))
-        found = [_HeldOut.of(law, places, points, self.device) for law, _ in self.objective.parts]
+        parts = range(len(self.parts.sizes))
+        groups = self.settings.members // self.plan.group
+        places = groups, sum(map(self.plan.left_out, parts))
+        laws = [_OutOfFold.of(law, places, points, self.device) for law, _ in self.objective.parts]
         at = 0
-        for part, rows in zip(parts, self.source.walk(parts), strict=True):
-            held = self.folds.of(part)[1]
-            share = self.workers.share(held.shape[1])
+        for part, rows in zip(parts, self.parts.walk(parts), strict=True):
+            left_out = self.folds(part)[1]
+            share = self.workers.share(left_out.shape[1])
             for start in range(share.start, share.stop, size):
                 stop = min(start + size, share.stop)
-                batch = rows.take(held[:, start:stop])
+                batch = rows.take(left_out[:, start:stop])
                 of_laws = self.network(batch.numeric, batch.categories)
                 here = slice(at + start, at + stop)
-                for (law, outputs), one in zip(self.objective.parts, found, strict=True):
+                for (law, outputs), values in zip(self.objective.parts, laws, strict=True):
                     raw = of_laws[..., outputs]
                     loss = law.loss if points else law.quick_loss
-                    one.losses[:, here] = self._of_ensemble(law, raw, batch.targets, loss)
+                    values.losses[:, here] = self._of_ensemble(law, raw, batch.targets, loss)
                     if points:
-                        one.predictions[:, here] = self._grouped(law.points(raw)).mean(dim=1)
+                        values.predictions[:, here] = self._grouped(law.points(raw)).mean(dim=1)
                         distributions = law.distributions(raw)
                         if distributions is not None:
-                            one.masses.add_(distributions.sum(dim=(0, 1), dtype=torch.float64))
-            at += held.shape[1]
-        return [one.added(self.workers) for one in found]
-
-    def _held_rows(self) -> Integers:
-        """(G · v,) training row of each out-of-fold value."""
-        starts = np.concatenate([[0], np.cumsum(self.source.sizes)])
-        rows = [
-            self.folds.of(part)[1][:: self.group].cpu().numpy() + starts[part]
-            for part in range(len(self.source.sizes))
-        ]
-        return np.concatenate(rows, axis=1).reshape(-1).astype(np.int64)
+                            values.masses.add_(distributions.sum(dim=(0, 1), dtype=torch.float64))
+            at += left_out.shape[1]
+        return [values.added(self.workers) for values in laws]
 
     def _grouped(self, values: Tensor) -> Tensor:
         """(M, …) values by member as (G, g, …): groups share the rows that they leave out."""
-        return values.view(-1, self.group, *values.shape[1:])
+        return values.view(-1, self.plan.group, *values.shape[1:])
 
     def _of_ensemble(
         self,
@@ -303,23 +285,17 @@ class Fitter:
         loss: Callable[[Tensor, Tensor], Tensor],
     ) -> Tensor:
         """(G, v) losses that the whole ensemble would have, from each group's."""
-        single = loss(raw, targets)
-        alone = self._grouped(single).mean(dim=1)
-        if self.group == 1:
+        single = self._grouped(loss(raw, targets))
+        alone = single.mean(dim=1)
+        if self.plan.group == 1:
             return alone
-        together = law.average_loss(
-            self._grouped(raw), self._grouped(targets)[:, 0], self._grouped(single)
-        )
-        reach = (1 - 1 / self.members) / (1 - 1 / self.group)
+        together = law.average_loss(self._grouped(raw), self._grouped(targets)[:, 0], single)
+        reach = (1 - 1 / self.whole) / (1 - 1 / self.plan.group)
         return alone - reach * (alone - together)
 
-    def _schedule(self, step: int) -> None:
-        """Warm up over a twentieth of all steps, then decay along a cosine to a hundredth."""
-        total = self.settings.epochs * self.plan.epoch_steps
-        warm = max(1, total // 20)
-        share = min(1.0, (step + 1) / warm)
-        cosine = 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * step / total))
-        self.optimizer.learning_rate = self.settings.learning_rate * share * cosine
+    def _weights(self) -> dict[str, Tensor]:
+        """A copy of what is learned so far."""
+        return {name: value.detach().clone() for name, value in self.network.state_dict().items()}
 
     def _fingerprint(self) -> str:
         """What a checkpoint must agree on to be taken up again; the number of workers is not."""
@@ -328,7 +304,7 @@ class Fitter:
             asdict(self.network.shape),
             self.objective.name,
             self.objective.head,
-            self.source.fingerprint(),
+            self.parts.fingerprint(),
             "optimizer by moments",
         ]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
@@ -371,9 +347,15 @@ class Fitter:
             self.total = state["total"].to(self.device)
 
 
+def _learning_rate(peak: float, step: int, steps: int) -> float:
+    """Warm up over a twentieth of all steps, then decay along a cosine to a hundredth."""
+    share = min(1.0, (step + 1) / max(1, steps // 20))
+    return peak * share * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * step / steps)))
+
+
 @dataclass(frozen=True)
-class _HeldOut:
-    """What one law says out of fold: (G, v) losses and predictions, (m,) sums of masses."""
+class _OutOfFold:
+    """What one law says of rows left out: (G, v) losses and predictions, (m,) sums of masses."""
 
     losses: Tensor
     predictions: Tensor
@@ -382,30 +364,23 @@ class _HeldOut:
     @classmethod
     def of(
         cls, law: Objective, places: tuple[int, int], points: bool, device: torch.device
-    ) -> _HeldOut:
+    ) -> _OutOfFold:
         return cls(
             torch.zeros(places, device=device),
             torch.zeros(places if points else (0, 0), device=device),
             torch.zeros(law.cells, dtype=torch.float64, device=device),
         )
 
-    def added(self, workers: Workers) -> _HeldOut:
+    def added(self, workers: Workers) -> _OutOfFold:
         """Of all workers together."""
-        parts = self.losses, self.predictions, self.masses
-        return _HeldOut(*map(workers.add, parts))
+        return _OutOfFold(*map(workers.add, (self.losses, self.predictions, self.masses)))
 
 
 def out_of_reach(losses: Sequence[float], epochs: int, beat: float) -> bool:
-    """Whether a loss stays above the one to beat, if it goes on falling as it did of late.
+    """Whether a loss stays above ``beat`` to the last epoch, if it goes on falling as of late.
 
-    Parameters
-    ----------
-    losses
-        Of rows left out after each epoch so far; noisy, so that averages of a few are compared.
-    epochs
-        How many there will be at most; nothing is given up in the first third.
-    beat
-        The loss to come below.
+    ``losses`` are those of rows left out after each epoch so far: noisy, so that averages of a few
+    are compared. Nothing is given up in the first third of the epochs.
     """
     done = len(losses)
     if done < max(epochs / 3, 2 * _SMOOTHED):
@@ -413,22 +388,3 @@ def out_of_reach(losses: Sequence[float], epochs: int, beat: float) -> bool:
     smoothed = np.convolve(losses, np.full(_SMOOTHED, 1 / _SMOOTHED), "valid")
     pace = max(float(smoothed[-1 - _SMOOTHED] - smoothed[-1]) / _SMOOTHED, 0.0)
     return bool(smoothed.min() - pace * (epochs - done) > beat)
-
-
-class _Folds:
-    """A part's folds on the device, the last part's kept: of a single part, forever."""
-
-    def __init__(self, plan: Plan, device: torch.device) -> None:
-        self.plan, self.device = plan, device
-        self.part = -1
-        self.found: tuple[Tensor, Tensor] | None = None
-
-    def of(self, part: int) -> tuple[Tensor, Tensor]:
-        if self.found is None or part != self.part:
-            training, held = self.plan.folds(part)
-            self.part, self.found = part, (training.to(self.device), held.to(self.device))
-        return self.found
-
-
-def _copy(network: Ensemble) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in network.state_dict().items()}

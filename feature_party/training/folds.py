@@ -49,13 +49,13 @@ class FoldedRows:
     def fold_of(self) -> Indices:
         """(n,) fold of each row; those in none make up more folds, that no model leaves out: rows
         of one fold are encoded from the others."""
-        found = np.full(len(self.inputs), len(self.folds))
+        fold_of = np.full(len(self.inputs), len(self.folds))
         for fold, rows in enumerate(self.folds):
-            found[rows] = fold
-        others = np.flatnonzero(found == len(self.folds))
+            fold_of[rows] = fold
+        others = np.flatnonzero(fold_of == len(self.folds))
         more = max(round(others.size / self.folds.shape[1]), 1)
-        found[others] += np.arange(others.size) % more
-        return found
+        fold_of[others] += np.arange(others.size) % more
+        return fold_of
 
     @cached_property
     def _encoding(self) -> TargetEncoding:
@@ -89,17 +89,17 @@ class FoldedRows:
         ``outputs`` are each member's (v, p) for the rows of its fold.
         """
         losses, predictions, marginal = [], [], np.zeros(objective.cells)
-        found, codes = np.concatenate(outputs), self.codes[self.folds.reshape(-1)]
-        for start in range(0, codes.size, _ROWS_AT_ONCE):
+        rows, raw = self.folds.reshape(-1), np.concatenate(outputs)
+        for start in range(0, rows.size, _ROWS_AT_ONCE):
             part = slice(start, start + _ROWS_AT_ONCE)
-            raw = torch.as_tensor(found[part], dtype=torch.float32)
-            losses.append(objective.loss(raw, objective.targets(codes[part])).numpy())
-            predictions.append(objective.points(raw).numpy())
-            marginal += objective.distributions(raw).sum(dim=0).numpy()
+            some = torch.as_tensor(raw[part], dtype=torch.float32)
+            losses.append(objective.loss(some, objective.targets(self.codes[rows[part]])).numpy())
+            predictions.append(objective.points(some).numpy())
+            marginal += objective.distributions(some).sum(dim=0).numpy()
         return Fit(
             learned,
             history,
-            self.folds.reshape(-1),
+            rows,
             np.concatenate(losses).astype(np.float64),
             np.concatenate(predictions).astype(np.float64),
             marginal / marginal.sum(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,16 +15,16 @@ from feature_party.learning.objectives import Objective, PointObjective
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.sources import own_labels
 from feature_party.learning.target_encoding import scores_of_codes
-from feature_party.model.encoding import Encoded, Encoder
+from feature_party.model.encoding import Encoder
 from feature_party.model.facts import FitSettings
-from feature_party.training.batches import MemorySource, Plan, Source
-from feature_party.training.events import Codes, Encoding
+from feature_party.training.batches import BatchPlan, MemoryParts, Parts
+from feature_party.training.events import Codes, TrainingSetup
 from feature_party.training.folds import FoldedRows
 
 
 @dataclass(frozen=True)
-class Joined:
-    """Matched events, in the order of the features.
+class Prepared:
+    """Matched events in memory, in the order of the features, split.
 
     Attributes
     ----------
@@ -31,114 +32,94 @@ class Joined:
         (m, …) their features, key column included.
     codes
         (m,) unsigned privatized labels.
-    matches
-        Counts on both sides.
-    rows
-        (m,) row of each matched event in the features.
-    """
-
-    table: pl.DataFrame
-    codes: Codes
-    matches: MatchCounts
-    rows: Integers
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """Matched events in memory, split.
-
-    Attributes
-    ----------
-    joined
-        All matched events.
+    problem, release_id, key, matches
+        As in :class:`Events`.
     training, holdout
         Their rows to train on, and to score on.
-    problem, release_id
-        As in :class:`Events`.
-    key
-        Their key column.
+    rows
+        (m,) row of each matched event in the features.
     among
         (t,) places of the training rows among all that were trained on, if these are one source's.
     """
 
-    joined: Joined
-    training: Integers
-    holdout: Integers
+    table: pl.DataFrame
+    codes: Codes
     problem: LabelProblem
     release_id: str
-    key: str = ""
+    key: str
+    matches: MatchCounts
+    training: Integers
+    holdout: Integers
+    rows: Integers
     among: Integers | None = None
 
-    @property
-    def matches(self) -> MatchCounts:
-        return self.joined.matches
+    @classmethod
+    def of_table(
+        cls,
+        table: pl.DataFrame,
+        codes: Codes,
+        problem: LabelProblem,
+        holdout: Integers | None = None,
+        key: str = "",
+    ) -> Prepared:
+        """Rows of a table with a code each, all but those held out to train on."""
+        rows = np.arange(table.height)
+        held_out = rows[:0] if holdout is None else holdout
+        matches = MatchCounts(rows.size, rows.size, rows.size)
+        training = np.delete(rows, held_out)
+        return cls(table, codes, problem, "", key, matches, training, held_out, rows)
 
     @property
     def training_rows(self) -> int:
         return self.training.size
 
     def held_out(self) -> tuple[pl.DataFrame, Codes]:
-        return self.joined.table[self.holdout], self.joined.codes[self.holdout]
+        return self.table[self.holdout], self.codes[self.holdout]
 
     def all_codes(self) -> Codes:
-        return self.joined.codes
+        return self.codes
 
     def keys(self) -> pl.Series:
-        return self.joined.table[self.key]
+        return self.table[self.key]
 
     def trained(self, start: int, stop: int) -> Booleans:
-        return np.isin(np.arange(start, stop), self.joined.rows[self.training])
+        return np.isin(np.arange(start, stop), self.rows[self.training])
 
     def training_of(self, fold: Integers) -> Integers:
         """Training rows by their places among all that were trained on."""
         return self.training[fold if self.among is None else np.isin(self.among, fold)]
 
-    def encoded(self, how: Encoding) -> InMemory:
-        table, codes = self.joined.table, self.joined.codes[self.training]
-        rows = table if not self.holdout.size else table[self.training]
-        labels = None if how.true_labels is None else how.true_labels[self.training]
-        return InMemory(how.fit(rows), rows, codes, labels)
+    def encoded(self, setup: TrainingSetup, fit: Callable[[pl.DataFrame], Encoder]) -> InMemory:
+        rows = self.table[self.training] if self.holdout.size else self.table
+        labels = None if setup.true_labels is None else setup.true_labels[self.training]
+        return InMemory(fit(rows), rows, self.codes[self.training], labels)
 
     def of(self, source: str) -> Prepared:
         codes = self.problem.codes_of(source)
-        mine = (codes.start <= self.joined.codes) & (self.joined.codes < codes.stop)
+        mine = (codes.start <= self.codes) & (self.codes < codes.stop)
         places, among = np.cumsum(mine) - 1, np.flatnonzero(mine[self.training])
-        joined = Joined(
-            self.joined.table.filter(pl.Series(mine)),
-            self.joined.codes[mine] - codes.start,
-            self.matches.of(source),
-            self.joined.rows[mine],
-        )
         return replace(
             self,
-            joined=joined,
+            table=self.table.filter(pl.Series(mine)),
+            codes=self.codes[mine] - codes.start,
+            problem=own_labels(self.problem, source),
+            matches=self.matches.of(source),
             training=places[self.training[among]],
             holdout=places[self.holdout[mine[self.holdout]]],
-            problem=own_labels(self.problem, source),
+            rows=self.rows[mine],
             among=among,
         )
 
 
 class InMemory:
-    """Encoded rows to train on, in memory.
-
-    Parameters
-    ----------
-    encoder
-        How they are encoded.
-    rows
-        What is encoded.
-    codes
-        Their privatized labels.
-    labels
-        Their true ones, for the objective ``true`` alone.
-    """
+    """Rows to train on, encoded in memory, with their codes; ``labels`` are their true ones, for
+    the objective ``true`` alone."""
 
     def __init__(
-        self, encoder: Encoder, rows: pl.DataFrame, codes: Codes, labels: Floats | None = None
+        self, encoder: Encoder, rows: pl.DataFrame, codes: Codes, labels: Floats | None
     ) -> None:
         self.encoder, self.codes, self.labels = encoder, codes, labels
-        self.inputs: Encoded = encoder.encode(rows)
+        self.inputs = encoder.encode(rows)
 
     def codes_of(self, rows: Integers) -> Codes:
         """(v,) privatized labels of some rows."""
@@ -146,7 +127,7 @@ class InMemory:
 
     def folded(self, problem: LabelProblem, settings: FitSettings) -> FoldedRows:
         """The rows with the folds that the networks leave out, too."""
-        plan = Plan.of(settings, [len(self.inputs)])
+        plan = BatchPlan(settings, (len(self.inputs),))
         folds = plan.folds(0)[1][:: plan.group].numpy()
         codes = self.codes.astype(np.int64)
         scores = scores_of_codes(problem)[codes]
@@ -156,10 +137,10 @@ class InMemory:
         """The share of rows that each network leaves out: what is asked for."""
         return share
 
-    def source(self, objective: Objective, device: torch.device) -> Source:
+    def parts(self, objective: Objective, device: torch.device) -> Parts:
         """The rows with what an objective needs of each."""
         if self.labels is not None and isinstance(objective, PointObjective):
             targets = objective.value_targets(self.labels)
         else:
             targets = objective.targets(self.codes)
-        return MemorySource(self.inputs, targets, device)
+        return MemoryParts(self.inputs, targets, device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -54,13 +54,12 @@ class Learners(Protocol):
 
 
 class FindLearners(Protocol):
-    """Finds what can learn the laws of some candidates from some rows."""
+    """Finds what can learn the objectives of some candidates from some rows."""
 
     def __call__(
         self,
         learner: str,
-        laws: Sequence[Candidate],
-        build: Callable[[Candidate], Objective],
+        objectives: Mapping[Candidate, Objective],
         rows: FoldedRows,
         on_epoch: ProgressCallback | None,
     ) -> Learners: ...
@@ -91,7 +90,7 @@ class Mixture:
 
     def average(self, values: Callable[[Fit], Floats]) -> Floats:
         """Weighted mean of what each that predicts has."""
-        return np.asarray(sum(w * values(self.fits[one]) for one, w in self.weights.items()))
+        return np.asarray(sum(w * values(self.fits[each]) for each, w in self.weights.items()))
 
     @property
     def head(self) -> str:
@@ -105,10 +104,10 @@ class Mixture:
     def heads(self) -> dict[str, HeadFacts]:
         """Every candidate that was trained, if only in part, by its name."""
         return {
-            one.name: HeadFacts(
-                float(fit.losses.mean()), self.weights.get(one, 0.0), len(fit.history)
+            each.name: HeadFacts(
+                float(fit.losses.mean()), self.weights.get(each, 0.0), len(fit.history)
             )
-            for one, fit in {**self.fits, **self.tried}.items()
+            for each, fit in {**self.fits, **self.tried}.items()
         }
 
     @property

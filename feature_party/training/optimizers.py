@@ -7,7 +7,6 @@ seconds of CPU in every process that trains; the functions that they call do not
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,61 +17,55 @@ from torch.optim.rmsprop import rmsprop
 _MOMENTS = {"adamw": ("mean", "square"), "rmsprop": ("square",)}
 
 
-@dataclass
 class Optimizer:
     """Moves tensors against their gradients.
 
-    Attributes
+    Parameters
     ----------
     name
         ``adamw`` (Loshchilov and Hutter, ICLR 2019; betas .9 and .99) or ``rmsprop`` (decay .99).
     groups
         Tensors and their weight decay: decoupled (AdamW) or L2 (RMSProp).
     learning_rate
-        > 0, of the next step.
+        > 0, of the next step; may be set between steps.
     """
 
-    name: str
-    groups: Sequence[tuple[Sequence[Tensor], float]]
-    learning_rate: float
-    _states: list[dict[str, Tensor]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        names = _MOMENTS[self.name]
+    def __init__(
+        self, name: str, groups: Sequence[tuple[Sequence[Tensor], float]], learning_rate: float
+    ) -> None:
+        self.name, self.groups, self.learning_rate = name, groups, learning_rate
+        self._tensors = [tensor for group, _ in groups for tensor in group]
         self._states = [
-            {"step": torch.zeros((), dtype=torch.float32, device=one.device)}
-            | {name: torch.zeros_like(one) for name in names}
-            for group, _ in self.groups
-            for one in group
+            {"step": torch.zeros((), dtype=torch.float32, device=tensor.device)}
+            | {moment: torch.zeros_like(tensor) for moment in _MOMENTS[name]}
+            for tensor in self._tensors
         ]
 
     def zero_grad(self) -> None:
         """Forget all gradients."""
-        for group, _ in self.groups:
-            for one in group:
-                one.grad = None
+        for tensor in self._tensors:
+            tensor.grad = None
 
     @torch.no_grad()
     def step(self) -> None:
         """Take a step, of those tensors that have a gradient."""
-        states = iter(self._states)
+        following = iter(self._states)
         for group, decay in self.groups:
-            pairs = [(one, next(states)) for one in group]
-            moved = [(one, state) for one, state in pairs if one.grad is not None]
-            if moved:
-                self._move([one for one, _ in moved], [state for _, state in moved], decay)
-
-    def _move(self, tensors: list[Tensor], states: list[Any], decay: float) -> None:
-        gradients: Any = [one.grad for one in tensors]
-        steps, square = ([state[name] for state in states] for name in ("step", "square"))
-        how: Any = {"lr": self.learning_rate, "eps": 1e-8, "weight_decay": decay}
-        if self.name == "rmsprop":
-            how |= {"alpha": 0.99, "momentum": 0.0, "centered": False}
-            rmsprop(tensors, gradients, square, [], [], steps, **how)
-            return
-        mean = [state["mean"] for state in states]
-        how |= {"beta1": 0.9, "beta2": 0.99, "amsgrad": False, "maximize": False, "fused": True}
-        adamw(tensors, gradients, mean, square, [], steps, **how)
+            pairs = [(tensor, next(following)) for tensor in group]
+            pairs = [(tensor, state) for tensor, state in pairs if tensor.grad is not None]
+            if not pairs:
+                continue
+            tensors: Any = [tensor for tensor, _ in pairs]
+            gradients: Any = [tensor.grad for tensor in tensors]
+            state: Any = {name: [each[name] for _, each in pairs] for name in self._states[0]}
+            given: Any = {"lr": self.learning_rate, "eps": 1e-8, "weight_decay": decay}
+            if self.name == "rmsprop":
+                given |= {"alpha": 0.99, "momentum": 0.0, "centered": False}
+                rmsprop(tensors, gradients, state["square"], [], [], state["step"], **given)
+            else:
+                given |= {"beta1": 0.9, "beta2": 0.99, "amsgrad": False, "maximize": False}
+                moments = state["mean"], state["square"]
+                adamw(tensors, gradients, *moments, [], state["step"], fused=True, **given)
 
     def state_dict(self) -> list[dict[str, Tensor]]:
         """What a checkpoint keeps."""

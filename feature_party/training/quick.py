@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from common.errors import ConfigError
@@ -40,38 +40,35 @@ class QuickLearners:
     laws: Mapping[Candidate, tuple[LikelihoodObjective, Derivatives]]
     rows: FoldedRows
     learner: str
-    on_epoch: ProgressCallback | None = None
+    on_epoch: ProgressCallback | None
 
     @classmethod
     def of(
         cls,
         learner: str,
-        laws: Sequence[Candidate],
-        build: Callable[[Candidate], Objective],
+        objectives: Mapping[Candidate, Objective],
         rows: FoldedRows,
-        on_epoch: ProgressCallback | None = None,
+        on_epoch: ProgressCallback | None,
     ) -> QuickLearners:
-        """Find the laws that a table serves; ``build`` makes a candidate's objective.
+        """Find the laws that a table serves.
 
         Raises
         ------
         ConfigError
-            If the learner that is asked for serves none of the laws.
+            If the learner that is asked for serves none of them.
         """
-        found = {}
-        for law in laws:
-            objective = build(law)
-            if not isinstance(objective, LikelihoodObjective):
-                continue
-            table = derivatives_of(objective.family, objective.support)
-            if table is not None:
-                found[law] = objective, table
-        if not found and learner != "auto":
+        laws = {}
+        for law, objective in objectives.items():
+            if isinstance(objective, LikelihoodObjective):
+                table = derivatives_of(objective.family, objective.support)
+                if table is not None:
+                    laws[law] = objective, table
+        if not laws and learner != "auto":
             raise ConfigError(
                 f"learner={learner!r} needs a law of one or two parameters and a channel of few"
                 " outputs; use head=gaussian, or learner=networks"
             )
-        return cls(found, rows, learner, on_epoch)
+        return cls(laws, rows, learner, on_epoch)
 
     def linear(self) -> Fits:
         """Linear models; unasked only where rows are few.
@@ -95,40 +92,32 @@ class QuickLearners:
         return dict(self._fit(law, "linear") for law in served)
 
     def trees(self, linear: Fits, helps: Callable[[Fits], bool]) -> tuple[Fits, list[str]]:
-        """Boosted trees, as long as they help.
+        """Boosted trees, as long as they help, and why there are none.
 
-        Parameters
-        ----------
-        linear
-            The linear models, which say what law is likely.
-        helps
-            Whether the last ones of those given add to what is trained already.
-
-        Returns
-        -------
-        The trees, and why there are none.
+        ``linear`` models say what law is likely; ``helps`` tells whether the last trees of those
+        given add to what is trained already.
 
         Raises
         ------
         ConfigError
             If they are asked for and cannot be boosted here.
         """
-        losses = {one.head: float(fit.losses.mean()) for one, fit in linear.items()}
+        losses = {law.head: float(fit.losses.mean()) for law, fit in linear.items()}
         laws = sorted(self.laws, key=lambda law: losses.get(law.head, 0.0))
-        found: Fits = {}
+        fits: Fits = {}
         try:
             for law in laws[: 0 if self.learner == "linear" else _TREES]:
-                found |= [self._fit(law, "trees")]
-                if not helps(found):
+                fits |= [self._fit(law, "trees")]
+                if not helps(fits):
                     break
         except ConfigError as error:
             if self.learner == "trees":
                 raise
-            return found, [str(error)]
-        return found, []
+            return fits, [str(error)]
+        return fits, []
 
-    def _fit(self, law: Candidate, name: str) -> tuple[Candidate, Fit]:
-        candidate, told = replace(law, learner=name), self.on_epoch
-        train = fit_trees if name == "trees" else fit_linear
-        told_by = None if told is None else lambda record: told(str(candidate), record)
-        return candidate, train(*self.laws[law], self.rows, told_by)
+    def _fit(self, law: Candidate, learner: str) -> tuple[Candidate, Fit]:
+        candidate, callback = replace(law, learner=learner), self.on_epoch
+        train = fit_trees if learner == "trees" else fit_linear
+        on_epoch = None if callback is None else lambda record: callback(str(candidate), record)
+        return candidate, train(*self.laws[law], self.rows, on_epoch)

@@ -14,13 +14,7 @@ T = TypeVar("T")
 
 
 class Workers:
-    """This process, alone.
-
-    Attributes
-    ----------
-    rank, size
-        Number of this worker from 0 on, and how many there are.
-    """
+    """This process, alone: number ``rank`` of ``size`` workers."""
 
     rank, size = 0, 1
 

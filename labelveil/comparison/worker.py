@@ -35,10 +35,10 @@ from common.randomizers.plan import plan_message
 from common.randomizers.private_labels import PrivateLabels, randomize
 from common.randomizers.terms import LabelTerms
 from feature_party.config import DataSection, TrainingSection
-from feature_party.join.matches import MatchCounts
 from feature_party.notebook.sources import private_view
-from feature_party.training.holdout import split_holdout
-from feature_party.training.in_memory import Joined, Prepared
+from feature_party.training.events import TrainingSetup
+from feature_party.training.holdout import draw_holdout
+from feature_party.training.in_memory import Prepared
 from feature_party.training.quick import QuickLearners
 from feature_party.training.run import train
 from labelveil.comparison.as_published import published_predictions
@@ -130,15 +130,12 @@ class Experiment:
         """Train on what was sent of one label, or on the true ones."""
         truth, section = self.truths[label.name], self._training(job)
         events, outputs = self._events(label, section)
+        labels = truth if reference else None
         model = train(
-            events,
-            section,
-            self.columns,
-            learners=QuickLearners.of,
-            true_labels=truth if reference else None,
+            events, TrainingSetup(section, self.columns, QuickLearners.of, true_labels=labels)
         )
         predicted = model.distributions(model.encoder.encode(self.features[events.holdout]))
-        sent = truth if reference else outputs[events.joined.codes]
+        sent = truth if reference else outputs[events.codes]
         error = float(np.mean((sent - truth) ** 2))
         return {
             # a code of several labels stands for no value of one
@@ -164,7 +161,7 @@ class Experiment:
     def _as_published(self, job: dict[str, Any]) -> dict[str, Any]:
         """Labels and training of the paper: the training labels alone are randomized."""
         section, terms = self._training({**job, "objective": "auto"}), self.terms[0]
-        training, holdout = split_holdout(self.truth.size, section.holdout, section.seed)
+        training, holdout = self._split(section)
         labels = self.truth[training]
         options = dict(job.get("options", {}))
         continuous = options.pop("continuous", False)
@@ -202,7 +199,8 @@ class Experiment:
         events, _ = self._events(label, section)
         training, holdout = events.training, events.holdout
         labels = equally_noisy(self.truth, events.problem.informativeness, job["run"])
-        model = train(events, section, self.columns, learners=QuickLearners.of, true_labels=labels)
+        setup = TrainingSetup(section, self.columns, QuickLearners.of, true_labels=labels)
+        model = train(events, setup)
         seen, queries = (model.encoder.encode(self.features[part]) for part in (training, holdout))
         predictions = {
             "networks": model.distributions(queries).points,
@@ -217,18 +215,22 @@ class Experiment:
 
     def _events(self, label: PrivateLabels, section: TrainingSection) -> tuple[Prepared, Floats]:
         """Events with what was sent of one label, and the values that its codes stand for."""
-        view, codes = private_view(label, label.events.counts), label.events.codes
-        rows = codes.size
-        split = split_holdout(rows, section.holdout, section.seed)
-        matches, own = MatchCounts(rows, rows, rows), view.codes[codes].astype(np.uint16)
-        joined = Joined(self.features, own, matches, np.arange(rows))
-        events = Prepared(joined, *split, view.problem, "comparison", self.columns.key)
+        view = private_view(label, label.events.counts)
+        codes, (_, holdout) = view.codes[label.events.codes], self._split(section)
+        events = Prepared.of_table(
+            self.features, codes.astype(np.uint16), view.problem, holdout, self.columns.key
+        )
         return events, view.problem.outputs
+
+    def _split(self, section: TrainingSection) -> tuple[Integers, Integers]:
+        """Rows to train on and rows to score on."""
+        holdout = draw_holdout(self.truth.size, section.holdout, section.seed)
+        return np.delete(np.arange(self.truth.size), holdout), holdout
 
     def _central(self, job: dict[str, Any]) -> dict[str, Any]:
         """What a trusted curator would reach; there is no randomized label."""
         section, terms = self._training({**job, "objective": "auto", "head": "auto"}), self.terms[0]
-        training, holdout = split_holdout(self.truth.size, section.holdout, section.seed)
+        training, holdout = self._split(section)
         central = central_predictions(
             job["randomizer"],
             self.features[training],

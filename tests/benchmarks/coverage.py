@@ -42,12 +42,12 @@ from feature_party.evaluation.explained import Explained, explained
 from feature_party.evaluation.losses import SQUARED
 from feature_party.evaluation.spread import ReleasedCodes, label_spread
 from feature_party.evaluation.unseen import unseen
-from feature_party.join.matches import MatchCounts
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
 from feature_party.model.model import Predictions
-from feature_party.training.holdout import split_holdout
-from feature_party.training.in_memory import Joined, Prepared
+from feature_party.training.events import TrainingSetup
+from feature_party.training.holdout import draw_holdout
+from feature_party.training.in_memory import Prepared
 from feature_party.training.quick import QuickLearners
 from feature_party.training.run import train
 from label_party.config.sections import DomainSection
@@ -166,12 +166,10 @@ def build(data_set: DataSet, epsilon: float, seed: int, rows: int, deal: bool = 
     if deal:
         features = features.sample(fraction=1.0, shuffle=True, seed=seed)
     features = features.with_columns(pl.Series(_KEY, np.arange(rows)))
-    joined = Joined(features, codes, MatchCounts(rows, rows, rows), np.arange(rows))
     problem = LabelProblem.from_channel(channel, both.prior.probabilities)
-    events = Prepared(joined, *split_holdout(rows, 0.2, seed), problem, "simulation", _KEY)
-    model = train(
-        events, TrainingSection(seed=seed), DataSection(key=_KEY), learners=QuickLearners.of
-    )
+    events = Prepared.of_table(features, codes, problem, draw_holdout(rows, 0.2, seed), _KEY)
+    data = DataSection(key=_KEY)
+    model = train(events, TrainingSetup(TrainingSection(seed=seed), data, QuickLearners.of))
     found = unseen(model, events)
     scored = found.judged_by(SQUARED)
     true = labels[found.matched]

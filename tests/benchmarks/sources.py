@@ -12,13 +12,13 @@ import polars as pl
 
 from common.arrays import Floats, Integers
 from common.randomizers.private_labels import randomize_labels
-from feature_party.config import DataSection, TrainingSection
-from feature_party.join.matches import MatchCounts
+from feature_party.config import TrainingSection
 from feature_party.join.tasks import with_source
 from feature_party.learning.problem import LabelProblem, first_codes
 from feature_party.learning.sources import join_sources
 from feature_party.model.model import Model
-from feature_party.training.in_memory import Joined, Prepared
+from feature_party.training.events import TrainingSetup
+from feature_party.training.in_memory import Prepared
 from feature_party.training.quick import QuickLearners
 from feature_party.training.run import train
 from tests.benchmarks.harness import Bench, Table
@@ -104,11 +104,8 @@ class _Study:
     def _train(
         self, table: pl.DataFrame, problem: LabelProblem, codes: Integers, held: Integers
     ) -> Model:
-        count = table.height
-        joined = Joined(table, codes, MatchCounts(count, count, count), np.arange(count))
-        training = np.setdiff1d(np.arange(count), held)
-        events = Prepared(joined, training, held, problem, "benchmark")
-        return train(events, self.section, DataSection(), learners=QuickLearners.of)
+        events = Prepared.of_table(table, codes, problem, held)
+        return train(events, TrainingSetup(self.section, learners=QuickLearners.of))
 
     def _explained(self, model: Model, rows: Integers, factor: float = 1.0) -> float:
         labels = self.labels[rows] * factor

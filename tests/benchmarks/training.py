@@ -18,7 +18,7 @@ from feature_party.learning.support import Support
 from feature_party.model.encoding import Encoded
 from feature_party.model.facts import FitSettings
 from feature_party.model.network import Ensemble, NetworkShape
-from feature_party.training.batches import MemorySource
+from feature_party.training.batches import MemoryParts
 from feature_party.training.fitting import Fitter
 from tests.benchmarks.harness import Bench, Table
 
@@ -111,10 +111,10 @@ class World:
             seed=0,
         )
         device = torch.device("cpu")
-        source = MemorySource(self.inputs, self.targets, device)
-        fitter = Fitter(self.objective, source, self.shape, settings, device)
-        rows = source.part(0)
-        return (lambda: fitter._train_part(0, 0, rows, 0)), lambda: fitter._held_out()
+        parts = MemoryParts(self.inputs, self.targets, device)
+        fitter = Fitter(self.objective, parts, self.shape, settings, device)
+        rows = parts.part(0)
+        return (lambda: fitter._train_part(0, 0, rows, 0)), lambda: fitter._out_of_fold()
 
     def bare(self) -> Callable[[], None]:
         numeric, categories = self._tensors()

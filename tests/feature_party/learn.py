@@ -10,9 +10,10 @@ from common.release.event_keys import read_secret
 from feature_party.config import FeaturePartyConfig
 from feature_party.join.matches import JoinInputs, Party
 from feature_party.model.model import Model
-from feature_party.training import prepare as preparing
 from feature_party.training import run
+from feature_party.training.events import TrainingSetup
 from feature_party.training.in_memory import Prepared
+from feature_party.training.prepare import Preparation
 from feature_party.training.quick import QuickLearners
 from feature_party.training.streamed import PreparedShards
 
@@ -28,13 +29,12 @@ def prepare(
         secret = read_secret(config.secret_file)
     folders = (release,) if isinstance(release, Path) else tuple(release)
     inputs = JoinInputs(folders, features, config.key, (Party(secret),) * len(folders))
-    (events,) = preparing.prepare(inputs, config.training, config.join, config.engine).values()
+    (events,) = Preparation(inputs, config.training, config.join, config.engine).events().values()
     return events
 
 
 def train(events: Prepared | PreparedShards, config: FeaturePartyConfig, **options: Any) -> Model:
-    """Train; encoded rows go beside the model."""
-    shards = config.output.model / "shards"
+    """Train, with all learners."""
     return run.train(
-        events, config.training, config.data, learners=QuickLearners.of, shards=shards, **options
+        events, TrainingSetup(config.training, config.data, QuickLearners.of, **options)
     )

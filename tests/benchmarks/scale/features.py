@@ -25,7 +25,13 @@ from feature_party.model.facts import FitSettings
 from feature_party.model.network import NetworkShape
 from feature_party.pipeline.learning import Learning
 from feature_party.training.batches import Rows
-from feature_party.training.encoded_shards import Shards, ShardSource, fit_encoder, write_shards
+from feature_party.training.encoded_shards import (
+    RowStream,
+    ShardParts,
+    Shards,
+    fit_encoder,
+    write_shards,
+)
 from feature_party.training.fitting import Fitter
 from feature_party.training.streamed import PreparedShards
 from tests.benchmarks.scale.process import Clock
@@ -65,10 +71,10 @@ def encode(folder: Path, rows: int) -> dict[str, float]:
     data = prepare(config.release_folders, config.features, config)
     assert isinstance(data, PreparedShards)
     clock = Clock()
-    stream, rows = data.training_events, data.training_rows
+    stream = RowStream(data.training_events, data.training_rows, 0)
     columns = [name for name in data.joined.columns if name != "id"]
-    encoder = fit_encoder(stream, columns, rows, Encoder.fit, 0)
-    write_shards(folder / "rows", "rows", stream, rows, encoder, 0)
+    encoder = fit_encoder(stream, columns, Encoder.fit)
+    write_shards(folder / "rows", "rows", stream, encoder)
     return clock.read()
 
 
@@ -162,7 +168,7 @@ def _fitter(folder: Path) -> Fitter:
         shards.encoder.inputs, shards.encoder.cardinalities, HIDDEN, objective.outputs, MEMBERS
     )
     device = torch.device("cpu")
-    return Fitter(objective, ShardSource(shards, objective, device), shape, chosen, device)
+    return Fitter(objective, ShardParts(shards, objective, device), shape, chosen, device)
 
 
 def _features_config(folder: Path) -> FeaturePartyConfig:

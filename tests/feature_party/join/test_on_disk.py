@@ -274,5 +274,5 @@ def test_several_releases_and_the_split_are_those_of_memory(tmp_path: Path) -> N
         np.testing.assert_array_equal(stored.trained(start, start + 233), mask)
     columns = stored.joined.columns
     tables, codes = zip(*stored.training_events(columns), strict=True)
-    assert pl.concat(tables).equals(memory.joined.table[memory.training])
-    np.testing.assert_array_equal(np.concatenate(codes), memory.joined.codes[memory.training])
+    assert pl.concat(tables).equals(memory.table[memory.training])
+    np.testing.assert_array_equal(np.concatenate(codes), memory.codes[memory.training])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +23,8 @@ from feature_party.model.network import NetworkShape
 from feature_party.pipeline.stages import Stages
 from feature_party.training import encoded_shards as shards
 from feature_party.training import fitting
-from feature_party.training.batches import MemorySource
-from feature_party.training.encoded_shards import Shards, fit_encoder
+from feature_party.training.batches import MemoryParts, Rows
+from feature_party.training.encoded_shards import RowStream, Shards, fit_encoder
 from feature_party.training.fitting import Fitter
 from feature_party.training.in_memory import Prepared
 from feature_party.training.streamed import PreparedShards
@@ -53,6 +53,18 @@ def config(world: World, folder: Path, **training: object) -> FeaturePartyConfig
     )
 
 
+class CutParts(MemoryParts):
+    """Rows in memory in several parts."""
+
+    def __init__(self, inputs: Encoded, targets: torch.Tensor, sizes: tuple[int, ...]) -> None:
+        super().__init__(inputs, targets, CPU)
+        self.sizes = sizes
+
+    def part(self, index: int) -> Rows:
+        start = sum(self.sizes[:index])
+        return self.rows.take(torch.arange(start, start + self.sizes[index]))
+
+
 def test_shards_train_what_memory_trains(world: World, tmp_path: Path) -> None:
     """Parts of the same rows and sizes, from disk and from memory: the same fit."""
     settings = config(world, tmp_path, shards=str(tmp_path / "shards"), shard_rows=200)
@@ -70,7 +82,7 @@ def test_shards_train_what_memory_trains(world: World, tmp_path: Path) -> None:
     )
     objective = build_objective("likelihood", streamed.problem, streamed.support, "gaussian")
     targets = objective.targets(np.concatenate([codes for _, codes in parts]))
-    memory = MemorySource(together, targets, CPU, found.sizes)
+    memory = CutParts(together, targets, found.sizes)
     shape = NetworkShape(
         found.encoder.inputs, found.encoder.cardinalities, (8,), objective.outputs, 4
     )
@@ -83,7 +95,7 @@ def test_shards_train_what_memory_trains(world: World, tmp_path: Path) -> None:
     wanted = [[r.train_loss, r.validation_loss] for r in streamed.facts.history]
     np.testing.assert_allclose(history, wanted, atol=1e-5)
     # one part is another order: the test would see if the parts' sizes did not matter
-    whole = MemorySource(together, targets, CPU)
+    whole = MemoryParts(together, targets, CPU)
     (other,) = Fitter(objective, whole, shape, streamed.facts.settings, CPU).run()
     assert abs(other.history[-1].training - fit.history[-1].training) > 1e-5
 
@@ -103,13 +115,11 @@ def test_shards_hold_every_training_row_once_with_its_code(world: World, tmp_pat
     manifest = json.loads((tmp_path / "shards" / shards.ENCODED_MANIFEST).read_text())
     found = Shards.open(tmp_path / "shards", manifest["content"])
     assert found is not None
-    rows = memory.joined.table[memory.training]
+    rows = memory.table[memory.training]
     fitted = Encoder.fit(rows, ignore=["event"], pieces=len(found.encoder.numeric[0].edges) - 1)
     assert found.encoder == fitted
     encoded = fitted.encode(rows)
-    wanted = np.column_stack(
-        [encoded.numeric, encoded.categories, memory.joined.codes[memory.training]]
-    )
+    wanted = np.column_stack([encoded.numeric, encoded.categories, memory.codes[memory.training]])
     parts = [found.read(part) for part in range(len(found.sizes))]
     stored = np.concatenate(
         [np.column_stack([part.numeric, part.categories, codes]) for part, codes in parts]
@@ -223,8 +233,8 @@ def test_an_epoch_goes_on_after_the_last_part(
 
     monkeypatch.setattr(Fitter, "_train_part", part)
     with pytest.raises(Killed):
-        train(data, settings, checkpoints=tmp_path)
-    resumed = train(data, settings, checkpoints=tmp_path)
+        train(data, settings, folder=tmp_path)
+    resumed = train(data, settings, folder=tmp_path)
     assert len(seen) == 9  # seven, the last of them again, and one more
     assert seen[6] == seen[7]
     for name, value in whole.experts[0].learned.state_dict().items():
@@ -244,18 +254,20 @@ def test_large_streams_are_sampled_for_numbers_and_counted_for_categories(
     )
     codes = np.zeros(20_000, np.uint16)
 
-    def stream(columns: Sequence[str]) -> object:
+    def walk(columns: Sequence[str]) -> Iterator[tuple[pl.DataFrame, np.ndarray]]:
         return ((table[at : at + 3000], codes[at : at + 3000]) for at in range(0, 20_000, 3000))
+
+    stream = RowStream(walk, 20_000, seed=0)
 
     monkeypatch.setattr(shards, "SAMPLE_ROWS", 5000)
     fit = lambda rows: Encoder.fit(rows, pieces=8)  # noqa: E731
-    sampled, exact = fit_encoder(stream, table.columns, 20_000, fit, 0), fit(table)  # type: ignore[arg-type]
+    sampled, exact = fit_encoder(stream, table.columns, fit), fit(table)
     assert sampled.categorical == exact.categorical
     assert sampled.numeric != exact.numeric
     # 5 standard errors of a median of 5000 rows
     assert sampled.numeric[0].middle == pytest.approx(exact.numeric[0].middle, abs=0.18)
     monkeypatch.setattr(shards, "MOST_VALUES", 2)
-    pruned = fit_encoder(stream, table.columns, 20_000, fit, 0)  # type: ignore[arg-type]
+    pruned = fit_encoder(stream, table.columns, fit)
     assert pruned.categorical[0].vocabulary == ("b",)
 
 

@@ -30,7 +30,6 @@ from feature_party.learning.problem import LabelProblem, first_codes
 from feature_party.learning.several_releases import join_problems
 from feature_party.learning.support import Support
 from feature_party.model.model import Model, Predictions
-from feature_party.training.holdout import split_events, split_holdout
 from tests.feature_party.learn import prepare, train
 from tests.feature_party.worlds import (
     SECRET,
@@ -181,10 +180,10 @@ def test_a_model_learns_from_all_epochs(epochs: Path) -> None:
     settings = config(epochs)
     folders = [epochs / name for name in ("d1", "d2", "d3")]
     prepared = prepare(folders, epochs / "features.parquet", settings)
-    assert prepared.joined.table.height == 2700
+    assert prepared.table.height == 2700
     model = train(prepared, settings)
     truth = pl.read_parquet(epochs / "truth.parquet")
-    held = prepared.joined.table[prepared.holdout].join(truth, on="event", maintain_order="left")
+    held = prepared.table[prepared.holdout].join(truth, on="event", maintain_order="left")
     error = np.mean((model.predict(held)["prediction"] - held["amount"]).to_numpy() ** 2)
     assert error < 0.6 * held["amount"].var()
     model.save(epochs / "model")
@@ -210,23 +209,13 @@ def test_codes_of_an_epoch_stand_behind_those_before(epochs: Path) -> None:
     folders = [epochs / name for name in ("d1", "d3")]
     prepared = prepare(folders, epochs / "features.parquet", config(epochs))
     joint = prepared.problem
-    codes = prepared.joined.codes.astype(np.int64)
+    codes = prepared.codes.astype(np.int64)
     early, late = joint.by_release(codes)
-    numbers = prepared.joined.table["event"].str.strip_prefix("e").cast(pl.Int64).to_numpy()
+    numbers = prepared.table["event"].str.strip_prefix("e").cast(pl.Int64).to_numpy()
     assert np.array_equal(late[1], numbers >= 1800)
     for (_, _, own), folder in zip((early, late), folders, strict=True):
         alone = prepare(folder, epochs / "features.parquet", config(epochs))
-        assert np.array_equal(own, alone.joined.codes)
-
-
-def test_an_event_of_two_epochs_is_never_on_both_sides_of_the_holdout() -> None:
-    rows = np.array([0, 0, 1, 2, 2, 2, 3, 4, 5, 6, 7, 8, 9])
-    training, held = split_events(rows, 0.3, 1)
-    assert not set(rows[training]) & set(rows[held])
-    assert sorted([*training, *held]) == list(range(rows.size))
-    distinct = np.arange(50)
-    for one, other in zip(split_events(distinct, 0.2, 5), split_holdout(50, 0.2, 5), strict=True):
-        assert np.array_equal(one, other)
+        assert np.array_equal(own, alone.codes)
 
 
 def test_releases_that_do_not_belong_together_are_refused(epochs: Path) -> None:

@@ -15,7 +15,6 @@ from common.errors import ConfigError
 from common.randomizers import build_randomizer
 from feature_party.config import FeaturePartyConfig
 from feature_party.evaluation.unseen import unseen
-from feature_party.join.matches import MatchCounts
 from feature_party.learning.law_table import LawTable
 from feature_party.learning.problem import LabelProblem
 from feature_party.model.export.run import export_model
@@ -23,8 +22,8 @@ from feature_party.model.model import Model
 from feature_party.model.trees import Trees
 from feature_party.training import run, trees
 from feature_party.training.fitting import EpochRecord, out_of_reach
-from feature_party.training.holdout import split_holdout
-from feature_party.training.in_memory import Joined, Prepared
+from feature_party.training.holdout import draw_holdout
+from feature_party.training.in_memory import Prepared
 from tests.feature_party.learn import train
 
 GRID = np.arange(31.0)
@@ -41,9 +40,7 @@ def events(table: pl.DataFrame, means: np.ndarray, epsilon: float = 2.0) -> Prep
     )
     codes = built.randomize(labels, seeded_entropy(1))
     problem = LabelProblem.from_channel(built.channel, prior)
-    rows = means.size
-    joined = Joined(table, codes, MatchCounts(rows, rows, rows), np.arange(rows))
-    return Prepared(joined, *split_holdout(rows, 0.2, 0), problem, "test")
+    return Prepared.of_table(table, codes, problem, draw_holdout(means.size, 0.2, 0))
 
 
 def interaction() -> tuple[Prepared, np.ndarray]:
@@ -63,7 +60,7 @@ def fitted(data: Prepared, **training: object) -> Model:
 
 
 def unexplained(model: Model, data: Prepared, means: np.ndarray) -> float:
-    predicted = model.predict(data.joined.table[data.holdout])["prediction"].to_numpy()
+    predicted = model.predict(data.table[data.holdout])["prediction"].to_numpy()
     truth = means[data.holdout]
     return float(np.mean((predicted - truth) ** 2) / np.var(truth))
 
@@ -81,7 +78,7 @@ def test_trees_find_an_interaction_and_say_the_same_wherever_they_are(
     weights = [(tmp_path / folder / "weights.pt").read_bytes() for folder in ("one", "two")]
     assert weights[0] == weights[1]
     loaded = Model.load(tmp_path / "one")
-    table = data.joined.table.head(500)
+    table = data.table.head(500)
     found = model.predict(table, 0.9)
     assert loaded.predict(table, 0.9).equals(found)
     monkeypatch.setattr("feature_party.model.trees._NODES", 1)  # a row at a time
@@ -94,7 +91,7 @@ def test_trees_find_an_interaction_and_say_the_same_wherever_they_are(
 def test_trees_are_exported(tmp_path: Path, name: str) -> None:
     data, _ = interaction()
     model = fitted(data, learner="trees")
-    exported = export_model(model, tmp_path / name, sample=data.joined.table.head(500))
+    exported = export_model(model, tmp_path / name, sample=data.table.head(500))
     assert exported.rows > 500  # compared there with the model itself
 
 
@@ -144,7 +141,7 @@ def test_a_linear_model_serves_few_events_with_many_columns(tmp_path: Path) -> N
     assert model.facts.head == "linear-gaussian"
     assert unexplained(model, data, means) < 0.5  # 1,200 labels that say as much as 150
     model.save(tmp_path)
-    table = data.joined.table.head(50)
+    table = data.table.head(50)
     assert Model.load(tmp_path).predict(table).equals(model.predict(table))
 
 

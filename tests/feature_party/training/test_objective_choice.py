@@ -9,12 +9,11 @@ import pytest
 from common.entropy import seeded_entropy
 from common.randomizers import build_randomizer
 from feature_party.config import FeaturePartyConfig
-from feature_party.join.matches import MatchCounts
 from feature_party.learning.mixing import Gain, decoded_gain
 from feature_party.learning.problem import LabelProblem
 from feature_party.model.model import Model
-from feature_party.training.holdout import split_holdout
-from feature_party.training.in_memory import Joined, Prepared
+from feature_party.training.holdout import draw_holdout
+from feature_party.training.in_memory import Prepared
 from tests.feature_party.learn import train
 
 GRID = np.arange(21.0)
@@ -27,10 +26,8 @@ def prepared(
     built = build_randomizer(randomizer, labels=GRID, prior=prior, epsilon=4.0)
     codes = built.randomize(labels.astype(float), seeded_entropy(1))
     problem = LabelProblem.from_channel(built.channel, prior, "squared")
-    training, holdout = split_holdout(labels.size, 0.2, 0)
-    rows = labels.size
-    joined = Joined(pl.DataFrame({"x": x}), codes, MatchCounts(rows, rows, rows), np.arange(rows))
-    return Prepared(joined, training, holdout, problem, "test")
+    holdout = draw_holdout(labels.size, 0.2, 0)
+    return Prepared.of_table(pl.DataFrame({"x": x}), codes, problem, holdout)
 
 
 def fitted(data: Prepared, **training: object) -> Model:
@@ -48,7 +45,7 @@ def two_kinds(rows: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.slow
 def test_a_refuted_mixture_gives_way_to_decoded_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     data = prepared(*two_kinds(3_000), "discrete-laplace")
-    table = data.joined.table
+    table = data.table
     compared = []
 
     def refuted(decoded: np.ndarray, mixed: np.ndarray, rival: np.ndarray) -> Gain:

@@ -17,7 +17,7 @@ from feature_party.join.matches import JoinInputs, Party
 from feature_party.model.export.run import export_model
 from feature_party.model.several_labels import LabelModels
 from feature_party.pipeline.stages import Stages
-from feature_party.training.prepare import prepare
+from feature_party.training.prepare import Preparation
 from feature_party.training.streamed import PreparedShards
 from tests.feature_party.two_labels import NAMES, Division, two_labels
 from tests.feature_party.worlds import SECRET
@@ -96,8 +96,9 @@ def test_shards_hold_what_memory_holds(tmp_path: Path) -> None:
         assert isinstance(events, PreparedShards)
         assert np.array_equal(events.problem.rows, memory[name].problem.rows)
         kept = pl.DataFrame({"event": events.keys(), "code": events.all_codes()}).sort("event")
-        joined = memory[name].joined
-        known = pl.DataFrame({"event": joined.table["event"], "code": joined.codes}).sort("event")
+        known = pl.DataFrame({"event": memory[name].keys(), "code": memory[name].all_codes()}).sort(
+            "event"
+        )
         assert kept.equals(known.cast(kept.schema))
         table, codes = events.held_out()
         held = (
@@ -191,9 +192,9 @@ def test_several_labels_parties_release_each_label_on_its_own(
     sections = section.training, section.join, section.engine
     if division == "joint":
         with pytest.raises(DataError, match=r"ask for releases with \[privacy\] division = split"):
-            prepare(inputs, *sections)
+            Preparation(inputs, *sections).events()
         return
-    found = prepare(inputs, *sections)
+    found = Preparation(inputs, *sections).events()
     assert [*found] == [*NAMES]
     for events in found.values():
         assert [one.name for one in events.problem.sources] == [*PARTIES]

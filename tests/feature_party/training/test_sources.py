@@ -30,8 +30,8 @@ from feature_party.learning.support import Support
 from feature_party.model.export.torch_module import ServedModel, served_columns
 from feature_party.model.model import Model
 from feature_party.model.prediction import predict_file
-from feature_party.training import prepare as preparing
 from feature_party.training.in_memory import Prepared
+from feature_party.training.prepare import Preparation
 from feature_party.training.streamed import PreparedShards
 from tests.feature_party.learn import train
 from tests.feature_party.worlds import SECRET, build_manifest, made_up_events, thresholds_channel
@@ -96,7 +96,7 @@ def prepare(sources: Path, settings: FeaturePartyConfig, **secrets: bytes) -> ob
     folders = tuple(sources / name for name in SECRETS)
     inputs = JoinInputs(folders, settings.features, "event", parties)
     sections = settings.training, settings.join, settings.engine
-    (events,) = preparing.prepare(inputs, *sections).values()
+    (events,) = Preparation(inputs, *sections).events().values()
     return events
 
 
@@ -204,7 +204,7 @@ def test_other_kinds_of_labels_are_refused() -> None:
 def truth_of(sources: Path, events: Prepared, model: Model, name: str) -> tuple[np.ndarray, ...]:
     own = events.of(name)
     assert isinstance(own, Prepared)
-    held = own.joined.table[own.holdout]
+    held = own.table[own.holdout]
     truth = pl.read_parquet(sources / "truth.parquet").filter(labels_party=name)
     labels = held.join(truth, on="event", maintain_order="left")["amount"].to_numpy()
     return model.of(name).predict(held.drop("labels_party"))["prediction"].to_numpy(), labels
@@ -214,7 +214,7 @@ def test_one_model_learns_from_all_and_predicts_in_everyones_units(
     sources: Path, trained: tuple[Prepared, Model], tmp_path: Path
 ) -> None:
     events, model = trained
-    assert events.joined.table.height == 2 * EACH  # an event of both has two rows
+    assert events.table.height == 2 * EACH  # an event of both has two rows
     assert model.sources == ("euro", "yen")
     model.save(tmp_path / "model")
     again = Model.load(tmp_path / "model")
@@ -232,9 +232,9 @@ def test_an_event_of_two_sources_is_on_one_side_of_the_holdout(
     trained: tuple[Prepared, Model],
 ) -> None:
     events, _ = trained
-    names = events.joined.table["event"].to_numpy()
+    names = events.table["event"].to_numpy()
     assert not set(names[events.training]) & set(names[events.holdout])
-    both = events.joined.table.group_by("event").len().filter(pl.col("len") == 2)
+    both = events.table.group_by("event").len().filter(pl.col("len") == 2)
     assert both.height == SHARED
 
 

@@ -40,14 +40,12 @@ def noisy(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Prepared, np
     """4,000 events at ε = 1, joined, and the true labels of the matched events."""
     world = build_world(tmp_path_factory.mktemp("noisy"), rows=4000, epsilon=1.0, seed=2)
     prepared = prepare(world.directory, world.features, config(world))
-    truth = match_true_labels(
-        prepared.joined.table["event"], world.truth, "amount", prepared.problem, 0.0
-    )
+    truth = match_true_labels(prepared.table["event"], world.truth, "amount", prepared.problem, 0.0)
     return world, prepared, truth
 
 
 def held_out_error(model: Model, prepared: Prepared, truth: np.ndarray) -> float:
-    table = prepared.joined.table[prepared.holdout]
+    table = prepared.table[prepared.holdout]
     predictions = model.predict(table)["prediction"].to_numpy()
     return float(np.mean((predictions - truth[prepared.holdout]) ** 2))
 
@@ -55,9 +53,7 @@ def held_out_error(model: Model, prepared: Prepared, truth: np.ndarray) -> float
 def test_likelihood_beats_raw(tmp_path: Path) -> None:
     world = build_world(tmp_path, rows=4000, epsilon=2.0, seed=2, biased=True)
     prepared = prepare(world.directory, world.features, config(world))
-    truth = match_true_labels(
-        prepared.joined.table["event"], world.truth, "amount", prepared.problem, 0.0
-    )
+    truth = match_true_labels(prepared.table["event"], world.truth, "amount", prepared.problem, 0.0)
     constant = float(np.var(truth[prepared.holdout]))
     errors = {}
     for objective in ("likelihood", "debiased", "raw"):
@@ -96,7 +92,7 @@ def test_auto_mixes_heads_and_explains_itself(
     shared = "likelihood-gaussian+log-normal"
     assert {shared, "debiased"} <= {what for what, _ in seen}
     assert model.facts.matched == 4000
-    table = prepared.joined.table
+    table = prepared.table
     model.save(tmp_path)
     again = Model.load(tmp_path)
     assert again.facts == model.facts
@@ -110,7 +106,7 @@ def test_auto_goes_part_of_the_way_to_the_released_prior(
     model = train(prepared, config(world))
     assert model.facts.adjusted
     assert model.adjustment is not None
-    inputs = model.encoder.encode(prepared.joined.table[prepared.training])
+    inputs = model.encoder.encode(prepared.table[prepared.training])
 
     def average(of: Model) -> np.ndarray:
         predicted = of.distributions(inputs).distributions
@@ -137,7 +133,7 @@ def test_auto_goes_part_of_the_way_to_the_released_prior(
 def test_intervals_cover(noisy: tuple[World, Prepared, np.ndarray]) -> None:
     world, prepared, truth = noisy
     model = train(prepared, config(world, head="gaussian", epochs=8))
-    predicted = model.predict(prepared.joined.table[prepared.holdout], 0.9)
+    predicted = model.predict(prepared.table[prepared.holdout], 0.9)
     held = truth[prepared.holdout]
     inside = (predicted["lower"].to_numpy() <= held) & (held <= predicted["upper"].to_numpy())
     assert 0.8 <= inside.mean() <= 1.0
@@ -147,7 +143,7 @@ def test_intervals_cover(noisy: tuple[World, Prepared, np.ndarray]) -> None:
 
 def test_seeds_repeat_and_differ(noisy: tuple[World, Prepared, np.ndarray]) -> None:
     world, prepared, _ = noisy
-    table = prepared.joined.table.head(50)
+    table = prepared.table.head(50)
 
     def predictions(seed: int) -> pl.DataFrame:
         settings = config(world, head="gaussian", epochs=1, seed=seed)
@@ -166,7 +162,7 @@ def test_other_losses_learn_too(
     problem = replace(prepared.problem, loss=loss)
     settings = config(world, objective=objective, head="gaussian", epochs=6)
     model = train(replace(prepared, problem=problem), settings, true_labels=truth)
-    table = prepared.joined.table[prepared.holdout]
+    table = prepared.table[prepared.holdout]
     points = model.predict(table)["prediction"].to_numpy()
     held = truth[prepared.holdout]
     assert np.isfinite(points).all()
@@ -194,13 +190,13 @@ def test_a_killed_run_ends_with_the_same_weights(
 
     whole = train(prepared, settings)
     with pytest.raises(Killed):
-        train(prepared, settings, on_epoch=kill, checkpoints=tmp_path)
+        train(prepared, settings, on_epoch=kill, folder=tmp_path)
     epochs: list[int] = []
     resumed = train(
         prepared,
         settings,
         on_epoch=lambda what, record: epochs.append(record.epoch),
-        checkpoints=tmp_path,
+        folder=tmp_path,
     )
     assert epochs == [3, 4]
     for name, value in whole.experts[0].learned.state_dict().items():
@@ -212,13 +208,13 @@ def test_a_checkpoint_of_other_settings_is_not_taken_up(
     noisy: tuple[World, Prepared, np.ndarray], tmp_path: Path
 ) -> None:
     world, prepared, _ = noisy
-    train(prepared, config(world, head="gaussian", epochs=2), checkpoints=tmp_path)
+    train(prepared, config(world, head="gaussian", epochs=2), folder=tmp_path)
     epochs: list[int] = []
     train(
         prepared,
         config(world, head="gaussian", epochs=2, learning_rate=1e-4),
         on_epoch=lambda what, record: epochs.append(record.epoch),
-        checkpoints=tmp_path,
+        folder=tmp_path,
     )
     assert epochs == [1, 2]
 

@@ -16,10 +16,10 @@ from common.arrays import Floats
 pytest.importorskip("torch")
 metrics = pytest.importorskip("sklearn.metrics")
 
-from feature_party.config import DataSection, TrainingSection  # noqa: E402
-from feature_party.join.matches import MatchCounts  # noqa: E402
+from feature_party.config import TrainingSection  # noqa: E402
 from feature_party.notebook.sources import problem_of  # noqa: E402
-from feature_party.training.in_memory import Joined, Prepared  # noqa: E402
+from feature_party.training.events import TrainingSetup  # noqa: E402
+from feature_party.training.in_memory import Prepared  # noqa: E402
 from feature_party.training.quick import QuickLearners  # noqa: E402
 from feature_party.training.run import train  # noqa: E402
 from tests.effort import effort  # noqa: E402
@@ -63,9 +63,8 @@ def compare(rows: int, seed: int, section: TrainingSection, signal: float = 1.0)
     features, labels = events(rows + 20_000, seed, signal)
     private = lv.randomize_labels(labels[:rows], lower=0, upper=1, epsilon=EPSILON)
     table = pl.DataFrame({f"x{i}": column for i, column in enumerate(features.T)})
-    joined = Joined(table[:rows], private.codes, MatchCounts(rows, rows, rows), np.arange(rows))
-    prepared = Prepared(joined, np.arange(rows), np.arange(0), problem_of(private), "", "")
-    model = train(prepared, section, DataSection(), learners=QuickLearners.of)
+    prepared = Prepared.of_table(table[:rows], private.codes, problem_of(private))
+    model = train(prepared, TrainingSetup(section, learners=QuickLearners.of))
     held = model.distributions(model.encoder.encode(table[rows:])).distributions
     assert held is not None
     truth = private.channel.probabilities[1, 1]

@@ -19,7 +19,7 @@ from common.release.manifest import Manifest
 from common.security.pilot_certificates import Credentials
 from feature_party.commands.cli import app
 from feature_party.config import FeaturePartyConfig
-from feature_party.training.holdout import split_holdout
+from feature_party.training.holdout import draw_holdout
 from label_party.server.run import running
 from label_party.store.entries import EVALUATION
 from tests.label_party.conftest import EVENTS, Party
@@ -146,7 +146,7 @@ def _true_gain(
     number = predicted["key"].str.strip_prefix("event-").cast(pl.Int64).to_numpy()
     matched = np.flatnonzero(number < EVENTS)
     training = FeaturePartyConfig().training
-    held = matched[split_holdout(matched.size, training.holdout, training.seed)[1]]
+    held = matched[draw_holdout(matched.size, training.holdout, training.seed)]
     truth = label(number[held])
     manifest = Manifest.from_bytes((folder / "release" / "manifest.json").read_bytes())
     grid, prior = manifest.marginal(name or manifest.label.name)

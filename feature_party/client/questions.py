@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -155,12 +155,14 @@ def released_rows(folder: Path, held_out: pl.Series, rows: Integers, secret: byt
     return matched.cast(pl.Int64).to_numpy()
 
 
-def topics(labels: Iterable[str]) -> dict[str, tuple[str, LossName]]:
+def topics(labels: Collection[str]) -> dict[str, tuple[str, LossName]]:
     """Which label and loss one may ask about, by how it is written: LABEL:LOSS, or LABEL for its
-    squared loss; LOSS where there is one label, which goes by no name."""
+    squared loss; LOSS where there is one label."""
     pairs: list[tuple[str, LossName]] = list(product(labels, get_args(LossName)))
-    written = {f"{label}:{loss}" if label else loss: (label, loss) for label, loss in pairs}
-    return written | {label: (label, "squared") for label, _ in pairs if label}
+    if len(labels) == 1:
+        return {loss: (label, loss) for label, loss in pairs}
+    written = {f"{label}:{loss}": (label, loss) for label, loss in pairs}
+    return written | {label: (label, "squared") for label in labels}
 
 
 @dataclass

@@ -62,8 +62,8 @@ def show_scores(stages: Stages, by_label: dict[str, Scores], shown: Json) -> Non
     lines = [str(stages.prepared.matches)]
     for label, scores in by_label.items():
         for warning in scores.warnings:
-            stages.warn(f"{label}: {warning}" if label else warning)
-        lines += [f"{label}:"] if label else []
+            stages.warn(stages.prefix(label) + warning)
+        lines += [f"{label}:"] if len(by_label) > 1 else []
         lines += scores.summary
     metrics = json.loads(output.metrics.read_text(encoding="utf-8"))
     shown.answer(metrics, *lines, f"metrics in {output.metrics}, report {output.report}")

@@ -35,13 +35,13 @@ def export(config: FeaturePartyConfig, wanted: ExportOptions, shown: Json) -> No
     from feature_party.model.several_labels import LabelModels
     from feature_party.tables import scan_table
 
-    model = LabelModels.load(config.output.model).of(config.output.source)
+    models = LabelModels.load(config.output.model).of(config.output.source)
     sample = None
     if config.data.features is not None:
         frame = scan_table(config.data.features)
-        model.encoder.check(frame.collect_schema().names())
-        sample = frame.select(model.encoder.columns).head(SAMPLE_ROWS).collect()
-    exported = export_model(model, wanted.output, wanted.format_, sample)
+        models.encoder.check(frame.collect_schema().names())
+        sample = frame.select(models.encoder.columns).head(SAMPLE_ROWS).collect()
+    exported = export_model(models, wanted.output, wanted.format_, sample)
     checked = "not compared: no runtime for it is installed here, see labelveil[export]"
     if exported.runtime:
         checked = f"{exported.rows:,} rows agree to {exported.difference:.1g} in {exported.runtime}"

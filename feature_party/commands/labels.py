@@ -34,18 +34,17 @@ def labels(config: FeaturePartyConfig, wanted: LabelsOptions, shown: Shown) -> N
     """
     check_output("--output", wanted.output, (".csv", *PARQUET_SUFFIXES), makes_folder=True)
     start()
-    from feature_party.model.several_labels import label_paths
+    from feature_party.model.several_labels import label_files
     from feature_party.notebook.files import write_labels
     from feature_party.pipeline.learning import Learning
     from feature_party.tables import file_of
 
     stages = Learning(config, shown.quiet)
     documents, lines = [], [str(stages.prepared.matches)]
-    paths = label_paths(Path(), stages.labels)
+    files = label_files(wanted.output, stages.labels)
     for label, events in stages.labels.items():
-        of_label = file_of(wanted.output, paths[label].name)
         for name in events.problem.names:
-            own, output = events.of(name) if name else events, file_of(of_label, name)
+            own, output = events.of(name) if name else events, file_of(files[label], name)
             channel = write_labels(own, output, wanted.method)
             documents.append({**asdict(own.matches), "labels": output, "channel": channel})
             lines.append(f"{own.matches.matched:,} labels in {output}; the channel in {channel}")

@@ -21,16 +21,16 @@ def train(config: FeaturePartyConfig, truth: TrueLabels, shown: Shown) -> None:
     if not stages.workers.first:
         return
     matches, model = stages.prepared.matches, config.output.model
-    facts = {name: trained.facts for name, trained in models.items()}
-    dumped = {name: known.model_dump(mode="json") for name, known in facts.items()}
-    several = {"labels": [{"name": name, **known} for name, known in dumped.items()]}
+    facts = {label: trained.facts for label, trained in models.items()}
+    labels = [{"name": label, **own.model_dump(mode="json")} for label, own in facts.items()]
+    document = {"labels": labels} if len(labels) > 1 else labels[0]
     shown.answer(
-        {**asdict(matches), **dumped.get("", several), "model": model},
+        {**asdict(matches), **document, "model": model},
         str(matches),
         *(
-            f"{name}{': ' * bool(name)}objective {known.objective}, head {known.head or '-'},"
-            f" {known.training_rows:,} training rows, {known.seconds:.1f} s; model in {model}"
-            for name, known in facts.items()
+            f"{stages.prefix(label)}objective {own.objective}, head {own.head or '-'},"
+            f" {own.training_rows:,} training rows, {own.seconds:.1f} s; model in {model}"
+            for label, own in facts.items()
         ),
         "next: feature-party evaluate, or predict",
     )

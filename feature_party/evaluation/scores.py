@@ -117,7 +117,7 @@ class Scores:
     @property
     def epsilon(self) -> float:
         """What the releases may reveal of a label: the largest of them."""
-        return float(release_metrics(self.manifests)["epsilon"])
+        return float(release_metrics(self.manifests, self.label)["epsilon"])
 
     @property
     def verdict(self) -> str:
@@ -305,7 +305,7 @@ def _released_codes(
     ]
 
 
-def release_metrics(manifests: Sequence[Manifest], label: str = "") -> dict[str, Any]:
+def release_metrics(manifests: Sequence[Manifest], label: str) -> dict[str, Any]:
     """What releases state about themselves, and about one of their labels.
 
     Of several epochs the last names the randomizer, and each ε is the largest of any. Of several
@@ -336,10 +336,10 @@ def release_metrics(manifests: Sequence[Manifest], label: str = "") -> dict[str,
 def labels_json(by_label: Mapping[str, Scores]) -> dict[str, Any]:
     """The content of ``metrics.json``: of several labels each one's under ``labels``, with what is
     said of the release and of all events before it."""
-    if "" in by_label:
-        return by_label[""].to_json()
     each = _metrics_of(by_label)
     first, *others = each.values()
+    if not others:
+        return first
     common = {
         key: value
         for key, value in first.items()

@@ -131,7 +131,7 @@ def true_errors(
 def _nonprivate_errors(path: Path, label: str) -> dict[str, float]:
     try:
         metrics = json.loads(path.read_text(encoding="utf-8"))
-        if label:
+        if "labels" in metrics:
             metrics = next(entry for entry in metrics["labels"] if entry["name"] == label)
         return {f"nonprivate_{name}": float(metrics[f"test_{name}"]) for name in ("mse", "mae")}
     except OSError as error:

@@ -61,16 +61,17 @@ def views_of(manifest: Manifest, counts: Integers | None = None) -> dict[str, La
     }
 
 
-def view_of(manifest: Manifest, label: str = "") -> LabelView:
-    """One label of a release alone, by its name; the only one needs none."""
+def view_of(manifest: Manifest, label: str) -> LabelView:
+    """One label of a release alone; the only one whatever it is called there."""
     views = views_of(manifest)
-    return views[label] if label else next(iter(views.values()))
+    return views[label] if len(views) > 1 else next(iter(views.values()))
 
 
-def stated_of(manifest: Manifest, label: str = "") -> tuple[LabelSection, StatedRandomizer]:
-    """What a release says of one of its labels, and of what sent it; the only one has no name."""
-    section = next(one for one in manifest.labels if label in ("", one.name))
-    return section, next(one for one in manifest.randomizers if section.name in one.labels)
+def stated_of(manifest: Manifest, label: str) -> tuple[LabelSection, StatedRandomizer]:
+    """What a release says of one of its labels, and of what sent it; as :func:`view_of`."""
+    only = len(manifest.labels) == 1
+    section = next(each for each in manifest.labels if only or each.name == label)
+    return section, next(each for each in manifest.randomizers if section.name in each.labels)
 
 
 def label_view(

@@ -1,14 +1,10 @@
-"""Models of several labels of one event, side by side: one folder, and one table of predictions.
-
-A single label has no name here: its model lies in the folder itself, and its columns have the names
-that they always had.
-"""
+"""Models of an event's labels, side by side: one folder, and one table of predictions."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,21 +15,14 @@ from common.errors import DataError
 from common.files import write_text
 from feature_party.model.encoding import Encoder
 from feature_party.model.model import MODEL_FILE, Model, undamaged
-from feature_party.tables import Table, collect_table
+from feature_party.tables import Table, collect_table, file_of
 
 FORMAT = "labelveil-models/1"
-"""Of a folder with a folder for each label's model; one of those has a format of its own."""
 
 
 @dataclass(frozen=True)
 class LabelModels:
-    """A model for each label.
-
-    Attributes
-    ----------
-    by_label
-        By the labels' names; a single one has none.
-    """
+    """A model for each label, by its name."""
 
     by_label: Mapping[str, Model]
 
@@ -56,6 +45,15 @@ class LabelModels:
         """Those of one labels party; see :meth:`Model.of`."""
         return LabelModels({name: model.of(source) for name, model in self.by_label.items()})
 
+    def output(self, label: str, name: str) -> str:
+        """What a label's output is called among those of all: its prediction has its own name.
+
+        Outputs of an only label are not named after it.
+        """
+        if len(self.by_label) == 1:
+            return name
+        return label if name == "prediction" else f"{label}_{name}"
+
     def predict(
         self,
         features: Table,
@@ -63,33 +61,30 @@ class LabelModels:
         quantiles: Sequence[float] = (),
         above: Sequence[float] = (),
     ) -> pl.DataFrame:
-        """As :meth:`Model.predict`; of several labels NAME is the prediction of each, and NAME_mean
-        and the like the other columns. ``above`` is asked of the labels that reach so far."""
+        """As :meth:`Model.predict`, in columns named by :meth:`output`; ``above`` is asked of the
+        labels that reach so far."""
         table, columns = collect_table(features), dict[str, pl.Series]()
-        for value in above:
-            if "" not in self.by_label and not any(
-                one.reaches(value) for one in self.by_label.values()
-            ):
+        several = len(self.by_label) > 1
+        for value in above if several else ():
+            if not any(model.reaches(value) for model in self.by_label.values()):
                 raise DataError(f"above={value:g} must be some label's value; set [output] above")
-        for name, model in self.by_label.items():
-            asked = [value for value in above if not name or model.reaches(value)]
-            predicted = model.predict(table, interval, quantiles, asked)
-            for one in predicted:
-                column = output_name(name, one.name)
+        for label, model in self.by_label.items():
+            own = [value for value in above if not several or model.reaches(value)]
+            for series in model.predict(table, interval, quantiles, own):
+                column = self.output(label, series.name)
                 if column in columns:
                     raise DataError(f"two labels both predict a column {column!r}; rename one")
-                columns[column] = one
+                columns[column] = series
         return pl.DataFrame(columns)
 
     def save(self, directory: Path) -> None:
-        """Write a folder for each model, and ``model.json`` last; a single label's is all."""
-        folders = label_paths(directory, self.by_label)
-        for name, model in self.by_label.items():
-            model.save(folders[name])
-        if "" not in self.by_label:
-            labels = [{"name": name, "folder": one.name} for name, one in folders.items()]
-            text = json.dumps({"format": FORMAT, "labels": labels})
-            write_text(directory / MODEL_FILE, text + "\n")
+        """Write a folder for each model, and ``model.json`` last."""
+        folders = label_folders(directory, self.by_label)
+        for label, model in self.by_label.items():
+            model.save(folders[label])
+        labels = [{"name": label, "folder": folder.name} for label, folder in folders.items()]
+        text = json.dumps({"format": FORMAT, "labels": labels})
+        write_text(directory / MODEL_FILE, text + "\n")
 
     @classmethod
     def load(cls, directory: Path, device: torch.device | str = "cpu") -> LabelModels:
@@ -101,30 +96,31 @@ class LabelModels:
             If there is none, or its files are damaged.
         """
         path = directory / MODEL_FILE
+        if not path.is_file():
+            raise DataError(f"{directory} holds no trained model; run feature-party train first")
         with undamaged(f"the model in {directory}", "train it again"):
-            data = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-            if not isinstance(data, dict) or data.get("format") != FORMAT:
-                return cls({"": Model.load(directory, device)})
+            data = json.loads(path.read_text(encoding="utf-8"))
+            if data["format"] != FORMAT:
+                raise DataError(f"{path} has format {data['format']!r:.60}, not {FORMAT!r}")
             folders = {str(one["name"]): Path(one["folder"]).name for one in data["labels"]}
             if not folders:
                 raise ValueError("no labels")
         return cls({name: Model.load(directory / one, device) for name, one in folders.items()})
 
 
-def label_paths(within: Path, labels: Mapping[str, object]) -> dict[str, Path]:
-    """Folders within one for each label: the folder itself for a label without a name. A name that
-    the labels party chose is no folder's unless it is plain, and so never ``model.json``."""
-    if "" in labels:
-        return {"": within}
-    plain = all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in labels)
+def label_folders(within: Path, labels: Iterable[str]) -> dict[str, Path]:
+    """A folder within one for each label. A name that the labels party chose is no folder's unless
+    it is plain, and so never ``model.json``."""
+    names = [*labels]
+    plain = all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in names)
     return {
         name: within / (name if plain else f"label-{number}")
-        for number, name in enumerate(labels, start=1)
+        for number, name in enumerate(names, start=1)
     }
 
 
-def output_name(label: str, output: str) -> str:
-    """What one label's output is called among those of all: its prediction has its own name."""
-    if not label:
-        return output
-    return label if output == "prediction" else f"{label}_{output}"
+def label_files(path: Path, labels: Iterable[str]) -> dict[str, Path]:
+    """A file for each label beside one for all, which is that of an only label."""
+    folders = label_folders(Path(), labels)
+    several = len(folders) > 1
+    return {name: file_of(path, each.name * several) for name, each in folders.items()}

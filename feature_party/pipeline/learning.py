@@ -20,7 +20,7 @@ from feature_party.evaluation.true_labels import match_true_labels
 from feature_party.join.matches import JoinInputs, MatchCounts, Party
 from feature_party.join.shards import JoinedShards
 from feature_party.learning.several_labels import stated_of
-from feature_party.model.several_labels import LabelModels, label_paths
+from feature_party.model.several_labels import LabelModels, label_folders
 from feature_party.pipeline.predicting import predict
 from feature_party.pipeline.transfer import Transfer
 from feature_party.training.distributed import joined_workers
@@ -96,6 +96,10 @@ class Learning(Transfer):
             self._warn_of_poor(self.prepared.matches)
         return self._labels
 
+    def prefix(self, label: str) -> str:
+        """What a line about a label begins with: nothing where it is the only one."""
+        return f"{label}: " if len(self.labels) > 1 else ""
+
     @property
     def prepared(self) -> Events:
         """The first label's, whose events are all labels'."""
@@ -109,7 +113,7 @@ class Learning(Transfer):
     def train(self) -> LabelModels:
         """Train and save a model for each label."""
         section = self.config.training
-        folders = label_paths(self.config.output.model, self.labels)
+        folders = label_folders(self.config.output.model, self.labels)
         quiet = self.quiet or not self.workers.first
         models = {}
         with self._timed("train"), progress(quiet=quiet) as bar:
@@ -121,7 +125,7 @@ class Learning(Transfer):
                     QuickLearners.of,
                     folders[label],
                     true_labels=truth,
-                    on_epoch=_epochs_on(bar, label),
+                    on_epoch=_epochs_on(bar, self.prefix(label)),
                     workers=self.workers,
                 )
                 models[label] = train(events, setup)
@@ -136,14 +140,14 @@ class Learning(Transfer):
             stderr.print(f"left out: {escape(name)}, which {why}")
         for label, model in models.items():
             for warning in model.facts.warnings:
-                self.warn(f"{label}: {warning}" if label else warning)
+                self.warn(self.prefix(label) + warning)
         return trained
 
     def load(self) -> LabelModels:
         """Read the saved models, and refuse those of another release or split."""
         models = LabelModels.load(self.config.output.model)
         if [*models.by_label] != [*self.labels]:
-            ours, theirs = (", ".join(one) or "one label" for one in (self.labels, models.by_label))
+            ours, theirs = (", ".join(labels) for labels in (self.labels, models.by_label))
             raise DataError(
                 f"the model in {self.config.output.model} is of {theirs}, and the release of"
                 f" {ours}; train again"
@@ -180,26 +184,25 @@ class Learning(Transfer):
             raise DataError(
                 "true labels are needed; pass --true-labels FILE --true-label COLUMN (simulations)"
             )
-        stated = stated_of(self.manifests[-1], label)[0]
+        column = truth.true_label if len(self.labels) == 1 else None
         return match_true_labels(
             events.keys(),
             truth.true_labels,
-            label or truth.true_label or stated.name,
+            column or label,
             events.problem,
-            stated.missing,
+            stated_of(self.manifests[-1], label)[0].missing,
             truth.true_key,
             source,
         )
 
 
-def _epochs_on(bar: Progress, label: str) -> Callable[[str, EpochRecord], None]:
+def _epochs_on(bar: Progress, prefix: str) -> Callable[[str, EpochRecord], None]:
     """What shows the epochs of one label's training."""
     tasks: dict[str, TaskID] = {}
 
     def show(candidate: str, record: EpochRecord) -> None:
         if candidate not in tasks:
-            name = candidate.replace("likelihood-", "")  # what all have in common
-            name = f"{label}: {name}" if label else name
+            name = prefix + candidate.replace("likelihood-", "")  # what all have in common
             tasks[candidate] = bar.add_task(name, total=record.epochs, note="")
         note = record.ended or f"epochs, validation loss {record.validation:.4f}"
         bar.update(tasks[candidate], completed=record.epoch, note=note)

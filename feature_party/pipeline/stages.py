@@ -17,7 +17,7 @@ from common.release.folder import read_manifest
 from feature_party.client.questions import Questions, Verdict, released_rows, topics
 from feature_party.evaluation.scores import Scores, labels_json, score
 from feature_party.evaluation.true_labels import true_errors
-from feature_party.model.several_labels import LabelModels, label_paths
+from feature_party.model.several_labels import LabelModels, label_files
 from feature_party.pipeline.learning import Learning
 from feature_party.report import (
     ReportInputs,
@@ -76,11 +76,10 @@ class Stages(Learning):
                 answer = self._ask(by_label[label], loss)
                 by_label[label] = replace(by_label[label], answer=answer)
         with self._timed("report"):
-            paths = label_paths(Path(), by_label)
-            pages = {label: file_of(output.report, path.name) for label, path in paths.items()}
+            pages = label_files(output.report, by_label)
             for label, scores in by_label.items():
                 self._write_report(scores, pages[label])
-            if "" not in by_label:
+            if len(by_label) > 1:
                 write_labels_overview(output.report, by_label, pages)
         timings = {name: round(value, 3) for name, value in self.timings.items()}
         metrics = {**labels_json(by_label), "timings": timings}

@@ -34,7 +34,7 @@ from feature_party.model.export.torch_module import (
     served_columns,
 )
 from feature_party.model.model import Model, Predictions
-from feature_party.model.several_labels import LabelModels, output_name
+from feature_party.model.several_labels import LabelModels
 
 Format = Literal["onnx", "torch"]
 Outputs = dict[str, Floats]
@@ -89,7 +89,7 @@ def export_format(output: Path, wanted: str = "auto") -> Format:
 
 
 def export_model(
-    model: Model | LabelModels,
+    models: LabelModels,
     output: Path,
     wanted: str = "auto",
     sample: pl.DataFrame | None = None,
@@ -98,8 +98,8 @@ def export_model(
 
     Parameters
     ----------
-    model
-        A trained model, or those of several labels, on the CPU.
+    models
+        Trained models, on the CPU.
     output
         File to write; one that exists is replaced.
     wanted
@@ -116,7 +116,6 @@ def export_model(
         If the written file predicts otherwise than the model; it is removed.
     """
     format_ = export_format(output, wanted)
-    models = model if isinstance(model, LabelModels) else LabelModels({"": model})
     columns = served_columns(models.encoder)
     tables = [probes(models.encoder)] + ([] if sample is None else [sample])
     facts = _facts(models, columns)
@@ -138,8 +137,8 @@ def export_model(
         if run is not None:
             for table in tables:
                 found = run(table)
-                for label, one in models.by_label.items():
-                    worst = max(worst, _difference(one, label, found, table))
+                for label in models.by_label:
+                    worst = max(worst, _difference(models, label, found, table))
                 rows += table.height
             if not worst <= TOLERANCE:
                 raise DataError(
@@ -153,27 +152,20 @@ def export_model(
 
 
 def _facts(models: LabelModels, columns: tuple[Column, ...]) -> dict[str, Any]:
-    each = {label: _label_facts(label, model) for label, model in models.by_label.items()}
-    of_all: dict[str, Any] = {
+    labels = []
+    for label, model in models.by_label.items():
+        outputs = [models.output(label, "prediction")]
+        facts: dict[str, Any] = {"outputs": outputs, "loss": model.problem.loss}
+        if model.has_distributions:
+            outputs.append(models.output(label, "probabilities"))
+            facts["support"] = model.support.values.tolist()
+        labels.append({"name": label, **facts})
+    return {
         "format": "labelveil-export/1",
         "inputs": [column.to_json() for column in columns],
+        "outputs": [output for facts in labels for output in facts["outputs"]],
+        "labels": labels,
     }
-    if "" in each:
-        return of_all | each[""]
-    outputs = [output for facts in each.values() for output in facts["outputs"]]
-    labels = [{"name": label, **facts} for label, facts in each.items()]
-    return {**of_all, "outputs": outputs, "labels": labels}
-
-
-def _label_facts(label: str, model: Model) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "outputs": [output_name(label, "prediction")],
-        "loss": model.problem.loss,
-    }
-    if model.has_distributions:
-        facts["outputs"].append(output_name(label, "probabilities"))
-        facts["support"] = model.support.values.tolist()
-    return facts
 
 
 def _program(
@@ -233,10 +225,11 @@ def _torch_runtime(path: Path, columns: tuple[Column, ...]) -> Run:
     return run
 
 
-def _difference(model: Model, label: str, found: Outputs, table: pl.DataFrame) -> float:
+def _difference(models: LabelModels, label: str, found: Outputs, table: pl.DataFrame) -> float:
     """Largest relative difference between a written model's predictions and the model's."""
+    model = models.by_label[label]
     wanted = model.distributions(model.encoder.encode(table))
-    points = found[output_name(label, "prediction")]
+    points = found[models.output(label, "prediction")]
     if points.shape != wanted.points.shape:
         return float("inf")
     scale = np.maximum(np.abs(wanted.points), 0.1 * model.problem.deviation)
@@ -245,8 +238,8 @@ def _difference(model: Model, label: str, found: Outputs, table: pl.DataFrame) -
         return float(apart.max())
     if model.problem.loss == "absolute":
         apart[_ties(model, wanted, points)] = 0.0
-    apart_there = np.abs(found[output_name(label, "probabilities")] - wanted.distributions).max()
-    return float(max(apart.max(), apart_there))
+    probabilities = found[models.output(label, "probabilities")]
+    return float(max(apart.max(), np.abs(probabilities - wanted.distributions).max()))
 
 
 def _ties(model: Model, wanted: Predictions, points: Floats) -> Booleans:

@@ -24,7 +24,7 @@ from common.arrays import Floats, Integers
 from common.errors import present
 from feature_party.model.encoding import CLIP, YEAR, Encoder, NumericColumn, moments, numbers
 from feature_party.model.model import Model
-from feature_party.model.several_labels import LabelModels, output_name
+from feature_party.model.several_labels import LabelModels
 from feature_party.model.spellings import MISSING, canonical_text
 
 Kind = Literal["number", "moment", "category"]
@@ -239,20 +239,19 @@ class ServedInputs(nn.Module):
 class ServedLabels(nn.Module):
     """The models of several labels side by side.
 
-    ``forward`` returns for each label its prediction under its name, and ``NAME_probabilities``; a
-    label without a name has the outputs of :class:`ServedModel`.
+    ``forward`` returns the outputs of each :class:`ServedModel`, by their names among all.
     """
 
     def __init__(self, models: LabelModels) -> None:
         super().__init__()
-        self._names = list(models.by_label)
+        self._labels = models
         self.models = nn.ModuleList(map(ServedModel, models.by_label.values()))
 
     def forward(self, columns: dict[str, Tensor]) -> dict[str, Tensor]:
         """Predict; see the class."""
         return {
-            output_name(label, output): value
-            for label, model in zip(self._names, self.models, strict=True)
+            self._labels.output(label, output): value
+            for label, model in zip(self._labels.by_label, self.models, strict=True)
             for output, value in model(columns).items()
         }
 

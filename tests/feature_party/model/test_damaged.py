@@ -22,6 +22,8 @@ from tests.feature_party.learn import prepare, train
 from tests.feature_party.worlds import build_world
 
 Files = dict[str, bytes]
+OF_LABEL, WEIGHTS = f"amount/{MODEL_FILE}", f"amount/{WEIGHTS_FILE}"
+FILES = (MODEL_FILE, OF_LABEL, WEIGHTS)
 
 
 @pytest.fixture(scope="module")
@@ -34,18 +36,19 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Files:
         "training": {"ensemble": 2, "epochs": 1, "hidden": [4]},
     }
     config = FeaturePartyConfig.model_validate(settings)
-    train(prepare(world.directory, world.features, config), config).save(folder / "model")
-    return {name: (folder / "model" / name).read_bytes() for name in (MODEL_FILE, WEIGHTS_FILE)}
+    model = train(prepare(world.directory, world.features, config), config)
+    LabelModels({"amount": model}).save(folder / "model")
+    return {name: (folder / "model" / name).read_bytes() for name in FILES}
 
 
 def write(folder: Path, files: Files) -> Path:
-    folder.mkdir(exist_ok=True)
+    (folder / "amount").mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
         (folder / name).write_bytes(data)
     return folder
 
 
-@pytest.mark.parametrize("name", [MODEL_FILE, WEIGHTS_FILE])
+@pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize(
     "content",
     [
@@ -74,7 +77,7 @@ def test_other_bytes_are_one_line(tmp_path: Path, whole: Files, name: str, conte
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
-@pytest.mark.parametrize("name", [MODEL_FILE, WEIGHTS_FILE])
+@pytest.mark.parametrize("name", FILES)
 def test_a_file_that_was_cut_off_is_one_line(
     tmp_path: Path, whole: Files, name: str, share: float
 ) -> None:
@@ -85,7 +88,7 @@ def test_a_file_that_was_cut_off_is_one_line(
 
 def test_the_command_ends_in_one_line(tmp_path: Path, whole: Files) -> None:
     """Not in a traceback, and not as if somebody had pressed a key."""
-    folder = write(tmp_path / "model", whole | {WEIGHTS_FILE: b""})
+    folder = write(tmp_path / "model", whole | {WEIGHTS: b""})
     arguments = ["--model", str(folder), "--features", str(tmp_path / "x.csv"), "--key", "event"]
     assert "is damaged (EOFError" in refusal("predict", *arguments)
 
@@ -93,7 +96,8 @@ def test_the_command_ends_in_one_line(tmp_path: Path, whole: Files) -> None:
 def mutated(tmp_path: Path, whole: Files, seed: int, cases: int) -> None:
     chance = random.Random(seed)
     for case in range(cases):
-        name, change = [(MODEL_FILE, mutate_json), (WEIGHTS_FILE, mutate_bytes)][case % 2]
+        name = FILES[case % 3]
+        change = mutate_bytes if name == WEIGHTS else mutate_json
         folder = write(tmp_path, whole | {name: change(chance, whole[name])})
         try:
             LabelModels.load(folder)
@@ -102,7 +106,7 @@ def mutated(tmp_path: Path, whole: Files, seed: int, cases: int) -> None:
 
 
 def test_any_other_damage_is_one_line_too(tmp_path: Path, whole: Files) -> None:
-    assert json.loads(whole[MODEL_FILE])["format"] == "labelveil-model/1"
+    assert json.loads(whole[OF_LABEL])["format"] == "labelveil-model/1"
     mutated(tmp_path, whole, 1, 30)
 
 

@@ -164,7 +164,8 @@ def test_auto_streams_what_is_too_large_and_removes_its_shards(
     Stages(settings, quiet=True).train()
     assert written == ["shards"]
     assert (tmp_path / "model" / "model.json").is_file()
-    assert not (tmp_path / "model" / "shards").exists()
+    assert [*(tmp_path / "model" / "amount").iterdir()]
+    assert not (tmp_path / "model" / "amount" / "shards").exists()
 
 
 def test_shards_are_used_again_only_for_the_same_rows(

@@ -19,6 +19,7 @@ from feature_party.learning.law_table import LawTable
 from feature_party.learning.problem import LabelProblem
 from feature_party.model.export.run import export_model
 from feature_party.model.model import Model
+from feature_party.model.several_labels import LabelModels
 from feature_party.model.trees import Trees
 from feature_party.training import run, trees
 from feature_party.training.fitting import EpochRecord, out_of_reach
@@ -91,7 +92,8 @@ def test_trees_find_an_interaction_and_say_the_same_wherever_they_are(
 def test_trees_are_exported(tmp_path: Path, name: str) -> None:
     data, _ = interaction()
     model = fitted(data, learner="trees")
-    exported = export_model(model, tmp_path / name, sample=data.table.head(500))
+    models = LabelModels({"y": model})
+    exported = export_model(models, tmp_path / name, sample=data.table.head(500))
     assert exported.rows > 500  # compared there with the model itself
 
 

@@ -108,17 +108,19 @@ def undisturbed(trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 def weights(model: Path) -> dict[str, torch.Tensor]:
-    states: list[dict[str, torch.Tensor]] = torch.load(model / "weights.pt", weights_only=True)
+    states: list[dict[str, torch.Tensor]] = torch.load(
+        model / "amount" / "weights.pt", weights_only=True
+    )
     return states[0]
 
 
 def losses(model: Path) -> np.ndarray:
-    history = json.loads((model / "model.json").read_text())["facts"]["history"]
+    history = json.loads((model / "amount" / "model.json").read_text())["facts"]["history"]
     return np.array([[epoch["train_loss"], epoch["validation_loss"]] for epoch in history])
 
 
 def checkpointed_epochs(model: Path) -> int:
-    (checkpoint,) = (model / "checkpoints").glob("*.pt")
+    (checkpoint,) = (model / "amount" / "checkpoints").glob("*.pt")
     return len(torch.load(checkpoint, weights_only=True)["history"])
 
 

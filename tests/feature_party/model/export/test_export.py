@@ -27,6 +27,7 @@ from feature_party.model.export.run import export_format, export_model, onnx_inp
 from feature_party.model.export.torch_module import ServedModel, probes, served_columns
 from feature_party.model.model import Expert, Model
 from feature_party.model.network import Ensemble, NetworkShape
+from feature_party.model.several_labels import LabelModels
 from tests.feature_party.worlds import model_facts
 
 ROWS = 300
@@ -112,7 +113,7 @@ def test_every_head_and_column_in_onnx_runtime(table: pl.DataFrame, tmp_path: Pa
     pytest.importorskip("onnxscript")
     heads = [head for head in HEAD_NAMES if head != "bernoulli"]  # which is for two labels
     model = untrained(table, [("likelihood", head) for head in heads])
-    exported = export_model(model, tmp_path / "model.onnx", sample=table)
+    exported = export_model(LabelModels({"y": model}), tmp_path / "model.onnx", sample=table)
     assert exported.runtime == "ONNX Runtime"
     assert exported.rows == ROWS + probes(model.encoder).height
     assert exported.difference < 1e-6
@@ -197,7 +198,7 @@ def test_a_file_that_disagrees_is_not_left(
     monkeypatch.setattr(torch_module, "ServedModel", Off)
     (tmp_path / "model.pt2").write_text("an earlier one")
     with pytest.raises(DataError, match="would predict otherwise"):
-        export_model(model, tmp_path / "model.pt2")
+        export_model(LabelModels({"y": model}), tmp_path / "model.pt2")
     assert [path.read_text() for path in tmp_path.iterdir()] == ["an earlier one"]
 
 

@@ -68,7 +68,7 @@ def write(folder: Path, files: Files) -> Path:
 )
 def test_other_bytes_are_one_line(tmp_path: Path, whole: Files, name: str, content: bytes) -> None:
     folder = write(tmp_path / "model", whole | {name: content})
-    with pytest.raises(DataError, match="is damaged") as caught:
+    with pytest.raises(DataError, match="is damaged|has format 'labelveil-models/1'") as caught:
         LabelModels.load(folder)
     assert "\n" not in str(caught.value)
     (folder / name).unlink()
@@ -81,7 +81,8 @@ def test_other_bytes_are_one_line(tmp_path: Path, whole: Files, name: str, conte
 def test_a_file_that_was_cut_off_is_one_line(
     tmp_path: Path, whole: Files, name: str, share: float
 ) -> None:
-    folder = write(tmp_path, whole | {name: whole[name][: int(share * len(whole[name]))]})
+    kept = min(int(share * len(whole[name])), len(whole[name]) - 2)  # the last is a line feed
+    folder = write(tmp_path, whole | {name: whole[name][:kept]})
     with pytest.raises(DataError, match="is damaged"):
         LabelModels.load(folder)
 

@@ -68,7 +68,7 @@ def write(folder: Path, files: Files) -> Path:
 )
 def test_other_bytes_are_one_line(tmp_path: Path, whole: Files, name: str, content: bytes) -> None:
     folder = write(tmp_path / "model", whole | {name: content})
-    with pytest.raises(DataError, match="is damaged|has format 'labelveil-models/1'") as caught:
+    with pytest.raises(DataError, match=r"is damaged|has format 'labelveil-models/1'") as caught:
         LabelModels.load(folder)
     assert "\n" not in str(caught.value)
     (folder / name).unlink()

@@ -39,28 +39,14 @@ LossName = Literal["squared", "absolute"]
 
 @dataclass(frozen=True)
 class PairedGain:
-    """What differences are made of; all of it is public.
+    """What differences are made of; all of it is public."""
 
-    Attributes
-    ----------
-    loss
-        ``squared`` or ``absolute``.
-    lower, upper
-        The labels' domain; predictions are clipped to it.
-    constant
-        c, in label units.
-    bound
-        B > 0, in units of the loss.
-    constant_loss
-        E ℓ(c, y) under the released prior: what a gain is compared with.
-    """
-
-    loss: LossName
-    lower: float
+    loss: LossName  # ``squared`` or ``absolute``
+    lower: float  # the labels' domain; predictions are clipped to it
     upper: float
-    constant: float
-    bound: float
-    constant_loss: float
+    constant: float  # c, in label units
+    bound: float  # B > 0, in units of the loss
+    constant_loss: float  # E ℓ(c, y) under the released prior: what a gain is compared with
 
     @classmethod
     def of_prior(
@@ -117,24 +103,12 @@ class PairedGain:
 
 @dataclass(frozen=True)
 class NoisyAnswers:
-    """m answers to such questions.
+    """m answers to such questions."""
 
-    Attributes
-    ----------
-    epsilon
-        ε > 0 of all answers together.
-    most
-        m >= 1.
-    group
-        Records of one privacy unit, >= 1.
-    unit
-        What neighbours differ in; which records there are is public.
-    """
-
-    epsilon: Fraction
-    most: int = 1
-    group: int = 1
-    unit: Unit = Unit.RECORD
+    epsilon: Fraction  # ε > 0 of all answers together
+    most: int = 1  # m >= 1
+    group: int = 1  # records of one privacy unit, >= 1
+    unit: Unit = Unit.RECORD  # what neighbours differ in; which records there are is public
 
     def __post_init__(self) -> None:
         if self.epsilon <= 0 or self.most < 1 or self.group < 1:
@@ -157,7 +131,7 @@ class NoisyAnswers:
         """Scale of the noise on a mean over some records, in units of the loss."""
         return float(self.scale(span)) * gain.bound / (RESOLUTION * records)
 
-    def answer(
+    def draw(
         self,
         gain: PairedGain,
         predictions: Floats,

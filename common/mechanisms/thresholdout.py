@@ -44,42 +44,22 @@ _GRAIN = 1 << 12
 
 @dataclass(frozen=True)
 class Answer:
-    """What the asker learns.
+    """What the asker learns."""
 
-    Attributes
-    ----------
-    value
-        The mean: the asker's own estimate, or the holdout's with noise, which may leave 0 … 1.
-    from_holdout
-        Whether it is the holdout's, which used one of the answers that there are.
-    """
-
+    # the mean: the asker's own estimate, or the holdout's with noise, which may leave 0 … 1
     value: float
-    from_holdout: bool
+    from_holdout: bool  # whether it is the holdout's, which used one of the answers that there are
 
 
 @dataclass(frozen=True)
 class Thresholdout:
-    """The mechanism with all its parameters fixed. It keeps no state: the caller counts.
+    """The mechanism with all its parameters fixed. It keeps no state: the caller counts."""
 
-    Attributes
-    ----------
-    epsilon
-        ε > 0 of all answers together.
-    most
-        B >= 1, how many answers may come from the holdout.
-    threshold
-        T >= 0: an estimate is far if it is off by about this much.
-    group
-        Records of one privacy unit, >= 1.
-    adjacency, unit
-        What neighbours are; the holdout's size is public.
-    """
-
-    epsilon: Fraction
-    most: int
-    threshold: Fraction
-    group: int = 1
+    epsilon: Fraction  # ε > 0 of all answers together
+    most: int  # B >= 1, how many answers may come from the holdout
+    threshold: Fraction  # T >= 0: an estimate is far if it is off by about this much
+    group: int = 1  # records of one privacy unit, >= 1
+    # what neighbours are; the holdout's size is public
     adjacency: Adjacency = Adjacency.REPLACE_RECORD
     unit: Unit = Unit.RECORD
 
@@ -116,7 +96,7 @@ class Thresholdout:
         """The same in (ε, δ): B adaptive uses of :attr:`once` by optimal composition."""
         return optimal_composition([self.once] * self.most, delta)
 
-    def answer(
+    def draw(
         self,
         values: Integers,
         estimate: float,
@@ -242,7 +222,7 @@ class ReusableHoldout:
         BudgetError
             If the holdout is used up.
         """
-        answer = self.mechanism.answer(
+        answer = self.mechanism.draw(
             rounded(values),
             estimate,
             used=self._used,

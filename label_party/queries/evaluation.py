@@ -254,7 +254,7 @@ class Evaluation:
     ) -> float:
         """Answer a question by this name about (rows,) labels; nothing is written, or charged."""
         asked, entropy = ~np.isnan(predictions), Entropy(key)
-        return self.mechanism.answer(
+        return self.mechanism.draw(
             gain, predictions[asked], labels[asked], question=question, entropy=entropy
         )
 

@@ -306,7 +306,7 @@ def _fit(
 ) -> Model:
     entropy = system_entropy()
     try:
-        return mechanism.fit(table, workload, entropy, progress)
+        return mechanism.draw(table, workload, entropy, progress)
     finally:
         entropy.destroy()
 

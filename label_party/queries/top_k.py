@@ -235,10 +235,10 @@ def _select(
     leaders: Leaders | StableLeaders, categories: pl.Series, counts: Integers, entropy: Entropy
 ) -> dict[str, Any]:
     if isinstance(leaders, StableLeaders):
-        chosen = leaders.select(counts, entropy)
+        chosen = leaders.draw(counts, entropy)
         names = [] if chosen is None else [categories[int(index)] for index in chosen]
         return {"k": len(names), "leaders": [{"category": name} for name in names], "noise": None}
-    leading = leaders.select(counts, entropy)
+    leading = leaders.draw(counts, entropy)
     return {
         "k": len(leading.chosen),
         "leaders": [

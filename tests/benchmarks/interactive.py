@@ -33,7 +33,7 @@ def run(bench: Bench) -> Table:
 
     def batch() -> object:
         tests = ThresholdTests(lambda data: data, far, call)
-        answers = session(Terms(not_prior(call), 10)).answer(tests)
+        answers = session(Terms(not_prior(call), 10)).run_batch(tests)
         assert answers.above.size == size
         return answers
 
@@ -59,7 +59,7 @@ def run(bench: Bench) -> Table:
         "unanimous votes in the boundary wrapper": (alone, wrapped),
         "classical sparse vector": (
             size,
-            lambda: SparseVector.best_split(10, Fraction(1)).answer(counts, far, seeded_entropy(0)),
+            lambda: SparseVector.best_split(10, Fraction(1)).draw(counts, far, seeded_entropy(0)),
         ),
     }
     rows: list[list[str | int | float]] = []

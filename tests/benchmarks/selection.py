@@ -32,16 +32,16 @@ def run(bench: Bench) -> Table:
     whole = counts.astype(np.int64)
     delta = Fraction(1, 10**7)
     work: dict[str, Callable[[], object]] = {
-        "StableTopK, adaptive": lambda: StableTopK(Fraction(1, 8), delta).select(whole, entropy),
-        "StableTopK, k = 50": lambda: FixedStableTopK(50, Fraction(1, 8), delta).select(
+        "StableTopK, adaptive": lambda: StableTopK(Fraction(1, 8), delta).draw(whole, entropy),
+        "StableTopK, k = 50": lambda: FixedStableTopK(50, Fraction(1, 8), delta).draw(
             whole, entropy
         ),
-        "peeling, k = 50": lambda: Peeling(50, Fraction(1, 5)).select(whole, entropy),
+        "peeling, k = 50": lambda: Peeling(50, Fraction(1, 5)).draw(whole, entropy),
         "Limited Domain, k = 50 of 200": lambda: LimitedDomain(
             50, 200, Fraction(1, 5), delta
         ).select(whole, entropy),
-        "Top-Stable, k = 50": lambda: TopStable(50, Fraction(1), delta).select(whole, entropy),
-        "leaders with counts, k = 50": lambda: Leaders(Fraction(1), 50).select(whole, entropy),
+        "Top-Stable, k = 50": lambda: TopStable(50, Fraction(1), delta).draw(whole, entropy),
+        "leaders with counts, k = 50": lambda: Leaders(Fraction(1), 50).draw(whole, entropy),
     }
     for law in Law:
         noise = NoisyMax(
@@ -49,7 +49,7 @@ def run(bench: Bench) -> Table:
             epsilon=None if law == Law.GAUSSIAN else Fraction(1, 2),
             variance=Fraction(50) if law == Law.GAUSSIAN else None,
         )
-        work[f"choose k among all, {law} noise"] = lambda n=noise: ChooseRank(n).choose(
+        work[f"choose k among all, {law} noise"] = lambda n=noise: ChooseRank(n).draw(
             Ranking(whole), entropy.source("k")
         )
     rows: list[list[str | int | float]] = [

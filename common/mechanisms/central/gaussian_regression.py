@@ -73,22 +73,12 @@ _HALVINGS = 80
 
 @dataclass(frozen=True)
 class Rectifiers:
-    """Random features of public rows.
+    """Random features of public rows."""
 
-    Attributes
-    ----------
-    directions
-        (d, m) w.
-    thresholds, centres
-        (m,) θ, and the means that are taken off.
-    scale
-        Factor of all.
-    """
-
-    directions: Floats
-    thresholds: Floats
+    directions: Floats  # (d, m) w
+    thresholds: Floats  # (m,) θ, and the means that are taken off
     centres: Floats
-    scale: float
+    scale: float  # factor of all
 
     @classmethod
     def of(cls, rows: Floats, count: int = RECTIFIERS) -> Rectifiers:
@@ -132,18 +122,10 @@ def water_filling(variances: Floats, noise: float, residual: float, total: float
 
 @dataclass(frozen=True)
 class Measurement:
-    """What is measured: ``vectorsᵀ y``.
+    """What is measured: ``vectorsᵀ y``."""
 
-    Attributes
-    ----------
-    vectors
-        (n, r) columns of Aᵀ, rows weighted.
-    quantile
-        Share of rows that keep their full weight.
-    """
-
-    vectors: Floats
-    quantile: float
+    vectors: Floats  # (n, r) columns of Aᵀ, rows weighted
+    quantile: float  # share of rows that keep their full weight
 
 
 def best_measurement(rows: Floats, noise: float) -> Measurement:
@@ -192,25 +174,14 @@ def best_measurement(rows: Floats, noise: float) -> Measurement:
 
 @dataclass(frozen=True)
 class LabelProcess:
-    """A regression under label DP.
+    """A regression under label DP."""
 
-    Attributes
-    ----------
-    weights
-        (d + m,) of the features, those of the rectifiers, and the constant's, for labels scaled
-        to -1 … 1.
-    rectifiers
-        The random features.
-    guarantee
-        (ε, δ) for replacing one label.
-    measurement
-        What was measured.
-    """
-
+    # (d + m,) of the features, those of the rectifiers, and the constant's, for labels scaled to -1
+    # … 1
     weights: Floats
-    rectifiers: Rectifiers
-    guarantee: ApproximateDP
-    measurement: Measurement
+    rectifiers: Rectifiers  # the random features
+    guarantee: ApproximateDP  # (ε, δ) for replacing one label
+    measurement: Measurement  # what was measured
 
     def predict(self, rows: Floats) -> Floats:
         """(n,) labels, scaled to -1 … 1, of (n, d) rows."""

@@ -62,27 +62,14 @@ _BLOCK = 1 << 18
 
 @dataclass(frozen=True)
 class GradientSteps:
-    """How sums are made; nothing here may depend on the records but n.
+    """How sums are made; nothing here may depend on the records but n."""
 
-    Attributes
-    ----------
-    rows
-        n >= 1.
-    sample
-        m in 1 … n: a sample's size, or the mean of it.
-    steps
-        T >= 1.
-    noise, sampling
-        Which.
-    scale
-        σ of Gaussian noise, or scale of Laplace noise, as a multiple of C: a multiple of 1/1024.
-    """
-
-    rows: int
-    sample: int
-    steps: int
-    noise: Noise = "gaussian"
+    rows: int  # n >= 1
+    sample: int  # m in 1 … n: a sample's size, or the mean of it
+    steps: int  # T >= 1
+    noise: Noise = "gaussian"  # which
     sampling: Sampling = "poisson"
+    # σ of Gaussian noise, or scale of Laplace noise, as a multiple of C: a multiple of 1/1024
     scale: Fraction = Fraction(1)
 
     def __post_init__(self) -> None:

@@ -66,28 +66,14 @@ RESIDUALS = (0.01, 0.03, 0.1, 0.3, 1.0)
 
 @dataclass(frozen=True)
 class Design:
-    """What is measured.
+    """What is measured."""
 
-    Attributes
-    ----------
-    vectors
-        (n, r) ω_i A x_i.
-    sensitivity
-        Δ, float errors of the sum included.
-    shape, quantile
-        p, and the share of rows that keep their full weight.
-    predicted
-        Predicted mean squared error, labels scaled to -1 … 1.
-    moments
-        (r, d) M.
-    """
-
-    vectors: Floats
-    sensitivity: Fraction
-    shape: float
+    vectors: Floats  # (n, r) ω_i A x_i
+    sensitivity: Fraction  # Δ, float errors of the sum included
+    shape: float  # p, and the share of rows that keep their full weight
     quantile: float
-    predicted: float
-    moments: Floats
+    predicted: float  # predicted mean squared error, labels scaled to -1 … 1
+    moments: Floats  # (r, d) M
 
 
 def design_measurement(rows: Floats, noise: float) -> Design:
@@ -144,21 +130,11 @@ def sensitivity_of(vectors: Floats) -> Fraction:
 
 @dataclass(frozen=True)
 class LabelRidge:
-    """A linear model under label DP.
+    """A linear model under label DP."""
 
-    Attributes
-    ----------
-    weights
-        (d,) float64, for labels scaled to -1 … 1.
-    guarantee
-        For replacing one label: pure, or (ε, δ).
-    design
-        What was measured.
-    """
-
-    weights: Floats
-    guarantee: PureDP | ApproximateDP
-    design: Design
+    weights: Floats  # (d,) float64, for labels scaled to -1 … 1
+    guarantee: PureDP | ApproximateDP  # for replacing one label: pure, or (ε, δ)
+    design: Design  # what was measured
 
 
 def check_regression(rows: Floats, labels: Floats, epsilon: float, delta: float) -> None:

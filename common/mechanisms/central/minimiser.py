@@ -31,25 +31,13 @@ def least_tolerance(rows: int, columns: int, lipschitz: float) -> float:
 
 @dataclass(frozen=True)
 class Risk:
-    """F, for n records of d features.
+    """F, for n records of d features."""
 
-    Attributes
-    ----------
-    loss
-        ℓ.
-    rows, labels
-        (n, d) x, of norm at most 1 where a certificate is wanted, and (n,) y.
-    ridge
-        λ > 0.
-    linear
-        (d,) v.
-    """
-
-    loss: Loss
-    rows: Floats
+    loss: Loss  # ℓ
+    rows: Floats  # (n, d) x, of norm at most 1 where a certificate is wanted, and (n,) y
     labels: Floats
-    ridge: float
-    linear: Floats
+    ridge: float  # λ > 0
+    linear: Floats  # (d,) v
 
     def value(self, w: Floats) -> float:
         """F(w)."""

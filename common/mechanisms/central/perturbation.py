@@ -80,18 +80,10 @@ _SCALE_GRAIN = 1 << 10
 
 @dataclass(frozen=True)
 class Learned:
-    """A private linear model.
+    """A private linear model."""
 
-    Attributes
-    ----------
-    weights
-        (d,) float64.
-    guarantee
-        ε-DP, or (ε, δ)-DP, for replacing one record.
-    """
-
-    weights: Floats
-    guarantee: PureDP | ApproximateDP
+    weights: Floats  # (d,) float64
+    guarantee: PureDP | ApproximateDP  # ε-DP, or (ε, δ)-DP, for replacing one record
 
 
 def clip_rows(rows: Floats) -> Floats:

@@ -18,22 +18,15 @@ from common.mechanisms.central.perturbation import clip_rows
 
 @dataclass(frozen=True)
 class RowScaling:
-    """From features to rows of norm at most 1.
+    """From features to rows of norm at most 1."""
 
-    Attributes
-    ----------
-    bounds
-        Public lower and upper bounds, numbers or one for each feature: each is mapped to -1 … 1
-        and clipped. None leaves features as they are.
-    norm_bound
-        Public bound R of a row's norm after that; longer rows are shrunk to it. None is √d with
-        bounds, which shrinks nothing, and 1 without.
-    intercept
-        Whether a constant feature is added, of the same size as the row's bound.
-    """
-
+    # Public lower and upper bounds, numbers or one for each feature: each is mapped to -1 … 1 and
+    # clipped. None leaves features as they are.
     bounds: tuple[Any, Any] | None = None
+    # Public bound R of a row's norm after that; longer rows are shrunk to it. None is √d with
+    # bounds, which shrinks nothing, and 1 without.
     norm_bound: float | None = None
+    # whether a constant feature is added, of the same size as the row's bound
     intercept: bool = True
 
     def apply(self, features: Floats) -> Floats:

@@ -38,27 +38,15 @@ _BLOCK = 1 << 12
 
 @dataclass(frozen=True)
 class TreeNoise:
-    """The noise of every node.
+    """The noise of every node."""
 
-    Attributes
-    ----------
-    horizon
-        T >= 1.
-    sensitivity
-        Δ >= 1: how far one unit's change moves one number of the stream, in L1 for Laplace noise,
-        in L2 for Gaussian noise.
-    scale
-        Laplace scale, or Gaussian variance σ².
-    noise
-        Which; ``gaussian`` gives zCDP.
-    adjacency, unit
-        What neighbours are: streams that differ in one number.
-    """
-
-    horizon: int
+    horizon: int  # T >= 1
+    # Δ >= 1: how far one unit's change moves one number of the stream, in L1 for Laplace noise, in
+    # L2 for Gaussian noise
     sensitivity: int
-    scale: Fraction
-    noise: Literal["laplace", "gaussian"] = "gaussian"
+    scale: Fraction  # Laplace scale, or Gaussian variance σ²
+    noise: Literal["laplace", "gaussian"] = "gaussian"  # which; ``gaussian`` gives zCDP
+    # what neighbours are: streams that differ in one number
     adjacency: Adjacency = Adjacency.ADD_REMOVE
     unit: Unit = Unit.RECORD
 

@@ -48,22 +48,16 @@ class Oracle(Protocol):
         """An outcome that none is likelier than, and its probability up to an error of 1e-9."""
         ...
 
-    def sample(self, data: Any, source: WordSource) -> int:
+    def draw(self, data: Any, source: WordSource) -> int:
         """Draw an outcome from the exact law."""
         ...
 
 
 @dataclass(frozen=True)
 class Boundary:
-    """The wrapper around a mechanism, as a call: an outcome, or None for the boundary.
+    """The wrapper around a mechanism, as a call: an outcome, or None for the boundary."""
 
-    Attributes
-    ----------
-    oracle
-        The mechanism, of ε >= 1e-4.
-    """
-
-    oracle: Oracle
+    oracle: Oracle  # the mechanism, of ε >= 1e-4
 
     def __post_init__(self) -> None:
         if self.oracle.epsilon < _LEAST_EPSILON:
@@ -83,33 +77,24 @@ class Boundary:
             at_boundary = not uniform_below(3, 1, source)[0]
         else:
             at_boundary = self._race(data, likeliest, source)
-        value = None if at_boundary else self.oracle.sample(data, source)
+        value = None if at_boundary else self.oracle.draw(data, source)
         return Outcome(value, (at_boundary,))
 
     def _race(self, data: Any, likeliest: int, source: WordSource) -> bool:
         while uniform_below(2, 1, source)[0]:
-            if self.oracle.sample(data, source) != likeliest:
+            if self.oracle.draw(data, source) != likeliest:
                 return True
         return False
 
 
 @dataclass(frozen=True)
 class ExponentialMechanism:
-    """``P(i) ∝ exp(rate · score_i)``.
+    """``P(i) ∝ exp(rate · score_i)``."""
 
-    Attributes
-    ----------
-    scores
-        From the data to (n,) integers.
-    epsilon
-        ε.
-    spread
-        By how much the difference of two scores can change between neighbours: 2Δ, or Δ if all
-        scores move in one direction. ``rate = ε/spread``.
-    """
-
-    scores: Callable[[Any], ArrayLike]
-    epsilon: Fraction
+    scores: Callable[[Any], ArrayLike]  # from the data to (n,) integers
+    epsilon: Fraction  # ε
+    # By how much the difference of two scores can change between neighbours: 2Δ, or Δ if all scores
+    # move in one direction. ``rate = ε/spread``.
     spread: int = 2
 
     def likeliest(self, data: Any) -> tuple[int, float]:
@@ -118,7 +103,7 @@ class ExponentialMechanism:
         weights = np.exp((scores - scores.max()) * float(self._rate))
         return int(scores.argmax()), 1 / float(weights.sum())
 
-    def sample(self, data: Any, source: WordSource) -> int:
+    def draw(self, data: Any, source: WordSource) -> int:
         """Draw exactly."""
         return exponential_choice(_scores(self.scores(data)), self._rate, source)
 
@@ -129,15 +114,9 @@ class ExponentialMechanism:
 
 @dataclass(frozen=True)
 class NoisyMaxLaplace:
-    """The first index of the largest score plus discrete Laplace noise of scale ``spread/ε``.
+    """The first index of the largest score plus discrete Laplace noise of scale ``spread/ε``."""
 
-    Attributes
-    ----------
-    scores, epsilon, spread
-        As for :class:`ExponentialMechanism`.
-    """
-
-    scores: Callable[[Any], ArrayLike]
+    scores: Callable[[Any], ArrayLike]  # as for :class:`ExponentialMechanism`
     epsilon: Fraction
     spread: int = 2
 
@@ -158,7 +137,7 @@ class NoisyMaxLaplace:
             chances *= _laplace_cdf(noise + distance, rate) ** count
         return best, float(chances.sum())
 
-    def sample(self, data: Any, source: WordSource) -> int:
+    def draw(self, data: Any, source: WordSource) -> int:
         """Draw exactly."""
         scores = _scores(self.scores(data))
         noise = discrete_laplace(self.spread / self.epsilon, scores.size, source)
@@ -167,24 +146,12 @@ class NoisyMaxLaplace:
 
 @dataclass(frozen=True)
 class LaplaceTest:
-    """1 if a count plus discrete Laplace noise of scale Δ/ε reaches a threshold, else 0.
+    """1 if a count plus discrete Laplace noise of scale Δ/ε reaches a threshold, else 0."""
 
-    Attributes
-    ----------
-    count
-        From the data to one integer.
-    threshold
-        A public integer.
-    epsilon
-        ε.
-    sensitivity
-        Δ >= 1.
-    """
-
-    count: Callable[[Any], int]
-    threshold: int
-    epsilon: Fraction
-    sensitivity: int = 1
+    count: Callable[[Any], int]  # from the data to one integer
+    threshold: int  # A public integer
+    epsilon: Fraction  # ε
+    sensitivity: int = 1  # Δ >= 1
 
     def likeliest(self, data: Any) -> tuple[int, float]:
         """The side on which the count lies: noise is as likely to be negative as positive."""
@@ -193,7 +160,7 @@ class LaplaceTest:
         below = float(_laplace_cdf(np.array([float(min(distance - 1, 1 << 40))]), rate)[0])
         return (1, 1 - below) if distance <= 0 else (0, below)
 
-    def sample(self, data: Any, source: WordSource) -> int:
+    def draw(self, data: Any, source: WordSource) -> int:
         """Draw exactly."""
         noise = discrete_laplace(self.sensitivity / self.epsilon, 1, source)[0]
         return int(int(self.count(data)) + int(noise) >= self.threshold)

@@ -19,24 +19,12 @@ Algorithm = Callable[[Any, WordSource], ValueT]
 
 @dataclass(frozen=True)
 class NotPrior(Generic[ValueT]):
-    """Publish whatever an ε-DP algorithm says; a hit unless it says what was expected.
+    """Publish whatever an ε-DP algorithm says; a hit unless it says what was expected."""
 
-    Attributes
-    ----------
-    algorithm
-        (ε, δ)-DP.
-    epsilon
-        Its ε.
-    prior
-        The outcome that is expected, named before the call.
-    delta
-        Its δ.
-    """
-
-    algorithm: Algorithm[ValueT]
-    epsilon: Fraction
-    prior: ValueT
-    delta: Fraction = Fraction(0)
+    algorithm: Algorithm[ValueT]  # (ε, δ)-DP
+    epsilon: Fraction  # its ε
+    prior: ValueT  # the outcome that is expected, named before the call
+    delta: Fraction = Fraction(0)  # its δ
 
     @property
     def target(self) -> Target:
@@ -54,23 +42,12 @@ class BestOfPriors(Generic[ValueT]):
     """As :class:`NotPrior` for k people who expect different things: one target family each.
 
     A session of k families stops when even the best guesser was wrong τ times (Lemma 2.7).
-
-    Attributes
-    ----------
-    algorithm
-        (ε, δ)-DP.
-    epsilon
-        Its ε.
-    priors
-        (k,) expected outcomes, one a family.
-    delta
-        Its δ.
     """
 
-    algorithm: Algorithm[ValueT]
-    epsilon: Fraction
-    priors: Sequence[ValueT]
-    delta: Fraction = Fraction(0)
+    algorithm: Algorithm[ValueT]  # (ε, δ)-DP
+    epsilon: Fraction  # its ε
+    priors: Sequence[ValueT]  # (k,) expected outcomes, one a family
+    delta: Fraction = Fraction(0)  # its δ
 
     @property
     def target(self) -> Target:
@@ -89,17 +66,10 @@ class RunTwice:
 
     The boundary wrapper for algorithms about which nothing is known but their ε: an outcome that is
     nearly certain is nearly free.
-
-    Attributes
-    ----------
-    algorithm
-        ε-DP, with outcomes that can be compared.
-    epsilon
-        Its ε.
     """
 
-    algorithm: Algorithm[Hashable]
-    epsilon: Fraction
+    algorithm: Algorithm[Hashable]  # ε-DP, with outcomes that can be compared
+    epsilon: Fraction  # its ε
 
     @property
     def target(self) -> Target:

@@ -33,29 +33,15 @@ from common.randomizers.prior import NoisyPrior, rational_epsilon
 
 @dataclass(frozen=True)
 class DriftTest:
-    """A private test of one day's histogram against the prior in force.
+    """A private test of one day's histogram against the prior in force."""
 
-    Attributes
-    ----------
-    prior
-        What was released, over its own grid of k points.
-    rows
-        n >= 1: labels of the day, which is public.
-    epsilon
-        ε of the test, for all labels of one privacy unit.
-    group
-        m >= 1: labels of one privacy unit.
-    tolerance
-        Largest distance of the distribution functions, in 0 … 1, that is let pass.
-    false_alarm
-        Probability, about, with which a day without drift beyond the tolerance pays for a prior.
-    """
-
-    prior: NoisyPrior
-    rows: int
-    epsilon: Fraction
-    group: int = 1
+    prior: NoisyPrior  # what was released, over its own grid of k points
+    rows: int  # n >= 1: labels of the day, which is public
+    epsilon: Fraction  # ε of the test, for all labels of one privacy unit
+    group: int = 1  # m >= 1: labels of one privacy unit
+    # largest distance of the distribution functions, in 0 … 1, that is let pass
     tolerance: float = 0.05
+    # probability, about, with which a day without drift beyond the tolerance pays for a prior
     false_alarm: float = 0.01
 
     def __post_init__(self) -> None:

@@ -3,7 +3,7 @@
     tests, choice = ThresholdTests(counts, bars, Fraction(1, 20)), Boundary(mechanism)
     budget = mixed_budget(4, 1e-6, {tests.target: 20, choice.target: 1})
     session = MixedSession(data, budget, system_entropy())
-    session.answer(tests)
+    session.run_batch(tests)
     session.run(choice)
 
 Misses are free at any ε. A call is admitted if its hit would still fit, so that the hits never cost

@@ -47,18 +47,10 @@ MOST_WORK = 6_000_000
 
 @dataclass(frozen=True)
 class Curve:
-    """δ as a function of ε for one session.
+    """δ as a function of ε for one session."""
 
-    Attributes
-    ----------
-    epsilons
-        (n,) ascending ε₀ >= 0.
-    deltas
-        (n,) upper bounds of δ, descending.
-    """
-
-    epsilons: Floats
-    deltas: Floats
+    epsilons: Floats  # (n,) ascending ε₀ >= 0
+    deltas: Floats  # (n,) upper bounds of δ, descending
 
     def epsilon(self, delta: float) -> float:
         """An ε₀ at which δ is at most ``delta``, rounded up; inf if the lattice ends before."""

@@ -4,7 +4,7 @@
     session = Session(data, terms, system_entropy())
     session.guarantee(1e-6)                # fixed now, whatever is asked later
     session.run(NotPrior(algorithm, Fraction(1, 10), prior="no change"))
-    session.answer(ThresholdTests(counts, bars, Fraction(1, 10)))   # a million tests at once
+    session.run_batch(ThresholdTests(counts, bars, Fraction(1, 10)))   # a million tests at once
 
 Calls may be chosen after seeing all earlier outcomes. The session halts with the outcome that hits
 for the last time; what is asked afterwards is refused with ``BudgetError``.
@@ -39,18 +39,10 @@ Journal = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class Outcome(Generic[ValueOut]):
-    """What a call publishes, and which of the target families it hit.
+    """What a call publishes, and which of the target families it hit."""
 
-    Attributes
-    ----------
-    value
-        The published value.
-    hits
-        One flag a family; a session with a single family gets a single flag.
-    """
-
-    value: ValueOut
-    hits: tuple[bool, ...]
+    value: ValueOut  # the published value
+    hits: tuple[bool, ...]  # one flag a family; a session with a single family gets a single flag
 
 
 class Call(Protocol[DataIn, ValueOut]):
@@ -136,7 +128,7 @@ class AnySession(ABC, Generic[DataT]):
         self._charge(call.target, outcome.hits, 1)
         return outcome.value
 
-    def answer(self, batch: Batch[DataT, ValueT]) -> ValueT:
+    def run_batch(self, batch: Batch[DataT, ValueT]) -> ValueT:
         """Run many calls of one kind, in order, up to the one at which the session halts.
 
         Raises

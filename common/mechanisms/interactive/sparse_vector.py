@@ -42,51 +42,30 @@ _GRAIN = 1 << 12
 
 @dataclass(frozen=True)
 class SparseAnswers:
-    """Answers to the first n counts: the last is the c-th above the threshold, or n is all.
+    """Answers to the first n counts: the last is the c-th above the threshold, or n is all."""
 
-    Attributes
-    ----------
-    above
-        (n,) whether the noisy count reached the noisy threshold.
-    values
-        (n,) a noisy count, drawn again, where ``above``, 0 elsewhere; None without value noise.
-    """
-
-    above: Booleans
+    above: Booleans  # (n,) whether the noisy count reached the noisy threshold
+    # (n,) a noisy count, drawn again, where ``above``, 0 elsewhere; None without value noise
     values: Integers | None
 
 
 @dataclass(frozen=True)
 class SparseVector:
-    """Above or below for a stream of counts until c are above, with noise scales as given.
+    """Above or below for a stream of counts until c are above, with noise scales as given."""
 
-    Attributes
-    ----------
-    cutoff
-        c >= 1.
-    threshold_scale, count_scale
-        b₁ and b₂ > 0 of the discrete Laplace noise on the threshold and on each count.
-    value_scale
-        Scale of the noise on a published value; None publishes none.
-    refresh
-        Whether the threshold's noise is drawn again after every count above. Each of c runs then
-        costs ``Δ/b₁ + 2Δ/b₂``, and they compose; otherwise all cost ``Δ/b₁ + 2cΔ/b₂`` together.
-    sensitivity
-        Δ >= 1.
-    monotone
-        Whether all counts move in one direction between neighbours: Δ then stands for 2Δ at b₂.
-    adjacency, unit
-        Which data sets are neighbours.
-    """
-
-    cutoff: int
+    cutoff: int  # c >= 1
+    # b₁ and b₂ > 0 of the discrete Laplace noise on the threshold and on each count
     threshold_scale: Fraction
     count_scale: Fraction
+    # scale of the noise on a published value; None publishes none
     value_scale: Fraction | None = None
+    # Whether the threshold's noise is drawn again after every count above. Each of c runs then
+    # costs ``Δ/b₁ + 2Δ/b₂``, and they compose; otherwise all cost ``Δ/b₁ + 2cΔ/b₂`` together.
     refresh: bool = False
-    sensitivity: int = 1
+    sensitivity: int = 1  # Δ >= 1
+    # whether all counts move in one direction between neighbours: Δ then stands for 2Δ at b₂
     monotone: bool = False
-    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    adjacency: Adjacency = Adjacency.ADD_REMOVE  # which data sets are neighbours
     unit: Unit = Unit.USER
 
     def __post_init__(self) -> None:
@@ -192,7 +171,7 @@ class SparseVector:
         """:meth:`guarantee` as (ε, δ)."""
         return to_approximate(self.guarantee(delta), delta)
 
-    def answer(self, counts: ArrayLike, thresholds: ArrayLike, entropy: Entropy) -> SparseAnswers:
+    def draw(self, counts: ArrayLike, thresholds: ArrayLike, entropy: Entropy) -> SparseAnswers:
         """Answer a stream of counts in order, until c are above.
 
         Parameters

@@ -31,21 +31,13 @@ from common.exact.rounding import above, below
 
 @dataclass(frozen=True)
 class Target:
-    """A guarantee about one call: ε, q and δ.
+    """A guarantee about one call: ε, q and δ."""
 
-    Attributes
-    ----------
-    epsilon
-        ε > 0 of ``B⁰ ≈_ε B¹``.
-    probability
-        q in (0, 1]: a lower bound of the chance to hit where something is learned.
-    delta
-        δ of the call in 0 … 1: an (ε, δ)-DP call behaves like an ε-DP one but for an event of
-        probability δ (Kairouz, Oh, Viswanath 2015), which every call pays, hit or not.
-    """
-
-    epsilon: Fraction
+    epsilon: Fraction  # ε > 0 of ``B⁰ ≈_ε B¹``
+    # q in (0, 1]: a lower bound of the chance to hit where something is learned
     probability: Fraction
+    # δ of the call in 0 … 1: an (ε, δ)-DP call behaves like an ε-DP one but for an event of
+    # probability δ (Kairouz, Oh, Viswanath 2015), which every call pays, hit or not
     delta: Fraction = Fraction(0)
 
     def __post_init__(self) -> None:

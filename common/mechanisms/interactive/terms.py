@@ -104,27 +104,15 @@ def hit_cost(
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms of a session: which calls it admits, and at which hit it stops.
+    """The terms of a session: which calls it admits, and at which hit it stops."""
 
-    Attributes
-    ----------
-    target
-        The weakest call admitted: ε at most, q at least this. Its δ is not used.
-    hits
-        τ >= 1: the session stops at this hit.
-    call_delta
-        What the δ of all calls together may reach.
-    families
-        k >= 1 target families. A call hits any number of them, and the session stops when even the
-        family with the fewest hits has τ (Lemma 2.7): its failure probabilities count k times.
-    adjacency, unit
-        Which data sets are neighbours for the calls' guarantees.
-    """
-
-    target: Target
-    hits: int
-    call_delta: Fraction = Fraction(0)
+    target: Target  # The weakest call admitted: ε at most, q at least this. Its δ is not used.
+    hits: int  # τ >= 1: the session stops at this hit
+    call_delta: Fraction = Fraction(0)  # What the δ of all calls together may reach
+    # k >= 1 target families. A call hits any number of them, and the session stops when even the
+    # family with the fewest hits has τ (Lemma 2.7): its failure probabilities count k times.
     families: int = 1
+    # which data sets are neighbours for the calls' guarantees
     adjacency: Adjacency = field(default=Adjacency.REPLACE_LABEL)
     unit: Unit = field(default=Unit.RECORD)
 

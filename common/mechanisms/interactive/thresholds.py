@@ -33,42 +33,23 @@ _FINE = 1 << 32
 
 @dataclass(frozen=True)
 class Answers:
-    """Answers to the first n tests of a batch; the rest were not asked, because the session halted.
+    """Answers to the first n tests of a batch; the rest were not asked, because the session halted."""
 
-    Attributes
-    ----------
-    above
-        (n,) whether the noisy count reached its threshold.
-    values
-        (n,) the noisy counts where ``above``, and 0 elsewhere; None if values were not wanted.
-    """
-
-    above: Booleans
+    above: Booleans  # (n,) whether the noisy count reached its threshold
+    # (n,) the noisy counts where ``above``, and 0 elsewhere; None if values were not wanted
     values: Integers | None
 
 
 @dataclass(frozen=True)
 class ThresholdTests:
-    """Whether each of n counts reaches its threshold, with its noisy value if wanted.
+    """Whether each of n counts reaches its threshold, with its noisy value if wanted."""
 
-    Attributes
-    ----------
-    counts
-        From the data to (n,) integers (or one), each of sensitivity ``sensitivity``.
-    thresholds
-        Public integers: (n,) or one for all.
-    epsilon
-        ε of each test.
-    sensitivity
-        Δ >= 1.
-    values
-        Whether a count that passes is published with its noise. It costs no more.
-    """
-
+    # from the data to (n,) integers (or one), each of sensitivity ``sensitivity``
     counts: Callable[[Any], ArrayLike]
-    thresholds: ArrayLike
-    epsilon: Fraction
-    sensitivity: int = 1
+    thresholds: ArrayLike  # public integers: (n,) or one for all
+    epsilon: Fraction  # ε of each test
+    sensitivity: int = 1  # Δ >= 1
+    # Whether a count that passes is published with its noise. It costs no more.
     values: bool = False
 
     @property
@@ -104,24 +85,13 @@ class BetweenThresholds:
 
     For questions that have an answer almost always, whichever it is. ``q`` is that of a not-prior
     target times ``1 − e^{−ε w/Δ}``, w = high − low, so the interval must be about Δ/ε wide.
-
-    Attributes
-    ----------
-    count
-        From the data to one integer.
-    low, high
-        Between is low <= noisy count < high.
-    epsilon
-        ε of the test.
-    sensitivity
-        Δ >= 1.
     """
 
-    count: Callable[[Any], int]
-    low: int
+    count: Callable[[Any], int]  # from the data to one integer
+    low: int  # between is low <= noisy count < high
     high: int
-    epsilon: Fraction
-    sensitivity: int = 1
+    epsilon: Fraction  # ε of the test
+    sensitivity: int = 1  # Δ >= 1
 
     @property
     def target(self) -> Target:
@@ -158,23 +128,12 @@ class DistinctCountTest:
     ``s^k (1 + s) <= 1``. So the whole sketch is ε-DP, and "yes" a not-prior target (as in Smith,
     Song, Thakurta, *The Flajolet-Martin Sketch Itself Preserves Differential Privacy*, NeurIPS
     2020, with flags in place of maxima).
-
-    Attributes
-    ----------
-    users
-        From the data to (n,) identities, integers that may repeat.
-    registers
-        r >= 1.
-    least_flags
-        Yes if so many flags are up; see :meth:`expected_flags`.
-    epsilon
-        ε of the test, at least 1e-4.
     """
 
-    users: Callable[[Any], ArrayLike]
-    registers: int
-    least_flags: int
-    epsilon: Fraction
+    users: Callable[[Any], ArrayLike]  # from the data to (n,) identities, integers that may repeat
+    registers: int  # r >= 1
+    least_flags: int  # yes if so many flags are up; see :meth:`expected_flags`
+    epsilon: Fraction  # ε of the test, at least 1e-4
 
     def __post_init__(self) -> None:
         if self.registers < 1 or not Fraction(1, 10**4) <= self.epsilon <= 40:

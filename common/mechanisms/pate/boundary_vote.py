@@ -35,24 +35,14 @@ from common.mechanisms.pate.gnmax import ADJACENCY, NO_ANSWER, ClassAnswers, che
 
 @dataclass(frozen=True)
 class _Vote:
-    """What both kinds of vote are told.
+    """What both kinds of vote are told."""
 
-    Attributes
-    ----------
-    epsilon
-        ε of one vote: a class with a lead of d votes loses with odds of about ``e^{−εd/2}``.
-    hits
-        τ >= 1.
-    unit
-        Whose data one teacher's shard isolates.
-    agreement
-        Votes of the outcome "low agreement", which leaves a query without an answer; None: there is
-        no such outcome.
-    """
-
+    # ε of one vote: a class with a lead of d votes loses with odds of about ``e^{−εd/2}``
     epsilon: Fraction
-    hits: int
-    unit: Unit = Unit.RECORD
+    hits: int  # τ >= 1
+    unit: Unit = Unit.RECORD  # whose data one teacher's shard isolates
+    # votes of the outcome "low agreement", which leaves a query without an answer; None: there is
+    # no such outcome
     agreement: int | None = None
 
     def _mechanism(self, query: int) -> ExponentialMechanism:
@@ -76,7 +66,7 @@ class BoundaryVote(_Vote):
             Boundary(self._mechanism(0)).target, self.hits, adjacency=ADJACENCY, unit=self.unit
         )
 
-    def aggregate(self, votes: ArrayLike, entropy: Entropy) -> ClassAnswers:
+    def draw(self, votes: ArrayLike, entropy: Entropy) -> ClassAnswers:
         """Answer queries in order; -1 at the boundary, for low agreement and after the τ-th hit."""
         counts = checked_votes(votes)
         session: Session[Integers] = Session(counts, self.terms, entropy)
@@ -99,7 +89,7 @@ class PriorVote(_Vote):
         """The guarantee, whatever the number of queries; ``terms.guarantee(δ)`` is the tightest."""
         return Terms(not_prior(self.epsilon), self.hits, adjacency=ADJACENCY, unit=self.unit)
 
-    def aggregate(
+    def draw(
         self, votes: ArrayLike, expect: Callable[[int, Integers], int], entropy: Entropy
     ) -> ClassAnswers:
         """Answer queries in order; -1 for low agreement and after the τ-th hit.
@@ -132,7 +122,7 @@ class PriorVote(_Vote):
         mechanism = self._mechanism(query)
 
         def draw(votes: Integers, source: WordSource) -> int:
-            label = mechanism.sample(votes, source)
+            label = mechanism.draw(votes, source)
             return label if label < votes.shape[1] else NO_ANSWER
 
         return draw

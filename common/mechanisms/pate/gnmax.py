@@ -28,44 +28,27 @@ NO_ANSWER = -1
 
 @dataclass(frozen=True)
 class ClassAnswers:
-    """What the aggregator releases for a batch of queries, and what it cost.
+    """What the aggregator releases for a batch of queries, and what it cost."""
 
-    Attributes
-    ----------
-    labels
-        (q,) classes; -1 where no answer was given.
-    guarantee
-        The guarantee, made before looking at any vote.
-    incurred
-        (a,) data-dependent RDP at ``common.mechanisms.pate.data_dependent.ORDERS``: private, see
-        there. None where there is no such cost.
-    """
-
-    labels: Integers
-    guarantee: Guarantee
+    labels: Integers  # (q,) classes; -1 where no answer was given
+    guarantee: Guarantee  # the guarantee, made before looking at any vote
+    # (a,) data-dependent RDP at ``common.mechanisms.pate.data_dependent.ORDERS``: private, see
+    # there. None where there is no such cost.
     incurred: Floats | None
 
 
 @dataclass(frozen=True)
 class GNMax:
-    """``argmax_j n_j + N_Z(σ²)`` for every query.
+    """``argmax_j n_j + N_Z(σ²)`` for every query."""
 
-    Attributes
-    ----------
-    variance
-        σ² > 0, denominator at most 4096.
-    unit
-        Whose data one teacher's shard isolates.
-    """
-
-    variance: Fraction
-    unit: Unit = Unit.RECORD
+    variance: Fraction  # σ² > 0, denominator at most 4096
+    unit: Unit = Unit.RECORD  # whose data one teacher's shard isolates
 
     def guarantee(self, queries: int) -> ZeroConcentratedDP:
         """The guarantee of that many answers."""
         return ZeroConcentratedDP(ADJACENCY, self.unit, queries / self.variance, Fraction(0))
 
-    def aggregate(self, votes: ArrayLike, entropy: Entropy) -> ClassAnswers:
+    def draw(self, votes: ArrayLike, entropy: Entropy) -> ClassAnswers:
         """Answer every query; ``votes`` is (q, classes)."""
         counts = checked_votes(votes)
         labels = _noisy_argmax(counts, self.variance, entropy)
@@ -80,24 +63,13 @@ class ConfidentGNMax:
 
     Every query pays for the test; at most ``most_answers`` pay for an answer, and the batch stops
     there, so the guarantee is fixed before any vote is seen.
-
-    Attributes
-    ----------
-    threshold
-        T, in teachers.
-    test_variance, answer_variance
-        σ₁² and σ₂², denominators at most 4096.
-    most_answers
-        Stop after that many.
-    unit
-        Whose data one teacher's shard isolates.
     """
 
-    threshold: int
-    test_variance: Fraction
+    threshold: int  # T, in teachers
+    test_variance: Fraction  # σ₁² and σ₂², denominators at most 4096
     answer_variance: Fraction
-    most_answers: int
-    unit: Unit = Unit.RECORD
+    most_answers: int  # stop after that many
+    unit: Unit = Unit.RECORD  # whose data one teacher's shard isolates
 
     def guarantee(self, queries: int) -> ZeroConcentratedDP:
         """The guarantee of testing that many queries and answering up to ``most_answers``."""
@@ -105,7 +77,7 @@ class ConfidentGNMax:
         answers = min(queries, self.most_answers) / self.answer_variance
         return ZeroConcentratedDP(ADJACENCY, self.unit, tests + answers, Fraction(0))
 
-    def aggregate(self, votes: ArrayLike, entropy: Entropy) -> ClassAnswers:
+    def draw(self, votes: ArrayLike, entropy: Entropy) -> ClassAnswers:
         """Answer the confident queries in order; the others get -1."""
         counts = checked_votes(votes)
         noise = discrete_gaussian(self.test_variance, len(counts), entropy.source("confident"))

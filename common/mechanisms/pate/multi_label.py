@@ -49,24 +49,13 @@ _GRAIN = 64
 
 @dataclass(frozen=True)
 class LabelAnswers:
-    """What an aggregator releases for a batch of queries.
+    """What an aggregator releases for a batch of queries."""
 
-    Attributes
-    ----------
-    labels
-        (q, c) label indicators; all False where nothing was answered.
-    answered
-        (q,) whether the query was answered.
-    guarantee
-        The guarantee for the whole batch.
-    incurred
-        (a,) data-dependent RDP at ``common.mechanisms.pate.data_dependent.ORDERS``, where there is
-        one.
-    """
-
-    labels: Booleans
-    answered: Booleans
-    guarantee: Guarantee
+    labels: Booleans  # (q, c) label indicators; all False where nothing was answered
+    answered: Booleans  # (q,) whether the query was answered
+    guarantee: Guarantee  # the guarantee for the whole batch
+    # (a,) data-dependent RDP at ``common.mechanisms.pate.data_dependent.ORDERS``, where there is
+    # one
     incurred: Floats | None = None
 
 
@@ -77,24 +66,18 @@ class MultiLabelAggregator(Protocol):
         """The guarantee of answering queries about that many labels, whatever the votes."""
         ...
 
-    def aggregate(self, votes: Booleans, entropy: Entropy) -> LabelAnswers:
+    def draw(self, votes: Booleans, entropy: Entropy) -> LabelAnswers:
         """Answer queries; ``votes`` is (teachers, q, c)."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Teachers:
-    """Whose votes are aggregated, which decides between what neighbours the guarantee stands.
+    """Whose votes are aggregated, which decides between what neighbours the guarantee stands."""
 
-    Attributes
-    ----------
-    replacing
-        Whether neighbours differ in what one teacher votes. False: in one voter who comes or goes.
-    unit
-        Whose data one teacher's shard isolates, or whether a voter is a record or a user.
-    """
-
+    # Whether neighbours differ in what one teacher votes. False: in one voter who comes or goes.
     replacing: bool = True
+    # whose data one teacher's shard isolates, or whether a voter is a record or a user
     unit: Unit = Unit.RECORD
 
     def _between_neighbours(self, guarantee: GuaranteeT) -> GuaranteeT:
@@ -115,24 +98,14 @@ class StableVote(_Teachers):
     Two candidates that everybody knows stand at the ends: one that every teacher votes for, and one
     that nobody does. The gap above the first real label then says that no label is agreed on, and
     the gap below the last one that all are; both move like any gap.
-
-    Attributes
-    ----------
-    rho, delta
-        Budget and failure probability of one query.
-    share
-        Part of ρ that chooses k.
-    most
-        Public limit of the number of agreed labels that is considered; None for all.
-    choice_law
-        Noise of the choice of k; Gaussian noise needs ``most``.
     """
 
-    rho: Fraction
+    rho: Fraction  # budget and failure probability of one query
     delta: Fraction
-    share: Fraction = Fraction(1, 2)
+    share: Fraction = Fraction(1, 2)  # part of ρ that chooses k
+    # public limit of the number of agreed labels that is considered; None for all
     most: int | None = None
-    choice_law: Law = Law.GUMBEL
+    choice_law: Law = Law.GUMBEL  # noise of the choice of k; Gaussian noise needs ``most``
 
     @cached_property
     def selector(self) -> StableTopK:
@@ -147,7 +120,7 @@ class StableVote(_Teachers):
         """The guarantee of that many queries, whatever the number of labels."""
         return self._between_neighbours(self.selector.guarantee.repeat(queries))
 
-    def aggregate(self, votes: Booleans, entropy: Entropy) -> LabelAnswers:
+    def draw(self, votes: Booleans, entropy: Entropy) -> LabelAnswers:
         """Answer every query that is stable."""
         teachers, queries, c = votes.shape
         counts = votes.sum(axis=0)
@@ -156,8 +129,8 @@ class StableVote(_Teachers):
         source = entropy.source("stable-vote")
         for i in range(queries):
             ranking = Ranking(np.concatenate([[teachers], counts[i], [0]]))
-            k = self.selector.rank_choice.choose(ranking, source)
-            if self.selector.test.passes(int(ranking.padded_gaps(k)[-1]), source):
+            k = self.selector.rank_choice.draw(ranking, source)
+            if self.selector.test.draw(int(ranking.padded_gaps(k)[-1]), source):
                 answered[i] = True
                 top = ranking.order[:k]
                 labels[i, top[(top >= 1) & (top <= c)] - 1] = True
@@ -174,14 +147,9 @@ class StableMajority(_Teachers):
     to a top-k set, and the proof of propose-test-release (Zhu and Wang 2022, Lemma 18) applies
     word for word. The whole budget goes to the test; the price is that one contested label silences
     a query, where StableTopK may find another gap.
-
-    Attributes
-    ----------
-    rho, delta
-        Budget and failure probability of one query.
     """
 
-    rho: Fraction
+    rho: Fraction  # budget and failure probability of one query
     delta: Fraction
 
     @cached_property
@@ -193,7 +161,7 @@ class StableMajority(_Teachers):
         """The guarantee of that many queries: the same for either neighbours, and any labels."""
         return self._between_neighbours(self.test.guarantee.repeat(queries))
 
-    def aggregate(self, votes: Booleans, entropy: Entropy) -> LabelAnswers:
+    def draw(self, votes: Booleans, entropy: Entropy) -> LabelAnswers:
         """Answer every query without a contested label."""
         teachers, queries, c = votes.shape
         lead = 2 * votes.sum(axis=0) - teachers
@@ -206,21 +174,15 @@ class StableMajority(_Teachers):
 
 @dataclass(frozen=True)
 class FullVote(_Teachers):
-    """PATE without a trick: noise for all c counts at once, then half the teachers as threshold.
+    """PATE without a trick: noise for all c counts at once, then half the teachers as threshold."""
 
-    Attributes
-    ----------
-    variance
-        σ² > 0, denominator at most 4096.
-    """
-
-    variance: Fraction
+    variance: Fraction  # σ² > 0, denominator at most 4096
 
     def guarantee(self, queries: int, labels: int) -> ZeroConcentratedDP:
         """The guarantee of that many queries; a count moves by at most 1 either way."""
         return self._concentrated(queries * labels / (2 * self.variance))
 
-    def aggregate(self, votes: Booleans, entropy: Entropy) -> LabelAnswers:
+    def draw(self, votes: Booleans, entropy: Entropy) -> LabelAnswers:
         """Answer every query."""
         teachers, queries, c = votes.shape
         noisy = _noisy(votes.sum(axis=0), self.variance, entropy)
@@ -245,20 +207,11 @@ class ClippedVote(_Teachers):
     Replaced votes are less than twice as far apart as votes that come or go. Of two vectors v, w
     without negative numbers ``‖v − w‖² = ‖v‖² + ‖w‖² − 2⟨v, w⟩ <= ‖v‖² + ‖w‖²``: at most 2τ² in
     place of the (2τ)² of the triangle inequality, and reached by votes for different labels.
-
-    Attributes
-    ----------
-    variance
-        σ² > 0 in votes, denominator at most 4096.
-    tau
-        The norm.
-    norm
-        L1 or L2.
     """
 
-    variance: Fraction
-    tau: Fraction
-    norm: Norm = Norm.L2
+    variance: Fraction  # σ² > 0 in votes, denominator at most 4096
+    tau: Fraction  # the norm
+    norm: Norm = Norm.L2  # L1 or L2
 
     def __post_init__(self) -> None:
         if self.tau <= 0 or (self.norm == Norm.L1 and self.tau < 1):
@@ -274,7 +227,7 @@ class ClippedVote(_Teachers):
         """The guarantee of that many queries, whatever the number of labels."""
         return self._concentrated(queries * self.squared_sensitivity / (2 * self.variance))
 
-    def aggregate(self, votes: Booleans, entropy: Entropy) -> LabelAnswers:
+    def draw(self, votes: Booleans, entropy: Entropy) -> LabelAnswers:
         """Answer every query."""
         teachers, queries, c = votes.shape
         grain = 1 if self.norm == Norm.L1 else _GRAIN
@@ -303,14 +256,9 @@ class BinaryVote(_Teachers):
 
     Private multi-winner voting's "Binary" (Zhu and others 2022): the guarantee is the same as
     :class:`FullVote`'s, the incurred cost far smaller where teachers agree.
-
-    Attributes
-    ----------
-    variance
-        σ² > 0, denominator at most 4096.
     """
 
-    variance: Fraction
+    variance: Fraction  # σ² > 0, denominator at most 4096
 
     def guarantee(self, queries: int, labels: int) -> ZeroConcentratedDP:
         """The guarantee of that many queries."""
@@ -320,9 +268,9 @@ class BinaryVote(_Teachers):
     def _full(self) -> FullVote:
         return FullVote(self.variance, replacing=self.replacing, unit=self.unit)
 
-    def aggregate(self, votes: Booleans, entropy: Entropy) -> LabelAnswers:
+    def draw(self, votes: Booleans, entropy: Entropy) -> LabelAnswers:
         """Answer every query."""
-        answers = self._full.aggregate(votes, entropy)
+        answers = self._full.draw(votes, entropy)
         margins = (votes.sum(axis=0) - (len(votes) // 2 + 1)).astype(np.int64).ravel()
         errors = threshold_error(margins, self.variance)
         incurred = data_dependent_curve(errors, 1 / (2 * float(self.variance)))

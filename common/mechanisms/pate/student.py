@@ -21,30 +21,17 @@ from common.mechanisms.pate.teachers import Estimator, train_teachers
 
 @dataclass(frozen=True)
 class StudentReport:
-    """What the student reached, and what its labels cost.
+    """What the student reached, and what its labels cost."""
 
-    Attributes
-    ----------
-    accuracy
-        Share of right classes (or of right labels, averaged over labels) on the test set.
-    label_accuracy
-        The same share among the answers it was trained on; NaN without true labels.
-    answered
-        Number of answered queries.
-    privacy
-        The guarantee as (ε, δ).
-    incurred_epsilon
-        ε from the data-dependent cost: private, and not a guarantee. None if there is none.
-    student
-        The trained model.
-    """
-
+    # share of right classes (or of right labels, averaged over labels) on the test set
     accuracy: float
+    # the same share among the answers it was trained on; NaN without true labels
     label_accuracy: float
-    answered: int
-    privacy: ApproximateDP
+    answered: int  # number of answered queries
+    privacy: ApproximateDP  # The guarantee as (ε, δ)
+    # ε from the data-dependent cost: private, and not a guarantee. None if there is none.
     incurred_epsilon: float | None
-    student: Estimator
+    student: Estimator  # the trained model
 
 
 def train_student(

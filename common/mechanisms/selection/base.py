@@ -29,22 +29,14 @@ def neighbours(step: int) -> Adjacency:
 
 @dataclass(frozen=True)
 class Selection:
-    """What a selector releases.
+    """What a selector releases."""
 
-    Attributes
-    ----------
-    chosen
-        (k,) indices of the selected candidates, or None for ⊥: nothing could be released safely.
-    ordered
-        Whether the order of ``chosen`` is part of the release; otherwise it is by index and says
-        nothing.
-    guarantee
-        What one user may lose by this release, whatever came out.
-    """
-
+    # (k,) indices of the selected candidates, or None for ⊥: nothing could be released safely
     chosen: Integers | None
+    # whether the order of ``chosen`` is part of the release; otherwise it is by index and says
+    # nothing
     ordered: bool
-    guarantee: Guarantee
+    guarantee: Guarantee  # what one user may lose by this release, whatever came out
 
     @property
     def k(self) -> int:
@@ -111,7 +103,7 @@ class Ranking:
 class Selector(Protocol):
     """A private selection mechanism with all its parameters fixed."""
 
-    def select(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Selection:
+    def draw(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Selection:
         """Select from counts.
 
         Parameters

@@ -45,20 +45,11 @@ class ChooseRank:
     the limited-domain form; it needs no public list of candidates, since ranks without candidates
     have gap 0. With Gumbel noise and utility theorem: the chosen rank's utility is
     within ``2 (ln(m) + t)/ε`` of the best with probability at least 1 − e^{−t}.
-
-    Attributes
-    ----------
-    noise
-        Noise for utilities that are not monotone.
-    most
-        Largest k considered; None for all m − 1 of a public list of m.
-    regularizer
-        r(j).
     """
 
-    noise: NoisyMax
-    most: int | None = None
-    regularizer: Regularizer = indifferent
+    noise: NoisyMax  # noise for utilities that are not monotone
+    most: int | None = None  # largest k considered; None for all m − 1 of a public list of m
+    regularizer: Regularizer = indifferent  # r(j)
 
     def __post_init__(self) -> None:
         if self.noise.monotone:
@@ -78,10 +69,10 @@ class ChooseRank:
         """The guarantee of the chosen rank."""
         return self.noise.guarantee(self.ranks(candidates))
 
-    def choose(self, ranking: Ranking, source: WordSource) -> int:
+    def draw(self, ranking: Ranking, source: WordSource) -> int:
         """Return the chosen k >= 1."""
         utilities, denominator = self.utilities(ranking)
-        return 1 + self.noise.choose(utilities, source, denominator)
+        return 1 + self.noise.draw(utilities, source, denominator)
 
     def utilities(self, ranking: Ranking) -> tuple[Integers, int]:
         """Gap plus r(j) for each rank, as integers over a common denominator."""

@@ -37,18 +37,10 @@ _CHOICE_SHARE = Fraction(1, 4)
 
 @dataclass(frozen=True)
 class Leading:
-    """The released leaders.
+    """The released leaders."""
 
-    Attributes
-    ----------
-    chosen
-        (k,) indices of the candidates, in the order in which they were named.
-    noisy_counts
-        (k,) their counts with discrete Laplace noise of scale ``scale``.
-    """
-
-    chosen: Integers
-    noisy_counts: Integers
+    chosen: Integers  # (k,) indices of the candidates, in the order in which they were named
+    noisy_counts: Integers  # (k,) their counts with discrete Laplace noise of scale ``scale``
     scale: Fraction
 
 
@@ -60,26 +52,15 @@ class Leaders:
     a draw with weights ``exp(r · count)`` is 2r-DP, and noise of scale b on counts of L1
     sensitivity Δ is Δ/b-DP: of k counts at most k move, and of a unit with v votes at most 2v, so
     Δ = min(k, 2v).
-
-    Attributes
-    ----------
-    epsilon
-        ε > 0 of everything: a quarter chooses k if it is adaptive, the rest is halved between
-        names and counts.
-    k
-        How many to name; None lets the widest gap decide.
-    most
-        Largest k considered where it is adaptive.
-    unit
-        Whose votes are replaced.
-    votes
-        v, how many candidates one unit votes for at most, at most once each; None: any number.
     """
 
+    # ε > 0 of everything: a quarter chooses k if it is adaptive, the rest is halved between names
+    # and counts
     epsilon: Fraction
-    k: int | None = None
-    most: int = 20
-    unit: Unit = Unit.RECORD
+    k: int | None = None  # how many to name; None lets the widest gap decide
+    most: int = 20  # largest k considered where it is adaptive
+    unit: Unit = Unit.RECORD  # whose votes are replaced
+    # v, how many candidates one unit votes for at most, at most once each; None: any number
     votes: int | None = None
 
     def __post_init__(self) -> None:
@@ -102,7 +83,7 @@ class Leaders:
         sensitivity = k if self.votes is None else min(k, 2 * self.votes)
         return choice, half / (2 * k), sensitivity / half
 
-    def select(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Leading:
+    def draw(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Leading:
         """Name the leaders."""
         ranking = ranked(counts)
         candidates = ranking.counts.size
@@ -116,7 +97,7 @@ class Leaders:
             choice, _, _ = self.split(1)
             noise = NoisyMax(Law.GUMBEL, choice, step=2)
             most = min(self.most, candidates - 1)
-            k = ChooseRank(noise, most).choose(ranking, entropy.source("leaders-k"))
+            k = ChooseRank(noise, most).draw(ranking, entropy.source("leaders-k"))
         _, rate, scale = self.split(k)
         chosen = exponential_peeling(ranking.counts, rate, k, entropy.source("leaders-names"))
         noise_values = discrete_laplace(scale, k, entropy.source("leaders-counts"))
@@ -130,21 +111,12 @@ class StableLeaders:
 
     StableTopK of Zhu and Wang (2022) with gaps that move by at most 2, which is what replacing one
     unit's votes does to them whatever the unit: each count moves by at most 1, up or down.
-
-    Attributes
-    ----------
-    epsilon, delta
-        (ε, δ) that one use keeps to; half of δ is the test's failure probability.
-    most
-        Largest k considered.
-    unit
-        Whose votes are replaced.
     """
 
-    epsilon: Fraction
+    epsilon: Fraction  # (ε, δ) that one use keeps to; half of δ is the test's failure probability
     delta: Fraction
-    most: int = 20
-    unit: Unit = Unit.RECORD
+    most: int = 20  # largest k considered
+    unit: Unit = Unit.RECORD  # whose votes are replaced
 
     def mechanism(self, most: int) -> StableTopK:
         """Return the mechanism for a list with at least ``most`` + 1 candidates."""
@@ -157,9 +129,9 @@ class StableLeaders:
         guarantee = to_zcdp(self.mechanism(self.most).guarantee)
         return replace(guarantee, adjacency=Adjacency.REPLACE_LABEL, unit=self.unit)
 
-    def select(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Integers | None:
+    def draw(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Integers | None:
         """Return the (k,) indices of the set, ascending, or None: no gap is wide enough."""
         ranking = ranked(counts)
         if ranking.counts.size < 2:
             raise PrivacyError("1 candidate leads whatever the votes; give a list of at least 2")
-        return self.mechanism(ranking.counts.size - 1).select(ranking, entropy).chosen
+        return self.mechanism(ranking.counts.size - 1).draw(ranking, entropy).chosen

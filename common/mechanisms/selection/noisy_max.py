@@ -50,26 +50,14 @@ class NoisyMax:
     ``α/(2σ²)``). With discrete noise the winner is still decided by whether one noise value reaches
     an integer threshold that moves by at most 2 (monotone: 1), so the proofs for continuous noise
     carry over; ties go to the lower index, which is public.
-
-    Attributes
-    ----------
-    law
-        The noise.
-    epsilon
-        ε > 0 for the first three laws.
-    variance
-        σ² > 0 for Gaussian noise, with a denominator of at most 4096.
-    monotone
-        Whether all utilities move in one direction.
-    step
-        By how much one utility can move: 1, or 2 if one user's votes are replaced.
     """
 
-    law: Law
-    epsilon: Fraction | None = None
+    law: Law  # the noise
+    epsilon: Fraction | None = None  # ε > 0 for the first three laws
+    # σ² > 0 for Gaussian noise, with a denominator of at most 4096
     variance: Fraction | None = None
-    monotone: bool = False
-    step: int = 1
+    monotone: bool = False  # whether all utilities move in one direction
+    step: int = 1  # by how much one utility can move: 1, or 2 if one user's votes are replaced
 
     def __post_init__(self) -> None:
         gaussian = self.law == Law.GAUSSIAN
@@ -107,7 +95,7 @@ class NoisyMax:
         """
         return to_renyi(self.guarantee(candidates))
 
-    def choose(self, utilities: Integers, source: WordSource, denominator: int = 1) -> int:
+    def draw(self, utilities: Integers, source: WordSource, denominator: int = 1) -> int:
         """Return the noisy argmax of ``utilities / denominator``."""
         if self.law == Law.GAUSSIAN:
             noise = discrete_gaussian(present(self.variance), utilities.size, source)

@@ -25,18 +25,10 @@ from common.mechanisms.selection.base import ADJACENCY, UNIT, Ranking, Selection
 
 @dataclass(frozen=True)
 class Peeling:
-    """The k best in order, never ⊥: k draws of ε-bounded range each ("EM-CDP").
+    """The k best in order, never ⊥: k draws of ε-bounded range each ("EM-CDP")."""
 
-    Attributes
-    ----------
-    k
-        How many to select.
-    epsilon
-        ε > 0 of one draw.
-    """
-
-    k: int
-    epsilon: Fraction
+    k: int  # how many to select
+    epsilon: Fraction  # ε > 0 of one draw
 
     def __post_init__(self) -> None:
         _check(self.k, self.epsilon)
@@ -46,7 +38,7 @@ class Peeling:
         """The guarantee of all draws."""
         return BoundedRange.of(self.epsilon, ADJACENCY, UNIT).repeat(self.k)
 
-    def select(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Selection:
+    def draw(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Selection:
         """Select k candidates, or all if there are no more."""
         scores = ranked(counts).counts
         draws = min(self.k, scores.size)
@@ -68,23 +60,12 @@ class LimitedDomain:
     as likely as in that peeling, and at least ``1 − (k + 1)δ`` times as likely: given the sequence,
     the expected race time until its end is at most k + 1 expected times of ⊥. Hence with failure
     probability δ, ``ε(α) <= k·BR(α) + α/(α−1) ln(1/(1−δ)) + ln(1/(1−(k+1)δ))``.
-
-    Attributes
-    ----------
-    k
-        The most to select.
-    domain
-        k̄ >= k, a public number.
-    epsilon
-        ε > 0 of one draw.
-    delta
-        Failure probability, below 1/(2k + 2).
     """
 
-    k: int
-    domain: int
-    epsilon: Fraction
-    delta: Fraction
+    k: int  # the most to select
+    domain: int  # k̄ >= k, a public number
+    epsilon: Fraction  # ε > 0 of one draw
+    delta: Fraction  # failure probability, below 1/(2k + 2)
 
     def __post_init__(self) -> None:
         _check(self.k, self.epsilon)
@@ -111,7 +92,7 @@ class LimitedDomain:
         )
         return replace(peeling, values=values, exact_delta=self.delta)
 
-    def select(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Selection:
+    def draw(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Selection:
         """Select up to k candidates; ⊥ if none comes out before it."""
         ranking, source = ranked(counts), entropy.source("limited-domain")
         size = min(self.domain, ranking.counts.size)

@@ -34,20 +34,11 @@ class GaussianTest:
     """Pass if ``max{s, gap} + N_Z(σ²) > s + T``, T the (1 − δ_t)-quantile of the noise, s the step.
 
     δ_t-approximate s²/(2σ²)-zCDP together with the set that it lets through (Lemma 18).
-
-    Attributes
-    ----------
-    variance
-        σ² > 0, denominator at most 4096.
-    delta
-        Probability bound of letting an unstable set through.
-    step
-        How far a gap can move: 1 or 2.
     """
 
-    variance: Fraction
-    delta: Fraction
-    step: int = 1
+    variance: Fraction  # σ² > 0, denominator at most 4096
+    delta: Fraction  # probability bound of letting an unstable set through
+    step: int = 1  # how far a gap can move: 1 or 2
 
     def __post_init__(self) -> None:
         _check(self.variance, self.delta, self.step, "variance")
@@ -70,7 +61,7 @@ class GaussianTest:
         rho = self.step**2 / (2 * self.variance)
         return ZeroConcentratedDP(neighbours(self.step), UNIT, rho, self.failure)
 
-    def passes(self, gap: int, source: WordSource) -> bool:
+    def draw(self, gap: int, source: WordSource) -> bool:
         """Whether the set above this gap may be released."""
         noise = int(discrete_gaussian(self.variance, 1, source)[0])
         return max(self.step, gap) + noise > self.step + self.threshold
@@ -81,20 +72,11 @@ class LaplaceTest:
     """Pass if ``max{s, gap} + Lap_Z(s/ε) > s + T``, T the (1 − δ_t)-quantile of the noise.
 
     (ε, δ_t)-DP together with the set that it lets through (Corollary 19).
-
-    Attributes
-    ----------
-    epsilon
-        ε > 0.
-    delta
-        Probability bound of letting an unstable set through.
-    step
-        How far a gap can move: 1 or 2.
     """
 
-    epsilon: Fraction
-    delta: Fraction
-    step: int = 1
+    epsilon: Fraction  # ε > 0
+    delta: Fraction  # probability bound of letting an unstable set through
+    step: int = 1  # how far a gap can move: 1 or 2
 
     def __post_init__(self) -> None:
         _check(self.epsilon, self.delta, self.step, "epsilon")
@@ -120,7 +102,7 @@ class LaplaceTest:
         """The guarantee of the answer and the set, given k."""
         return ApproximateDP(neighbours(self.step), UNIT, self.epsilon, self.failure)
 
-    def passes(self, gap: int, source: WordSource) -> bool:
+    def draw(self, gap: int, source: WordSource) -> bool:
         """Whether the set above this gap may be released."""
         noise = int(discrete_laplace(self.step / self.epsilon, 1, source)[0])
         return max(self.step, gap) + noise > self.step + self.threshold

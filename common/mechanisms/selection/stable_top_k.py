@@ -62,37 +62,20 @@ class StableTopK:
     Utility: if some gap among the considered ranks exceeds all others by
     ``2 (ln(m) + t)/ε_c`` and is at least ``T + 2 + s``, with T the test's threshold, then exactly
     its set comes out but for probability ``e^{−t} + P[noise < −s]``.
-
-    Attributes
-    ----------
-    rho
-        Budget ρ > 0 of choice and test together.
-    delta
-        Failure probability δ_t of the test.
-    most
-        Largest k considered, a public number. None considers every rank of a public list of
-        candidates; without such a list it must be given.
-    regularizer
-        Preference among the k; public.
-    share
-        Part of ρ that chooses k.
-    step
-        How far a gap can move: 1 if neighbours differ by a user who comes or goes, 2 if one
-        user's votes are replaced.
-    choice_law
-        Noise of the choice of k. Gaussian noise needs ``most``.
-    test_law
-        Noise of the test: Gaussian or Laplace.
     """
 
-    rho: Fraction
-    delta: Fraction
+    rho: Fraction  # budget ρ > 0 of choice and test together
+    delta: Fraction  # Failure probability δ_t of the test
+    # Largest k considered, a public number. None considers every rank of a public list of
+    # candidates; without such a list it must be given.
     most: int | None = None
-    regularizer: Regularizer = indifferent
-    share: Fraction = Fraction(1, 2)
+    regularizer: Regularizer = indifferent  # preference among the k; public
+    share: Fraction = Fraction(1, 2)  # part of ρ that chooses k
+    # how far a gap can move: 1 if neighbours differ by a user who comes or goes, 2 if one user's
+    # votes are replaced
     step: int = 1
-    choice_law: Law = Law.GUMBEL
-    test_law: Law = Law.GAUSSIAN
+    choice_law: Law = Law.GUMBEL  # Noise of the choice of k. Gaussian noise needs ``most``.
+    test_law: Law = Law.GAUSSIAN  # noise of the test: Gaussian or Laplace
 
     def __post_init__(self) -> None:
         if self.choice_law == Law.GAUSSIAN and self.most is None:
@@ -122,11 +105,11 @@ class StableTopK:
             return to_zcdp(choice).compose(test)
         return to_renyi(choice).compose(to_renyi(test))
 
-    def select(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Selection:
+    def draw(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Selection:
         """Select a set whose size the data choose."""
         ranking, source = ranked(counts), entropy.source("stable-top-k")
-        k = self.rank_choice.choose(ranking, source)
-        stable = self.test.passes(int(ranking.padded_gaps(k)[-1]), source)
+        k = self.rank_choice.draw(ranking, source)
+        stable = self.test.draw(int(ranking.padded_gaps(k)[-1]), source)
         return Selection(ranking.top(k) if stable else None, False, self.guarantee)
 
 
@@ -140,33 +123,17 @@ class FixedStableTopK:
 
     Without such a list, give ``domain``: what is missing is then taken by :class:`LimitedDomain`
     from that many leaders of the rest, and fewer than k come out where its ⊥ does.
-
-    Attributes
-    ----------
-    k
-        How many to select.
-    rho
-        Budget ρ > 0 of everything.
-    delta
-        Failure probability of the test.
-    strength
-        λ of the regularizer −λ|j − k|.
-    most
-        Largest k̃ considered; the default is 2k.
-    choice_share, peel_share
-        Parts of ρ for choosing k̃ and for peeling.
-    domain
-        k̄ >= k, a public number, or None for a public list. A limited domain fails with probability
-        δ, too, below 1/(2k + 2).
     """
 
-    k: int
-    rho: Fraction
-    delta: Fraction
-    strength: Fraction = Fraction(1)
-    most: int | None = None
-    choice_share: Fraction = Fraction(1, 20)
+    k: int  # how many to select
+    rho: Fraction  # budget ρ > 0 of everything
+    delta: Fraction  # failure probability of the test
+    strength: Fraction = Fraction(1)  # λ of the regularizer −λ|j − k|
+    most: int | None = None  # largest k̃ considered; the default is 2k
+    choice_share: Fraction = Fraction(1, 20)  # parts of ρ for choosing k̃ and for peeling
     peel_share: Fraction = Fraction(9, 10)
+    # k̄ >= k, a public number, or None for a public list. A limited domain fails with probability
+    # δ, too, below 1/(2k + 2).
     domain: int | None = None
 
     def __post_init__(self) -> None:
@@ -205,13 +172,13 @@ class FixedStableTopK:
             return choice.compose(peel)
         return to_renyi(choice).compose(self._limited(self.k, self.domain).limiting(to_renyi(peel)))
 
-    def select(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Selection:
+    def draw(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Selection:
         """Select exactly k candidates, or all if there are no more."""
         ranking, source = ranked(counts), entropy.source("fixed-stable-top-k")
         if self.domain is None and ranking.counts.size <= self.k:
             return Selection(ranking.top(self.k), False, self.guarantee)
-        chosen = self.rank_choice.choose(ranking, source)
-        stable = self.test.passes(int(ranking.padded_gaps(chosen)[-1]), source)
+        chosen = self.rank_choice.draw(ranking, source)
+        stable = self.test.draw(int(ranking.padded_gaps(chosen)[-1]), source)
         top = ranking.top(chosen) if stable else np.zeros(0, dtype=np.int64)
         found = self._mend(ranking, top, entropy)
         return Selection(found if found.size else None, False, self.guarantee)
@@ -231,7 +198,7 @@ class FixedStableTopK:
             added = self._peel(ranking.counts[rest], draws, source)
         else:
             limited = self._limited(draws, self.domain)
-            chosen = limited.select(ranking.counts[rest], entropy).chosen
+            chosen = limited.draw(ranking.counts[rest], entropy).chosen
             added = np.zeros(0, dtype=np.int64) if chosen is None else chosen
         return np.sort(np.concatenate([top, rest[added]]))
 

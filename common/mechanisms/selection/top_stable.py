@@ -34,23 +34,12 @@ class TopStable:
     Lap_Z(2/ε₂); the threshold carries Lap_Z(1/ε₁). Finding the rank is (ε₁ + ε₂)-DP (Dwork and Roth
     2014, Theorem 3.23). A rank with a positive query has the same set in every neighbour; a rank
     with query 0 passes with probability at most δ/k. So the whole is (ε₁ + ε₂, δ)-DP.
-
-    Attributes
-    ----------
-    k
-        The most to select.
-    epsilon
-        ε = ε₁ + ε₂ > 0.
-    delta
-        Failure probability over all ranks.
-    share
-        ε₁/ε; the authors' experiments use 0.37.
     """
 
-    k: int
-    epsilon: Fraction
-    delta: Fraction
-    share: Fraction = Fraction(37, 100)
+    k: int  # the most to select
+    epsilon: Fraction  # ε = ε₁ + ε₂ > 0
+    delta: Fraction  # failure probability over all ranks
+    share: Fraction = Fraction(37, 100)  # ε₁/ε; the authors' experiments use 0.37
 
     def __post_init__(self) -> None:
         if self.k < 1 or self.epsilon <= 0 or not 0 < self.share < 1:
@@ -92,7 +81,7 @@ class TopStable:
         failure = min(self.delta, self.k * self._alarm(self.threshold))
         return ApproximateDP(ADJACENCY, UNIT, 1 / first + 2 / second, failure)
 
-    def select(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Selection:
+    def draw(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Selection:
         """Select the set above the first gap that passes, or ⊥."""
         ranking, source = ranked(counts), entropy.source("top-stable")
         queries: Integers = np.maximum(ranking.padded_gaps(self.k) - 1, 0)

@@ -19,21 +19,11 @@ from common.errors import DataError
 
 @dataclass(frozen=True)
 class ItemCounts:
-    """Distinct users of each item.
+    """Distinct users of each item."""
 
-    Attributes
-    ----------
-    items
-        (m,) the candidates, ascending.
-    counts
-        (m,) distinct users, after bounding.
-    most_items
-        The bound on the items of one user; None if there is none.
-    """
-
-    items: pl.Series
-    counts: Integers
-    most_items: int | None
+    items: pl.Series  # (m,) the candidates, ascending
+    counts: Integers  # (m,) distinct users, after bounding
+    most_items: int | None  # the bound on the items of one user; None if there is none
 
 
 def count_users(

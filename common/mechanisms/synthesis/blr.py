@@ -49,21 +49,11 @@ def small_size(queries: int, alpha: float) -> int:
 
 @dataclass(frozen=True)
 class BLR:
-    """The exponential mechanism over all databases of m rows.
+    """The exponential mechanism over all databases of m rows."""
 
-    Attributes
-    ----------
-    workload
-        The queries Q over a tiny domain X.
-    epsilon
-        ε > 0.
-    alpha
-        Discretisation error, which fixes ``m``.
-    """
-
-    workload: LinearQueries
-    epsilon: Fraction
-    alpha: float
+    workload: LinearQueries  # the queries Q over a tiny domain X
+    epsilon: Fraction  # ε > 0
+    alpha: float  # discretisation error, which fixes ``m``
 
     def __post_init__(self) -> None:
         if self.epsilon <= 0:
@@ -143,7 +133,7 @@ class BLR:
         choices = self.rows * math.log(self.workload.cells) + math.log(1 / beta)
         return self.alpha + 2 * choices / (float(self.epsilon) * records)
 
-    def release(self, histogram: ArrayLike, entropy: Entropy) -> Integers:
+    def draw(self, histogram: ArrayLike, entropy: Entropy) -> Integers:
         """Draw a database of m rows; returns its (cells,) counts."""
         scores, rate = self.law(histogram)
         total = self.workload.cells**self.rows

@@ -29,14 +29,9 @@ class Budget(ABC):
     Both currencies add up however amounts are chosen, as long as the total is fixed beforehand
     (Rogers, Roth, Ullman, Vadhan, *Privacy Odometers and Filters*, NeurIPS 2016, for ε;
     Feldman and Zrnic, *Individual Privacy Accounting via a Rényi Filter*, NeurIPS 2021, for ρ).
-
-    Attributes
-    ----------
-    total
-        ε or ρ, > 0.
     """
 
-    total: Fraction
+    total: Fraction  # ε or ρ, > 0
 
     def __post_init__(self) -> None:
         if self.total * _GRAIN < 1 << 10:

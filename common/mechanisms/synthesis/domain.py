@@ -21,17 +21,10 @@ MAX_CELLS = 1 << 22
 
 @dataclass(frozen=True)
 class Domain:
-    """Attributes and their numbers of values, in a fixed order.
+    """Attributes and their numbers of values, in a fixed order."""
 
-    Attributes
-    ----------
-    names
-        Distinct names of the d >= 1 attributes.
-    sizes
-        Number of values of each, at least 1; their product is at most 2**22 cells.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # distinct names of the d >= 1 attributes
+    # number of values of each, at least 1; their product is at most 2**22 cells
     sizes: tuple[int, ...]
 
     def __post_init__(self) -> None:

@@ -37,55 +37,28 @@ _LEAST_WEIGHT = 1e-290
 
 @dataclass(frozen=True)
 class Measurement:
-    """One noisy answer.
+    """One noisy answer."""
 
-    Attributes
-    ----------
-    query
-        Index in the workload.
-    value
-        The answer with noise, in units of 1/scale.
-    """
-
-    query: int
-    value: int
+    query: int  # index in the workload
+    value: int  # the answer with noise, in units of 1/scale
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """What MWEM releases.
+    """What MWEM releases."""
 
-    Attributes
-    ----------
-    weights
-        (cells,) the model: a distribution over the cells.
-    measurements
-        What it was learnt from, in order.
-    guarantee
-        The guarantee of model and measurements together.
-    """
-
-    weights: Floats
-    measurements: tuple[Measurement, ...]
-    guarantee: PureDP
+    weights: Floats  # (cells,) the model: a distribution over the cells
+    measurements: tuple[Measurement, ...]  # what it was learnt from, in order
+    guarantee: PureDP  # the guarantee of model and measurements together
 
 
 @dataclass(frozen=True)
 class MWEM:
-    """Multiplicative weights with the exponential mechanism.
+    """Multiplicative weights with the exponential mechanism."""
 
-    Attributes
-    ----------
-    epsilon
-        ε > 0 of all rounds.
-    rounds
-        T >= 1.
-    replays
-        Passes through all measurements in each round; 0 for the average of plain updates.
-    """
-
-    epsilon: Fraction
-    rounds: int
+    epsilon: Fraction  # ε > 0 of all rounds
+    rounds: int  # T >= 1
+    # passes through all measurements in each round; 0 for the average of plain updates
     replays: int = 10
 
     def __post_init__(self) -> None:
@@ -113,7 +86,7 @@ class MWEM:
         """Scale of a measurement's noise, in units of 1/scale."""
         return workload.scale / self.step.exact_epsilon
 
-    def fit(self, histogram: ArrayLike, workload: Workload, entropy: Entropy) -> Fitted:
+    def draw(self, histogram: ArrayLike, workload: Workload, entropy: Entropy) -> Fitted:
         """Learn a model of the table.
 
         Parameters

@@ -25,21 +25,11 @@ _MOST_BACKTRACKS = 30
 
 @dataclass(frozen=True, eq=False)
 class NoisyMarginal:
-    """One measured marginal.
+    """One measured marginal."""
 
-    Attributes
-    ----------
-    which
-        Its position in the workload.
-    values
-        Its noisy counts.
-    variance
-        Of the noise on each, > 0.
-    """
-
-    which: int
-    values: Floats
-    variance: float
+    which: int  # its position in the workload
+    values: Floats  # its noisy counts
+    variance: float  # of the noise on each, > 0
 
 
 def project(

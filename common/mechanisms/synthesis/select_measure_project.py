@@ -38,34 +38,18 @@ _LAST_STEPS = 300
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """What is released.
+    """What is released."""
 
-    Attributes
-    ----------
-    weights
-        (cells,) a distribution over the cells.
-    measured
-        The noisy marginals that it was fitted to, in order.
-    guarantee
-        The guarantee of model and measurements together.
-    """
-
-    weights: Floats
-    measured: tuple[NoisyMarginal, ...]
-    guarantee: Guarantee
+    weights: Floats  # (cells,) a distribution over the cells
+    measured: tuple[NoisyMarginal, ...]  # the noisy marginals that it was fitted to, in order
+    guarantee: Guarantee  # the guarantee of model and measurements together
 
 
 @dataclass(frozen=True)
 class SelectMeasureProject:
-    """Adaptive measurement of marginals under one budget.
+    """Adaptive measurement of marginals under one budget."""
 
-    Attributes
-    ----------
-    budget
-        :class:`PureBudget` or :class:`ConcentratedBudget`.
-    """
-
-    budget: Budget
+    budget: Budget  # :class:`PureBudget` or :class:`ConcentratedBudget`
 
     @property
     def guarantee(self) -> Guarantee:
@@ -79,7 +63,7 @@ class SelectMeasureProject:
     def _round(self, attributes: int) -> Fraction:
         return self.budget.share(self.budget.total / ((1 + _ROUNDS) * attributes))
 
-    def fit(
+    def draw(
         self,
         histogram: ArrayLike,
         workload: Marginals,

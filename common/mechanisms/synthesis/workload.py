@@ -61,18 +61,10 @@ class Workload(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class LinearQueries:
-    """Queries written out as a matrix, for small domains.
+    """Queries written out as a matrix, for small domains."""
 
-    Attributes
-    ----------
-    weights
-        (m, cells) integers in 0 … ``scale``, m >= 1.
-    scale
-        At least 1; 1 for counting queries.
-    """
-
-    weights: Integers
-    scale: int = 1
+    weights: Integers  # (m, cells) integers in 0 … ``scale``, m >= 1
+    scale: int = 1  # at least 1; 1 for counting queries
 
     def __post_init__(self) -> None:
         weights = np.array(self.weights)
@@ -116,18 +108,10 @@ class LinearQueries:
 
 @dataclass(frozen=True)
 class Marginals:
-    """All cells of the contingency tables of chosen sets of attributes: counting queries.
+    """All cells of the contingency tables of chosen sets of attributes: counting queries."""
 
-    Attributes
-    ----------
-    domain
-        The table's domain.
-    sets
-        Distinct ascending tuples of attribute positions.
-    """
-
-    domain: Domain
-    sets: tuple[tuple[int, ...], ...]
+    domain: Domain  # the table's domain
+    sets: tuple[tuple[int, ...], ...]  # distinct ascending tuples of attribute positions
 
     def __post_init__(self) -> None:
         d = len(self.domain.sizes)

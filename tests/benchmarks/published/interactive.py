@@ -93,7 +93,7 @@ def methods(world: Places, budget: float) -> Iterator[tuple[str, int, float, Ans
 
 def _sparse(world: Places, vector: SparseVector) -> Answer:
     def run(bar: int, entropy: Entropy) -> dict[int, int]:
-        answers = vector.answer(world.counts, bar, entropy)
+        answers = vector.draw(world.counts, bar, entropy)
         assert answers.values is not None
         return {i: int(answers.values[i]) for i in np.flatnonzero(answers.above).tolist()}
 
@@ -104,7 +104,7 @@ def _session(world: Places, call: Fraction, hits: int) -> Answer:
     def run(bar: int, entropy: Entropy) -> dict[int, int]:
         terms = Terms(not_prior(call), hits, adjacency=Adjacency.ADD_REMOVE, unit=Unit.USER)
         session = Session(world.counts, terms, entropy)
-        answers = session.answer(ThresholdTests(lambda c: c, bar, call, values=True))
+        answers = session.run_batch(ThresholdTests(lambda c: c, bar, call, values=True))
         assert answers.values is not None
         return {i: int(answers.values[i]) for i in np.flatnonzero(answers.above).tolist()}
 
@@ -291,7 +291,7 @@ def costs(votes: Votes, queries: int, slack: float = 0.02) -> list[Cost]:
     wanted = asked.ceiling - slack
     found = []
     for deviation in DEVIATIONS:
-        answers = GNMax(Fraction(deviation**2)).aggregate(asked.counts, seeded_entropy(deviation))
+        answers = GNMax(Fraction(deviation**2)).draw(asked.counts, seeded_entropy(deviation))
         accuracy = float(np.mean(answers.labels == asked.truth))
         if accuracy >= wanted:
             assert answers.incurred is not None
@@ -327,7 +327,7 @@ def costs(votes: Votes, queries: int, slack: float = 0.02) -> list[Cost]:
 
 def _boundary(votes: Votes, rate: Fraction) -> tuple[Integers, int]:
     """Answers, and how many queries were at the boundary."""
-    whole = BoundaryVote(rate, len(votes.counts) + 1).aggregate(votes.counts, seeded_entropy(7))
+    whole = BoundaryVote(rate, len(votes.counts) + 1).draw(votes.counts, seeded_entropy(7))
     return whole.labels, int(np.sum(whole.labels < 0))
 
 
@@ -344,7 +344,7 @@ def _surprises(votes: Votes, rate: Fraction) -> tuple[Integers, int]:
         return expected[-1]
 
     vote = PriorVote(rate, len(votes.counts) + 1)
-    labels = vote.aggregate(votes.counts, expect, seeded_entropy(7)).labels
+    labels = vote.draw(votes.counts, expect, seeded_entropy(7)).labels
     return labels, int(np.sum(labels != expected))
 
 

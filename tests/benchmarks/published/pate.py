@@ -91,7 +91,7 @@ def classes(task: sources.Task, classes: int, student: Callable[[], Any]) -> Out
             warnings.simplefilter("ignore")
             return train_student(student, queries, answers, *task.test, DELTA, truth)
 
-    clean = report(GNMax(Fraction(1, 4096)).aggregate(votes, seeded_entropy(0)))
+    clean = report(GNMax(Fraction(1, 4096)).draw(votes, seeded_entropy(0)))
     points = []
     for sigma in (2, 3, 4, 6, 8, 10, 13, 16, 20, 26, 34):
         variance = Fraction(sigma * sigma)
@@ -99,7 +99,7 @@ def classes(task: sources.Task, classes: int, student: Callable[[], Any]) -> Out
             "GNMax": GNMax(variance),
             "Confident-GNMax": ConfidentGNMax(TEACHERS // 2, 3 * variance, variance, len(queries)),
         }.items():
-            answers = aggregator.aggregate(votes, seeded_entropy(sigma))
+            answers = aggregator.draw(votes, seeded_entropy(sigma))
             try:
                 result = report(answers)
             except DataError:
@@ -248,10 +248,10 @@ def _sweep(
     quality: Callable[[Any], float],
     ladder: Iterable[tuple[str, MultiLabelAggregator]] | None = None,
 ) -> Outcome:
-    clean = FullVote(Fraction(1, 4096)).aggregate(votes, seeded_entropy(0))
+    clean = FullVote(Fraction(1, 4096)).draw(votes, seeded_entropy(0))
     points = []
     for aggregator, mechanism in ladder or aggregators(votes.shape[1], replacing):
-        answers = mechanism.aggregate(votes, seeded_entropy(41))
+        answers = mechanism.draw(votes, seeded_entropy(41))
         try:
             reached = quality(answers)
         except DataError:

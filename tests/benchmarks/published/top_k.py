@@ -117,7 +117,7 @@ def recall(selector: Selector, ranking: Ranking, k: int, trials: int) -> tuple[f
     bar = int(ranking.sorted[k - 1])
     shares = []
     for trial in range(trials):
-        chosen = selector.select(ranking, seeded_entropy(trial)).chosen
+        chosen = selector.draw(ranking, seeded_entropy(trial)).chosen
         hits = 0 if chosen is None else int(np.sum(ranking.counts[chosen] >= bar))
         shares.append(min(hits, k) / k)
     return float(np.mean(shares)), float(np.std(shares) / np.sqrt(trials))
@@ -162,7 +162,7 @@ def covid_plot(path: Path, plt: Any, epsilon: float = 4.0) -> dict[str, float]:
     shown = np.zeros(cases.shape, dtype=bool)
     right, sizes = 0, []
     for i in range(len(days)):
-        selection = daily.select(cases[i], seeded_entropy(i))
+        selection = daily.draw(cases[i], seeded_entropy(i))
         sizes.append(selection.k)
         if selection.chosen is not None:
             shown[i, selection.chosen] = True
@@ -233,7 +233,7 @@ def forty_days(path: Path, plt: Any, k: int = 5, epsilon: float = 1.0, trials: i
         for name, selector in methods.items():
             bar = ranking.sorted[k - 1]
             found = [
-                selector.select(ranking, seeded_entropy(day * trials + i)).chosen
+                selector.draw(ranking, seeded_entropy(day * trials + i)).chosen
                 for i in range(trials)
             ]
             hits = [0 if one is None else int(np.sum(ranking.counts[one] >= bar)) for one in found]

@@ -148,7 +148,7 @@ def _array(counts: Any) -> Any:
 
 def _selected(selector: Any) -> Callable[[Data, Entropy], Hashable]:
     def draw(counts: Data, entropy: Entropy) -> Hashable:
-        chosen = selector.select(_array(counts), entropy).chosen
+        chosen = selector.draw(_array(counts), entropy).chosen
         return None if chosen is None else tuple(chosen.tolist())
 
     return draw
@@ -161,7 +161,7 @@ def _ballots(counts: tuple[int, ...], teachers: int = 3) -> Any:
 
 def _labels(vote: Any, teachers: int = 3) -> Callable[[Data, Entropy], Hashable]:
     def draw(counts: Data, entropy: Entropy) -> Hashable:
-        answers = vote.aggregate(_ballots(counts, teachers), entropy)
+        answers = vote.draw(_ballots(counts, teachers), entropy)
         return answers.answered.tobytes(), answers.labels.tobytes()
 
     return draw
@@ -169,7 +169,7 @@ def _labels(vote: Any, teachers: int = 3) -> Callable[[Data, Entropy], Hashable]
 
 def _classes(vote: Any, **options: Any) -> Callable[[Data, Entropy], Hashable]:
     def draw(votes: Data, entropy: Entropy) -> Hashable:
-        return tuple(vote.aggregate([votes], entropy=entropy, **options).labels.tolist())
+        return tuple(vote.draw([votes], entropy=entropy, **options).labels.tolist())
 
     return draw
 
@@ -181,14 +181,14 @@ def selection() -> Iterator[Case]:
             made = NoisyMax(law, **size, monotone=monotone)  # type: ignore[arg-type]
 
             def choose(counts: Data, entropy: Entropy, made: NoisyMax = made) -> Hashable:
-                return made.choose(_array(counts), entropy.source("x"))
+                return made.draw(_array(counts), entropy.source("x"))
 
             yield Case(NoisyMax, made.guarantee(3), choose, pairs, 3)
         if law != Law.GAUSSIAN:
             ranks = ChooseRank(NoisyMax(law, TWO), 2)
 
             def rank(counts: Data, entropy: Entropy, ranks: ChooseRank = ranks) -> Hashable:
-                return ranks.choose(Ranking(counts), entropy.source("x"))
+                return ranks.draw(Ranking(counts), entropy.source("x"))
 
             yield Case(ChooseRank, ranks.guarantee(3), rank, USERS)
     for step, pairs in ((1, (*USERS, *FRONTS[::3])), (2, (*REPLACED, *FRONTS))):
@@ -196,7 +196,7 @@ def selection() -> Iterator[Case]:
 
             def passes(counts: Data, entropy: Entropy, test: Any = test) -> Hashable:
                 ranking = Ranking(counts)
-                shown = test.passes(int(ranking.gaps[0]), entropy.source("x"))
+                shown = test.draw(int(ranking.gaps[0]), entropy.source("x"))
                 return int(ranking.order[0]) if shown else None
 
             yield Case(type(test), test.guarantee, passes, pairs)
@@ -214,14 +214,14 @@ def selection() -> Iterator[Case]:
     for leaders in (Leaders(THREE * 2, 1), Leaders(THREE * 2), Leaders(THREE * 2, 1, votes=1)):
 
         def lead(counts: Data, entropy: Entropy, leaders: Leaders = leaders) -> Hashable:
-            found = leaders.select(_array(counts), entropy)
+            found = leaders.draw(_array(counts), entropy)
             return tuple(found.chosen.tolist()), tuple(found.noisy_counts.tolist())
 
         yield Case(Leaders, leaders.guarantee, lead, FEW, 3)
     front = StableLeaders(THREE, DELTA, 2)
 
     def show(counts: Data, entropy: Entropy) -> Hashable:
-        chosen = front.select(_array(counts), entropy)
+        chosen = front.draw(_array(counts), entropy)
         return None if chosen is None else tuple(chosen.tolist())
 
     yield Case(StableLeaders, front.guarantee, show, FRONTS, 3)
@@ -260,7 +260,7 @@ def pate() -> Iterator[Case]:
 
         def clip(ballot: Data, entropy: Entropy, vote: ClippedVote = clipped) -> Hashable:
             votes = np.stack([[np.array(row) > 0] for row in ((1, 0), (0, 1), ballot)])
-            return vote.aggregate(votes, entropy).labels.tobytes()
+            return vote.draw(votes, entropy).labels.tobytes()
 
         against = ballots if replacing else ballots[:1]
         turned = tuple((tuple(a), tuple(b)) for a in ballots for b in against)
@@ -335,7 +335,7 @@ def interactive() -> Iterator[Case]:
     ):
 
         def stream(counts: Data, entropy: Entropy, sparse: SparseVector = sparse) -> Hashable:
-            found = sparse.answer(_array(counts), 1, entropy)
+            found = sparse.draw(_array(counts), 1, entropy)
             values = () if found.values is None else tuple(found.values.tolist())
             return tuple(found.above.tolist()), values
 
@@ -354,12 +354,12 @@ def interactive() -> Iterator[Case]:
 def synthesis() -> Iterator[Case]:
     queries = LinearQueries(_array([[1, 0], [0, 1]]))
     blr = BLR(queries, TWO, 0.7)
-    yield Case(BLR, blr.guarantee, lambda x, e: tuple(blr.release(_array(x), e)), TABLES, 3)
+    yield Case(BLR, blr.guarantee, lambda x, e: tuple(blr.draw(_array(x), e)), TABLES, 3)
     mwem = MWEM(THREE * 2, 1, 1)
 
     def fitted(table: Data, entropy: Entropy) -> Hashable:
         return tuple(
-            (m.query, m.value) for m in mwem.fit(_array(table), queries, entropy).measurements
+            (m.query, m.value) for m in mwem.draw(_array(table), queries, entropy).measurements
         )
 
     yield Case(MWEM, mwem.guarantee, fitted, TABLES, 3)
@@ -427,7 +427,7 @@ def answers() -> Iterator[Case]:
     holdout = thresholdout.Thresholdout(THREE * 2, 1, Fraction(0))
 
     def ask(values: Data, entropy: Entropy) -> Hashable:
-        found = holdout.answer(_array(values), 0.0, used=0, question="q", entropy=entropy)
+        found = holdout.draw(_array(values), 0.0, used=0, question="q", entropy=entropy)
         return found.from_holdout, round(found.value * len(values))
 
     records = tuple(((a, 1), (b, 1)) for a, b in ((0, 1),))
@@ -438,7 +438,7 @@ def answers() -> Iterator[Case]:
     def question(labels: Data, entropy: Entropy) -> Hashable:
         predictions = np.array([1.0, -1.0])
         return round(
-            noisy.answer(gain, predictions, np.array(labels), question="q", entropy=entropy), 9
+            noisy.draw(gain, predictions, np.array(labels), question="q", entropy=entropy), 9
         )
 
     labels = tuple(

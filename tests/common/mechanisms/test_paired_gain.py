@@ -74,7 +74,7 @@ def test_noise_is_discrete_laplace_of_the_stated_scale() -> None:
     total, scale = int(gain.differences(points, labels)[0]), float(answers.scale(gain.span(points)))
     entropy = seeded_entropy(2)
     found = [
-        answers.answer(gain, points, labels, question=str(i), entropy=entropy) for i in range(4000)
+        answers.draw(gain, points, labels, question=str(i), entropy=entropy) for i in range(4000)
     ]
     noise = np.rint(np.array(found) * RESOLUTION / gain.bound).astype(np.int64) - total
     ratio = np.exp(-1 / scale)
@@ -99,6 +99,6 @@ def test_mistakes_are_one_line() -> None:
         NoisyAnswers(Fraction(0))
     gain = PairedGain.of_prior(GRID, PRIOR, "squared")
     with pytest.raises(DataError, match="at least one record"):
-        NoisyAnswers(Fraction(1)).answer(
+        NoisyAnswers(Fraction(1)).draw(
             gain, np.empty(0), np.empty(0), question="", entropy=seeded_entropy(1)
         )

@@ -90,7 +90,7 @@ def test_answers_follow_that_law() -> None:
     weight, chance = confirmed(scale, (10,), 0).T
     expected = float(np.sum(weight * chance))
     draws = [
-        mechanism.answer(values, 0.0, used=0, question="q", entropy=seeded_entropy(seed))
+        mechanism.draw(values, 0.0, used=0, question="q", entropy=seeded_entropy(seed))
         for seed in range(1500)
     ]
     hits = [answer.value for answer in draws if answer.from_holdout]
@@ -115,7 +115,7 @@ def test_threshold_question_and_answer_have_the_noise_of_that_law(
         return 0
 
     monkeypatch.setattr(generalization, "_laplace", no_noise)
-    mechanism.answer(rounded([1.0] * 9), 0.0, used=1, question="q", entropy=seeded_entropy(1))
+    mechanism.draw(rounded([1.0] * 9), 0.0, used=1, question="q", entropy=seeded_entropy(1))
     sigma = 2 * 3 * generalization.RESOLUTION / Fraction(2)
     assert drawn == {
         "thresholdout threshold 1": 2 * sigma,
@@ -151,7 +151,7 @@ def test_the_same_question_has_the_same_answer_and_others_do_not_share_noise() -
     values, entropy = rounded(np.full(500, 0.5)), seeded_entropy(3)
 
     def ask(question: str) -> float:
-        return mechanism.answer(values, 0.0, used=0, question=question, entropy=entropy).value
+        return mechanism.draw(values, 0.0, used=0, question=question, entropy=entropy).value
 
     assert ask("a") == ask("a")
     assert len({ask(name) for name in "abcdef"} - {0.0}) > 1

@@ -292,7 +292,7 @@ def test_a_mixed_session_counts_each_hit_at_its_own_price() -> None:
     assert len(heard) == 2
     again = MixedSession.resume(heard[-1], counts, seeded_entropy(1))
     left = again.hits_left(cheap)
-    answers = again.answer(ThresholdTests(lambda data: data, 0, cheap.epsilon))
+    answers = again.run_batch(ThresholdTests(lambda data: data, 0, cheap.epsilon))
     assert answers.above.sum() == min(left, 300)
     one_shot_top_k(again, [lambda d, r: (1, None)] * 9, cheap.epsilon / 2, 9)
     while again.hits_left(cheap):

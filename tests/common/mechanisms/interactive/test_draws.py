@@ -143,7 +143,7 @@ COUNTS = (0, 2, -1, 3, 1)
 
 def _sparse(vector: SparseVector) -> Callable[[Entropy], Any]:
     def draw(entropy: Entropy) -> Any:
-        return tuple(vector.answer(np.array(COUNTS), 1, entropy).above.tolist())
+        return tuple(vector.draw(np.array(COUNTS), 1, entropy).above.tolist())
 
     return draw
 
@@ -176,12 +176,12 @@ def test_draws_follow_their_laws(name: str) -> None:
 def test_sparse_values_are_shown_where_counts_are_above() -> None:
     vector = SparseVector.best_split(3, Fraction(50), values=Fraction(1, 2))
     counts = np.array([0, 900, 0, 0, 800, 0, 700, 900])
-    answers = vector.answer(counts, 400, seeded_entropy(5))
+    answers = vector.draw(counts, 400, seeded_entropy(5))
     assert np.flatnonzero(answers.above).tolist() == [1, 4, 6]
     assert answers.values is not None
     assert answers.above.size == 7
     assert np.all(np.abs(answers.values - counts[:7]) < 30)
-    assert SPARSE.answer(counts, 400, seeded_entropy(5)).values is None
+    assert SPARSE.draw(counts, 400, seeded_entropy(5)).values is None
 
 
 def test_records_pay_for_what_they_match_and_then_retire() -> None:
@@ -220,6 +220,6 @@ def test_individual_charging_with_one_record_is_a_session() -> None:
 
 def test_counts_beyond_int64_are_refused_rather_than_turned_into_floats() -> None:
     vector = SparseVector(1, Fraction(1), Fraction(1))
-    assert vector.answer(np.array([3], dtype=np.uint64), -50, seeded_entropy(0)).above.all()
+    assert vector.draw(np.array([3], dtype=np.uint64), -50, seeded_entropy(0)).above.all()
     with pytest.raises(DataError, match="61"):
-        vector.answer(np.array([2**63], dtype=np.uint64), 0, seeded_entropy(0))
+        vector.draw(np.array([2**63], dtype=np.uint64), 0, seeded_entropy(0))

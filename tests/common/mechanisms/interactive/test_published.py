@@ -70,7 +70,7 @@ def test_the_table_of_routes_shows_each_better_than_the_last() -> None:
 def test_a_boundary_vote_stops_at_its_hits_and_leaves_the_rest_open() -> None:
     votes = agreed(300, 40).counts
     vote = BoundaryVote(Fraction(1, 4), 5)
-    answers = vote.aggregate(votes, seeded_entropy(3))
+    answers = vote.draw(votes, seeded_entropy(3))
     unanswered = np.flatnonzero(answers.labels < 0)
     stop = int(unanswered[4])
     assert stop < 40
@@ -78,6 +78,6 @@ def test_a_boundary_vote_stops_at_its_hits_and_leaves_the_rest_open() -> None:
     assert np.all(answers.labels[:stop][answers.labels[:stop] >= 0] < 3)
     assert answers.guarantee == vote.terms.renyi_guarantee
     assert answers.incurred is None
-    whole = BoundaryVote(Fraction(1, 4), 500).aggregate(votes, seeded_entropy(3)).labels
+    whole = BoundaryVote(Fraction(1, 4), 500).draw(votes, seeded_entropy(3)).labels
     assert np.all(whole[40:] == 0)
     assert 3 < np.sum(whole[:40] < 0) < 30

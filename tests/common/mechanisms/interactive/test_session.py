@@ -122,7 +122,7 @@ def test_noise_does_not_repeat_after_a_restart_with_the_same_key() -> None:
     call = NotPrior(noise, EPSILON, None)
     roomy = Terms(not_prior(EPSILON), 100)
     s = session(roomy, np.zeros(10, dtype=np.int64))
-    s.answer(tests)
+    s.run_batch(tests)
     seen = [s.run(call)]
     for _ in range(3):
         s = Session.resume(s.to_json(), s._data, seeded_entropy(1))
@@ -166,7 +166,7 @@ def test_a_batch_is_answered_as_its_tests_would_be_alone() -> None:
     counts = np.where(np.arange(2000) % 100 == 99, 10**6, -(10**6))
     tests = ThresholdTests(lambda data: data, 0, EPSILON, values=True)
     s = session(Terms(not_prior(EPSILON), 7), counts)
-    answers = s.answer(tests)
+    answers = s.run_batch(tests)
     assert answers.above.size == s.calls == 700
     assert s.halted
     assert np.flatnonzero(answers.above).tolist() == list(range(99, 700, 100))
@@ -174,28 +174,28 @@ def test_a_batch_is_answered_as_its_tests_would_be_alone() -> None:
     assert np.all((answers.values > 9 * 10**5) == answers.above)
     assert np.all(answers.values[~answers.above] == 0)
     with pytest.raises(BudgetError):
-        s.answer(tests)
+        s.run_batch(tests)
     whole = session(Terms(not_prior(EPSILON), 30), counts)
-    assert whole.answer(tests).above.size == 2000
+    assert whole.run_batch(tests).above.size == 2000
     assert (whole.hits, whole.halted) == (20, False)
-    assert whole.answer(ThresholdTests(lambda data: data, 0, EPSILON)).values is None
+    assert whole.run_batch(ThresholdTests(lambda data: data, 0, EPSILON)).values is None
 
 
 def test_batches_of_what_cannot_be_counted_are_refused() -> None:
     for counts in (np.zeros(3), np.zeros((2, 2), dtype=np.int64), np.array([1 << 62])):
         with pytest.raises(DataError, match="counts"):
-            session(data=counts).answer(ThresholdTests(lambda data: data, 0, EPSILON))
+            session(data=counts).run_batch(ThresholdTests(lambda data: data, 0, EPSILON))
     with pytest.raises(PrivacyError, match="sensitivity"):
-        session(data=np.zeros(3, dtype=int)).answer(
+        session(data=np.zeros(3, dtype=int)).run_batch(
             ThresholdTests(lambda data: data, 0, EPSILON, sensitivity=0)
         )
     with pytest.raises(PrivacyError, match="round it"):
-        session(data=np.zeros(3, dtype=int)).answer(
+        session(data=np.zeros(3, dtype=int)).run_batch(
             ThresholdTests(lambda data: data, 0, Fraction(0.1))
         )
     two = session(Terms(not_prior(EPSILON), 3, families=2), np.zeros(3, dtype=int))
     with pytest.raises(PrivacyError, match="one target family"):
-        two.answer(ThresholdTests(lambda data: data, 0, EPSILON))
+        two.run_batch(ThresholdTests(lambda data: data, 0, EPSILON))
 
 
 def test_three_positions() -> None:

@@ -141,7 +141,7 @@ def test_error_bounds_are_above_the_exact_law(variance: Fraction) -> None:
 def test_confident_gnmax_answers_the_sure_and_stops_in_time() -> None:
     votes = np.array([[95, 3, 2], [40, 35, 25], [2, 96, 2], [1, 1, 98]] * 10)
     aggregator = ConfidentGNMax(80, Fraction(16), Fraction(16), most_answers=20)
-    answers = aggregator.aggregate(votes, seeded_entropy(1))
+    answers = aggregator.draw(votes, seeded_entropy(1))
     sure = votes.max(axis=1) > 90
     assert int((answers.labels >= 0).sum()) == 20
     assert not np.any(answers.labels[~sure] >= 0)
@@ -214,7 +214,7 @@ def test_stable_vote_knows_none_and_all() -> None:
     votes = np.zeros((teachers, 3, 4), dtype=np.bool_)
     votes[:, 1] = True
     votes[:, 2, [1, 3]] = True
-    answers = StableVote(Fraction(1, 4), Fraction(1, 10**7)).aggregate(votes, seeded_entropy(3))
+    answers = StableVote(Fraction(1, 4), Fraction(1, 10**7)).draw(votes, seeded_entropy(3))
     assert answers.answered.all()
     assert answers.labels.tolist() == [[False] * 4, [True] * 4, [False, True, False, True]]
 
@@ -237,7 +237,7 @@ def test_clipping_bounds_what_one_teacher_moves(norm: Norm, replacing: bool) -> 
     )
     assert moved > float(vote.squared_sensitivity) - 0.2
     assert np.all(clipped[every[0].sum(axis=1) <= 2] == every[0][every[0].sum(axis=1) <= 2])
-    assert vote.aggregate(base, seeded_entropy(1)).guarantee.exact_rho > 0
+    assert vote.draw(base, seeded_entropy(1)).guarantee.exact_rho > 0
     with pytest.raises(PrivacyError, match="tau"):
         ClippedVote(Fraction(1), Fraction(1, 2), Norm.L1)
 
@@ -282,7 +282,7 @@ def test_stable_votes_are_cheapest_where_teachers_agree_on_many_labels(replacing
         "l1": ClippedVote(Fraction(1400), Fraction(9), Norm.L1, replacing=replacing),
         "binary": BinaryVote(Fraction(1400), replacing=replacing),
     }.items():
-        answers = aggregator.aggregate(votes, seeded_entropy(9))
+        answers = aggregator.draw(votes, seeded_entropy(9))
         given = answers.answered
         assert given.mean() > 0.9, name
         assert np.mean(answers.labels[given] == truth[given]) > 0.99, name
@@ -348,20 +348,20 @@ def test_a_prior_vote_is_charged_for_surprises_alone() -> None:
         assert answers.size == query
         return int(answers[-1]) if query else 1
 
-    answers = vote.aggregate(votes, expect, seeded_entropy(5))
+    answers = vote.draw(votes, expect, seeded_entropy(5))
     assert answers.labels[:300].tolist() == [1] * 300  # as expected: free
     assert answers.labels[300:].tolist() == [NO_ANSWER] * 100
     assert len(asked) == 400  # the change to low agreement was one hit of three
     assert answers.guarantee == vote.terms.renyi_guarantee
-    stops = PriorVote(Fraction(1, 4), 3).aggregate(votes, lambda q, a: 0, seeded_entropy(5))
+    stops = PriorVote(Fraction(1, 4), 3).draw(votes, lambda q, a: 0, seeded_entropy(5))
     assert stops.labels.tolist() == [1, 1, 1] + [NO_ANSWER] * 397
     with pytest.raises(PrivacyError, match="prior"):
-        vote.aggregate(votes, lambda q, a: 3, seeded_entropy(5))
+        vote.draw(votes, lambda q, a: 3, seeded_entropy(5))
 
 
 def test_plain_low_agreement_is_free_at_the_boundary() -> None:
     votes = np.tile(np.array([40, 35, 25]), (60, 1))
-    contested = BoundaryVote(Fraction(1, 4), 10).aggregate(votes, seeded_entropy(6))
+    contested = BoundaryVote(Fraction(1, 4), 10).draw(votes, seeded_entropy(6))
     hits = []
     low = BoundaryVote(Fraction(1, 4), 10, agreement=120)
     for one in (BoundaryVote(Fraction(1, 4), 10), low):
@@ -371,6 +371,6 @@ def test_plain_low_agreement_is_free_at_the_boundary() -> None:
                 session.run(Boundary(one._mechanism(i)))
         hits.append(session.hits)
     assert hits == [10, 0]
-    assert np.all(low.aggregate(votes, seeded_entropy(6)).labels == NO_ANSWER)
+    assert np.all(low.draw(votes, seeded_entropy(6)).labels == NO_ANSWER)
     assert np.any(contested.labels >= 0)
     assert low.terms == BoundaryVote(Fraction(1, 4), 10).terms

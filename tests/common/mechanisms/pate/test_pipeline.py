@@ -47,7 +47,7 @@ def test_digits_from_many_small_teachers() -> None:
     assert seen[-1] == 40
     votes = class_votes(teachers, x[public], 10)
     assert np.all(votes.sum(axis=1) == 40)
-    answers = GNMax(Fraction(9)).aggregate(votes, seeded_entropy(6))
+    answers = GNMax(Fraction(9)).draw(votes, seeded_entropy(6))
     report = train_student(
         lambda: LogisticRegression(max_iter=200),
         x[public],
@@ -85,7 +85,7 @@ def test_labels_from_scikit_learn_and_torch(kind: str) -> None:
     votes = label_votes(teachers, x[400:500])
     assert votes.shape == (20, 100, 3)
     assert not votes[:, :, 2].any()
-    answers = StableVote(Fraction(1), Fraction(1, 10**4)).aggregate(votes, seeded_entropy(3))
+    answers = StableVote(Fraction(1), Fraction(1, 10**4)).draw(votes, seeded_entropy(3))
     report = train_student(make, x[400:500], answers, x[500:], y[500:], 0.05)
     assert report.accuracy > 0.8
 

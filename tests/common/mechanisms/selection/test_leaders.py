@@ -55,7 +55,7 @@ def test_draws_follow_the_law() -> None:
     law = {path: mass for (_, path), mass in names_law(leaders, counts).items()}
 
     def draw(entropy: object) -> tuple[int, ...]:
-        return tuple(leaders.select(counts, entropy).chosen.tolist())  # type: ignore[arg-type]
+        return tuple(leaders.draw(counts, entropy).chosen.tolist())  # type: ignore[arg-type]
 
     seen = laws.drawn(draw)
     assert outcomes_fit(seen, law)
@@ -71,7 +71,7 @@ def test_noise_is_scaled_to_what_one_unit_moves() -> None:
     assert record.guarantee.exact_epsilon == 2
     assert record.guarantee.adjacency == Adjacency.REPLACE_LABEL
     counts = np.array([500, 10, 400, 30, 450, 300, 350])
-    leading = record.select(counts, seeded_entropy(1))
+    leading = record.draw(counts, seeded_entropy(1))
     assert set(leading.chosen.tolist()) == {0, 2, 4, 5, 6}
     assert np.all(np.abs(leading.noisy_counts - counts[leading.chosen]) < 60)
     for broken in (
@@ -82,4 +82,4 @@ def test_noise_is_scaled_to_what_one_unit_moves() -> None:
         with pytest.raises(PrivacyError):
             broken()
     with pytest.raises(PrivacyError, match="candidates"):
-        record.select(counts[:3], seeded_entropy(1))
+        record.draw(counts[:3], seeded_entropy(1))

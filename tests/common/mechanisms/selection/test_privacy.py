@@ -191,7 +191,7 @@ def _max_case(noise: NoisyMax) -> Case:
     return Case(
         lambda c: dict(enumerate(noise_law(noise, list(c)))),
         noise.guarantee(3),
-        lambda c, e: noise.choose(np.array(c), e.source("test")),
+        lambda c, e: noise.draw(np.array(c), e.source("test")),
         most=3,
     )
 
@@ -201,7 +201,7 @@ def _rank_case(noise: NoisyMax, **options: Any) -> Case:
     return Case(
         lambda c: dict(enumerate(rank_law(choice, c), start=1)),
         choice.guarantee(4),
-        lambda c, e: choice.choose(Ranking(c), e.source("test")),
+        lambda c, e: choice.draw(Ranking(c), e.source("test")),
         candidates=4,
         most=2,
     )
@@ -209,14 +209,14 @@ def _rank_case(noise: NoisyMax, **options: Any) -> Case:
 
 def _test_case(test: GaussianTest | LaplaceTest) -> Case:
     def draw(counts: Counts, entropy: Entropy) -> Any:
-        passed = test.passes(laws.gaps_of(counts, 1)[0], entropy.source("test"))
+        passed = test.draw(laws.gaps_of(counts, 1)[0], entropy.source("test"))
         return laws.top_of(counts, 1) if passed else laws.BOTTOM
 
     return Case(lambda c: test_law(test, c, 1), test.guarantee, draw, candidates=3, most=7)
 
 
 def _set(selector: Any, counts: Counts, entropy: Entropy) -> Any:
-    chosen = selector.select(counts, entropy).chosen
+    chosen = selector.draw(counts, entropy).chosen
     return laws.BOTTOM if chosen is None else tuple(chosen.tolist())
 
 

@@ -52,12 +52,12 @@ def test_stable_top_k_utility(k: int, rho: Fraction) -> None:
     counts = cliff(k, gap, m)
     truth = Ranking(counts).top(k)
     for trial in range(60):
-        chosen = selector.select(counts, seeded_entropy(trial)).chosen
+        chosen = selector.draw(counts, seeded_entropy(trial)).chosen
         assert chosen is not None
         assert np.array_equal(chosen, truth)
     # a fifth of that gap is not enough: the check can fail
     weak = cliff(k, max(1, gap // 5), m)
-    outcomes = [selector.select(weak, seeded_entropy(trial)).chosen for trial in range(60)]
+    outcomes = [selector.draw(weak, seeded_entropy(trial)).chosen for trial in range(60)]
     assert any(c is None or not np.array_equal(c, truth) for c in outcomes)
 
 
@@ -72,7 +72,7 @@ def test_every_selector_finds_a_wide_cliff(k: int) -> None:
         LimitedDomain(k, 2 * k, Fraction(1, 4), DELTA),
         TopStable(k, Fraction(1), DELTA),
     ):
-        result = selector.select(counts, seeded_entropy(1))
+        result = selector.draw(counts, seeded_entropy(1))
         assert result.chosen is not None
         assert set(result.chosen.tolist()) == truth, selector
         assert result.k == k
@@ -83,8 +83,8 @@ def test_a_flat_table_shows_nothing() -> None:
     counts = np.full(50, 20)
     for seed in range(20):
         for selector in (StableTopK(Fraction(1), DELTA), TopStable(5, Fraction(1), DELTA)):
-            assert selector.select(counts, seeded_entropy(seed)).chosen is None
-        limited = LimitedDomain(3, 5, Fraction(1), DELTA).select(counts, seeded_entropy(seed))
+            assert selector.draw(counts, seeded_entropy(seed)).chosen is None
+        limited = LimitedDomain(3, 5, Fraction(1), DELTA).draw(counts, seeded_entropy(seed))
         assert limited.chosen is None
 
 
@@ -93,10 +93,10 @@ def test_a_fixed_k_is_always_k(k: int) -> None:
     rng = seeded_entropy(0).words("counts", 0, 40)
     counts = (rng >> np.uint64(58)).astype(np.int64)
     for seed in range(15):
-        chosen = FixedStableTopK(k, Fraction(1), DELTA).select(counts, seeded_entropy(seed)).chosen
+        chosen = FixedStableTopK(k, Fraction(1), DELTA).draw(counts, seeded_entropy(seed)).chosen
         assert chosen is not None
         assert len(set(chosen.tolist())) == k
-    assert FixedStableTopK(50, Fraction(1), DELTA).select(counts, seeded_entropy(0)).k == 40
+    assert FixedStableTopK(50, Fraction(1), DELTA).draw(counts, seeded_entropy(0)).k == 40
 
 
 def test_candidates_without_users_cannot_be_counted_by_an_observer() -> None:
@@ -105,8 +105,8 @@ def test_candidates_without_users_cannot_be_counted_by_an_observer() -> None:
     selector = StableTopK(Fraction(1), DELTA, most=6)
     longer = np.concatenate([counts, np.zeros(20, dtype=np.int64)])
     for seed in range(10):
-        one = selector.select(counts, seeded_entropy(seed)).chosen
-        two = selector.select(longer, seeded_entropy(seed)).chosen
+        one = selector.draw(counts, seeded_entropy(seed)).chosen
+        two = selector.draw(longer, seeded_entropy(seed)).chosen
         assert (one is None) == (two is None)
         assert one is None or np.array_equal(one, two)
 
@@ -183,13 +183,13 @@ def test_exactly_k_of_candidates_that_nobody_listed() -> None:
     counts = np.array([900, 5, 880, 870, 3, 410, 400, 1])
     selector = FixedStableTopK(5, Fraction(1), Fraction(1, 10**7), domain=10)
     for seed in range(10):
-        assert selector.select(counts, seeded_entropy(seed)).chosen.tolist() == [0, 2, 3, 5, 6]
+        assert selector.draw(counts, seeded_entropy(seed)).chosen.tolist() == [0, 2, 3, 5, 6]
     # ⊥ keeps out what only a few users know, where a public list would fill up with it
-    lonely = selector.select(np.array([900, 880, 1, 1, 1, 1]), seeded_entropy(1)).chosen
+    lonely = selector.draw(np.array([900, 880, 1, 1, 1, 1]), seeded_entropy(1)).chosen
     assert lonely.tolist() == [0, 1]
     listed = FixedStableTopK(5, Fraction(1), Fraction(1, 10**7))
-    assert listed.select(np.array([900, 880, 1, 1, 1, 1]), seeded_entropy(1)).k == 5
-    assert selector.select(np.array([7]), seeded_entropy(1)).k == 0
-    assert selector.select(np.array([9000]), seeded_entropy(1)).k == 1
+    assert listed.draw(np.array([900, 880, 1, 1, 1, 1]), seeded_entropy(1)).k == 5
+    assert selector.draw(np.array([7]), seeded_entropy(1)).k == 0
+    assert selector.draw(np.array([9000]), seeded_entropy(1)).k == 1
     with pytest.raises(PrivacyError, match="domain=3"):
         FixedStableTopK(5, Fraction(1), Fraction(1, 10**7), domain=3)

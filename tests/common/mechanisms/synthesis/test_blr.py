@@ -81,7 +81,7 @@ def test_draws_follow_the_law_and_a_wrong_epsilon_is_seen() -> None:
     draws = 2000
     seen = np.zeros(blr.candidates)
     for seed in range(draws):
-        seen[index[tuple(blr.release(x, seeded_entropy(seed)).tolist())]] += 1
+        seen[index[tuple(blr.draw(x, seeded_entropy(seed)).tolist())]] += 1
 
     assert counts_fit(seen, blr.probabilities(x))
     assert not counts_fit(seen, BLR(thresholds(3), Fraction(4), 0.6).probabilities(x))
@@ -116,7 +116,7 @@ def test_the_accuracy_bound_holds_and_a_mechanism_without_data_breaks_it() -> No
     draws = 200
     index = {tuple(counts): i for i, counts in enumerate(blr.databases.tolist())}
     over = sum(
-        errors[index[tuple(blr.release(x, seeded_entropy(seed)).tolist())]] > bound
+        errors[index[tuple(blr.draw(x, seeded_entropy(seed)).tolist())]] > bound
         for seed in range(draws)
     )
     assert over <= binomial_range(draws, beta)[1]

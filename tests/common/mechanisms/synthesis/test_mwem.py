@@ -77,7 +77,7 @@ def test_rounds_draw_from_that_law_and_other_noise_is_seen() -> None:
     width = law.size // 2
     draws = []
     for seed in range(1500):
-        (measured,) = mwem.fit(table, QUERIES, seeded_entropy(seed)).measurements
+        (measured,) = mwem.draw(table, QUERIES, seeded_entropy(seed)).measurements
         draws.append(measured.query * width + measured.value + width // 2)
 
     def mass(of: np.ndarray):  # type: ignore[no-untyped-def]
@@ -95,7 +95,7 @@ def test_rounds_share_the_budget() -> None:
     mwem = MWEM(Fraction(240), rounds=40, replays=0)  # scale 3 · 2 · 40 / 240
     noise = []
     for seed in range(60):
-        fitted = mwem.fit(table, QUERIES, seeded_entropy(seed))
+        fitted = mwem.draw(table, QUERIES, seeded_entropy(seed))
         noise += [m.value - int(QUERIES.answers(table)[m.query]) for m in fitted.measurements]
     assert fits(np.array(noise), laplace_mass(Fraction(1)))
     assert not fits(np.array(noise), laplace_mass(Fraction(1, 2)))  # selection would be free
@@ -107,7 +107,7 @@ def test_the_model_moves_from_uniform_to_the_table(replays: int) -> None:
     table = np.zeros(12, dtype=np.int64)
     table[[1, 5, 6]] = 4000, 2000, 4000
     workload = Marginals.up_to(domain, 2)
-    fitted = MWEM(Fraction(20), rounds=30, replays=replays).fit(table, workload, seeded_entropy(1))
+    fitted = MWEM(Fraction(20), rounds=30, replays=replays).draw(table, workload, seeded_entropy(1))
     assert fitted.weights.sum() == pytest.approx(1)
     uniform = errors(workload, table, workload.answers(np.full(12, 10000 / 12)))
     learnt = errors(workload, table, workload.answers(fitted.weights * 10000))
@@ -120,7 +120,7 @@ def test_the_model_moves_from_uniform_to_the_table(replays: int) -> None:
 def test_census_marginals_are_better_than_with_noise_on_each(epsilon: Fraction) -> None:
     domain, table = census_table()
     workload = Marginals.up_to(domain, 3)
-    fitted = MWEM(epsilon, rounds=60).fit(table, workload, seeded_entropy(3))
+    fitted = MWEM(epsilon, rounds=60).draw(table, workload, seeded_entropy(3))
     ours = errors(workload, table, workload.answers(fitted.weights * table.sum()))
     noisy = laplace_answers(workload, table, epsilon, seeded_entropy(3))
     theirs = errors(workload, table, noisy)

@@ -274,7 +274,7 @@ class AnswersTwin(Twin):
         values = np.array(
             [
                 [
-                    mechanism.answer(
+                    mechanism.draw(
                         gain, np.zeros_like(one), one, question=name, entropy=Entropy(key)
                     )
                     for name, one in zip(names, asked, strict=True)

@@ -37,3 +37,8 @@ def float_below(value: Fraction) -> float:
     """Return the largest float that is at most ``value``."""
     nearest = float(value)
     return nearest if Fraction(nearest) <= value else math.nextafter(nearest, -math.inf)
+
+
+def multiple_above(value: Fraction, grain: int = 1 << 12) -> Fraction:
+    """Return the least multiple of 1/grain that is at least ``value``: 1/4096 is the samplers'."""
+    return Fraction(math.ceil(value * grain), grain)

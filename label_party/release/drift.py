@@ -136,12 +136,12 @@ class InForce:
             scale=str(test.scale), threshold=test.threshold, guarantee=guarantee.to_json()
         )
         if self.session is None:
-            hits, _ = test.ask().draw(counts, entropy.source(_STREAM))
-            return self._section(section, bool(hits[0])), guarantee
+            drifted = test.draw(counts, entropy.source(_STREAM)).value
+            return self._section(section, drifted), guarantee
         session = self.session.open(counts, entropy)
         if session.halted:
             return self._section(None, False), None
-        drifted = bool(session.answer(test.ask()).above[0])
+        drifted = session.run(test)
         paid_by = SessionSection(outcome=self.session.outcome, state=session.to_json())
         return self._section(section.model_copy(update={"session": paid_by}), drifted), None
 

@@ -41,7 +41,7 @@ def session_to_open(config: LabelPartyConfig, store: Store, rows: int) -> Order 
     epsilon = test_epsilon(config, len(plan.groups[0].cells), rows)
     terms = Terms(not_prior(epsilon), hits, unit=privacy.privacy_unit)
     asked = {**_asked(config), "terms": terms.to_json()}
-    return Order.configured(config, TESTS, terms.renyi_guarantee, asked)
+    return Order.configured(config, TESTS, terms.guarantee, asked)
 
 
 def open_session(store: Store, order: Order) -> None:

@@ -22,24 +22,12 @@ from common.guarantees.calibration import largest_rho
 
 @dataclass(frozen=True)
 class Stage:
-    """One kind of noisy release.
+    """One kind of noisy release."""
 
-    Attributes
-    ----------
-    name
-        For people.
-    weight
-        w > 0: what a unit of variance costs in the end.
-    sensitivity
-        Δ > 0, in L1 for Laplace noise and in L2 for Gaussian noise.
-    times
-        m >= 1.
-    """
-
-    name: str
-    weight: float = 1.0
-    sensitivity: float = 1.0
-    times: int = 1
+    name: str  # for people
+    weight: float = 1.0  # w > 0: what a unit of variance costs in the end
+    sensitivity: float = 1.0  # Δ > 0, in L1 for Laplace noise and in L2 for Gaussian noise
+    times: int = 1  # m >= 1
 
     def __post_init__(self) -> None:
         for field in ("weight", "sensitivity"):
@@ -53,38 +41,25 @@ class Stage:
     def parse(cls, text: str) -> Stage:
         """Read ``NAME[:WEIGHT[:SENSITIVITY[:TIMES]]]``."""
         name, *rest = text.split(":")
-        weight, sensitivity, times = [*rest, "1", "1", "1"][:3]
         try:
-            read = float(weight), float(sensitivity), int(times)
+            numbers = [parse(part) for parse, part in zip((float, float, int), rest, strict=False)]
         except ValueError:
-            read = None
-        if not name or len(rest) > 3 or read is None:
+            numbers = []
+        if not name or len(numbers) != len(rest):
             raise ConfigError(
                 f"stage {text!r} must look like NAME[:WEIGHT[:SENSITIVITY[:TIMES]]], in numbers"
             )
-        return cls(name, *read)
+        return cls(name, *numbers)
 
 
 @dataclass(frozen=True)
 class Allotment:
-    """A stage's share.
+    """A stage's share."""
 
-    Attributes
-    ----------
-    stage
-        Whose.
-    budget
-        ε (pure) or ρ (zCDP) of each of its releases.
-    scale
-        Scale of the Laplace noise, or standard deviation of the Gaussian noise.
-    cost
-        w V of each release.
-    """
-
-    stage: Stage
-    budget: Fraction
-    scale: float
-    cost: float
+    stage: Stage  # whose
+    budget: Fraction  # ε (pure) or ρ (zCDP) of each of its releases
+    scale: float  # scale of the Laplace noise, or standard deviation of the Gaussian noise
+    cost: float  # w V of each release
 
     def to_json(self) -> dict[str, Any]:
         """JSON values."""
@@ -93,19 +68,10 @@ class Allotment:
 
 
 def allocate(stages: Sequence[Stage], epsilon: float, delta: float = 0.0) -> list[Allotment]:
-    """Divide a total among stages so that the weighted variances' sum is least.
+    """Divide a total among one or more stages so that the weighted variances' sum is least.
 
-    Parameters
-    ----------
-    stages
-        One or more.
-    epsilon, delta
-        The total. δ = 0 takes Laplace noise and adds ε up; δ > 0 takes Gaussian noise and adds ρ up
-        to the largest zCDP that is (ε, δ)-DP.
-
-    Returns
-    -------
-    One share a stage; budgets times repetitions never sum to more than the total.
+    δ = 0 takes Laplace noise and adds ε up; δ > 0 takes Gaussian noise and adds ρ up to the largest
+    zCDP that is (ε, δ)-DP. Budgets times repetitions never sum to more than the total.
     """
     if not stages:
         raise ConfigError("no stage is given; name at least one with --stage")
@@ -116,11 +82,11 @@ def allocate(stages: Sequence[Stage], epsilon: float, delta: float = 0.0) -> lis
     power = 1 / 3 if pure else 1 / 2
     shares = [Fraction((s.weight * s.sensitivity**2) ** power) for s in stages]
     whole = sum((share * s.times for share, s in zip(shares, stages, strict=True)), Fraction(0))
-    found = []
+    allotments = []
     for stage, share in zip(stages, shares, strict=True):
         budget = total * share / whole
         size = stage.sensitivity / float(budget)
         scale = size if pure else math.sqrt(stage.sensitivity * size / 2)
         variance = 2 * scale**2 if pure else scale**2
-        found.append(Allotment(stage, budget, scale, stage.weight * variance))
-    return found
+        allotments.append(Allotment(stage, budget, scale, stage.weight * variance))
+    return allotments

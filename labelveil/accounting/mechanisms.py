@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 from common.errors import ConfigError
 from common.guarantees import (
@@ -17,11 +19,11 @@ from common.guarantees import (
     subsampled_gaussian,
     to_approximate,
 )
-from common.guarantees.gaussian import gaussian_sigma, gaussian_zcdp
+from common.guarantees.gaussian import gaussian_delta, gaussian_zcdp
 from common.guarantees.pld import PrivacyLoss
 from common.mechanisms.continual.tree import TreeNoise
 from common.mechanisms.interactive import SparseVector, Terms
-from common.mechanisms.interactive.targets import Target, boundary, not_prior
+from common.mechanisms.interactive.targets import boundary, not_prior
 from common.mechanisms.pate import GNMax
 from common.mechanisms.selection import (
     Law,
@@ -35,59 +37,48 @@ from common.mechanisms.selection import (
 
 @dataclass(frozen=True)
 class Mechanism:
-    """One release in every form that an accountant can use.
+    """One release in every form that an accountant can use."""
 
-    Attributes
-    ----------
-    name
-        In words.
-    own
-        Its own guarantee.
-    loss
-        Builds its loss distribution; None if none is known.
-    tighter
-        From δ₀ > 0 to its (ε₀, δ₀), where that is more than ``own`` says.
-    """
-
-    name: str
-    own: Guarantee
-    loss: Callable[[], PrivacyLoss] | None = None
+    name: str  # in words
+    guarantee: Guarantee
+    loss: Callable[[], PrivacyLoss] | None = (
+        None  # builds its loss distribution; None if none is known
+    )
+    # from δ₀ > 0 to an (ε₀, δ₀) that says more than ``guarantee``
     tighter: Callable[[Fraction], ApproximateDP] | None = None
 
-    def bounded(self, delta: Fraction) -> ApproximateDP:
+    def approximate(self, delta: Fraction) -> ApproximateDP:
         """Its (ε₀, δ₀) at δ₀ > 0."""
-        return (self.tighter or (lambda d: to_approximate(self.own, d)))(delta)
+        return self.tighter(delta) if self.tighter else to_approximate(self.guarantee, delta)
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """What mechanisms are made from; each needs some of it.
+    """What mechanisms are made from; each needs some of it."""
 
-    Attributes
-    ----------
-    epsilon
-        ε₀ of one release, draw or call.
-    noise
-        Scale of Laplace noise, σ of Gaussian noise.
-    rate
-        Of samples.
-    count
-        k of top-k, c of SVT, τ of target charging, T of a tree, m of a noisy maximum.
-    rho
-        ρ of StableTopK.
-    failure
-        δ_t of its test; δ of what has one of its own.
-    """
-
-    epsilon: float | None = None
-    noise: float | None = None
-    rate: float = 1.0
-    count: int = 1
-    rho: float | None = None
-    failure: float = 1e-12
+    epsilon: float | None = None  # ε₀ of one release, draw or call
+    noise: float | None = None  # scale of Laplace noise, σ of Gaussian noise
+    rate: float = 1.0  # of samples
+    count: int = 1  # k of top-k, c of SVT, τ of target charging, T of a tree, m of a noisy maximum
+    rho: float | None = None  # ρ of StableTopK
+    failure: float = 1e-12  # δ_t of its test; δ of what has one of its own
 
 
+_NEIGHBOURS = Adjacency.ADD_REMOVE
+_STEPS = 1 << 40
 _RANGES = {"epsilon": (1e-6, 20.0), "noise": (0.05, 1e4), "rho": (1e-9, 100.0)}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a named mechanism is built from the one size that it needs, and the other numbers."""
+
+    size: str  # epsilon, noise or rho
+    meaning: str
+    name: str  # in words, with the numbers in their places
+    build: Callable[[Fraction, Numbers], Guarantee | Terms]
+    loss: Callable[[Fraction, Numbers], PrivacyLoss] | None = None
+    tighter: Callable[[Fraction, Fraction], ApproximateDP] | None = None  # of the size and δ₀
 
 
 def mechanism(name: str, numbers: Numbers) -> Mechanism:
@@ -100,171 +91,143 @@ def mechanism(name: str, numbers: Numbers) -> Mechanism:
     """
     if name not in MECHANISMS:
         raise ConfigError(f"mechanism {name!r} must be one of {', '.join(MECHANISMS)}")
-    needed, build, _ = MECHANISMS[name]
-    for option in needed:
-        value, (low, high) = getattr(numbers, option), _RANGES[option]
-        if value is None or not low <= value <= high:
-            raise ConfigError(
-                f"{option}={value} must lie in {low:g} … {high:g} for {name}; pass --{option}"
-            )
+    kind = MECHANISMS[name]
+    value, (low, high) = getattr(numbers, kind.size), _RANGES[kind.size]
+    if value is None or not low <= value <= high:
+        raise ConfigError(
+            f"{kind.size}={value} must lie in {low:g} … {high:g} for {name}; pass --{kind.size}"
+        )
     if not 0 < numbers.rate <= 1:
         raise ConfigError(f"rate={numbers.rate} must lie in (0, 1]")
     if not 1 <= numbers.count <= 1_000_000:
         raise ConfigError(f"count={numbers.count} must lie in 1 … 1,000,000")
     if not 0 < numbers.failure < 1:
         raise ConfigError(f"failure={numbers.failure} must lie in (0, 1)")
-    return build(numbers)
-
-
-def _pure(given: Numbers) -> Mechanism:
-    pure = PureDP.of(given.epsilon or 0, Adjacency.ADD_REMOVE)
-    return Mechanism(f"ε-DP, ε = {given.epsilon:g}", pure, lambda: PrivacyLoss.of_pure(pure))
-
-
-def _approximate(given: Numbers) -> Mechanism:
+    size, words = Fraction(value), kind.name.format(**vars(numbers), twice=2 * numbers.count)
+    built = kind.build(size, numbers)
+    if isinstance(built, Terms):
+        return Mechanism(words, built.guarantee, tighter=built.approximate)
     return Mechanism(
-        f"(ε, δ)-DP, ε = {given.epsilon:g}, δ = {given.failure:g}",
-        ApproximateDP.of(given.epsilon or 0, given.failure, Adjacency.ADD_REMOVE),
+        words,
+        built,
+        kind.loss and partial(kind.loss, size, numbers),
+        kind.tighter and partial(kind.tighter, size),
     )
 
 
-def _laplace(given: Numbers) -> Mechanism:
-    scale = Fraction(given.noise or 0)
-    return Mechanism(
-        f"discrete Laplace noise of scale {given.noise:g} on a count",
-        PureDP.of(1 / scale, Adjacency.ADD_REMOVE),
-        lambda: PrivacyLoss.of_discrete_laplace(scale),
-    )
+def _gaussian_bound(sigma: Fraction, delta: Fraction) -> ApproximateDP:
+    """The least ε₀, a multiple of 2⁻⁴⁰, at which one Gaussian release is (ε₀, δ₀)-DP."""
+    reaches = lambda step: gaussian_delta(float(sigma), step / _STEPS) <= delta  # noqa: E731
+    epsilon = Fraction(bisect_left(range(_STEPS << 12), True, key=reaches), _STEPS)
+    return ApproximateDP.of(epsilon, delta, _NEIGHBOURS)
 
 
-def _gaussian(given: Numbers) -> Mechanism:
-    sigma = given.noise or 0.0
-    return Mechanism(
-        f"Gaussian, σ = {sigma:g}",
-        gaussian_zcdp(Fraction(sigma) ** 2),
-        lambda: PrivacyLoss.of_gaussian(sigma),
-        lambda delta: _gaussian_bound(sigma, delta),
-    )
-
-
-def _sampled_gaussian(given: Numbers) -> Mechanism:
-    sigma = given.noise or 0.0
-    return Mechanism(
-        f"Gaussian, σ = {sigma:g}, on Poisson samples of rate {given.rate:g}",
-        subsampled_gaussian(sigma, given.rate),
-        lambda: PrivacyLoss.of_gaussian(sigma, rate=given.rate),
-    )
-
-
-def _fixed_size_gaussian(given: Numbers) -> Mechanism:
-    return Mechanism(
-        f"Gaussian, σ = {given.noise:g}, on samples of a fixed share of {given.rate:g}, replacing",
-        fixed_size_gaussian(given.noise or 0.0, given.rate),
-    )
-
-
-def _exponential(given: Numbers) -> Mechanism:
-    return Mechanism(
-        f"exponential mechanism, ε = {given.epsilon:g}",
-        BoundedRange.of(given.epsilon or 0, Adjacency.ADD_REMOVE),
-    )
-
-
-def _top_k(given: Numbers) -> Mechanism:
-    return Mechanism(
-        f"top {given.count:,} by peeling, ε = {given.epsilon:g} a draw",
-        Peeling(given.count, Fraction(given.epsilon or 0)).guarantee,
-    )
-
-
-def _stable_top_k(given: Numbers) -> Mechanism:
-    made = StableTopK(Fraction(given.rho or 0), Fraction(given.failure))
-    return Mechanism(f"StableTopK, ρ = {given.rho:g}, δ_t = {given.failure:g}", made.guarantee)
-
-
-def _limited_domain(given: Numbers) -> Mechanism:
-    k, domain = given.count, 2 * given.count
-    made = LimitedDomain(k, domain, Fraction(given.epsilon or 0), Fraction(given.failure))
-    return Mechanism(
-        f"limited domain, {k:,} of {domain:,} leaders, ε = {given.epsilon:g} a draw", made.guarantee
-    )
-
-
-def _top_stable(given: Numbers) -> Mechanism:
-    made = TopStable(given.count, Fraction(given.epsilon or 0), Fraction(given.failure))
-    return Mechanism(f"Top-Stable, k = {given.count:,}, ε = {given.epsilon:g}", made.guarantee)
-
-
-def _noisy_max(given: Numbers) -> Mechanism:
-    made = NoisyMax(Law.GAUSSIAN, variance=Fraction(given.noise or 0) ** 2)
-    return Mechanism(
-        f"largest of {given.count:,}, Gaussian noise σ = {given.noise:g}",
-        made.guarantee(given.count),
-    )
-
-
-def _gnmax(given: Numbers) -> Mechanism:
-    made = GNMax(Fraction(given.noise or 0) ** 2)
-    return Mechanism(f"an answer of GNMax, σ = {given.noise:g}", made.guarantee(1))
-
-
-def _svt(given: Numbers) -> Mechanism:
-    made = SparseVector.best_split(given.count, Fraction(given.epsilon or 0))
-    return Mechanism(
-        f"sparse vector until {given.count:,} above, ε = {given.epsilon:g}", made.guarantee()
-    )
-
-
-def _target_charging(given: Numbers) -> Mechanism:
-    return _session(not_prior(Fraction(given.epsilon or 0)), given, "outcomes but the expected")
-
-
-def _boundary(given: Numbers) -> Mechanism:
-    return _session(boundary(Fraction(given.epsilon or 0)), given, "answers at the boundary")
-
-
-def _session(target: Target, given: Numbers, hits: str) -> Mechanism:
-    terms = Terms(target, given.count)
-    name = f"calls of ε = {given.epsilon:g} until {given.count:,} {hits}"
-    return Mechanism(name, terms.renyi_guarantee, tighter=terms.guarantee)
-
-
-def _tree(given: Numbers) -> Mechanism:
-    made = TreeNoise(given.count, 1, Fraction(given.noise or 0) ** 2)
-    return Mechanism(f"{given.count:,} running counts, σ = {given.noise:g} a node", made.guarantee)
-
-
-MECHANISMS: dict[str, tuple[tuple[str, ...], Callable[[Numbers], Mechanism], str]] = {
-    "pure": (("epsilon",), _pure, "randomized response, the worst ε-DP one"),
-    "approximate": (("epsilon",), _approximate, "any (ε, δ)-DP one"),
-    "laplace": (("noise",), _laplace, "discrete Laplace noise"),
-    "gaussian": (("noise",), _gaussian, "Gaussian noise"),
-    "sampled-gaussian": (("noise",), _sampled_gaussian, "a step of DP-SGD"),
-    "fixed-size-gaussian": (("noise",), _fixed_size_gaussian, "the same, samples of one size"),
-    "exponential": (("epsilon",), _exponential, "the exponential mechanism"),
-    "top-k": (("epsilon",), _top_k, "the --count best of a list"),
-    "stable-top-k": (("rho",), _stable_top_k, "top-k with an adaptive k"),
-    "limited-domain": (("epsilon",), _limited_domain, "top-k of twice as many leaders, no list"),
-    "top-stable": (("epsilon",), _top_stable, "top-k by the sparse vector"),
-    "noisy-max": (("noise",), _noisy_max, "the largest of --count gaps plus Gaussian noise"),
-    "gnmax": (("noise",), _gnmax, "an answer of PATE's GNMax"),
-    "svt": (("epsilon",), _svt, "sparse vector until --count are above"),
-    "target-charging": (("epsilon",), _target_charging, "calls until --count hits"),
-    "boundary": (("epsilon",), _boundary, "the same in the boundary wrapper"),
-    "tree": (("noise",), _tree, "running counts of a stream of --count numbers"),
+MECHANISMS: dict[str, Kind] = {
+    "pure": Kind(
+        "epsilon",
+        "randomized response, the worst ε-DP one",
+        "ε-DP, ε = {epsilon:g}",
+        lambda epsilon, _: PureDP.of(epsilon, _NEIGHBOURS),
+        lambda epsilon, _: PrivacyLoss.of_pure(PureDP.of(epsilon, _NEIGHBOURS)),
+    ),
+    "approximate": Kind(
+        "epsilon",
+        "any (ε, δ)-DP one",
+        "(ε, δ)-DP, ε = {epsilon:g}, δ = {failure:g}",
+        lambda epsilon, n: ApproximateDP.of(epsilon, n.failure, _NEIGHBOURS),
+    ),
+    "laplace": Kind(
+        "noise",
+        "discrete Laplace noise",
+        "discrete Laplace noise of scale {noise:g} on a count",
+        lambda scale, _: PureDP.of(1 / scale, _NEIGHBOURS),
+        lambda scale, _: PrivacyLoss.of_discrete_laplace(scale),
+    ),
+    "gaussian": Kind(
+        "noise",
+        "Gaussian noise",
+        "Gaussian, σ = {noise:g}",
+        lambda sigma, _: gaussian_zcdp(sigma**2),
+        lambda sigma, _: PrivacyLoss.of_gaussian(float(sigma)),
+        _gaussian_bound,
+    ),
+    "sampled-gaussian": Kind(
+        "noise",
+        "a step of DP-SGD",
+        "Gaussian, σ = {noise:g}, on Poisson samples of rate {rate:g}",
+        lambda sigma, n: subsampled_gaussian(sigma, n.rate),
+        lambda sigma, n: PrivacyLoss.of_gaussian(float(sigma), rate=n.rate),
+    ),
+    "fixed-size-gaussian": Kind(
+        "noise",
+        "the same, samples of one size",
+        "Gaussian, σ = {noise:g}, on samples of a fixed share of {rate:g}, replacing",
+        lambda sigma, n: fixed_size_gaussian(sigma, n.rate),
+    ),
+    "exponential": Kind(
+        "epsilon",
+        "the exponential mechanism",
+        "exponential mechanism, ε = {epsilon:g}",
+        lambda epsilon, _: BoundedRange.of(epsilon, _NEIGHBOURS),
+    ),
+    "top-k": Kind(
+        "epsilon",
+        "the --count best of a list",
+        "top {count:,} by peeling, ε = {epsilon:g} a draw",
+        lambda epsilon, n: Peeling(n.count, epsilon).guarantee,
+    ),
+    "stable-top-k": Kind(
+        "rho",
+        "top-k with an adaptive k",
+        "StableTopK, ρ = {rho:g}, δ_t = {failure:g}",
+        lambda rho, n: StableTopK(rho, Fraction(n.failure)).guarantee,
+    ),
+    "limited-domain": Kind(
+        "epsilon",
+        "top-k of twice as many leaders, no list",
+        "limited domain, {count:,} of {twice:,} leaders, ε = {epsilon:g} a draw",
+        lambda e, n: LimitedDomain(n.count, 2 * n.count, e, Fraction(n.failure)).guarantee,
+    ),
+    "top-stable": Kind(
+        "epsilon",
+        "top-k by the sparse vector",
+        "Top-Stable, k = {count:,}, ε = {epsilon:g}",
+        lambda epsilon, n: TopStable(n.count, epsilon, Fraction(n.failure)).guarantee,
+    ),
+    "noisy-max": Kind(
+        "noise",
+        "the largest of --count gaps plus Gaussian noise",
+        "largest of {count:,}, Gaussian noise σ = {noise:g}",
+        lambda sigma, n: NoisyMax(Law.GAUSSIAN, variance=sigma**2).guarantee(n.count),
+    ),
+    "gnmax": Kind(
+        "noise",
+        "an answer of PATE's GNMax",
+        "an answer of GNMax, σ = {noise:g}",
+        lambda sigma, _: GNMax(sigma**2).guarantee(1),
+    ),
+    "svt": Kind(
+        "epsilon",
+        "sparse vector until --count are above",
+        "sparse vector until {count:,} above, ε = {epsilon:g}",
+        lambda epsilon, n: SparseVector.best_split(n.count, epsilon).guarantee,
+    ),
+    "target-charging": Kind(
+        "epsilon",
+        "calls until --count hits",
+        "calls of ε = {epsilon:g} until {count:,} outcomes but the expected",
+        lambda epsilon, n: Terms(not_prior(epsilon), n.count),
+    ),
+    "boundary": Kind(
+        "epsilon",
+        "the same in the boundary wrapper",
+        "calls of ε = {epsilon:g} until {count:,} answers at the boundary",
+        lambda epsilon, n: Terms(boundary(epsilon), n.count),
+    ),
+    "tree": Kind(
+        "noise",
+        "running counts of a stream of --count numbers",
+        "{count:,} running counts, σ = {noise:g} a node",
+        lambda sigma, n: TreeNoise(n.count, 1, sigma**2).guarantee,
+    ),
 }
-"""By name: the numbers that it needs, how it is built, and what it is."""
-
-
-def _gaussian_bound(noise: float, delta: Fraction) -> ApproximateDP:
-    """Least ε₀ at which one Gaussian release is (ε₀, δ₀)-DP, by bisection (Balle and Wang 2018)."""
-    low, high = 0.0, 1.0
-    while gaussian_sigma(high, float(delta)) > noise:
-        low, high = high, 2 * high
-    for _ in range(40):
-        middle = (low + high) / 2
-        if gaussian_sigma(middle, float(delta)) <= noise:
-            high = middle
-        else:
-            low = middle
-    return ApproximateDP.of(high, delta, Adjacency.ADD_REMOVE)

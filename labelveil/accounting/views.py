@@ -47,19 +47,9 @@ _RELEASE_SHARE = Fraction(1, 2)
 def composition_view(
     release: Mechanism, times: Sequence[int], delta: float, methods: Sequence[str] = METHODS
 ) -> dict[str, list[float]]:
-    """ε of m releases by every method.
+    """ε at δ in (0, 1) of m releases, for each m >= 1 of ``times``, by every method.
 
-    Parameters
-    ----------
-    release
-        One release.
-    times
-        Numbers m >= 1 of releases.
-    delta
-        δ of the result, in (0, 1).
-    methods
-        Which; PLD is left out where the mechanism has no loss distribution, or dp-accounting is not
-        installed.
+    PLD is left out where the mechanism has no loss distribution, or dp-accounting is not installed.
     """
     if not 0 < delta < 1:
         raise PrivacyError(f"delta={delta} must lie in (0, 1)")
@@ -73,49 +63,42 @@ def composition_view(
 
 
 def _composed(release: Mechanism, m: int, delta: Fraction, method: str) -> float:
+    own = release.guarantee
     try:
         if method == "RDP":
-            own = release.own if isinstance(release.own, RenyiDP) else to_renyi(release.own)
-            return epsilon_at(own.repeat(m), delta)
+            curve = own if isinstance(own, RenyiDP) else to_renyi(own)
+            return epsilon_at(curve.repeat(m), delta)
         if method == "PLD" and release.loss is not None:
             return release.loss().repeat(m).epsilon(float(delta))
-        if method == "filter":
-            return _filtered(release.own, m, delta)
-        if method == "odometer":
-            return _read(release.own, m, delta)
+        if method == "filter":  # the best limit, of any kind, that admits so many
+            limits = (
+                form.repeat(m) for form in _restated(own, to_pure, to_zcdp, lambda same: same)
+            )
+            return min(epsilon_at(limit, delta) for limit in limits)
+        if method == "odometer":  # failure probabilities of the releases are part of δ
+            spent = to_zcdp(own).repeat(m)
+            odometer = Odometer(delta - spent.exact_delta)
+            odometer.record(spent)
+            return odometer.reading().epsilon
         return _from_bounds(release, m, delta, method)
     except PrivacyError:
         return math.inf
 
 
 def _from_bounds(release: Mechanism, m: int, delta: Fraction, method: str) -> float:
-    pure = next(_restated(release.own, to_pure), None)
+    """From each release's pure ε, or else from its (ε₀, δ₀) at its part of δ."""
+    pure = next(_restated(release.guarantee, to_pure), None)
     if method == "basic":
-        if isinstance(pure, PureDP):
-            return float_above(pure.exact_epsilon * m)
-        return float_above(release.bounded(delta / m).exact_epsilon * m)
-    one = pure if isinstance(pure, PureDP) else release.bounded(delta * _RELEASE_SHARE / m)
+        bound = pure if isinstance(pure, PureDP) else release.approximate(delta / m)
+        return float_above(bound.exact_epsilon * m)
+    bound = pure if isinstance(pure, PureDP) else release.approximate(delta * _RELEASE_SHARE / m)
     if method == "optimal":
-        return optimal_composition([one] * m, delta).epsilon
-    left = delta if one is pure else delta * (1 - _RELEASE_SHARE)
-    return float_above(advanced_composition(one.exact_epsilon, m, left))
+        return optimal_composition([bound] * m, delta).epsilon
+    slack = delta if bound is pure else delta * (1 - _RELEASE_SHARE)
+    return float_above(advanced_composition(bound.exact_epsilon, m, slack))
 
 
 def _restated(own: Guarantee, *kinds: Callable[[Guarantee], Guarantee]) -> Iterator[Guarantee]:
     for kind in kinds:
         with suppress(PrivacyError):
             yield kind(own)
-
-
-def _filtered(own: Guarantee, m: int, delta: Fraction) -> float:
-    """ε of the best limit, of any kind, whose :class:`~common.guarantees.Filter` admits them."""
-    forms = _restated(own, to_pure, to_zcdp, lambda same: same)
-    return min(epsilon_at(limit, delta) for limit in (form.repeat(m) for form in forms))
-
-
-def _read(own: Guarantee, m: int, delta: Fraction) -> float:
-    """What an odometer says after m such releases; their failure probabilities are part of δ."""
-    spent = to_zcdp(own).repeat(m)
-    odometer = Odometer(delta - spent.exact_delta)
-    odometer.record(spent)
-    return odometer.reading().epsilon

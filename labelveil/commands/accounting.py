@@ -42,7 +42,7 @@ def compose(
         str,
         typer.Option(
             "--mechanism",
-            help="; ".join(f"{name}: {what}" for name, (_, _, what) in MECHANISMS.items()) + ".",
+            help="; ".join(f"{name}: {kind.meaning}" for name, kind in MECHANISMS.items()) + ".",
         ),
     ] = "pure",
     epsilon: Annotated[

@@ -70,7 +70,7 @@ def run(bench: Bench) -> Table:
 
         def guarantee(hits: int = hits) -> object:
             optimal_curve.cache_clear()
-            return Terms(not_prior(call), hits).guarantee(1e-6)
+            return Terms(not_prior(call), hits).approximate(1e-6)
 
         seconds = bench.seconds(guarantee)
         rows.append([f"guarantee of a session of {hits} hits", 1, seconds, 1 / seconds])

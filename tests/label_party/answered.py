@@ -131,9 +131,7 @@ def _known_answers_check(asked: Asked) -> Check:
         entropy = Entropy(key, secure=False)
         for labels, name, sent in zip(asked.labels, asked.names, answers, strict=True):
             points = asked.predictions(labels)
-            known = asked.mechanism.draw(
-                asked.gain, points, labels, question=name, entropy=entropy
-            )
+            known = asked.mechanism.draw(asked.gain, points, labels, question=name, entropy=entropy)
             wrong += not math.isclose(known, sent, rel_tol=1e-12)
     again = len(asked.names) - len(set(asked.names))
     return Check(

@@ -183,7 +183,7 @@ class _DPSGD(BaseEstimator, ABC):  # type: ignore[misc]
                 average, averaged = average + flat, averaged + 1
         self.layers_ = _shaped(average / averaged, layers, ends)
         self.noise_scale_ = float(mechanism.scale)
-        self.guarantee_ = mechanism.guarantee(self.delta)
+        self.guarantee_ = mechanism.approximate(self.delta)
 
     def _outputs(self, X: ArrayLike) -> Floats:
         check_is_fitted(self)

@@ -101,17 +101,24 @@ class GradientSteps:
         whole = PureDP.of(2 / self.scale, Adjacency.REPLACE_RECORD)
         return fixed_size_subsample(whole, self.rate)
 
-    def guarantee(self, delta: float) -> PureDP | ApproximateDP:
-        """What all steps guarantee; at δ = 0 only Laplace noise guarantees anything."""
-        step = self.step
-        if not isinstance(step, PureDP):
-            return to_approximate(step.repeat(self.steps), delta)
-        whole = step.repeat(self.steps)
+    @property
+    def guarantee(self) -> Guarantee:
+        """What all steps guarantee: an RDP curve, or ε-DP with Laplace noise."""
+        return self.step.repeat(self.steps)
+
+    def approximate(self, delta: float) -> PureDP | ApproximateDP:
+        """The same at δ; at δ = 0 only Laplace noise guarantees anything."""
+        whole = self.guarantee
+        if not isinstance(whole, PureDP):
+            return to_approximate(whole, delta)
         if delta == 0:
             return whole
-        curve = to_renyi(step).repeat(self.steps)
-        ends = (to_approximate(whole, delta), to_approximate(curve, delta))
-        return min(ends, key=lambda end: end.exact_epsilon)
+        curve = to_renyi(self.step).repeat(self.steps)
+        return min(
+            to_approximate(whole, delta),
+            to_approximate(curve, delta),
+            key=lambda stated: stated.exact_epsilon,
+        )
 
     def calibrated(self, epsilon: float, delta: float) -> Self:
         """The same with the least noise that is (ε, δ)-DP after all steps."""
@@ -187,7 +194,7 @@ class GradientSteps:
 @lru_cache(maxsize=64)
 def _least_scale(made: GradientSteps, epsilon: float, delta: float) -> Fraction:
     def guarantee(scale: Fraction) -> Guarantee:
-        return replace(made, scale=scale).guarantee(delta)
+        return replace(made, scale=scale).approximate(delta)
 
     return calibrate(guarantee, epsilon, delta, grain=_GRAIN)
 

@@ -33,12 +33,11 @@ from common.mechanisms.interactive.conditional_release import HeldOutcome
 from common.mechanisms.interactive.drift import DriftTest, affordable_epsilon
 from common.mechanisms.interactive.individual import IndividualSparseVector
 from common.mechanisms.interactive.mixed import MixedSession, mixed_budget
-from common.mechanisms.interactive.session import AnySession, Batch, Call, Outcome, Session
-from common.mechanisms.interactive.sparse_vector import SparseAnswers, SparseVector
+from common.mechanisms.interactive.session import Answers, AnySession, Batch, Call, Outcome, Session
+from common.mechanisms.interactive.sparse_vector import SparseVector
 from common.mechanisms.interactive.targets import Target, hit_probability
 from common.mechanisms.interactive.terms import Terms, hit_cost, largest_call_epsilon, most_hits
 from common.mechanisms.interactive.thresholds import (
-    Answers,
     BetweenThresholds,
     DistinctCountTest,
     Position,
@@ -71,7 +70,6 @@ __all__ = [
     "Position",
     "RunTwice",
     "Session",
-    "SparseAnswers",
     "SparseVector",
     "Target",
     "Terms",

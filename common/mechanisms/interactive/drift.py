@@ -18,7 +18,6 @@ for. The test's own noise takes the other half of the false alarms. None of this
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -26,8 +25,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from common.arrays import Integers
+from common.entropy import WordSource
 from common.errors import PrivacyError
-from common.mechanisms.interactive.thresholds import ThresholdTests
+from common.exact.noise import discrete_laplace
+from common.mechanisms.interactive.session import Outcome
+from common.mechanisms.interactive.targets import Target, not_prior
 from common.randomizers.prior import NoisyPrior, rational_epsilon
 
 
@@ -86,10 +88,16 @@ class DriftTest:
         share = np.minimum(np.cumsum(self.prior.probabilities), 1.0)
         return np.asarray(np.rint(self.rows * share), dtype=np.int64)
 
-    def ask(self) -> ThresholdTests:
-        """The test as a session's batch of one; its data is the day's histogram."""
-        count: Callable[[ArrayLike], int] = self.statistic
-        return ThresholdTests(count, self.threshold, self.epsilon, self.group)
+    @property
+    def target(self) -> Target:
+        """Drifted: ``q = 1/(e^ε + 1)``."""
+        return not_prior(self.epsilon)
+
+    def draw(self, counts: ArrayLike, source: WordSource) -> Outcome[bool]:
+        """Whether a day's histogram, (k,) integers that add up to n, has drifted."""
+        noise = int(discrete_laplace(self.scale, 1, source)[0])
+        drifted = self.statistic(counts) + noise >= self.threshold
+        return Outcome(drifted, (drifted,))
 
     def _chance(self, probability: float) -> float:
         cells, before = self.prior.noisy_counts.size, max(self.prior.rows, 1)

@@ -25,7 +25,7 @@ from common.arrays import Integers
 from common.entropy import Entropy
 from common.errors import DataError, PrivacyError
 from common.exact.noise import discrete_laplace
-from common.guarantees import Adjacency, ApproximateDP, Unit
+from common.guarantees import Adjacency, ApproximateDP, RenyiDP, Unit
 from common.mechanisms.interactive.targets import not_prior
 from common.mechanisms.interactive.terms import Terms
 
@@ -69,9 +69,14 @@ class IndividualSparseVector:
         self._grain = grain
         self._scale = grain / epsilon
 
-    def guarantee(self, delta: float | Fraction) -> ApproximateDP:
-        """(ε, δ) of everything, for adding or removing one record."""
-        return self.terms.guarantee(delta)
+    @property
+    def guarantee(self) -> RenyiDP:
+        """RDP of everything, for adding or removing one record."""
+        return self.terms.guarantee
+
+    def approximate(self, delta: float | Fraction) -> ApproximateDP:
+        """The least (ε, δ) known of the same."""
+        return self.terms.approximate(delta)
 
     @property
     def charges(self) -> Integers:

@@ -26,7 +26,6 @@ from common.entropy import Entropy
 from common.errors import BudgetError, PrivacyError
 from common.guarantees import (
     Adjacency,
-    ApproximateDP,
     RenyiDP,
     Unit,
     guarantee_from_json,
@@ -52,15 +51,11 @@ def mixed_budget(
 
     Parameters
     ----------
-    epsilon, delta
-        Of the whole session.
     plan
         Expected hits of each kind of call. The order is the one at which the budget has room for
         the plan most often; other calls, and other proportions, are welcome afterwards.
     call_delta
         What the δ of all calls together may reach.
-    adjacency, unit
-        Which data sets are neighbours.
 
     Raises
     ------
@@ -68,14 +63,14 @@ def mixed_budget(
         If nothing fits at any order.
     """
     best, most = None, Fraction(0)
-    costs = (hit_cost(target, adjacency, unit).repeat(hits) for target, hits in plan.items())
-    cost = reduce(lambda left, right: left.compose(right), costs)
+    costs = [hit_cost(target, adjacency, unit).repeat(hits) for target, hits in plan.items()]
+    cost = reduce(RenyiDP.compose, costs)
     for order, value in zip(cost.orders, cost.values, strict=True):
         # a budget of nearly nothing converts to what the conversion itself takes
-        one = RenyiDP(adjacency, unit, (order,), (Fraction(1, 1 << 20),), call_delta)
-        room = Fraction(epsilon) * _ROUNDING - to_approximate(one, delta).exact_epsilon
+        empty = RenyiDP(adjacency, unit, (order,), (Fraction(1, 1 << 20),), call_delta)
+        room = Fraction(epsilon) * _ROUNDING - to_approximate(empty, delta).exact_epsilon
         if room > most * value:
-            best, most = replace(one, values=(room,)), room / value
+            best, most = replace(empty, values=(room,)), room / value
     if best is None:
         raise PrivacyError(
             f"the conversion alone takes epsilon={epsilon:g} at delta={float(delta):g}; raise one"
@@ -106,13 +101,14 @@ class MixedSession(AnySession[DataT]):
         self._costs: dict[Target, RenyiDP] = {}
 
     @property
+    def guarantee(self) -> RenyiDP:
+        """The budget: the guarantee of the whole session, known before the first call."""
+        return self.budget
+
+    @property
     def spent(self) -> RenyiDP:
         """What the hits so far have cost, at the budget's orders."""
         return self._spent
-
-    def guarantee(self, delta: float | Fraction) -> ApproximateDP:
-        """(ε, δ) of the whole session; known before the first call."""
-        return to_approximate(self.budget, delta)
 
     def hits_left(self, target: Target) -> int:
         """How many hits of such calls still fit; 0: none is admitted."""
@@ -121,62 +117,31 @@ class MixedSession(AnySession[DataT]):
         rows = zip(self.budget.values, self._spent.values, self._cost(target).values, strict=True)
         return min(int((limit - spent) // cost) for limit, spent, cost in rows)
 
-    def to_json(self) -> dict[str, Any]:
-        """The state as JSON: budget, what is spent of it, calls."""
-        return {
-            "version": 1,
-            "budget": self.budget.to_json(),
-            "spent": self._spent.to_json(),
-            "calls": self._calls,
-            "runs": self._runs,
-        }
+    def _account(self) -> dict[str, Any]:
+        return {"budget": self.budget.to_json(), "spent": self._spent.to_json()}
 
     @classmethod
-    def resume(
-        cls,
-        state: dict[str, Any],
-        data: DataT,
-        entropy: Entropy,
-        journal: Journal | None = None,
+    def _restored(
+        cls, state: dict[str, Any], data: DataT, entropy: Entropy, journal: Journal | None
     ) -> Self:
-        """Go on from :meth:`to_json`, on the same data set, as ``Session.resume`` does.
-
-        Raises
-        ------
-        PrivacyError
-            If the state is not one.
-        """
-        try:
-            budget, spent = (guarantee_from_json(state[name]) for name in ("budget", "spent"))
-            calls, runs = state["calls"], state["runs"]
-            if (
-                state["version"] != 1
-                or not isinstance(budget, RenyiDP)
-                or not isinstance(spent, RenyiDP)
-                or not spent.within(budget)
-                or any(type(count) is not int or count < 0 for count in (calls, runs))
-            ):
-                raise ValueError("counts, version or more spent than the budget")
-        except (KeyError, TypeError, ValueError) as error:
-            raise PrivacyError(
-                f"{state!r:.200} is not a session's state: {error!r:.200}"
-            ) from error
+        budget, spent = (guarantee_from_json(state[name]) for name in ("budget", "spent"))
+        if not (isinstance(budget, RenyiDP) and isinstance(spent, RenyiDP)):
+            raise ValueError("another kind of budget")
+        if not spent.within(budget):
+            raise ValueError("more spent than the budget")
         session = cls(data, budget, entropy, journal)
-        session._spent, session._calls = spent, calls
-        session._start(runs + 1)
-        if journal is not None:
-            journal(session.to_json())
+        session._spent = spent
         return session
 
     def _admit(self, target: Target) -> int:
-        left = self.hits_left(target)
-        if not left:
+        room = self.hits_left(target)
+        if not room:
             raise BudgetError(
                 f"a hit of a call of epsilon={float(target.epsilon):.6g} and"
                 f" q={float(target.probability):.6g} no longer fits; ask for less, or open another"
                 " session on a new budget"
             )
-        return left
+        return room
 
     def _count(self, target: Target, hits: Sequence[int]) -> None:
         # every call pays its δ, and hits their curve
@@ -184,14 +149,14 @@ class MixedSession(AnySession[DataT]):
         self._spent = self._spent.compose(paid)
 
     def _cost(self, target: Target) -> RenyiDP:
-        found = self._costs.get(target)
-        if found is None:
-            cost = hit_cost(target, self.budget.adjacency, self.budget.unit)
-            if cost.orders[-1] < self.budget.orders[-1]:
+        if target not in self._costs:
+            budget = self.budget
+            cost = hit_cost(target, budget.adjacency, budget.unit)
+            if cost.orders[-1] < budget.orders[-1]:
                 raise PrivacyError(
                     f"a hit at epsilon={float(target.epsilon):.6g} has a known cost up to order"
                     f" {float(cost.orders[-1]):g}, and the budget is one of order"
-                    f" {float(self.budget.orders[-1]):g}; plan it for such calls"
+                    f" {float(budget.orders[-1]):g}; plan it for such calls"
                 )
-            found = self._costs[target] = to_renyi(cost, self.budget.orders)
-        return found
+            self._costs[target] = to_renyi(cost, budget.orders)
+        return self._costs[target]

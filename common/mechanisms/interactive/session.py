@@ -2,7 +2,7 @@
 
     terms = Terms(not_prior(Fraction(1, 10)), hits=20)
     session = Session(data, terms, system_entropy())
-    session.guarantee(1e-6)                # fixed now, whatever is asked later
+    session.approximate(1e-6)              # fixed now, whatever is asked later
     session.run(NotPrior(algorithm, Fraction(1, 10), prior="no change"))
     session.run_batch(ThresholdTests(counts, bars, Fraction(1, 10)))   # a million tests at once
 
@@ -14,25 +14,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
-from common.arrays import Booleans
+from common.arrays import Booleans, Integers
 from common.entropy import Entropy, WordSource
 from common.errors import BudgetError, PrivacyError
 from common.exact.rational import parse_rational
 from common.guarantees import ApproximateDP, RenyiDP
 from common.mechanisms.interactive.targets import Target
-from common.mechanisms.interactive.terms import Terms, hit_cost
+from common.mechanisms.interactive.terms import Terms, whole_numbers
 
 DataT = TypeVar("DataT")
 DataIn = TypeVar("DataIn", contravariant=True)
 ValueT = TypeVar("ValueT")
 ValueOut = TypeVar("ValueOut", covariant=True)
-BatchOut = TypeVar("BatchOut", covariant=True)
 
 Journal = Callable[[dict[str, Any]], None]
 
@@ -41,8 +40,20 @@ Journal = Callable[[dict[str, Any]], None]
 class Outcome(Generic[ValueOut]):
     """What a call publishes, and which of the target families it hit."""
 
-    value: ValueOut  # the published value
-    hits: tuple[bool, ...]  # one flag a family; a session with a single family gets a single flag
+    value: ValueOut
+    hits: tuple[bool, ...]  # one flag a family
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Answers to the first n questions; the rest were not asked, for hits were used up."""
+
+    above: Booleans  # (n,) whether the noisy count reached its threshold: the hits
+    values: Integers | None  # (n,) noisy counts where ``above``, 0 elsewhere; None: not published
+
+    def first(self, count: int) -> Answers:
+        """The first ``count`` of them."""
+        return Answers(self.above[:count], None if self.values is None else self.values[:count])
 
 
 class Call(Protocol[DataIn, ValueOut]):
@@ -58,7 +69,7 @@ class Call(Protocol[DataIn, ValueOut]):
         ...
 
 
-class Batch(Protocol[DataIn, BatchOut]):
+class Batch(Protocol[DataIn]):
     """Many calls of one kind, asked together; each is answered as if it were asked alone."""
 
     @property
@@ -66,12 +77,8 @@ class Batch(Protocol[DataIn, BatchOut]):
         """What each of them guarantees."""
         ...
 
-    def draw(self, data: DataIn, source: WordSource) -> tuple[Booleans, BatchOut]:
-        """Return (n,) hits, and the answers."""
-        ...
-
-    def keep(self, answers: Any, count: int) -> BatchOut:
-        """Return the first ``count`` answers."""
+    def draw(self, data: DataIn, source: WordSource) -> Answers:
+        """Run them all."""
         ...
 
 
@@ -128,22 +135,20 @@ class AnySession(ABC, Generic[DataT]):
         self._charge(call.target, outcome.hits, 1)
         return outcome.value
 
-    def run_batch(self, batch: Batch[DataT, ValueT]) -> ValueT:
+    def run_batch(self, batch: Batch[DataT]) -> Answers:
         """Run many calls of one kind, in order, up to the one at which the session halts.
 
-        Raises
-        ------
-        BudgetError, PrivacyError
-            As :meth:`run` does.
+        Raises what :meth:`run` does.
         """
         room = self._admit(batch.target)
         if self.families > 1 or batch.target.delta:
             raise PrivacyError("a batch needs a session of one target family, and calls of delta 0")
-        flags, answers = batch.draw(self._data, self._source)
-        places = np.flatnonzero(flags)
-        answered = int(places[room - 1]) + 1 if places.size >= room else flags.size
-        self._charge(batch.target, (min(room, places.size),), answered)
-        return batch.keep(answers, answered)
+        answers = batch.draw(self._data, self._source)
+        hits = np.flatnonzero(answers.above)
+        if hits.size >= room:
+            answers = answers.first(int(hits[room - 1]) + 1)
+        self._charge(batch.target, (min(room, hits.size),), answers.above.size)
+        return answers
 
     def reveal(
         self, target: Target, draw: Callable[[DataT, WordSource, int], Sequence[ValueT]]
@@ -162,9 +167,50 @@ class AnySession(ABC, Generic[DataT]):
         self._charge(target, (len(shown),), 1)
         return shown
 
-    @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """The state as JSON: neither data nor outcomes nor secrets."""
+        """The state as JSON: what is spent of what, and calls. No data, outcomes or secrets."""
+        return {"version": 1, **self._account(), "calls": self._calls, "runs": self._runs}
+
+    @classmethod
+    def resume(
+        cls, state: dict[str, Any], data: DataT, entropy: Entropy, journal: Journal | None = None
+    ) -> Self:
+        """Go on from :meth:`to_json`, on the same data set; the journal gets the state at once.
+
+        Entropy should be fresh. If a key is used again, the journalled count of runs keeps its
+        noise from repeating. Calls that cost nothing since then may be missing from the count of
+        calls. Outcomes that were held back
+        (:mod:`common.mechanisms.interactive.conditional_release`) are forgotten.
+
+        Raises
+        ------
+        PrivacyError
+            If the state is not one.
+        """
+        try:
+            if state["version"] != 1:
+                raise ValueError("version")
+            session = cls._restored(state, data, entropy, journal)
+            session._calls, runs = whole_numbers([state["calls"], state["runs"]])
+        except (KeyError, TypeError, ValueError) as error:
+            raise PrivacyError(
+                f"{state!r:.200} is not a session's state: {error!r:.200}"
+            ) from error
+        session._start(runs + 1)
+        if journal is not None:
+            journal(session.to_json())
+        return session
+
+    @abstractmethod
+    def _account(self) -> dict[str, Any]:
+        """What is allowed, and spent of it, as JSON."""
+
+    @classmethod
+    @abstractmethod
+    def _restored(
+        cls, state: dict[str, Any], data: DataT, entropy: Entropy, journal: Journal | None
+    ) -> Self:
+        """Read :meth:`_account` back; raises where it is not one."""
 
     @abstractmethod
     def _admit(self, target: Target) -> int:
@@ -184,8 +230,8 @@ class AnySession(ABC, Generic[DataT]):
 class Session(AnySession[DataT]):
     """Runs calls on a data set and halts at the τ-th hit.
 
-    Privacy: for the neighbours and unit of the terms, everything published is
-    ``terms.guarantee(δ)``-DP for every δ, and ``terms.renyi_guarantee`` in RDP (see
+    Privacy: for the neighbours and unit of the terms, everything published is as private as the
+    terms say (``terms.guarantee`` in RDP, ``terms.approximate(δ)`` for every δ; see
     :mod:`common.mechanisms.interactive.terms`), provided that every call keeps its target's
     guarantee.
 
@@ -221,9 +267,14 @@ class Session(AnySession[DataT]):
         """Whether τ targets have been hit, so that no call is admitted."""
         return self.hits >= self.terms.hits
 
-    def guarantee(self, delta: float | Fraction) -> ApproximateDP:
-        """(ε, δ) of the whole session until it halts; known before the first call."""
-        return self.terms.guarantee(delta)
+    @property
+    def guarantee(self) -> RenyiDP:
+        """RDP of the whole session until it halts; known before the first call."""
+        return self.terms.guarantee
+
+    def approximate(self, delta: float | Fraction) -> ApproximateDP:
+        """The least (ε, δ) known of the whole session until it halts."""
+        return self.terms.approximate(delta)
 
     def so_far(self, delta: float | Fraction) -> ApproximateDP:
         """(ε, δ) of what has been published so far; may be read, and acted upon, at any time.
@@ -239,18 +290,10 @@ class Session(AnySession[DataT]):
             If the calls' δ leave nothing of δ.
         """
         terms, exact = self.terms, Fraction(delta)
-        left = exact - terms.call_delta
-        if left <= 0:
-            return terms.guarantee(delta)  # raises, and says why
         rung = max(0, (min(self.hits + 1, terms.hits) - 1).bit_length())
-        share = left / ((rung + 1) * (rung + 2))
-        reached = terms.with_hits(min(1 << rung, terms.hits))
-        found = reached.guarantee(share + terms.call_delta)
-        return ApproximateDP(terms.adjacency, terms.unit, found.exact_epsilon, exact)
-
-    def hit_cost(self) -> RenyiDP:
-        """What one hit costs, for a budget shared with other releases."""
-        return hit_cost(self.terms.target, self.terms.adjacency, self.terms.unit)
+        share = terms.delta_beside_calls(exact) / ((rung + 1) * (rung + 2))
+        reached = replace(terms, hits=min(1 << rung, terms.hits))
+        return replace(reached.approximate(share + terms.call_delta), exact_delta=exact)
 
     def _admit(self, target: Target) -> int:
         if self.halted:
@@ -258,11 +301,11 @@ class Session(AnySession[DataT]):
                 f"the session halted after {self.terms.hits} hits; open another one on a new budget"
             )
         if not target.within(self.terms.target):
-            asked = self.terms.target
+            least = self.terms.target
             raise PrivacyError(
                 f"a call of epsilon={float(target.epsilon):.6g} and"
                 f" q={float(target.probability):.6g} is outside the session's terms"
-                f" (epsilon <= {float(asked.epsilon):.6g}, q >= {float(asked.probability):.6g});"
+                f" (epsilon <= {float(least.epsilon):.6g}, q >= {float(least.probability):.6g});"
                 " widen the terms before the first call"
             )
         if self._call_delta + target.delta > self.terms.call_delta:
@@ -277,55 +320,22 @@ class Session(AnySession[DataT]):
             self._hits[family] += hit
         self._call_delta += target.delta
 
-    def to_json(self) -> dict[str, Any]:
-        """The state as JSON: terms, hits, calls. Neither data nor outcomes nor secrets."""
+    def _account(self) -> dict[str, Any]:
         return {
-            "version": 1,
             "terms": self.terms.to_json(),
             "hits": list(self._hits),
-            "calls": self._calls,
             "call_delta": str(self._call_delta),
-            "runs": self._runs,
         }
 
     @classmethod
-    def resume(
-        cls,
-        state: dict[str, Any],
-        data: DataT,
-        entropy: Entropy,
-        journal: Journal | None = None,
+    def _restored(
+        cls, state: dict[str, Any], data: DataT, entropy: Entropy, journal: Journal | None
     ) -> Self:
-        """Go on from :meth:`to_json`, on the same data set; the journal gets the state at once.
-
-        Entropy should be fresh. If a key is used again, the journalled count of runs keeps its
-        noise from repeating. Calls that cost nothing since then may be missing from the count of
-        calls. Outcomes that were held back
-        (:mod:`common.mechanisms.interactive.conditional_release`) are forgotten.
-
-        Raises
-        ------
-        PrivacyError
-            If the state is not one.
-        """
-        try:
-            session = cls(data, Terms.from_json(state["terms"]), entropy, journal)
-            hits, calls, runs = state["hits"], state["calls"], state["runs"]
-            spent = parse_rational(state["call_delta"])
-            counts = [*hits, calls, runs]
-            if (
-                state["version"] != 1
-                or len(hits) != session.terms.families
-                or any(type(count) is not int or count < 0 for count in counts)
-                or spent > session.terms.call_delta
-            ):
-                raise ValueError("counts or version")
-        except (KeyError, TypeError, ValueError) as error:
-            raise PrivacyError(
-                f"{state!r:.200} is not a session's state: {error!r:.200}"
-            ) from error
-        session._hits, session._calls, session._call_delta = list(hits), calls, spent
-        session._start(runs + 1)
-        if journal is not None:
-            journal(session.to_json())
+        session = cls(data, Terms.from_json(state["terms"]), entropy, journal)
+        session._hits = whole_numbers(list(state["hits"]))
+        session._call_delta = parse_rational(state["call_delta"])
+        if len(session._hits) != session.families:
+            raise ValueError("hits of another number of families")
+        if session._call_delta > session.terms.call_delta:
+            raise ValueError("more delta spent than there is")
         return session

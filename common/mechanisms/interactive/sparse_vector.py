@@ -16,37 +16,27 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import reduce
 from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Booleans, Integers
 from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.exact.noise import discrete_laplace
+from common.exact.rounding import multiple_above
 from common.guarantees import (
     Adjacency,
     ApproximateDP,
-    Guarantee,
     PureDP,
     Unit,
     calibrate,
     optimal_composition,
     to_approximate,
 )
+from common.mechanisms.interactive.session import Answers
 from common.mechanisms.interactive.thresholds import integers
-
-_GRAIN = 1 << 12
-
-
-@dataclass(frozen=True)
-class SparseAnswers:
-    """Answers to the first n counts: the last is the c-th above the threshold, or n is all."""
-
-    above: Booleans  # (n,) whether the noisy count reached the noisy threshold
-    # (n,) a noisy count, drawn again, where ``above``, 0 elsewhere; None without value noise
-    values: Integers | None
 
 
 @dataclass(frozen=True)
@@ -82,15 +72,15 @@ class SparseVector:
     ) -> Self:
         """Sparse: ``σ = 2c/ε``, or ``√(32 c ln(1/δ))/ε``; noise σ on the threshold, 2σ on counts.
 
-        Their theorem for δ > 0 needs ε < 1; :meth:`guarantee` composes the scales themselves.
+        Their theorem for δ > 0 needs ε < 1; :meth:`approximate` composes the scales themselves.
         """
         _check(epsilon, delta)
         sigma = 2 * cutoff / epsilon
         if delta:
             root = math.sqrt(32 * cutoff * -math.log(float(delta)))
             sigma = Fraction(root) / epsilon
-        one = _up(sensitivity * sigma)
-        return cls(cutoff, one, 2 * one, None, True, sensitivity)
+        scale = multiple_above(sensitivity * sigma)
+        return cls(cutoff, scale, 2 * scale, None, True, sensitivity)
 
     @classmethod
     def refreshed(
@@ -110,11 +100,11 @@ class SparseVector:
         _check(epsilon, delta)
 
         def build(scale: Fraction) -> SparseVector:
-            wide = _up(scale * Fraction(1.0 if monotone else 2.0 ** (1 / 3)))
+            wide = multiple_above(scale * Fraction(1.0 if monotone else 2.0 ** (1 / 3)))
             published = scale if values else None
             return cls(cutoff, scale, wide, published, True, sensitivity, monotone)
 
-        scale = calibrate(lambda noise: build(noise).guarantee(delta), float(epsilon), delta)
+        scale = calibrate(lambda noise: build(noise).approximate(delta), float(epsilon), delta)
         return build(scale)
 
     @classmethod
@@ -128,84 +118,71 @@ class SparseVector:
     ) -> Self:
         """Lyu, Su, Li: one threshold noise, ``ε₁ : ε₂ = 1 : (2c)^{2/3}`` (monotone: ``c^{2/3}``).
 
-        Parameters
-        ----------
-        cutoff, epsilon, sensitivity, monotone
-            c, ε of everything, Δ, and whether counts move in one direction.
-        values
-            Share of ε that is kept for publishing values, 0 for none.
+        ``values`` is the share of ε that is kept for publishing values, 0 for none.
         """
         _check(epsilon, Fraction(0))
         if not 0 <= values < 1:
             raise PrivacyError(f"values={float(values)} must lie in 0 … 1")
         reach = cutoff if monotone else 2 * cutoff
-        left = epsilon * (1 - values)
-        first = left / (1 + Fraction(reach ** (2 / 3)))
+        tests = epsilon * (1 - values)
+        first = tests / (1 + Fraction(reach ** (2 / 3)))
         return cls(
             cutoff,
-            _up(sensitivity / first),
-            _up(reach * sensitivity / (left - first)),
-            _up(cutoff * sensitivity / (epsilon * values)) if values else None,
+            multiple_above(sensitivity / first),
+            multiple_above(reach * sensitivity / (tests - first)),
+            multiple_above(cutoff * sensitivity / (epsilon * values)) if values else None,
             False,
             sensitivity,
             monotone,
         )
 
-    def guarantee(self, delta: float | Fraction = 0) -> Guarantee:
-        """Pure ε for δ = 0, otherwise the least ε of the optimal composition at that δ."""
+    @property
+    def guarantee(self) -> PureDP:
+        """Pure ε of everything: the sum over all runs and values."""
+        return reduce(PureDP.compose, self._parts)
+
+    def approximate(self, delta: float | Fraction) -> ApproximateDP:
+        """The least ε at δ, by optimal composition of runs and values."""
+        if not delta:
+            return to_approximate(self.guarantee, delta)
+        return optimal_composition(self._parts, delta)
+
+    @property
+    def _parts(self) -> list[PureDP]:
         shift = self.sensitivity if self.monotone else 2 * self.sensitivity
         threshold, count = self.sensitivity / self.threshold_scale, shift / self.count_scale
-        value = self.sensitivity / self.value_scale if self.value_scale is not None else Fraction(0)
         if self.refresh:
             parts = [threshold + count] * self.cutoff
         else:
             parts = [threshold + self.cutoff * count]
-        if value:
-            parts += [value] * self.cutoff
-        guarantees = [PureDP(self.adjacency, self.unit, part) for part in parts]
-        if not delta:
-            return PureDP(self.adjacency, self.unit, sum(parts, Fraction(0)))
-        return optimal_composition(guarantees, delta)
+        if self.value_scale is not None:
+            parts += [self.sensitivity / self.value_scale] * self.cutoff
+        return [PureDP(self.adjacency, self.unit, part) for part in parts]
 
-    def approximate(self, delta: float | Fraction) -> ApproximateDP:
-        """:meth:`guarantee` as (ε, δ)."""
-        return to_approximate(self.guarantee(delta), delta)
+    def draw(self, counts: ArrayLike, thresholds: ArrayLike, entropy: Entropy) -> Answers:
+        """Answer (n,) integer counts in order, until c are above their (n,) thresholds, or one.
 
-    def draw(self, counts: ArrayLike, thresholds: ArrayLike, entropy: Entropy) -> SparseAnswers:
-        """Answer a stream of counts in order, until c are above.
-
-        Parameters
-        ----------
-        counts
-            (n,) integers.
-        thresholds
-            (n,) integers, or one for all.
-        entropy
-            Fresh for every stream.
+        Entropy must be fresh for every stream.
         """
-        given = integers(counts)
+        exact = integers(counts)
         source = entropy.source("sparse-vector")
         bars = discrete_laplace(self.threshold_scale, self.cutoff, source)
-        distance = given - np.asarray(thresholds, dtype=np.int64)
-        noisy = distance + discrete_laplace(self.count_scale, given.size, source)
-        above = np.zeros(given.size, dtype=np.bool_)
+        distance = exact - np.asarray(thresholds, dtype=np.int64)
+        noisy = distance + discrete_laplace(self.count_scale, exact.size, source)
+        above = np.zeros(exact.size, dtype=np.bool_)
         start = 0
         for i in range(self.cutoff):
             passed = np.flatnonzero(noisy[start:] >= bars[i if self.refresh else 0])
             if not passed.size:
-                start = given.size
+                start = exact.size
                 break
             start += int(passed[0]) + 1
             above[start - 1] = True
         values = None
-        if self.value_scale is not None:
-            noise = discrete_laplace(self.value_scale, given.size, source)
-            values = np.where(above, given + noise, 0)[:start]
-        return SparseAnswers(above[:start], values)
-
-
-def _up(scale: Fraction) -> Fraction:
-    return Fraction(math.ceil(scale * _GRAIN), _GRAIN)
+        if self.value_scale is not None:  # noise of its own: what passed was chosen by the other
+            noise = discrete_laplace(self.value_scale, exact.size, source)
+            values = np.where(above, exact + noise, 0)
+        return Answers(above, values).first(start)
 
 
 def _check(epsilon: Fraction, delta: Fraction) -> None:

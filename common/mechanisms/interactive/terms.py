@@ -17,9 +17,10 @@ Only the hit cost can be charged hit by hit, to a budget that other releases sha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Self
@@ -112,9 +113,8 @@ class Terms:
     # k >= 1 target families. A call hits any number of them, and the session stops when even the
     # family with the fewest hits has τ (Lemma 2.7): its failure probabilities count k times.
     families: int = 1
-    # which data sets are neighbours for the calls' guarantees
-    adjacency: Adjacency = field(default=Adjacency.REPLACE_LABEL)
-    unit: Unit = field(default=Unit.RECORD)
+    adjacency: Adjacency = Adjacency.REPLACE_LABEL  # of the calls' guarantees, as the unit is
+    unit: Unit = Unit.RECORD
 
     def __post_init__(self) -> None:
         if self.hits < 1 or self.families < 1:
@@ -124,18 +124,12 @@ class Terms:
         if not 0 <= self.call_delta < 1:
             raise PrivacyError(f"call_delta={float(self.call_delta)} must lie in 0 … 1")
 
-    def with_hits(self, hits: int) -> Self:
-        """The same terms, stopping at another hit."""
-        return replace(self, hits=hits)
-
     @property
-    def renyi_guarantee(self) -> RenyiDP:
+    def guarantee(self) -> RenyiDP:
         """The whole session as one RDP curve: τ hit costs, ``ln k/(α − 1)`` for k families.
 
-        Calls of ε above about 3.9 have no such guarantee, and ``PrivacyError`` is raised.
-
         The last term: the divergence at the stop is at most that of the k stops, one a family,
-        added up.
+        added up. Raises ``PrivacyError`` for calls of ε above about 3.9, which have no such curve.
         """
         cost = hit_cost(self.target, self.adjacency, self.unit).repeat(self.hits)
         choice = Fraction(above(math.log(self.families))) if self.families > 1 else Fraction(0)
@@ -145,6 +139,15 @@ class Terms:
         )
         return replace(cost, values=values, exact_delta=self.call_delta)
 
+    def delta_beside_calls(self, delta: Fraction) -> Fraction:
+        """What the calls' own δ leave of a δ; raises ``PrivacyError`` if that is nothing."""
+        if delta <= self.call_delta:
+            raise PrivacyError(
+                f"delta={float(delta):g} must be above {float(self.call_delta):g}, which the calls"
+                " may spend"
+            )
+        return delta - self.call_delta
+
     def routes(self, delta: float | Fraction) -> dict[str, ApproximateDP]:
         """Every route's (ε, δ) of the whole session, at the same δ.
 
@@ -153,27 +156,22 @@ class Terms:
         PrivacyError
             If the calls' δ leave nothing of δ.
         """
-        exact = Fraction(delta)
-        left = exact - self.call_delta
-        if left <= 0:
-            raise PrivacyError(
-                f"delta={float(exact):g} must be above {float(self.call_delta):g}, which the calls"
-                " may spend"
-            )
-        found = {}
+        exact, own = Fraction(delta), self.delta_beside_calls(Fraction(delta))
+        routes = {
+            name: ApproximateDP(self.adjacency, self.unit, epsilon, exact)
+            for name, epsilon in _by_tail(self, own).items()
+        }
         with suppress(PrivacyError):  # calls of large ε have no hit cost
-            found["hit cost"] = to_approximate(self.renyi_guarantee, exact)
-        for name, epsilon in _by_tail(self, left).items():
-            found[name] = ApproximateDP(self.adjacency, self.unit, epsilon, exact)
+            routes["hit cost"] = to_approximate(self.guarantee, exact)
         curve = optimal_curve(float(self.target.epsilon), float(self.target.probability), self.hits)
-        least = math.inf if curve is None else curve.epsilon(float(left) / self.families)
+        least = math.inf if curve is None else curve.epsilon(float(own) / self.families)
         if math.isfinite(least):
-            found["game"] = ApproximateDP(self.adjacency, self.unit, Fraction(least), exact)
-        return found
+            routes["game"] = ApproximateDP(self.adjacency, self.unit, Fraction(least), exact)
+        return routes
 
-    def guarantee(self, delta: float | Fraction) -> ApproximateDP:
+    def approximate(self, delta: float | Fraction) -> ApproximateDP:
         """The least (ε, δ) known for the whole session, whatever is asked and answered."""
-        return min(self.routes(delta).values(), key=lambda found: found.exact_epsilon)
+        return min(self.routes(delta).values(), key=lambda route: route.exact_epsilon)
 
     def to_json(self) -> dict[str, Any]:
         """Exact JSON values."""
@@ -191,11 +189,12 @@ class Terms:
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read :meth:`to_json`; raises ``PrivacyError`` where it is not one."""
         try:
+            hits, families = whole_numbers([data["hits"], data["families"]])
             return cls(
                 Target(parse_rational(data["epsilon"]), parse_rational(data["q"])),
-                _whole(data["hits"]),
+                hits,
                 parse_rational(data["call_delta"]),
-                _whole(data["families"]),
+                families,
                 Adjacency(data["adjacency"]),
                 Unit(data["unit"]),
             )
@@ -203,6 +202,13 @@ class Terms:
             raise PrivacyError(
                 f"{data!r:.200} are not a session's terms: {error!r:.200}"
             ) from error
+
+
+def whole_numbers(values: list[Any]) -> list[int]:
+    """Return values read from JSON; raises ``ValueError`` unless all are integers >= 0."""
+    if any(type(value) is not int or value < 0 for value in values):
+        raise ValueError(f"{values} must be whole numbers")
+    return values
 
 
 def most_hits(epsilon: float, delta: float | Fraction, target: Target, limit: int = 1 << 14) -> int:
@@ -214,18 +220,15 @@ def most_hits(epsilon: float, delta: float | Fraction, target: Target, limit: in
         If ``limit`` hits are within the budget.
     """
 
-    def fits(hits: int) -> bool:
-        return Terms(target, hits).guarantee(delta).exact_epsilon <= Fraction(epsilon)
+    def too_many(hits: int) -> bool:
+        return Terms(target, hits).approximate(delta).exact_epsilon > Fraction(epsilon)
 
-    low, high = 0, 1
-    while fits(high):
-        low, high = high, 2 * high
+    high = 1
+    while not too_many(high):
+        high *= 2
         if high > limit:
             raise PrivacyError(f"more than {limit} hits fit epsilon={epsilon:g}; set hits yourself")
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    return bisect_left(range(high), True, lo=high // 2 + 1, key=too_many) - 1
 
 
 def largest_call_epsilon(
@@ -237,14 +240,7 @@ def largest_call_epsilon(
 ) -> Fraction:
     """The largest ε of a call, a multiple of 1/grain, with which τ hits are (ε, δ)-DP.
 
-    Parameters
-    ----------
-    epsilon, delta
-        The budget of the whole session.
-    hits
-        τ.
-    make
-        From the ε of a call to its target.
+    ``make`` leads from the ε of a call to its target.
 
     Raises
     ------
@@ -252,49 +248,40 @@ def largest_call_epsilon(
         If not even 1/grain fits.
     """
 
-    def fits(steps: int) -> bool:
+    def too_large(steps: int) -> bool:
         terms = Terms(make(Fraction(steps, grain)), hits)
-        return terms.guarantee(delta).exact_epsilon <= Fraction(epsilon)
+        return terms.approximate(delta).exact_epsilon > Fraction(epsilon)
 
-    low, high = 0, max(1, min(int(epsilon * grain), 40 * grain))
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    if low == 0 and not fits(1):
+    end = max(1, min(int(epsilon * grain), 40 * grain))
+    steps = bisect_left(range(end), True, lo=1, key=too_large) - 1
+    if steps == 0 and too_large(1):
         raise PrivacyError(
             f"{hits} hits of calls of epsilon >= 1/{grain} are not ({epsilon:g}, {float(delta):g})-"
             "DP; ask for fewer hits or raise the budget"
         )
-    return Fraction(max(low, 1), grain)
+    return Fraction(max(steps, 1), grain)
 
 
 def _by_tail(terms: Terms, delta: Fraction) -> dict[str, Fraction]:
-    target = terms.target
-    found: dict[str, Fraction] = {}
-    one = PureDP(terms.adjacency, terms.unit, target.epsilon)
+    """The least ε of each way to compose as many calls as learn something before the last hit."""
+    target, least = terms.target, dict[str, Fraction]()
+    call = PureDP(terms.adjacency, terms.unit, target.epsilon)
     counts = {
         calls_until(terms.hits, target.probability, share * float(delta) / terms.families)
         for share in _SHARES
     }
     for calls in sorted(counts):
         failure = Fraction(overrun(calls, terms.hits, target.probability)) * terms.families
-        if failure >= delta:
+        rest = delta - failure
+        if rest <= 0:
             continue
-        for name, epsilon in _composed(one, calls, delta - failure):
-            found[name] = min(epsilon, found.get(name, epsilon))
-    return found
-
-
-def _composed(one: PureDP, calls: int, delta: Fraction) -> Iterable[tuple[str, Fraction]]:
-    yield "tail, basic", one.exact_epsilon * calls
-    yield "tail, advanced", advanced_composition(one.exact_epsilon, calls, delta)
-    curve = to_renyi(one).repeat(calls)
-    yield "tail, RDP", to_approximate(curve, delta).exact_epsilon
-    if calls <= _OPTIMAL_CALLS:
-        yield "tail, optimal", optimal_composition([one] * calls, delta).exact_epsilon
-
-
-def _whole(value: object) -> int:
-    if type(value) is not int:
-        raise TypeError(f"{value!r} is not a whole number")
-    return value
+        composed = {
+            "tail, basic": call.exact_epsilon * calls,
+            "tail, advanced": advanced_composition(call.exact_epsilon, calls, rest),
+            "tail, RDP": to_approximate(to_renyi(call).repeat(calls), rest).exact_epsilon,
+        }
+        if calls <= _OPTIMAL_CALLS:
+            composed["tail, optimal"] = optimal_composition([call] * calls, rest).exact_epsilon
+        for name, epsilon in composed.items():
+            least[name] = min(epsilon, least.get(name, epsilon))
+    return least

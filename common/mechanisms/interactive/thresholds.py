@@ -24,20 +24,11 @@ from common.entropy import WordSource
 from common.errors import DataError, PrivacyError
 from common.exact.noise import discrete_laplace, uniform_below
 from common.exact.rounding import above
-from common.mechanisms.interactive.session import Outcome
+from common.mechanisms.interactive.session import Answers, Outcome
 from common.mechanisms.interactive.targets import Target, between_thresholds, not_prior
 
 _LARGEST = 1 << 61
 _FINE = 1 << 32
-
-
-@dataclass(frozen=True)
-class Answers:
-    """Answers to the first n tests of a batch; the rest were not asked, because the session halted."""
-
-    above: Booleans  # (n,) whether the noisy count reached its threshold
-    # (n,) the noisy counts where ``above``, and 0 elsewhere; None if values were not wanted
-    values: Integers | None
 
 
 @dataclass(frozen=True)
@@ -57,18 +48,13 @@ class ThresholdTests:
         """Above: ``q = 1/(e^ε + 1)``."""
         return not_prior(self.epsilon)
 
-    def draw(self, data: Any, source: WordSource) -> tuple[Booleans, Answers]:
+    def draw(self, data: Any, source: WordSource) -> Answers:
         """Add noise and compare."""
         counts = integers(self.counts(data))
-        noise = discrete_laplace(_scale(self.epsilon, self.sensitivity), counts.size, source)
-        noisy = counts + noise
+        scale = _scale(self.epsilon, self.sensitivity)
+        noisy = counts + discrete_laplace(scale, counts.size, source)
         above = noisy >= np.asarray(self.thresholds, dtype=np.int64)
-        return above, Answers(above, np.where(above, noisy, 0) if self.values else None)
-
-    def keep(self, answers: Answers, count: int) -> Answers:
-        """The first ``count`` answers."""
-        values = None if answers.values is None else answers.values[:count]
-        return Answers(answers.above[:count], values)
+        return Answers(above, np.where(above, noisy, 0) if self.values else None)
 
 
 class Position(IntEnum):
@@ -102,14 +88,8 @@ class BetweenThresholds:
         """Add noise and compare."""
         count = int(integers(self.count(data))[0])
         noisy = count + int(discrete_laplace(_scale(self.epsilon, self.sensitivity), 1, source)[0])
-        where = (
-            Position.BELOW
-            if noisy < self.low
-            else Position.ABOVE
-            if noisy >= self.high
-            else Position.BETWEEN
-        )
-        return Outcome(where, (where == Position.BETWEEN,))
+        position = Position(int(noisy >= self.high) - int(noisy < self.low))
+        return Outcome(position, (position == Position.BETWEEN,))
 
 
 @dataclass(frozen=True)
@@ -190,11 +170,11 @@ def _scale(epsilon: Fraction, sensitivity: int) -> Fraction:
 
 def integers(counts: ArrayLike) -> Integers:
     """A vector of int64, or one number as such; not unsigned ones, whose sums would be floats."""
-    given = np.atleast_1d(np.asarray(counts))
-    if given.ndim != 1 or given.dtype.kind not in "iu":
+    array = np.atleast_1d(np.asarray(counts))
+    if array.ndim != 1 or array.dtype.kind not in "iu":
         raise DataError(
-            f"counts of shape {given.shape} and type {given.dtype} must be a vector of integers"
+            f"counts of shape {array.shape} and type {array.dtype} must be a vector of integers"
         )
-    if given.size and max(abs(int(given.min())), abs(int(given.max()))) > _LARGEST:
-        raise DataError(f"counts must lie within ±2**61, not {given.min()} … {given.max()}")
-    return given.astype(np.int64)
+    if array.size and max(abs(int(array.min())), abs(int(array.max()))) > _LARGEST:
+        raise DataError(f"counts must lie within ±2**61, not {array.min()} … {array.max()}")
+    return array.astype(np.int64)

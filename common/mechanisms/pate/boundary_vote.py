@@ -61,7 +61,7 @@ class BoundaryVote(_Vote):
 
     @cached_property
     def terms(self) -> Terms:
-        """The guarantee, whatever the number of queries; ``terms.guarantee(δ)`` is the tightest."""
+        """What any number of queries costs; ``approximate(δ)`` is the tightest."""
         return Terms(
             Boundary(self._mechanism(0)).target, self.hits, adjacency=ADJACENCY, unit=self.unit
         )
@@ -77,7 +77,7 @@ class BoundaryVote(_Vote):
             label = session.run(Boundary(self._mechanism(i)))
             if label is not None and label < counts.shape[1]:
                 labels[i] = label
-        return ClassAnswers(labels, self.terms.renyi_guarantee, None)
+        return ClassAnswers(labels, self.terms.guarantee, None)
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class PriorVote(_Vote):
 
     @cached_property
     def terms(self) -> Terms:
-        """The guarantee, whatever the number of queries; ``terms.guarantee(δ)`` is the tightest."""
+        """What any number of queries costs; ``approximate(δ)`` is the tightest."""
         return Terms(not_prior(self.epsilon), self.hits, adjacency=ADJACENCY, unit=self.unit)
 
     def draw(
@@ -116,7 +116,7 @@ class PriorVote(_Vote):
                     f"a prior of {prior} must be a class 0 … {counts.shape[1] - 1}, or -1"
                 )
             labels[i] = session.run(NotPrior(self._answer(i), self.epsilon, prior))
-        return ClassAnswers(labels, self.terms.renyi_guarantee, None)
+        return ClassAnswers(labels, self.terms.guarantee, None)
 
     def _answer(self, query: int) -> Callable[[Integers, WordSource], int]:
         mechanism = self._mechanism(query)

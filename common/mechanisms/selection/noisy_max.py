@@ -19,7 +19,7 @@ from common.errors import PrivacyError, present
 from common.exact.exponential_choice import exponential_choice, permute_and_flip
 from common.exact.noise import discrete_gaussian, discrete_laplace
 from common.exact.rounding import above
-from common.guarantees import DEFAULT_ORDERS, BoundedRange, Guarantee, PureDP, RenyiDP, to_renyi
+from common.guarantees import DEFAULT_ORDERS, BoundedRange, Guarantee, PureDP, RenyiDP
 from common.mechanisms.selection.base import UNIT, neighbours
 
 
@@ -49,7 +49,8 @@ class NoisyMax:
     Claim 3.9; Zhu and Wang 2022, Theorem 8 (monotone: the shift is 1 instead of 2, which gives
     ``α/(2σ²)``). With discrete noise the winner is still decided by whether one noise value reaches
     an integer threshold that moves by at most 2 (monotone: 1), so the proofs for continuous noise
-    carry over; ties go to the lower index, which is public.
+    carry over; ties go to the lower index, which is public. With Laplace noise Theorem 8 gives the
+    Laplace mechanism's own RDP plus ``ln(m)/(α−1)``, which is nowhere below the curve of ε-DP.
     """
 
     law: Law  # the noise
@@ -86,14 +87,6 @@ class NoisyMax:
         if self.law == Law.GUMBEL:
             return BoundedRange.of(epsilon, neighbours(self.step), UNIT)
         return PureDP.of(epsilon, neighbours(self.step), UNIT)
-
-    def renyi_guarantee(self, candidates: int) -> RenyiDP:
-        """The RDP curve of one draw among that many candidates, for every law.
-
-        With Laplace noise Theorem 8 gives the Laplace mechanism's own curve plus ``ln(m)/(α−1)``;
-        for two candidates or more that is nowhere below the curve of ε-DP itself, which stands.
-        """
-        return to_renyi(self.guarantee(candidates))
 
     def draw(self, utilities: Integers, source: WordSource, denominator: int = 1) -> int:
         """Return the noisy argmax of ``utilities / denominator``."""

@@ -194,7 +194,7 @@ def session_check(manifests: Sequence[Manifest]) -> Check:
             if not (fits and found_hits <= terms.hits and _within(manifest, one, terms)):
                 wrong.append(manifest.epoch)
             calls, hits = asked, found_hits
-        shown.append(f"{hits} of {terms.hits} hits after {calls} calls, {terms.guarantee(DELTA)}")
+        shown.append(f"{hits} of {terms.hits} hits after {calls} calls, {terms.approximate(DELTA)}")
     verdict = verdict_of(not wrong)
     if gaps and not wrong:
         verdict = Verdict.NOT_CHECKABLE

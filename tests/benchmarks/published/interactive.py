@@ -316,7 +316,7 @@ def costs(votes: Votes, queries: int, slack: float = 0.02) -> list[Cost]:
                 continue
             hits = max(1, round(spent + 3 * spent**0.5))  # enough for other noise, too
             terms = (BoundaryVote if run is _boundary else PriorVote)(rate, hits).terms
-            epsilon = terms.guarantee(PATE_DELTA).epsilon
+            epsilon = terms.approximate(PATE_DELTA).epsilon
             setting = f"ε = {float(rate):g}, τ = {hits}"
             answered = int(kept.sum())
             options.append(Cost(votes.name, queries, method, epsilon, answered, accuracy, setting))

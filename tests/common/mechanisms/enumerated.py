@@ -233,11 +233,11 @@ def pate() -> Iterator[Case]:
     yield Case(ConfidentGNMax, confident.guarantee(1), _classes(confident), VOTES[::3])
     for agreement in (None, 2):
         boundary = BoundaryVote(HALF, 1, agreement=agreement)
-        terms = boundary.terms.renyi_guarantee
+        terms = boundary.terms.guarantee
         yield Case(BoundaryVote, terms, _classes(boundary), VOTES, 16)
         prior = PriorVote(HALF, 1, agreement=agreement)
         expect = {"expect": lambda query, answers: 0}
-        terms = prior.terms.renyi_guarantee
+        terms = prior.terms.guarantee
         yield Case(PriorVote, terms, _classes(prior, **expect), VOTES, 8)
     for replacing in (True, False):
         pairs = tuple(
@@ -291,7 +291,7 @@ def interactive() -> Iterator[Case]:
     tests = ThresholdTests(_array, 1, TWO, values=True)
 
     def above(counts: Data, entropy: Entropy) -> Hashable:
-        _, found = tests.draw(counts, entropy.source("x"))
+        found = tests.draw(counts, entropy.source("x"))
         return int(found.values[0]) if found.above[0] else None
 
     single = tuple((one[:1], other[:1]) for one, other in one_count)
@@ -299,14 +299,13 @@ def interactive() -> Iterator[Case]:
         ThresholdTests, None, above, single, 2, tests.target, lambda value: value is not None
     )
     prior = private_prior([4, 4], 2.0, seeded_entropy(1))
-    drift = DriftTest(prior, 4, TWO)
-    moved = ThresholdTests(drift.statistic, 1, drift.epsilon, drift.group)  # at a low threshold
+    drift = DriftTest(prior, 4, TWO, tolerance=0.0, false_alarm=0.99)  # of a low threshold
 
     def drifted(counts: Data, entropy: Entropy) -> Hashable:
-        return bool(moved.draw(_array(counts), entropy.source("x"))[0][0])
+        return drift.draw(_array(counts), entropy.source("x")).value
 
     days = tuple(((n, 4 - n), (n + 1, 3 - n)) for n in range(4))
-    yield Case(DriftTest, None, drifted, days, 2, drift.ask().target)
+    yield Case(DriftTest, None, drifted, days, 2, drift.target)
 
     bits = Terms(not_prior(ONE), 1)
 
@@ -316,8 +315,8 @@ def interactive() -> Iterator[Case]:
             seen.append(opened.run(NotPrior(answer, ONE, 0)))
         return tuple(seen)
 
-    yield Case(Session, bits.renyi_guarantee, session, REPLACED[::9], 16)
-    yield Case(Terms, bits.renyi_guarantee, session, REPLACED[::9], 16)
+    yield Case(Session, bits.guarantee, session, REPLACED[::9], 16)
+    yield Case(Terms, bits.guarantee, session, REPLACED[::9], 16)
     budget = hit_cost(not_prior(ONE))
 
     def mixed(counts: Data, entropy: Entropy) -> Hashable:
@@ -340,14 +339,14 @@ def interactive() -> Iterator[Case]:
             return tuple(found.above.tolist()), values
 
         pairs = _moved((0, 1), 2, 2) if sparse.monotone else FEW
-        yield Case(SparseVector, sparse.guarantee(), stream, pairs, 3)
+        yield Case(SparseVector, sparse.guarantee, stream, pairs, 3)
 
     def individual(records: Data, entropy: Entropy) -> Hashable:
         vector = IndividualSparseVector(records, ONE, 1, entropy)
         everyone = np.arange(records)
         return tuple(vector.ask([everyone, everyone], 1))
 
-    terms = Terms(not_prior(ONE), 1).renyi_guarantee
+    terms = Terms(not_prior(ONE), 1).guarantee
     yield Case(IndividualSparseVector, terms, individual, ((0, 1), (1, 2), (2, 3)), 12)
 
 

@@ -40,7 +40,7 @@ def _states_a_guarantee(value: Any) -> bool:
     return inspect.isclass(value) and any(
         name in vars(base)
         for base in value.__mro__
-        for name in ("guarantee", "target", "terms", "renyi_guarantee")
+        for name in ("guarantee", "target", "terms")
         if not name.startswith("_")
     )
 

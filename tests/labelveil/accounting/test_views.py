@@ -65,7 +65,7 @@ def test_every_mechanism_is_composed_and_no_freedom_is_free(name: str) -> None:
         assert fixed[at] <= view["filter"][at] * 1.001 < math.inf  # a grid of orders
         assert view["filter"][at] <= view["odometer"][at]
     assert view["RDP"][2] < 100 * view["RDP"][0] or math.isinf(view["RDP"][0])
-    one = release.bounded(Fraction(1, 10**6)).epsilon
+    one = release.approximate(Fraction(1, 10**6)).epsilon
     assert one <= view["basic"][0] * (1 + 1e-9)
 
 
@@ -75,12 +75,12 @@ def test_the_filters_limit_admits_so_many_and_not_one_more(name: str) -> None:
     limits = []
     for restate in (to_zcdp, lambda same: same):
         with suppress(PrivacyError):
-            limits.append(restate(release.own).repeat(7))
+            limits.append(restate(release.guarantee).repeat(7))
     for limit in limits:
         guard = Filter(limit)
         for _ in range(7):
-            guard.spend(release.own)
-        assert not guard.admits(release.own)
+            guard.spend(release.guarantee)
+        assert not guard.admits(release.guarantee)
     view = composition_view(release, [7], 1e-6, ("filter",))
     assert view["filter"][0] <= min(epsilon_at(limit, 1e-6) for limit in limits)
 
@@ -96,13 +96,15 @@ def test_known_values_of_what_is_counted() -> None:
     assert basic("top-k", epsilon=0.25, count=8) == 2.0
     assert basic("svt", epsilon=0.75, count=3) == pytest.approx(0.75, rel=1e-3)
     assert basic("laplace", noise=4.0) == 0.25
-    assert mechanism("tree", Numbers(noise=10.0, count=100)).own == gaussian_zcdp(100).repeat(7)
-    stable = mechanism("stable-top-k", Numbers(rho=0.5, failure=1e-9)).own
+    assert mechanism("tree", Numbers(noise=10.0, count=100)).guarantee == gaussian_zcdp(100).repeat(
+        7
+    )
+    stable = mechanism("stable-top-k", Numbers(rho=0.5, failure=1e-9)).guarantee
     assert isinstance(stable, ZeroConcentratedDP)
     assert 0.49 < stable.rho <= 0.5
     hits = Terms(not_prior(Fraction(0.1)), 20)
     assert (
-        basic("target-charging", epsilon=0.1, count=20) == hits.guarantee(Fraction(delta)).epsilon
+        basic("target-charging", epsilon=0.1, count=20) == hits.approximate(Fraction(delta)).epsilon
     )
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from common.entropy import seeded_entropy
 from common.errors import BudgetError, DataError, PrivacyError
-from common.guarantees import ApproximateDP, RenyiDP, to_approximate, to_renyi
+from common.guarantees import ApproximateDP, RenyiDP, epsilon_at, to_approximate, to_renyi
 from common.mechanisms.interactive import (
     ChangeStream,
     DistinctCountTest,
@@ -275,7 +275,7 @@ def test_a_mixed_session_counts_each_hit_at_its_own_price() -> None:
     counts = np.where(np.arange(900) % 3 == 2, 10**6, -(10**6))
     heard: list[dict[str, Any]] = []
     session = MixedSession(counts, budget, seeded_entropy(1), heard.append)
-    assert session.guarantee(1e-6).epsilon <= 9
+    assert epsilon_at(session.guarantee, 1e-6) <= 9
     room, few = session.hits_left(cheap), session.hits_left(dear)
     assert room > 10 * few > 0
     says = lambda value, target, delta=0: NotPrior(  # noqa: E731

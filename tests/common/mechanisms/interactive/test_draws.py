@@ -203,7 +203,7 @@ def test_records_pay_for_what_they_match_and_then_retire() -> None:
     for wrong, named in (([1, 1], "twice"), ([1000], "outside"), ([0.5], "indices")):
         with pytest.raises(DataError, match=named):
             vector.ask([few, np.array(wrong)], 3)
-    assert vector.guarantee(1e-6) == vector.terms.guarantee(1e-6)
+    assert vector.approximate(1e-6) == vector.terms.approximate(1e-6)
 
 
 def test_individual_charging_with_one_record_is_a_session() -> None:

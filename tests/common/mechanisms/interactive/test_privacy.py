@@ -96,7 +96,7 @@ def test_sessions_of_randomized_responses_keep_what_is_stated(epsilon: Fraction,
     terms = Terms(not_prior(epsilon), hits)
     pairs = session_pairs(float(epsilon), terms)
     assert laws.violation(pairs, terms.guarantee) is None
-    by_curve = lambda delta: to_approximate(terms.renyi_guarantee, Fraction(delta))  # noqa: E731
+    by_curve = lambda delta: to_approximate(terms.guarantee, Fraction(delta))  # noqa: E731
     assert laws.violation(pairs, by_curve) is None
     routes = {delta: terms.routes(delta) for delta in laws.DELTAS}
     for name in routes[0.01]:
@@ -251,7 +251,7 @@ VECTORS = {
 def test_the_sparse_vector_keeps_its_guarantee(name: str) -> None:
     vector = VECTORS[name]
     pairs = sparse_pairs(vector)
-    pure = vector.guarantee()
+    pure = vector.guarantee
     assert isinstance(pure, PureDP)
     found = worst_ratio(pairs)
     assert found <= pure.epsilon * (1 + 1e-6)
@@ -263,7 +263,7 @@ def test_the_sparse_vector_keeps_its_guarantee(name: str) -> None:
 
 def test_guarantees_follow_from_the_scales() -> None:
     for name in ("dwork-roth", "best-split", "best-split-monotone", "one-hit"):
-        pure = VECTORS[name].guarantee()
+        pure = VECTORS[name].guarantee
         assert isinstance(pure, PureDP)
         assert float(EPSILON) * 0.999 <= pure.epsilon <= float(EPSILON)
     assert VECTORS["refreshed"].approximate(Fraction(1, 100)).epsilon <= EPSILON
@@ -274,7 +274,7 @@ def test_guarantees_follow_from_the_scales() -> None:
     assert least.approximate(1e-6).epsilon <= 0.5
     assert least.threshold_scale < many.threshold_scale / 1.5  # the theorem is far from tight
     valued = SparseVector.best_split(5, EPSILON, values=Fraction(1, 4))
-    assert valued.guarantee().within(PureDP.of(EPSILON, valued.adjacency, valued.unit))
+    assert valued.guarantee.within(PureDP.of(EPSILON, valued.adjacency, valued.unit))
 
 
 HALF, QUARTER = float(EPSILON) / 2, float(EPSILON) / 4

@@ -76,7 +76,7 @@ def test_a_boundary_vote_stops_at_its_hits_and_leaves_the_rest_open() -> None:
     assert stop < 40
     assert np.all(answers.labels[stop:] == -1)
     assert np.all(answers.labels[:stop][answers.labels[:stop] >= 0] < 3)
-    assert answers.guarantee == vote.terms.renyi_guarantee
+    assert answers.guarantee == vote.terms.guarantee
     assert answers.incurred is None
     whole = BoundaryVote(Fraction(1, 4), 500).draw(votes, seeded_entropy(3)).labels
     assert np.all(whole[40:] == 0)

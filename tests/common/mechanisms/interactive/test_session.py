@@ -78,7 +78,7 @@ def test_calls_with_delta_use_up_their_part() -> None:
     with pytest.raises(BudgetError, match="delta"):
         s.run(says(0, delta=Fraction(1, 10**6)))
     s.run(says(0))
-    assert s.guarantee(1e-4).delta >= 1e-4
+    assert s.approximate(1e-4).delta >= 1e-4
 
 
 def test_a_journal_hears_of_a_charge_before_anyone_sees_the_outcome() -> None:
@@ -106,7 +106,7 @@ def test_a_session_goes_on_after_a_restart() -> None:
     heard: list[dict[str, Any]] = []
     again = Session.resume(state, None, seeded_entropy(1), heard.append)
     assert (again.hits, again.calls, again.terms) == (2, 4, first.terms)
-    assert again.guarantee(1e-5) == first.guarantee(1e-5)
+    assert again.approximate(1e-5) == first.approximate(1e-5)
     assert again.so_far(1e-5) == first.so_far(1e-5)
     assert heard[-1]["runs"] == 1
     again.run(says(1))
@@ -157,7 +157,7 @@ def test_what_was_spent_so_far_grows_towards_the_whole() -> None:
             s.run(NotPrior(lambda d, r: 1, Fraction(1, 10), 0))
         readings.append(s.so_far(1e-6).epsilon)
     assert readings == sorted(readings)
-    whole = s.guarantee(1e-6).epsilon
+    whole = s.approximate(1e-6).epsilon
     assert readings[0] < 0.6 * whole
     assert whole <= readings[-1] < 1.25 * whole
 

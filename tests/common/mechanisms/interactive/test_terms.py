@@ -75,7 +75,7 @@ def test_the_tightest_route_wins_and_the_game_is_never_looser(epsilon: Fraction,
     for target in (not_prior(epsilon), boundary(epsilon)):
         routes = Terms(target, hits).routes(DELTA)
         least = min(found.epsilon for found in routes.values())
-        assert Terms(target, hits).guarantee(DELTA).epsilon == least
+        assert Terms(target, hits).approximate(DELTA).epsilon == least
         assert routes["game"].epsilon == least
         assert routes["tail, optimal"].epsilon <= routes["tail, RDP"].epsilon
         assert routes["tail, optimal"].epsilon <= routes["tail, basic"].epsilon
@@ -153,12 +153,12 @@ def test_no_strategy_beats_the_game_and_a_simple_one_nearly_attains_it(
 
 def test_more_hits_and_less_delta_cost_more() -> None:
     target = not_prior(Fraction(1, 4))
-    by_hits = [Terms(target, hits).guarantee(DELTA).epsilon for hits in (1, 2, 5, 20)]
+    by_hits = [Terms(target, hits).approximate(DELTA).epsilon for hits in (1, 2, 5, 20)]
     assert by_hits == sorted(by_hits)
-    by_delta = [Terms(target, 5).guarantee(delta).epsilon for delta in (1e-2, 1e-4, 1e-8, 1e-13)]
+    by_delta = [Terms(target, 5).approximate(delta).epsilon for delta in (1e-2, 1e-4, 1e-8, 1e-13)]
     assert by_delta == sorted(by_delta)
     weaker = Target(Fraction(1, 4), Fraction(1, 5))
-    assert Terms(weaker, 5).guarantee(DELTA).epsilon > Terms(target, 5).guarantee(DELTA).epsilon
+    assert Terms(weaker, 5).approximate(DELTA).epsilon > Terms(target, 5).approximate(DELTA).epsilon
 
 
 def stopped_moment(epsilon: float, q: float, hits: int, order: float, calls: int) -> float:
@@ -176,7 +176,7 @@ def test_hit_costs_bound_the_divergence_of_a_session_and_are_attained(
     epsilon: float, order: float
 ) -> None:
     target = not_prior(Fraction(epsilon))
-    guaranteed = float(Terms(target, 3).renyi_guarantee.at(Fraction(order)))
+    guaranteed = float(Terms(target, 3).guarantee.at(Fraction(order)))
     found = stopped_moment(epsilon, float(target.probability), 3, order, 150)
     assert found <= guaranteed * (1 + 1e-9)
     assert found >= 0.99 * guaranteed
@@ -191,7 +191,7 @@ def test_a_hit_costs_the_calls_it_stands_for() -> None:
 def test_hits_are_charged_to_a_budget_shared_with_other_releases() -> None:
     target = not_prior(Fraction(1, 10))
     cost = hit_cost(target, Adjacency.REPLACE_LABEL, Unit.RECORD)
-    budget = Filter(cost.repeat(3).compose(Terms(target, 2).renyi_guarantee))
+    budget = Filter(cost.repeat(3).compose(Terms(target, 2).guarantee))
     for _ in range(5):
         budget.spend(cost)
     assert not budget.admits(cost)
@@ -200,28 +200,28 @@ def test_hits_are_charged_to_a_budget_shared_with_other_releases() -> None:
 
 def test_families_and_calls_with_delta_cost_what_the_lemmas_say() -> None:
     target = not_prior(Fraction(1, 5))
-    one = Terms(target, 10).guarantee(1e-6 / 3).epsilon
-    three = Terms(target, 10, families=3).guarantee(1e-6).epsilon
-    assert Terms(target, 10).guarantee(1e-6).epsilon < three <= one * (1 + 1e-9)
-    with_delta = Terms(target, 10, call_delta=Fraction(5, 10**7)).guarantee(1e-6).epsilon
-    assert with_delta == pytest.approx(Terms(target, 10).guarantee(5e-7).epsilon, rel=1e-9)
+    one = Terms(target, 10).approximate(1e-6 / 3).epsilon
+    three = Terms(target, 10, families=3).approximate(1e-6).epsilon
+    assert Terms(target, 10).approximate(1e-6).epsilon < three <= one * (1 + 1e-9)
+    with_delta = Terms(target, 10, call_delta=Fraction(5, 10**7)).approximate(1e-6).epsilon
+    assert with_delta == pytest.approx(Terms(target, 10).approximate(5e-7).epsilon, rel=1e-9)
     with pytest.raises(PrivacyError, match="must be above"):
-        Terms(target, 10, call_delta=Fraction(1, 10**6)).guarantee(1e-6)
+        Terms(target, 10, call_delta=Fraction(1, 10**6)).approximate(1e-6)
 
 
 def test_calls_of_large_epsilon_still_have_a_guarantee() -> None:
     terms = Terms(not_prior(Fraction(5)), 2)
     with pytest.raises(PrivacyError, match="no cost in RDP"):
-        _ = terms.renyi_guarantee
-    assert terms.guarantee(DELTA).epsilon > 10
+        _ = terms.guarantee
+    assert terms.approximate(DELTA).epsilon > 10
 
 
 def test_the_largest_epsilon_of_a_call_fits_and_a_larger_one_does_not() -> None:
     call = largest_call_epsilon(4, DELTA, 4, grain=32)
-    assert Terms(not_prior(call), 4).guarantee(DELTA).epsilon <= 4
-    assert Terms(not_prior(call + Fraction(1, 32)), 4).guarantee(DELTA).epsilon > 4
+    assert Terms(not_prior(call), 4).approximate(DELTA).epsilon <= 4
+    assert Terms(not_prior(call + Fraction(1, 32)), 4).approximate(DELTA).epsilon > 4
     wrapped = largest_call_epsilon(4, DELTA, 4, boundary, 16)
-    assert Terms(boundary(wrapped), 4).guarantee(DELTA).epsilon <= 4
+    assert Terms(boundary(wrapped), 4).approximate(DELTA).epsilon <= 4
     with pytest.raises(PrivacyError, match="fewer hits"):
         largest_call_epsilon(0.01, DELTA, 100, grain=64)
 
@@ -229,8 +229,8 @@ def test_the_largest_epsilon_of_a_call_fits_and_a_larger_one_does_not() -> None:
 def test_the_largest_number_of_hits_fits_and_one_more_does_not() -> None:
     target = not_prior(Fraction(1, 5))
     hits = most_hits(6, DELTA, target)
-    assert Terms(target, hits).guarantee(DELTA).epsilon <= 6
-    assert Terms(target, hits + 1).guarantee(DELTA).epsilon > 6
+    assert Terms(target, hits).approximate(DELTA).epsilon <= 6
+    assert Terms(target, hits + 1).approximate(DELTA).epsilon > 6
     assert most_hits(0.5, DELTA, target) == 0
     with pytest.raises(PrivacyError, match="more than 4 hits"):
         most_hits(8, DELTA, target, limit=4)

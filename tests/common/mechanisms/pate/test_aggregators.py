@@ -330,10 +330,10 @@ def test_answers_that_were_expected_are_free_and_private() -> None:
     assert 0.5 < worst(vote._mechanism(0)) <= 1
     assert worst(replace(vote._mechanism(0), spread=1)) > 1  # too little noise
     pairs = [(prior_law(vote, one, 0.5, 6), prior_law(vote, other, 0.5, 6)) for one, other in moved]
-    assert violation(pairs, vote.terms.guarantee) is None
+    assert violation(pairs, vote.terms.approximate) is None
     loud = replace(vote, hits=6)  # never halts, and is four times as loud
     pairs = [(prior_law(loud, a, 2, 6), prior_law(loud, b, 2, 6)) for a, b in [((2, 2), (1, 3))]]
-    assert violation(pairs, vote.terms.guarantee) is not None
+    assert violation(pairs, vote.terms.approximate) is not None
     assert vote.terms.adjacency == Adjacency.REPLACE_RECORD
 
 
@@ -352,7 +352,7 @@ def test_a_prior_vote_is_charged_for_surprises_alone() -> None:
     assert answers.labels[:300].tolist() == [1] * 300  # as expected: free
     assert answers.labels[300:].tolist() == [NO_ANSWER] * 100
     assert len(asked) == 400  # the change to low agreement was one hit of three
-    assert answers.guarantee == vote.terms.renyi_guarantee
+    assert answers.guarantee == vote.terms.guarantee
     stops = PriorVote(Fraction(1, 4), 3).draw(votes, lambda q, a: 0, seeded_entropy(5))
     assert stops.labels.tolist() == [1, 1, 1] + [NO_ANSWER] * 397
     with pytest.raises(PrivacyError, match="prior"):

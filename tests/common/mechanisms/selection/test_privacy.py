@@ -22,6 +22,7 @@ from common.guarantees import (
     PureDP,
     RenyiDP,
     ZeroConcentratedDP,
+    to_renyi,
 )
 from common.mechanisms.selection import (
     ChooseRank,
@@ -381,7 +382,7 @@ def test_the_curve_of_noisy_max_with_laplace_noise_against_the_worst_neighbours(
 ) -> None:
     """Between what neighbours attain and what is published: three gaps, all that can move."""
     noise = NoisyMax(Law.LAPLACE, epsilon)
-    curve = noise.renyi_guarantee(3)
+    curve = to_renyi(noise.guarantee(3))
     published = laplace_theorem(noise, 3)
     assert all(float(a) <= b for a, b in zip(curve.values, published, strict=True))
     gaps = [c for c in product(range(5), repeat=3) if min(c) == 0]

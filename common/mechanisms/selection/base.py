@@ -47,24 +47,17 @@ class Selection:
 class Ranking:
     """Counts with their descending order; ties are broken by index.
 
-    Parameters
-    ----------
-    counts
-        (m,) integers >= 0, m >= 1: distinct users of each candidate.
-
-    Raises
-    ------
-    DataError
-        If they are not.
+    Counts are (m,) integers >= 0, m >= 1: distinct users of each candidate; raises ``DataError``
+    where they are not.
     """
 
     def __init__(self, counts: ArrayLike) -> None:
-        given = np.asarray(counts)
-        if given.ndim != 1 or not given.size:
-            raise DataError(f"counts of shape {given.shape} must be a non-empty vector")
-        if given.dtype.kind not in "iu":
-            raise DataError(f"counts of type {given.dtype} must be integers: numbers of users")
-        self.counts: Integers = given.astype(np.int64)
+        array = np.asarray(counts)
+        if array.ndim != 1 or not array.size:
+            raise DataError(f"counts of shape {array.shape} must be a non-empty vector")
+        if array.dtype.kind not in "iu":
+            raise DataError(f"counts of type {array.dtype} must be integers: numbers of users")
+        self.counts: Integers = array.astype(np.int64)
         if self.counts.min() < 0 or self.counts.max() > 1 << 40:
             raise DataError(
                 f"counts from {self.counts.min()} to {self.counts.max()} must lie in 0 … 2**40"
@@ -104,14 +97,9 @@ class Selector(Protocol):
     """A private selection mechanism with all its parameters fixed."""
 
     def draw(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Selection:
-        """Select from counts.
+        """Select from (m,) counts, or a :class:`Ranking` of them that several selections share.
 
-        Parameters
-        ----------
-        counts
-            (m,) integers >= 0, or a :class:`Ranking` of them where several selections share one.
-        entropy
-            The secret of this one release; it must be fresh for each.
+        Entropy must be fresh for every release.
         """
         ...
 

@@ -43,8 +43,8 @@ class ChooseRank:
     A gap moves by at most 1 when a user comes or goes, in either direction, so this is report noisy
     max on utilities that are not monotone. Restricting j to a public limit (r = −∞ beyond it) is
     the limited-domain form; it needs no public list of candidates, since ranks without candidates
-    have gap 0. With Gumbel noise and utility theorem: the chosen rank's utility is
-    within ``2 (ln(m) + t)/ε`` of the best with probability at least 1 − e^{−t}.
+    have gap 0. With Gumbel noise the chosen rank's utility is within ``2 (ln(m) + t)/ε`` of the
+    best with probability at least 1 − e^{−t}.
     """
 
     noise: NoisyMax  # noise for utilities that are not monotone

@@ -108,8 +108,8 @@ class LimitedDomain:
             chosen.append(candidates.pop(drawn))
             scores = np.delete(scores, drawn)
             del weights[drawn]
-        found = np.array(chosen, dtype=np.int64) if chosen else None
-        return Selection(found, True, self.guarantee)
+        indices = np.array(chosen, dtype=np.int64) if chosen else None
+        return Selection(indices, True, self.guarantee)
 
 
 def _check(k: int, epsilon: Fraction) -> None:

@@ -12,16 +12,18 @@ tail bound of the continuous law; here noise is discrete and the threshold is it
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 
+from common.arrays import Floats, Integers
 from common.entropy import WordSource
 from common.errors import PrivacyError
 from common.exact.noise import discrete_gaussian, discrete_laplace
-from common.exact.rounding import above
+from common.exact.rounding import float_below
 from common.guarantees import ApproximateDP, ZeroConcentratedDP
 from common.guarantees.gaussian import discrete_gaussian_tail
 from common.mechanisms.selection.base import UNIT, neighbours
@@ -29,31 +31,67 @@ from common.mechanisms.selection.base import UNIT, neighbours
 _ERROR = 1e-10
 
 
-@dataclass(frozen=True)
-class GaussianTest:
-    """Pass if ``max{s, gap} + N_Z(σ²) > s + T``, T the (1 − δ_t)-quantile of the noise, s the step.
+class _Test(ABC):
+    """Pass if ``max{s, gap} + noise > s + T``, s the step, T the noise's (1 − δ_t)-quantile."""
 
-    δ_t-approximate s²/(2σ²)-zCDP together with the set that it lets through (Lemma 18).
-    """
+    delta: Fraction
+    step: int
 
-    variance: Fraction  # σ² > 0, denominator at most 4096
-    delta: Fraction  # probability bound of letting an unstable set through
-    step: int = 1  # how far a gap can move: 1 or 2
+    def _check(self, name: str, size: Fraction) -> None:
+        if self.step not in (1, 2):
+            raise PrivacyError(
+                f"step={self.step} must be 1 (a user comes or goes) or 2 (votes replaced)"
+            )
+        if size <= 0:
+            raise PrivacyError(f"{name}={float(size)} must be > 0")
+        if not Fraction(1, 10**200) <= self.delta < 1:
+            raise PrivacyError(f"delta={float(self.delta)} must lie in 1e-200 … 1")
 
-    def __post_init__(self) -> None:
-        _check(self.variance, self.delta, self.step, "variance")
-
-    @cached_property
+    @property
+    @abstractmethod
     def threshold(self) -> int:
         """The least integer T with ``P[noise > T] <= δ_t``."""
-        reach = np.arange(0.0, 40 * math.sqrt(float(self.variance)) + 3)
-        return _first_below(discrete_gaussian_tail(self.variance, reach).tolist(), self.delta)
+
+    @abstractmethod
+    def _tails(self, thresholds: Floats) -> Floats:
+        """``P[noise > T]`` for T >= 0, rounded up."""
+
+    @abstractmethod
+    def _noise(self, source: WordSource) -> Integers: ...
 
     @property
     def failure(self) -> Fraction:
         """P[an unstable set passes], rounded up: at most δ_t, and what is charged."""
-        tail = discrete_gaussian_tail(self.variance, np.array([float(self.threshold)]))
-        return min(self.delta, Fraction(float(tail[0])))
+        return min(self.delta, Fraction(float(self._tails(np.array([float(self.threshold)]))[0])))
+
+    def _first_within(self, first: int, end: float) -> int:
+        within = self._tails(np.arange(first, end)) <= float_below(self.delta)
+        if not within.any():
+            raise PrivacyError(f"delta={float(self.delta)} is too small to test for; raise it")
+        return first + int(within.argmax())
+
+    def draw(self, gap: int, source: WordSource) -> bool:
+        """Whether the set above this gap may be released."""
+        return max(self.step, gap) + int(self._noise(source)[0]) > self.step + self.threshold
+
+
+@dataclass(frozen=True)
+class GaussianTest(_Test):
+    """The test with noise N_Z(σ²): with the set that it lets through δ_t-approximate s²/(2σ²)-zCDP.
+
+    Lemma 18.
+    """
+
+    variance: Fraction  # σ² > 0, denominator at most 4096
+    delta: Fraction  # δ_t: bound of the probability of letting an unstable set through
+    step: int = 1  # s, how far a gap can move: 1 or 2
+
+    def __post_init__(self) -> None:
+        self._check("variance", self.variance)
+
+    @cached_property
+    def threshold(self) -> int:
+        return self._first_within(0, 40 * math.sqrt(float(self.variance)) + 3)
 
     @property
     def guarantee(self) -> ZeroConcentratedDP:
@@ -61,73 +99,41 @@ class GaussianTest:
         rho = self.step**2 / (2 * self.variance)
         return ZeroConcentratedDP(neighbours(self.step), UNIT, rho, self.failure)
 
-    def draw(self, gap: int, source: WordSource) -> bool:
-        """Whether the set above this gap may be released."""
-        noise = int(discrete_gaussian(self.variance, 1, source)[0])
-        return max(self.step, gap) + noise > self.step + self.threshold
+    def _tails(self, thresholds: Floats) -> Floats:
+        return discrete_gaussian_tail(self.variance, thresholds)
+
+    def _noise(self, source: WordSource) -> Integers:
+        return discrete_gaussian(self.variance, 1, source)
 
 
 @dataclass(frozen=True)
-class LaplaceTest:
-    """Pass if ``max{s, gap} + Lap_Z(s/ε) > s + T``, T the (1 − δ_t)-quantile of the noise.
-
-    (ε, δ_t)-DP together with the set that it lets through (Corollary 19).
-    """
+class LaplaceTest(_Test):
+    """The test with noise Lap_Z(s/ε): (ε, δ_t)-DP with the set that it lets through (Cor. 19)."""
 
     epsilon: Fraction  # ε > 0
-    delta: Fraction  # probability bound of letting an unstable set through
-    step: int = 1  # how far a gap can move: 1 or 2
+    delta: Fraction  # δ_t: bound of the probability of letting an unstable set through
+    step: int = 1  # s, how far a gap can move: 1 or 2
 
     def __post_init__(self) -> None:
-        _check(self.epsilon, self.delta, self.step, "epsilon")
+        self._check("epsilon", self.epsilon)
 
     @cached_property
     def threshold(self) -> int:
-        """The least integer T with ``P[noise > T] <= δ_t``."""
-        e = float(self.epsilon / self.step)
-        guess = (-math.log(float(self.delta)) - math.log1p(math.exp(-e))) / e - 1
+        rate = float(self.epsilon / self.step)
+        guess = (-math.log(float(self.delta)) - math.log1p(math.exp(-rate))) / rate - 1
         least = max(0, math.floor(guess) - 2)
-        tails = [_laplace_tail(e, t) for t in range(least, least + 8)]
-        return least + _first_below(tails, self.delta)
-
-    @property
-    def failure(self) -> Fraction:
-        """P[an unstable set passes], rounded up."""
-        return min(
-            self.delta, Fraction(_laplace_tail(float(self.epsilon / self.step), self.threshold))
-        )
+        return self._first_within(least, least + 8)
 
     @property
     def guarantee(self) -> ApproximateDP:
         """The guarantee of the answer and the set, given k."""
         return ApproximateDP(neighbours(self.step), UNIT, self.epsilon, self.failure)
 
-    def draw(self, gap: int, source: WordSource) -> bool:
-        """Whether the set above this gap may be released."""
-        noise = int(discrete_laplace(self.step / self.epsilon, 1, source)[0])
-        return max(self.step, gap) + noise > self.step + self.threshold
+    def _tails(self, thresholds: Floats) -> Floats:
+        # e^{−r(T+1)}/(1 + e^{−r}) for the rate r = ε/s
+        rate = float(self.epsilon / self.step)
+        exact = np.exp(-rate * (thresholds + 1) - math.log1p(math.exp(-rate)))
+        return np.asarray(exact * (1 + _ERROR))
 
-
-StabilityTest = GaussianTest | LaplaceTest
-
-
-def _laplace_tail(epsilon: float, threshold: int) -> float:
-    """``P[Lap_Z(1/ε) > T] = e^{−ε(T+1)}/(1 + e^{−ε})``, T >= 0, rounded up."""
-    log_tail = -epsilon * (threshold + 1) - math.log1p(math.exp(-epsilon))
-    return above(math.exp(log_tail)) * (1 + _ERROR)
-
-
-def _first_below(tails: list[float], delta: Fraction) -> int:
-    for t, tail in enumerate(tails):
-        if Fraction(tail) <= delta:
-            return t
-    raise PrivacyError(f"delta={float(delta)} is too small to test for; raise it")
-
-
-def _check(noise: Fraction, delta: Fraction, step: int, name: str) -> None:
-    if step not in (1, 2):
-        raise PrivacyError(f"step={step} must be 1 (a user comes or goes) or 2 (votes replaced)")
-    if noise <= 0:
-        raise PrivacyError(f"{name}={float(noise)} must be > 0")
-    if not Fraction(1, 10**200) <= delta < 1:
-        raise PrivacyError(f"delta={float(delta)} must lie in 1e-200 … 1")
+    def _noise(self, source: WordSource) -> Integers:
+        return discrete_laplace(self.step / self.epsilon, 1, source)

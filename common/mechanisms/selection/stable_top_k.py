@@ -16,15 +16,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from common.arrays import Integers
-from common.entropy import Entropy, WordSource
+from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.exact.exponential_choice import exponential_peeling
+from common.exact.rounding import multiple_above
 from common.guarantees import BoundedRange, RenyiDP, ZeroConcentratedDP, to_renyi, to_zcdp
 from common.mechanisms.selection.base import ADJACENCY, UNIT, Ranking, Selection, ranked
 from common.mechanisms.selection.choose_k import ChooseRank, Regularizer, indifferent, pull_towards
 from common.mechanisms.selection.noisy_max import Law, NoisyMax
 from common.mechanisms.selection.peeling import LimitedDomain
-from common.mechanisms.selection.stability import GaussianTest, LaplaceTest, StabilityTest
+from common.mechanisms.selection.stability import GaussianTest, LaplaceTest
 
 _GRAIN = 1 << 12
 
@@ -41,7 +42,7 @@ def variance_for(rho: Fraction, step: int = 1) -> Fraction:
     """Return the least σ², a multiple of 1/4096, with step²/(2σ²) <= ρ."""
     if rho <= 0:
         raise PrivacyError(f"rho={float(rho)} must be > 0")
-    return Fraction(math.ceil(_GRAIN * step * step / (2 * rho)), _GRAIN)
+    return multiple_above(step * step / (2 * rho), _GRAIN)
 
 
 def choice_noise(law: Law, rho: Fraction, step: int) -> NoisyMax:
@@ -90,12 +91,12 @@ class StableTopK:
         return ChooseRank(noise, self.most, self.regularizer)
 
     @cached_property
-    def test(self) -> StabilityTest:
+    def test(self) -> GaussianTest | LaplaceTest:
         """The second half: propose-test-release, Algorithm 4 or 5."""
-        left = self.rho * (1 - self.share)
+        rest = self.rho * (1 - self.share)
         if self.test_law == Law.LAPLACE:
-            return LaplaceTest(choice_epsilon(left, 2), self.delta, self.step)
-        return GaussianTest(variance_for(left, self.step), self.delta, self.step)
+            return LaplaceTest(choice_epsilon(rest, 2), self.delta, self.step)
+        return GaussianTest(variance_for(rest, self.step), self.delta, self.step)
 
     @cached_property
     def guarantee(self) -> ZeroConcentratedDP | RenyiDP:
@@ -157,8 +158,8 @@ class FixedStableTopK:
     @cached_property
     def test(self) -> GaussianTest:
         """The stability test of the set at the chosen k̃."""
-        left = 1 - self.choice_share - self.peel_share
-        return GaussianTest(variance_for(self.rho * left), self.delta)
+        rest = 1 - self.choice_share - self.peel_share
+        return GaussianTest(variance_for(self.rho * rest), self.delta)
 
     @cached_property
     def guarantee(self) -> ZeroConcentratedDP | RenyiDP:
@@ -177,43 +178,31 @@ class FixedStableTopK:
         ranking, source = ranked(counts), entropy.source("fixed-stable-top-k")
         if self.domain is None and ranking.counts.size <= self.k:
             return Selection(ranking.top(self.k), False, self.guarantee)
-        chosen = self.rank_choice.draw(ranking, source)
-        stable = self.test.draw(int(ranking.padded_gaps(chosen)[-1]), source)
-        top = ranking.top(chosen) if stable else np.zeros(0, dtype=np.int64)
-        found = self._mend(ranking, top, entropy)
-        return Selection(found if found.size else None, False, self.guarantee)
-
-    def _mend(self, ranking: Ranking, top: Integers, entropy: Entropy) -> Integers:
-        """Add or take away by peeling, within its share of ρ."""
-        draws = abs(self.k - top.size)
-        source = entropy.source("fixed-stable-top-k peeling")
-        if not draws:
-            return top
-        if top.size > self.k:
-            return np.delete(top, self._peel(-ranking.counts[top], draws, source))
-        rest = np.setdiff1d(np.arange(ranking.counts.size), top, assume_unique=True)
-        if not rest.size:
-            return top
-        if self.domain is None:
-            added = self._peel(ranking.counts[rest], draws, source)
-        else:
-            limited = self._limited(draws, self.domain)
-            chosen = limited.draw(ranking.counts[rest], entropy).chosen
-            added = np.zeros(0, dtype=np.int64) if chosen is None else chosen
-        return np.sort(np.concatenate([top, rest[added]]))
+        k = self.rank_choice.draw(ranking, source)
+        stable = self.test.draw(int(ranking.padded_gaps(k)[-1]), source)
+        chosen = ranking.top(k) if stable else np.zeros(0, dtype=np.int64)
+        rest = np.setdiff1d(np.arange(ranking.counts.size), chosen, assume_unique=True)
+        draws = abs(self.k - chosen.size)
+        if chosen.size > self.k:
+            removed = self._peel(-ranking.counts[chosen], draws, entropy)
+            chosen = np.delete(chosen, removed)
+        elif draws and rest.size:
+            added = self._peel(ranking.counts[rest], draws, entropy, self.domain)
+            chosen = np.sort(np.concatenate([chosen, rest[added]]))
+        return Selection(chosen if chosen.size else None, False, self.guarantee)
 
     def _rate(self, draws: int) -> Fraction:
-        """ε of each of that many draws, which are of ε-bounded range."""
+        """ε of each of that many draws: of ε-bounded range, together within ``peel_share · ρ``."""
         return choice_epsilon(self.rho * self.peel_share / draws)
 
     def _limited(self, draws: int, domain: int) -> LimitedDomain:
         return LimitedDomain(draws, domain, self._rate(draws), self.delta)
 
-    def _peel(self, scores: Integers, draws: int, source: WordSource) -> Integers:
-        """Spend ``peel_share · ρ`` on that many draws."""
-        epsilon = self._rate(draws)
-        guarantee = to_zcdp(BoundedRange.of(epsilon, ADJACENCY, UNIT).repeat(draws))
-        share = self.rho * self.peel_share
-        if guarantee.exact_rho > share:
-            raise PrivacyError(f"{draws} draws cost rho={guarantee.exact_rho}, above {share}")
-        return exponential_peeling(scores, epsilon, draws, source)
+    def _peel(
+        self, scores: Integers, draws: int, entropy: Entropy, domain: int | None = None
+    ) -> Integers:
+        if domain is not None:
+            chosen = self._limited(draws, domain).draw(scores, entropy).chosen
+            return np.zeros(0, dtype=np.int64) if chosen is None else chosen
+        source = entropy.source("fixed-stable-top-k peeling")
+        return exponential_peeling(scores, self._rate(draws), draws, source)

@@ -8,6 +8,7 @@ chance of stopping at an unstable rank, over all k̄ of them, is at most δ.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -19,10 +20,10 @@ from common.arrays import Integers
 from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.exact.noise import discrete_laplace
+from common.exact.rounding import multiple_above
 from common.guarantees import ApproximateDP
 from common.mechanisms.selection.base import ADJACENCY, UNIT, Ranking, Selection, ranked
 
-_GRAIN = 1 << 12
 _ERROR = 1e-9
 
 
@@ -53,26 +54,17 @@ class TopStable:
     @cached_property
     def scales(self) -> tuple[Fraction, Fraction]:
         """Scales of the threshold's and of a query's noise, ``1/ε₁`` and ``2/ε₂``, rounded up."""
-        first = _up(1 / (self.share * self.epsilon))
-        return first, _up(2 / ((1 - self.share) * self.epsilon))
+        first = multiple_above(1 / (self.share * self.epsilon))
+        return first, multiple_above(2 / ((1 - self.share) * self.epsilon))
 
     @cached_property
     def threshold(self) -> int:
         """The least integer T with ``P[query noise − threshold noise > T] <= δ/k``."""
-        low, high = 0, 1
-        while self._alarm(high) > self.delta / self.k:
-            low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (
-                (middle, high) if self._alarm(middle) > self.delta / self.k else (low, middle)
-            )
-        return high
-
-    def _alarm(self, threshold: int) -> Fraction:
-        """``P[Lap_Z(b) − Lap_Z(a) > T]``, T >= 0, rounded up."""
-        first, second = self.scales
-        return Fraction(_difference_tail(float(first), float(second), threshold))
+        end = 1
+        while self._alarm(end) > self.delta / self.k:
+            end *= 2
+        rare = lambda t: self._alarm(t) <= self.delta / self.k  # noqa: E731
+        return bisect_left(range(end), True, lo=end // 2 + 1, key=rare)
 
     @cached_property
     def guarantee(self) -> ApproximateDP:
@@ -92,21 +84,17 @@ class TopStable:
         chosen = ranking.top(int(passed[-1]) + 1) if passed.size else None
         return Selection(chosen, False, self.guarantee)
 
-
-def _up(scale: Fraction) -> Fraction:
-    return Fraction(math.ceil(scale * _GRAIN), _GRAIN)
-
-
-def _difference_tail(first: float, second: float, threshold: int) -> float:
-    """``P[X − Y > T]`` for X ~ Lap_Z(second), Y ~ Lap_Z(first), by summing over Y, rounded up."""
-    reach = math.ceil(750 * first) + 1
-    y = np.arange(-reach, reach + 1.0)
-    r1, r2 = math.exp(-1 / first), math.exp(-1 / second)
-    mass = (1 - r1) / (1 + r1) * np.exp(-np.abs(y) / first)
-    t = y + threshold
-    tail = np.where(
-        t >= 0,
-        np.exp(-(np.maximum(t, 0) + 1) / second) / (1 + r2),
-        1 - np.exp(np.minimum(t, 0) / second) / (1 + r2),
-    )
-    return float(np.sum(mass * tail)) * (1 + _ERROR) + 1e-320
+    def _alarm(self, threshold: int) -> Fraction:
+        """``P[X − Y > T]``, T >= 0, X noise of a query and Y of the threshold, summed over Y."""
+        first, second = (float(scale) for scale in self.scales)
+        reach = math.ceil(750 * first) + 1
+        y = np.arange(-reach, reach + 1.0)
+        r1, r2 = math.exp(-1 / first), math.exp(-1 / second)
+        mass = (1 - r1) / (1 + r1) * np.exp(-np.abs(y) / first)
+        t = y + threshold
+        tail = np.where(
+            t >= 0,
+            np.exp(-(np.maximum(t, 0) + 1) / second) / (1 + r2),
+            1 - np.exp(np.minimum(t, 0) / second) / (1 + r2),
+        )
+        return Fraction(float(np.sum(mass * tail)) * (1 + _ERROR) + 1e-320)  # rounded up

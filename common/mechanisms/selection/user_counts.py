@@ -41,16 +41,12 @@ def count_users(
     ----------
     table
         One row an event; rows with a missing user or item count for nothing.
-    user, item
-        Names of its columns.
     candidates
         The public list of items; others are left out and absent ones count 0. Without it the
         candidates are the items that occur, and then only a selector that never shows a
         candidate of a single user is private: the stability-based ones and the limited domain.
     most_items
-        Keep at most that many items of each user.
-    entropy
-        Draws the kept items; needed with ``most_items`` only.
+        Keep at most that many items of each user; entropy draws which.
 
     Raises
     ------
@@ -66,7 +62,13 @@ def count_users(
             raise DataError("a candidate is named twice in the public list; name each once")
         pairs = pairs.filter(pl.col("item").is_in(candidates.cast(pairs["item"].dtype).implode()))
     if most_items is not None:
-        pairs = _bounded(pairs, most_items, entropy)
+        if most_items < 1:
+            raise DataError(f"most_items={most_items} must be at least 1")
+        if entropy is None:
+            raise DataError("bounding the items of a user draws which remain; pass an entropy")
+        words = pl.Series(entropy.words("bounded-items", 0, pairs.height))
+        pairs = pairs.sort("user", "item").with_columns(word=words)
+        pairs = pairs.filter(pl.col("word").rank("ordinal").over("user") <= most_items)
     counted = pairs.group_by("item").len("count").sort("item")
     if candidates is not None:
         listed = pl.DataFrame({"item": candidates.cast(pairs["item"].dtype)}).sort("item")
@@ -75,13 +77,3 @@ def count_users(
         raise DataError(f"no row has both a {user!r} and an {item!r}; there is nothing to count")
     counts = counted["count"].fill_null(0).to_numpy().astype(np.int64)
     return ItemCounts(counted["item"], counts, most_items)
-
-
-def _bounded(pairs: pl.DataFrame, most_items: int, entropy: Entropy | None) -> pl.DataFrame:
-    if most_items < 1:
-        raise DataError(f"most_items={most_items} must be at least 1")
-    if entropy is None:
-        raise DataError("bounding the items of a user draws which remain; pass an entropy")
-    words = entropy.words("bounded-items", 0, pairs.height)
-    keyed = pairs.sort("user", "item").with_columns(word=pl.Series(words))
-    return keyed.filter(pl.col("word").rank("ordinal").over("user") <= most_items).drop("word")

@@ -93,7 +93,7 @@ def test_held_outcomes_keep_what_is_stated() -> None:
             pass
         return tuple(shown)
 
-    assert measured(4, play, terms.guarantee) is None
+    assert measured(4, play, terms.approximate) is None
     free = lambda delta: ApproximateDP.of(EPSILON, delta)  # noqa: E731
     assert measured(4, play, free) is not None
 
@@ -126,13 +126,13 @@ def held_with_delta(secret: tuple[int, ...], make: type[Session[Any]], terms: Te
 def test_candidates_with_a_delta_are_held_and_pay_it_once() -> None:
     terms = Terms(not_prior(2 * EPSILON), 2, call_delta=3 * CALL_DELTA)
     paid = lambda secret: held_with_delta(secret, Session, terms)  # noqa: E731
-    assert measured(3, paid, terms.guarantee, leaking(), (0.3, 0.2, 0.16)) is None
+    assert measured(3, paid, terms.approximate, leaking(), (0.3, 0.2, 0.16)) is None
     assert paid((1, 1, 1)) == (None, None, 1, None, None, 1)
-    assert measured(4, paid, terms.guarantee, leaking()[:1], (0.3, 0.2, 0.16)) is None
+    assert measured(4, paid, terms.approximate, leaking()[:1], (0.3, 0.2, 0.16)) is None
     assert paid((1, 9, 9, 1)) == (None, None, 1, *[None] * 6)  # the fourth is not admitted
     unpaid = Terms(not_prior(2 * EPSILON), 2)
     free = lambda secret: held_with_delta(secret, _Unpaid, unpaid)  # noqa: E731
-    assert measured(3, free, unpaid.guarantee, leaking()[:1]) is not None
+    assert measured(3, free, unpaid.approximate, leaking()[:1]) is not None
 
 
 def test_one_shot_candidates_with_a_delta_all_pay() -> None:
@@ -145,7 +145,7 @@ def test_one_shot_candidates_with_a_delta_all_pay() -> None:
         assert session.to_json()["call_delta"] == str(len(secret) * CALL_DELTA)
         return tuple((c.index, c.score) for c in shown)
 
-    assert measured(3, play, terms.guarantee, leaking(), (0.3, 0.2, 0.16)) is None
+    assert measured(3, play, terms.approximate, leaking(), (0.3, 0.2, 0.16)) is None
     with pytest.raises(BudgetError, match="delta"):
         play((0, 0, 0, 0))
 
@@ -159,7 +159,7 @@ def test_one_shot_selection_keeps_what_is_stated(gap: int | None) -> None:
         runs = [lambda d, r, v=value: (v, None) for value in secret]
         return tuple((c.index, c.score) for c in one_shot_top_k(session, runs, EPSILON, 2, gap))
 
-    assert measured(4, play, terms.guarantee) is None
+    assert measured(4, play, terms.approximate) is None
     assert measured(4, play, lambda delta: ApproximateDP.of(EPSILON / 2, delta)) is not None
 
 
@@ -177,7 +177,7 @@ def test_streams_keep_what_is_stated() -> None:
             pass
         return tuple(shown)
 
-    assert measured(6, play, terms.guarantee) is None
+    assert measured(6, play, terms.approximate) is None
 
 
 @pytest.mark.parametrize("hits", [1, 2])
@@ -205,7 +205,7 @@ def test_sessions_of_wrapped_calls_keep_what_is_stated(kind: str, hits: int) -> 
         return {**found, **{shown: mass for shown, (mass, _) in states.items()}}
 
     pairs = [(law(one), law(other)) for one, other in ternary()]
-    assert laws.violation(pairs, terms.guarantee) is None
+    assert laws.violation(pairs, terms.approximate) is None
     assert laws.violation(pairs, lambda d: ApproximateDP.of(EPSILON / 2, d)) is not None
 
 
@@ -347,13 +347,13 @@ def test_sums_of_bounded_values_keep_what_is_stated() -> None:
             tuple(weighted_laws(there, q, scale, hits) for there in (False, True))
             for q in questions
         ]
-        assert laws.violation(pairs, vector.guarantee) is None  # type: ignore[arg-type]
+        assert laws.violation(pairs, vector.approximate) is None  # type: ignore[arg-type]
         # noise for values of 1/g at most
         fine = [
             tuple(weighted_laws(there, q, scale / GRAIN, hits) for there in (False, True))
             for q in questions
         ]
-        assert laws.violation(fine, vector.guarantee) is not None  # type: ignore[arg-type]
+        assert laws.violation(fine, vector.approximate) is not None  # type: ignore[arg-type]
 
 
 def test_values_are_added_in_units_of_the_grain_and_checked() -> None:

@@ -95,7 +95,7 @@ def responses(epsilon: float) -> list[tuple[Chances, Chances]]:
 def test_sessions_of_randomized_responses_keep_what_is_stated(epsilon: Fraction, hits: int) -> None:
     terms = Terms(not_prior(epsilon), hits)
     pairs = session_pairs(float(epsilon), terms)
-    assert laws.violation(pairs, terms.guarantee) is None
+    assert laws.violation(pairs, terms.approximate) is None
     by_curve = lambda delta: to_approximate(terms.guarantee, Fraction(delta))  # noqa: E731
     assert laws.violation(pairs, by_curve) is None
     routes = {delta: terms.routes(delta) for delta in laws.DELTAS}
@@ -115,7 +115,7 @@ def test_long_sessions_of_rare_tests_keep_what_is_stated() -> None:
 
     pairs = [(law(x), law(x * math.exp(epsilon)))]
     deltas = (0.1, 1e-3, 1e-5)
-    assert laws.violation(pairs, terms.guarantee, deltas) is None
+    assert laws.violation(pairs, terms.approximate, deltas) is None
     # one hit costs far more than ε: misses in a row tell, too
     assert laws.violation(pairs, lambda d: ApproximateDP.of(epsilon, d), deltas) is not None
 
@@ -132,23 +132,23 @@ def test_a_session_that_does_not_halt_is_caught() -> None:
     epsilon = Fraction(1, 2)
     terms = Terms(not_prior(epsilon), 1)
     deltas = (0.3, 0.2, 0.1, 0.05)
-    assert laws.violation(session_pairs(0.5, terms, 9), terms.guarantee, deltas) is None
+    assert laws.violation(session_pairs(0.5, terms, 9), terms.approximate, deltas) is None
     endless = session_pairs(0.5, terms, 9, NeverHalts)
-    assert laws.violation(endless, terms.guarantee, deltas) is not None
+    assert laws.violation(endless, terms.approximate, deltas) is not None
 
 
 def test_an_overstated_q_is_caught() -> None:
     honest = Terms(not_prior(Fraction(1)), 2)
     pairs = session_pairs(1.0, honest)
     boastful = Terms(Target(Fraction(1), Fraction(9, 10)), 2)
-    assert laws.violation(pairs, honest.guarantee) is None
-    assert laws.violation(pairs, boastful.guarantee) is not None
+    assert laws.violation(pairs, honest.approximate) is None
+    assert laws.violation(pairs, boastful.approximate) is not None
 
 
 def test_a_hit_costs_more_than_its_call() -> None:
     terms = Terms(not_prior(Fraction(1)), 2)
     pairs = session_pairs(1.0, terms)
-    assert laws.violation(pairs, terms.guarantee) is None
+    assert laws.violation(pairs, terms.approximate) is None
     assert laws.violation(pairs, lambda d: ApproximateDP.of(terms.target.epsilon * 2, d))
 
 
@@ -174,7 +174,7 @@ def test_sessions_of_two_families_keep_what_is_stated() -> None:
         return found
 
     pairs = [(law(truth), law(1 - truth))]
-    assert laws.violation(pairs, terms.guarantee) is None
+    assert laws.violation(pairs, terms.approximate) is None
 
 
 # The sparse vector: exact laws on counts near the threshold, of neighbours that move by one.

@@ -28,8 +28,7 @@ from common.mechanisms.interactive.boundary import (
     Oracle,
 )
 from common.mechanisms.interactive.calls import Algorithm, BestOfPriors, NotPrior, RunTwice
-from common.mechanisms.interactive.change_stream import ChangeStream
-from common.mechanisms.interactive.conditional_release import HeldOutcome
+from common.mechanisms.interactive.conditional_release import ChangeStream, HeldOutcome
 from common.mechanisms.interactive.drift import DriftTest, affordable_epsilon
 from common.mechanisms.interactive.individual import IndividualSparseVector
 from common.mechanisms.interactive.mixed import MixedSession, mixed_budget

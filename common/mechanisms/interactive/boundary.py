@@ -73,18 +73,14 @@ class Boundary:
     def draw(self, data: Any, source: WordSource) -> Outcome[int | None]:
         """Draw an outcome or the boundary."""
         likeliest, probability = self.oracle.likeliest(data)
+        at_boundary = False
         if probability < 0.5:
             at_boundary = not uniform_below(3, 1, source)[0]
         else:
-            at_boundary = self._race(data, likeliest, source)
+            while not at_boundary and uniform_below(2, 1, source)[0]:
+                at_boundary = self.oracle.draw(data, source) != likeliest
         value = None if at_boundary else self.oracle.draw(data, source)
         return Outcome(value, (at_boundary,))
-
-    def _race(self, data: Any, likeliest: int, source: WordSource) -> bool:
-        while uniform_below(2, 1, source)[0]:
-            if self.oracle.draw(data, source) != likeliest:
-                return True
-        return False
 
 
 @dataclass(frozen=True)
@@ -174,9 +170,9 @@ def _laplace_cdf(points: Floats, rate: float) -> Floats:
 
 
 def _scores(scores: ArrayLike) -> Integers:
-    given = np.asarray(scores)
-    if given.ndim != 1 or not given.size or given.dtype.kind not in "iu":
+    array = np.asarray(scores)
+    if array.ndim != 1 or not array.size or array.dtype.kind not in "iu":
         raise DataError(
-            f"scores of shape {given.shape} and type {given.dtype} must be a vector of integers"
+            f"scores of shape {array.shape} and type {array.dtype} must be a vector of integers"
         )
-    return given.astype(np.int64)
+    return array.astype(np.int64)

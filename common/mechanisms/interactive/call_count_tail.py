@@ -37,17 +37,7 @@ def overrun(calls: int, hits: int, q: Fraction) -> float:
 
 
 def calls_until(hits: int, q: Fraction, failure: float) -> int:
-    """The least m whose :func:`overrun` is at most ``failure``.
-
-    Parameters
-    ----------
-    hits
-        τ >= 1.
-    q
-        Chance of a hit, in (0, 1].
-    failure
-        δ* in (0, 1).
-    """
+    """The least m whose :func:`overrun` is at most δ* = ``failure``, in (0, 1)."""
     if hits < 1 or not 0 < failure < 1:
         raise PrivacyError(f"hits={hits} must be at least 1 and failure={failure} in (0, 1)")
     if q == 1:

@@ -78,5 +78,5 @@ class RunTwice:
 
     def draw(self, data: Any, source: WordSource) -> Outcome[tuple[Hashable, Hashable]]:
         """Run it twice."""
-        one, other = self.algorithm(data, source), self.algorithm(data, source)
-        return Outcome((one, other), (one != other,))
+        first, second = self.algorithm(data, source), self.algorithm(data, source)
+        return Outcome((first, second), (first != second,))

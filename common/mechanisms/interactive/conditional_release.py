@@ -1,11 +1,13 @@
 """Conditional release: run a computation, show the outcome only if it is of a kind asked for.
 
-The outcome may be asked about again, for other kinds, until it is shown once: a computation is
-charged at most once, however often it is asked about.
+A computation that is not shown is free. Its outcome may be held and asked about again, for other
+kinds, until it is shown once: it is charged at most once, however often it is asked about. Or the
+kind is "another answer than the last one", asked at every step of a stream.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -22,13 +24,15 @@ ValueT = TypeVar("ValueT")
 
 
 @dataclass(frozen=True)
-class _Question(Generic[ValueT]):
-    held: HeldOutcome[Any, ValueT]
+class _ShownIf(Generic[ValueT]):
+    """A call that publishes an outcome, in a tuple, if it is accepted, and otherwise None."""
+
+    algorithm: Algorithm[ValueT]
     target: Target
     accept: Callable[[ValueT], bool]
 
     def draw(self, data: Any, source: WordSource) -> Outcome[tuple[ValueT] | None]:
-        value = self.held.drawn(data, source)
+        value = self.algorithm(data, source)
         shown = bool(self.accept(value))
         return Outcome((value,) if shown else None, (shown,))
 
@@ -36,20 +40,19 @@ class _Question(Generic[ValueT]):
 class HeldOutcome(Generic[DataT, ValueT]):
     """One run of an ε-DP algorithm, published as soon as it is of a kind that was asked for.
 
-    The first question is a call of ε with a not-prior target (Lemma 2.4): all outcomes that are not
-    shown are the one outcome "no". Later questions are calls of 2ε (Lemma 2.5): given "no" so far,
-    an outcome's probability is a quotient of two, each within e^ε. The session's terms must admit
-    2ε for them.
+    The first question is a call of ε with a not-prior target (Cohen and Lyu 2023, Lemma 2.4): all
+    outcomes that are not shown are the one outcome "no". Later questions are calls of 2ε (Lemma
+    2.5): given "no" so far, an outcome's probability is a quotient of two, each within e^ε. The
+    session's terms must admit 2ε for them.
 
     Parameters
     ----------
     session
         Where questions are charged.
     algorithm
-        (ε, δ)-DP, run at the first question.
-    epsilon, delta
-        Its ε and δ. An (ε, δ)-DP run is an ε-DP one but for an event of probability δ (Kairouz, Oh,
-        Viswanath 2015): the first question pays for it, later ones are about the same run.
+        (ε, δ)-DP, run at the first question. An (ε, δ)-DP run is an ε-DP one but for an event of
+        probability δ (Kairouz, Oh, Viswanath 2015): the first question pays for it, later ones are
+        about the same run.
     """
 
     def __init__(
@@ -65,19 +68,8 @@ class HeldOutcome(Generic[DataT, ValueT]):
         self._outcome: tuple[ValueT] | None = None
         self._shown = False
 
-    def drawn(self, data: DataT, source: WordSource) -> ValueT:
-        """The secret outcome; drawn once. For the session's use."""
-        if self._outcome is None:
-            self._outcome = (self._algorithm(data, source),)
-        return self._outcome[0]
-
     def ask(self, accept: Callable[[ValueT], bool]) -> ValueT | None:
-        """Return the outcome if it is accepted now, and None otherwise.
-
-        Parameters
-        ----------
-        accept
-            The kind asked for: a function of the outcome alone.
+        """Return the outcome if ``accept``, a function of it alone, takes it now, otherwise None.
 
         Raises
         ------
@@ -90,8 +82,61 @@ class HeldOutcome(Generic[DataT, ValueT]):
             raise PrivacyError("this outcome has been published; asking again says nothing new")
         first = self._outcome is None
         target = not_prior(self._epsilon, self._delta) if first else not_prior(2 * self._epsilon)
-        shown = self._session.run(_Question(self, target, accept))
+        shown = self._session.run(_ShownIf(self._drawn_once, target, accept))
         if shown is None:
             return None
         self._shown = True
         return shown[0]
+
+    def _drawn_once(self, data: DataT, source: WordSource) -> ValueT:
+        if self._outcome is None:
+            self._outcome = (self._algorithm(data, source),)
+        return self._outcome[0]
+
+
+class ChangeStream(Generic[ValueT]):
+    """Follows an answer over many steps and publishes it when it is no longer the last one.
+
+    A step is a call of ε with a not-prior target: every answer that counts as the same is the one
+    outcome "no change" (Cohen and Lyu 2023, Lemma 2.3, with the last answer as the prior). A stream
+    that stays as it is runs on for nothing.
+
+    Parameters
+    ----------
+    session
+        Where steps are charged; its data may be all times of the stream.
+    epsilon
+        ε of a step's algorithm.
+    start
+        The answer taken for granted before the first step: public.
+    same
+        Whether a new answer counts as the last one: equality, or for noisy numbers a tolerance.
+        A public function of both.
+    """
+
+    def __init__(
+        self,
+        session: AnySession[Any],
+        epsilon: Fraction,
+        start: ValueT,
+        same: Callable[[ValueT, ValueT], bool] = operator.eq,
+    ) -> None:
+        self._session, self._epsilon, self._same = session, epsilon, same
+        self._last = start
+
+    @property
+    def last(self) -> ValueT:
+        """The answer in force."""
+        return self._last
+
+    def step(self, algorithm: Algorithm[ValueT]) -> bool:
+        """Look once, with an ε-DP algorithm; return whether :attr:`last` is new.
+
+        Raises ``BudgetError`` if the session has halted; :attr:`last` stays in force.
+        """
+        differs = lambda value: not self._same(self._last, value)  # noqa: E731
+        changed = self._session.run(_ShownIf(algorithm, not_prior(self._epsilon), differs))
+        if changed is None:
+            return False
+        self._last = changed[0]
+        return True

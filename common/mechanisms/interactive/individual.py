@@ -100,7 +100,7 @@ class IndividualSparseVector:
             If a question names a record twice, one that there is not, or a value outside 1 … g.
             Nothing is asked then.
         """
-        checked = [self._check(question) for question in questions]
+        checked = [self._checked(question) for question in questions]
         noise = discrete_laplace(self._scale, len(checked), self._source)
         answers: list[int | None] = []
         for (matches, values), added in zip(checked, noise.tolist(), strict=True):
@@ -111,7 +111,7 @@ class IndividualSparseVector:
             answers.append(noisy if noisy >= threshold else None)
         return answers
 
-    def _check(self, question: Question) -> tuple[Integers, Integers]:
+    def _checked(self, question: Question) -> tuple[Integers, Integers]:
         if isinstance(question, tuple):
             matches, values = question
         else:

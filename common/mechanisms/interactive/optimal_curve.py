@@ -69,7 +69,7 @@ def vertices(epsilon: float, q: float) -> list[tuple[float, float]]:
     """The vertices (s, r) of the calls that an adversary may choose from."""
     u = 1 / (math.exp(epsilon) + 1)
     lines = [(u, 1 - u, q), (1 - u, u, q), (1, 0, 0), (0, 1, 0), (1, 0, 1), (0, 1, 1)]
-    found: set[tuple[float, float]] = set()
+    corners: set[tuple[float, float]] = set()
     for i, (a, b, c) in enumerate(lines):
         for d, e, f in lines[:i]:
             determinant = a * e - b * d
@@ -79,8 +79,8 @@ def vertices(epsilon: float, q: float) -> list[tuple[float, float]]:
             inside = min(u * s + (1 - u) * r, (1 - u) * s + u * r) >= q - 1e-13
             if inside and -1e-13 <= s <= 1 + 1e-13 and -1e-13 <= r <= 1 + 1e-13:
                 # q is a lower bound already; outward by less than it was rounded
-                found.add((min(max(s, 0.0), 1.0), min(max(r, 0.0), 1.0)))
-    return sorted(found)
+                corners.add((min(max(s, 0.0), 1.0), min(max(r, 0.0), 1.0)))
+    return sorted(corners)
 
 
 def cells(epsilon: float, q: float, hits: int) -> int:
@@ -91,18 +91,9 @@ def cells(epsilon: float, q: float, hits: int) -> int:
 
 @lru_cache(maxsize=64)
 def optimal_curve(epsilon: float, q: float, hits: int) -> Curve | None:
-    """δ(ε₀) of any session of ε-DP calls with q-targets that stops at the given hits.
+    """δ(ε₀) of any session of ε-DP calls with q-targets, 0 < q <= 1, that stops at the τ-th hit.
 
-    Parameters
-    ----------
-    epsilon, q
-        Of each call: ε > 0 and 0 < q <= 1.
-    hits
-        τ >= 1.
-
-    Returns
-    -------
-    The curve, or None where more than ``MOST_WORK`` states would have to be solved.
+    None where more than ``MOST_WORK`` states would have to be solved.
     """
     half = cells(epsilon, q, hits)
     if half * 2 * hits > MOST_WORK:

@@ -113,12 +113,7 @@ def boundary(epsilon: Fraction, slack: Fraction = Fraction(0)) -> Target:
     Otherwise π_b >= 1/2 under one law, hence π >= e^{−ε}/2 and g >= 1/(2e^ε + 1) under both, which
     is at least q because ``2e^t + 1 <= 3e^ε``.
 
-    Parameters
-    ----------
-    epsilon
-        ε of the mechanism.
-    slack
-        Added to t, for a mechanism that knows where π = 1/2 lies up to an error only.
+    ``slack`` is added to t, for a mechanism that knows where π = 1/2 lies up to an error only.
     """
     closeness = boundary_closeness(epsilon)
     e, t = float(epsilon), float(closeness)
@@ -156,21 +151,11 @@ def run_twice(epsilon: Fraction) -> Target:
 def hit_probability(
     one: ArrayLike, other: ArrayLike, target: Collection[int], epsilon: float
 ) -> float:
-    """The largest q for which Definition 2.1 can be met by two given laws; 1 if they are equal.
+    """The largest q for which Definition 2.1 can be met by two laws; 1 if they are equal.
 
-    Parameters
-    ----------
-    one, other
-        (n,) probabilities of the outcomes under two neighbours.
-    target
-        Indices of the outcomes in T.
-    epsilon
-        ε > 0 of ``B⁰ ≈_ε B¹``.
-
-    Raises
-    ------
-    PrivacyError
-        If the laws are not ε-close, so that nothing can be decomposed.
+    ``one`` and ``other`` are (n,) probabilities of the outcomes under two neighbours, ``target``
+    has the indices of those in T. Raises ``PrivacyError`` if the laws are not ε-close, so that
+    nothing can be decomposed.
     """
     laws = np.asarray([one, other], dtype=np.float64)
     low, high = laws.min(axis=0), laws.max(axis=0)

@@ -49,22 +49,17 @@ def one_shot_top_k(
         Its terms must admit calls of 2ε with ``q = 1/(e^{2ε} + 1)``. If it halts, fewer than k are
         published.
     candidates
-        (ε, δ)-DP algorithms that return an integer score and an outcome.
-    epsilon
-        Their ε.
-    k
-        The most to publish.
+        (ε, δ)-DP algorithms that return an integer score and an outcome. Every candidate runs, so
+        all of them pay δ, shown or not.
     gap
         Stop where the next score is more than this below the last one shown. That the bar met
         nothing over such a distance is free.
     stop
         Called with what was shown so far; True stops there.
-    delta
-        Their δ. Every candidate runs, so all of them pay it, shown or not.
 
     Returns
     -------
-    Candidates by descending score, ties by index.
+    At most k candidates by descending score, ties by index.
     """
     if k < 1 or not candidates or (gap is not None and gap < 0):
         raise PrivacyError(f"k={k} must be at least 1, gap={gap} >= 0 and a candidate be named")

@@ -269,7 +269,7 @@ def pate() -> Iterator[Case]:
 
 def interactive() -> Iterator[Case]:
     def answer(counts: Data, source: Any) -> int:
-        return ExponentialMechanism(_array, ONE).sample(counts, source)
+        return ExponentialMechanism(_array, ONE).draw(counts, source)
 
     calls: list[tuple[Any, Callable[[Any], bool], tuple[tuple[Data, Data], ...]]] = [
         (NotPrior(answer, ONE, 0), bool, REPLACED),

@@ -8,7 +8,7 @@ is said to be, and only all of them together what one event pays.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
@@ -17,10 +17,10 @@ from common.errors import PrivacyError, ReleaseError
 from common.exact.rational import parse_rational
 from common.mechanisms.interactive import Terms
 from common.release.manifest import Manifest, manifest_digest
-from common.release.sections import InForceSection, SessionSection
+from common.release.sections import InForceSection, SessionSection, TrialSection
 from labelveil.audit.certificate.fields import fields_of_all
 from labelveil.audit.certificate.run import Evidence, certificate, read_evidence
-from labelveil.audit.verdict import Audit, Check, Verdict, verdict_of, worst
+from labelveil.audit.verdict import Audit, Check, Progress, Verdict, silent, verdict_of, worst
 
 DELTA = 1e-6
 """δ at which a session's guarantee is shown."""
@@ -31,29 +31,17 @@ _NAMED = 4
 
 
 def epochs_certificate(
-    folders: Sequence[Path],
-    *,
-    public_key: Path | None = None,
-    progress: Callable[[str], None] = lambda name: None,
+    folders: Sequence[Path], *, public_key: Path | None = None, progress: Progress = silent
 ) -> Audit:
-    """Audit all releases of a data set.
-
-    Parameters
-    ----------
-    folders
-        One release each.
-    public_key
-        As in :func:`labelveil.audit.certificate.run.certificate`.
-    progress
-        Told each release before it is looked at.
+    """Audit all releases of a data set, a folder each, as :func:`certificate` does one.
 
     Raises
     ------
     ReleaseError
         If one cannot be understood, or they are of several data sets.
     """
-    releases = []
-    each: list[tuple[str, Audit]] = []
+    releases: list[Evidence] = []
+    audits: list[tuple[str, Audit]] = []
     for folder in folders:
         progress(folder.name)
         try:
@@ -61,8 +49,8 @@ def epochs_certificate(
         except ReleaseError as error:
             raise ReleaseError(f"{folder}: {error}") from error
         releases.append(evidence)
-        each.append((evidence.manifest.epoch, certificate(evidence, public_key=public_key)))
-    manifests = [one.manifest for one in releases]
+        audits.append((evidence.manifest.epoch, certificate(evidence, public_key=public_key)))
+    manifests = [release.manifest for release in releases]
     names = sorted({manifest.data_set for manifest in manifests})
     if len(names) > 1:
         raise ReleaseError(
@@ -71,11 +59,16 @@ def epochs_certificate(
         )
     audit = Audit("certificate", f"{len(releases)} epoch{'s' * (len(releases) > 1)} of {names[0]}")
     audit.facts = _facts(manifests)
-    audit.add(*_together(each))
+    checks: dict[str, list[tuple[str, Check]]] = defaultdict(list)
+    for epoch, certified in audits:
+        for check in certified.checks:
+            if check.name != ORIGIN:  # all epochs together decide it
+                checks[check.name].append((epoch, check))
+    audit.add(*map(_worst, checks.values()))
     audit.run(lambda: origin_check(releases))
     audit.run(lambda: session_check(manifests))
     spent = audit.run(lambda: disjoint_check(releases))
-    audit.fields = fields_of_all((one for _, one in each), audit.checks)
+    audit.fields = fields_of_all((certified for _, certified in audits), audit.checks)
     audit.claimed = spent.claimed
     return audit
 
@@ -92,33 +85,23 @@ def _facts(manifests: Sequence[Manifest]) -> dict[str, str]:
     }
 
 
-def _together(each: Sequence[tuple[str, Audit]]) -> list[Check]:
-    """One check for each name: the worst verdict, and the epochs that have it."""
-    grouped: dict[str, list[tuple[str, Check]]] = defaultdict(list)
-    for epoch, audit in each:
-        for check in audit.checks:
-            grouped[check.name].append((epoch, check))
-    grouped.pop(ORIGIN, None)  # all epochs together decide it
-    return [_worst(checks) for checks in grouped.values()]
-
-
-def _worst(checks: list[tuple[str, Check]]) -> Check:
-    if len(checks) == 1:
-        return checks[0][1]
+def _worst(checks: Sequence[tuple[str, Check]]) -> Check:
+    """The worst of all epochs' checks of one name, and the epochs that have its verdict."""
     verdict = worst(check.verdict for _, check in checks)
-    those = [(epoch, check) for epoch, check in checks if check.verdict is verdict]
-    first = those[0][1]
+    epochs = [epoch for epoch, check in checks if check.verdict is verdict]
+    first = next(check for _, check in checks if check.verdict is verdict)
+    if len(checks) == 1:
+        return first
     where = f"In all {len(checks)} epochs."
-    if len(those) < len(checks):
-        named = _list([epoch for epoch, _ in those])
-        where = f"{len(those)} of {len(checks)} epochs: {verdict} ({named})."
+    if len(epochs) < len(checks):
+        where = f"{len(epochs)} of {len(checks)} epochs: {verdict} ({_list(epochs)})."
     return Check(
         name=first.name,
         question=first.question,
         verdict=verdict,
         claim=f"In every epoch: {first.claim}",
         tried=first.tried,
-        found=f"{where} {those[0][0]}: {first.found}",
+        found=f"{where} {epochs[0]}: {first.found}",
         confidence=first.confidence,
         power=first.power,
         not_looked_at=first.not_looked_at,
@@ -128,28 +111,25 @@ def _worst(checks: list[tuple[str, Check]]) -> Check:
 
 def origin_check(releases: Sequence[Evidence]) -> Check:
     """Every borrowed prior is, cell by cell, the one that the named release paid for."""
-    known = {manifest_digest(one.data): one.manifest for one in releases}
-    named = [
-        (one.manifest, one.manifest.drift.in_force)
-        for one in releases
-        if one.manifest.drift is not None
+    known = {manifest_digest(release.data): release.manifest for release in releases}
+    drifts = [
+        (release.manifest, release.manifest.drift.in_force)
+        for release in releases
+        if release.manifest.drift is not None
     ]
     wrong, absent = [], []
-    for manifest, in_force in named:
+    for manifest, in_force in drifts:
         origin = known.get(in_force.manifest)
         if origin is None:
             absent.append(manifest.epoch)
         elif not _is_origin(manifest, origin, in_force):
             wrong.append(manifest.epoch)
-    verdict = verdict_of(not wrong)
-    if absent and not wrong:
-        verdict = Verdict.NOT_CHECKABLE
     return Check(
         name=ORIGIN,
         question="Did an earlier release pay for the prior that an epoch uses?",
-        verdict=verdict,
+        verdict=_undecided_if(bool(absent), not wrong),
         claim="An epoch that paid for no prior uses the one of an earlier epoch that did.",
-        tried=f"{len(named)} epochs name the release whose prior was in force; histogram, noise"
+        tried=f"{len(drifts)} epochs name the release whose prior was in force; histogram, noise"
         " and counted labels were compared with that release's.",
         found=f"{len(wrong)} differ{_which(wrong)}; the releases that {len(absent)} name are not"
         f" here{_which(absent)}.",
@@ -168,40 +148,34 @@ def _is_origin(manifest: Manifest, origin: Manifest, named: InForceSection) -> b
 
 def session_check(manifests: Sequence[Manifest]) -> Check:
     """Hits and calls of a session go on from epoch to epoch, and stay within its terms."""
-    states: dict[str, list[tuple[Manifest, SessionSection]]] = defaultdict(list)
+    sessions: dict[str, list[tuple[Manifest, TrialSection, SessionSection]]] = defaultdict(list)
     for manifest in manifests:
         test = None if manifest.drift is None else manifest.drift.test
         if test is not None and test.session is not None:
-            states[test.session.outcome].append((manifest, test.session))
+            sessions[test.session.outcome].append((manifest, test, test.session))
     claim = "Tests that are charged to a session are within its terms, and every hit is counted."
-    tried = f"Terms, hits and calls of {len(states)} sessions were followed through the epochs."
-    if not states:
-        found = "No test is charged to a session: every epoch paid for its own."
-        return Check("sessions", Verdict.PASS, claim, tried, found)
+    tried = f"Terms, hits and calls of {len(sessions)} sessions were followed through the epochs."
+    if not sessions:
+        uncharged = "No test is charged to a session: every epoch paid for its own."
+        return Check("sessions", Verdict.PASS, claim, tried, uncharged)
     wrong, gaps, shown = [], 0, []
-    for session in states.values():
-        session.sort(key=lambda one: _counts(one[1])[0])
-        terms = Terms.from_json(session[0][1].state["terms"])
+    for epochs in sessions.values():
+        epochs.sort(key=lambda epoch: epoch[2].state["calls"])
+        terms = Terms.from_json(epochs[0][2].state["terms"])
         calls = hits = 0
-        for manifest, one in session:
-            asked, found_hits = _counts(one)
-            drifted = manifest.drift is not None and manifest.drift.drifted
-            if asked == calls + 1 and found_hits == hits + drifted:
-                fits = True
-            else:  # epochs that are not here may explain more calls and hits, never fewer
-                gaps += 1
-                fits = asked > calls and found_hits >= hits + drifted
-            if not (fits and found_hits <= terms.hits and _within(manifest, one, terms)):
+        for manifest, test, session in epochs:
+            before = calls, hits + (manifest.drift is not None and manifest.drift.drifted)
+            calls, hits = session.state["calls"], session.state["hits"][0]
+            # epochs that are not here may explain more calls and hits, never fewer
+            gaps += (calls, hits) != (before[0] + 1, before[1])
+            fits = calls > before[0] and before[1] <= hits <= terms.hits
+            if not (fits and _within(test, session, terms)):
                 wrong.append(manifest.epoch)
-            calls, hits = asked, found_hits
         shown.append(f"{hits} of {terms.hits} hits after {calls} calls, {terms.approximate(DELTA)}")
-    verdict = verdict_of(not wrong)
-    if gaps and not wrong:
-        verdict = Verdict.NOT_CHECKABLE
     return Check(
         name="sessions",
         question="Are all tests for drift paid for?",
-        verdict=verdict,
+        verdict=_undecided_if(gaps > 0, not wrong),
         claim=claim,
         tried=tried,
         found=f"{'; '.join(shown)}, on top of what the epochs spend; {len(wrong)} epochs do not fit"
@@ -209,14 +183,7 @@ def session_check(manifests: Sequence[Manifest]) -> Check:
     )
 
 
-def _counts(session: SessionSection) -> tuple[int, int]:
-    return session.state["calls"], session.state["hits"][0]
-
-
-def _within(manifest: Manifest, session: SessionSection, terms: Terms) -> bool:
-    test = None if manifest.drift is None else manifest.drift.test
-    if test is None:
-        return False
+def _within(test: TrialSection, session: SessionSection, terms: Terms) -> bool:
     try:
         same = Terms.from_json(session.state["terms"]) == terms
     except PrivacyError:
@@ -229,32 +196,36 @@ def _within(manifest: Manifest, session: SessionSection, terms: Terms) -> bool:
 def disjoint_check(releases: Sequence[Evidence]) -> Check:
     """What one event pays in all epochs together: its own epoch's ε if it is in no other."""
     name, claim = "events in several epochs", "No event occurs in two epochs."
-    if any(one.manifest.content.key_bytes == 0 for one in releases):
-        found = "Some populations were submitted, so that their rows carry no keys."
-        return Check(name, Verdict.NOT_CHECKABLE, claim, "Keys would be compared.", found)
-    if len(functions := {one.manifest.population.keys for one in releases}) > 1:
-        found = f"Keys are hashed by several functions: {', '.join(sorted(functions))}."
-        return Check(name, Verdict.NOT_CHECKABLE, claim, "Keys would be compared.", found)
+    functions = {release.manifest.population.keys for release in releases}
+    reason = ""
+    if any(release.manifest.content.key_bytes == 0 for release in releases):
+        reason = "Some populations were submitted, so that their rows carry no keys."
+    elif len(functions) > 1:
+        reason = f"Keys are hashed by several functions: {', '.join(sorted(functions))}."
+    if reason:
+        return Check(name, Verdict.NOT_CHECKABLE, claim, "Keys would be compared.", reason)
+    totals = [parse_rational(release.manifest.privacy.total["epsilon"]) for release in releases]
     rows = pl.concat(
-        one.labels.select("key", epsilon=pl.lit(_total(one.manifest))) for one in releases
+        release.labels.select("key", epsilon=pl.lit(float(total)))
+        for release, total in zip(releases, totals, strict=True)
     )
-    each = rows.group_by("key").agg(pl.len(), pl.col("epsilon").sum())
-    several = int((each["len"] > 1).sum())
-    most = float(each["epsilon"].max())  # type: ignore[arg-type]
+    events = rows.group_by("key").agg(pl.len(), pl.col("epsilon").sum())
+    several = int((events["len"] > 1).sum())
+    most = float(events["epsilon"].max())  # type: ignore[arg-type]
     return Check(
         name=name,
         question="Does any event pay in more than one epoch?",
-        verdict=Verdict.PASS if not several else Verdict.NOT_CHECKABLE,
+        verdict=_undecided_if(several > 0, True),
         claim=claim,
         tried=f"{rows.height:,} hashed keys were compared over all epochs; the key secret must have"
         " been the same.",
         found=f"{several:,} events are in more than one. The labels of one event pay at most ε ="
         f" {most:.6g} in all"
         + (
-            "."
-            if not several
-            else ": their epochs add up, and the ledger must have charged them so. A user's events"
+            ": their epochs add up, and the ledger must have charged them so. A user's events"
             " add up in any case."
+            if several
+            else "."
         ),
         claimed=most,
         bound=most,
@@ -262,8 +233,8 @@ def disjoint_check(releases: Sequence[Evidence]) -> Check:
     )
 
 
-def _total(manifest: Manifest) -> float:
-    return float(parse_rational(manifest.privacy.total["epsilon"]))
+def _undecided_if(unknown: bool, holds: bool) -> Verdict:
+    return Verdict.NOT_CHECKABLE if unknown and holds else verdict_of(holds)
 
 
 def _which(epochs: Sequence[str]) -> str:

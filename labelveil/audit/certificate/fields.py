@@ -76,16 +76,15 @@ _SHOWN = 64
 def fields(document: Mapping[str, Any], checks: Iterable[Check]) -> list[Field]:
     """Return every field of a manifest's JSON, with the worst verdict of the checks behind it."""
     verdicts = {check.name: check.verdict for check in checks}
-    return [
-        judged_field(name, _shown(value), _decided_by(name), verdicts)
-        for name, value in _leaves(document)
-    ]
+    return [_judged(name, _shown(value), verdicts) for name, value in _leaves(document)]
 
 
-def judged_field(
-    name: str, value: str, decided_by: tuple[str, ...], verdicts: Mapping[str, Verdict]
-) -> Field:
+def _judged(name: str, value: str, verdicts: Mapping[str, Verdict]) -> Field:
     """Give a field its verdict; one that no check knows fails."""
+    rule = re.sub(r"^(label|prior|randomizer)s\.\d+", r"\1", name)
+    while rule not in _DECIDED_BY and "." in rule:
+        rule = rule.rpartition(".")[0]
+    decided_by = _DECIDED_BY.get(rule, ())
     verdict = worst(verdicts[check] for check in decided_by if check in verdicts)
     return Field(name, value, verdict if decided_by else Verdict.FAIL, decided_by)
 
@@ -98,26 +97,25 @@ def fields_of_all(audits: Iterable[Audit], checks: Iterable[Check]) -> list[Fiel
         for field in audit.fields:
             values.setdefault(field.name, {})[field.value] = None
     return [
-        judged_field(
+        _judged(
             name,
-            next(iter(found)) + (f" and {len(found) - 1} others" if len(found) > 1 else ""),
-            _decided_by(name),
+            next(iter(different)) + f" and {len(different) - 1} others" * (len(different) > 1),
             verdicts,
         )
-        for name, found in values.items()
+        for name, different in values.items()
     ]
 
 
-def fields_check(found: Sequence[Field]) -> Check:
+def fields_check(judged: Sequence[Field]) -> Check:
     """Fail where a manifest has a field that no check knows."""
-    unknown = [field.name for field in found if not field.decided_by]
-    count = {verdict: sum(one.verdict is verdict for one in found) for verdict in Verdict}
+    unknown = [field.name for field in judged if not field.decided_by]
+    count = {verdict: sum(field.verdict is verdict for field in judged) for verdict in Verdict}
     return Check(
         name="every field is accounted for",
         question="Does the manifest say anything that nobody looks at?",
         verdict=verdict_of(not unknown),
         claim="The manifest says nothing that is neither proved nor named as not checkable.",
-        tried=f"Its {len(found)} fields were matched with the checks that decide them.",
+        tried=f"Its {len(judged)} fields were matched with the checks that decide them.",
         found=f"{count[Verdict.PASS]} hold, {count[Verdict.FAIL]} do not and"
         f" {count[Verdict.NOT_CHECKABLE]} cannot be checked from here; "
         + (f"no check knows {', '.join(unknown):.300}." if unknown else "none is unknown."),
@@ -203,20 +201,12 @@ def out_of_reach(manifest: Manifest) -> list[Check]:
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     below = list(enumerate(value)) if name in _LISTS and isinstance(value, list) else []
-    if isinstance(value, dict) and value:
+    if isinstance(value, dict):
         below = list(value.items())
     for key, inner in below:
         yield from _leaves(inner, f"{name}.{key}" if name else str(key))
-    if below:
-        return
-    yield name, value
-
-
-def _decided_by(name: str) -> tuple[str, ...]:
-    name = re.sub(r"^(label|prior|randomizer)s\.\d+", r"\1", name)
-    while name not in _DECIDED_BY and "." in name:
-        name = name.rpartition(".")[0]
-    return _DECIDED_BY.get(name, ())
+    if not below:
+        yield name, value
 
 
 def _shown(value: Any) -> str:

@@ -1,4 +1,8 @@
-"""Checks of a manifest's own numbers: integers, fractions and sums that anybody can redo."""
+"""Checks of a manifest's own numbers: integers, fractions and sums that anybody can redo.
+
+The reader that both parties use does this arithmetic, too. Here it is written a second time on
+purpose: an auditor takes the weights and fractions as they are written, and trusts no other code.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ from labelveil.audit.certificate.rebuild import prior_share
 from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of, worst
 
 SectionT = TypeVar("SectionT", PriorSection, StatedRandomizer)
-OneCheck = Callable[[Manifest, SectionT], Check]
+SectionCheck = Callable[[Manifest, SectionT], Check]
 
 _LONGEST_RATIO = 80
 DECODED = "histogram is decoded from the codes"
@@ -51,18 +55,20 @@ def facts(manifest: Manifest, digest: str) -> dict[str, str]:
         "software": manifest.software,
         "events": f"{manifest.population.rows:,}",
         "label": "; ".join(
-            f"{one.name}, {len(one.grid)} grid points from {one.grid[0]:g} to {one.grid[-1]:g}"
-            for one in manifest.labels
+            f"{label.name}, {len(label.grid)} grid points from {label.grid[0]:g} to"
+            f" {label.grid[-1]:g}"
+            for label in manifest.labels
         ),
         "randomizer": "; ".join(
-            f"{one.name}, {len(one.channel.get('outputs', []))} outputs" + _of(manifest, one.labels)
-            for one in manifest.randomizers
+            f"{stated.name}, {len(stated.channel.get('outputs', []))} outputs"
+            + _of(manifest, stated.labels)
+            for stated in manifest.randomizers
         ),
-        "options": "; ".join(one.shown_options for one in manifest.randomizers),
-        "a missing label counts as": "; ".join(f"{one.missing!r}" for one in manifest.labels),
+        "options": "; ".join(stated.shown_options for stated in manifest.randomizers),
+        "a missing label counts as": "; ".join(f"{label.missing!r}" for label in manifest.labels),
         "ε requested": f"{manifest.privacy.requested_epsilon:g}",
         **_prior_facts(manifest),
-        "ε for the labels": _shown([one.guarantee for one in manifest.randomizers]),
+        "ε for the labels": _shown([stated.guarantee for stated in manifest.randomizers]),
         "protects": f"one {manifest.privacy.total['unit']}, at most"
         f" {manifest.privacy.records_per_unit} labels",
     }
@@ -87,26 +93,23 @@ def _prior_facts(manifest: Manifest) -> dict[str, str]:
 
 
 def weights_of(randomizer: StatedRandomizer) -> list[list[int]]:
-    """The distinct rows of integer weights that some label uses, as the manifest writes them.
+    """The distinct rows of integer weights that some label uses, as the manifest writes them:
+    base64 of little-endian words, of which a single one stands for 2**64.
 
     Those of labels between two such are not looked at: their weights lie between these two's.
     """
+    rows = []
     try:
         channel = randomizer.channel
-        used = sorted(set(channel["row_of"]) - {BETWEEN})
-        rows = [_words(channel["rows"][row]) for row in used]
+        for used in sorted(set(channel["row_of"]) - {BETWEEN}):
+            data = b64decode(channel["rows"][used], validate=True)
+            words = [int.from_bytes(data[i : i + 8], "little") for i in range(0, len(data), 8)]
+            rows.append(words if len(words) > 1 else [word or WORDS for word in words])
     except (IndexError, ValueError) as error:
         raise ReleaseError(f"the manifest's channel cannot be read: {error!r}") from error
     if {len(row) for row in rows} != {len(channel["outputs"])}:
         raise ReleaseError("the manifest's channel has rows of another length than its outputs")
     return rows
-
-
-def _words(row: str) -> list[int]:
-    """Read base64 of little-endian words, of which a single one stands for 2**64."""
-    data = b64decode(row, validate=True)
-    words = [int.from_bytes(data[i : i + 8], "little") for i in range(0, len(data), 8)]
-    return words if len(words) > 1 else [word or WORDS for word in words]
 
 
 def sums_check(manifest: Manifest, randomizer: StatedRandomizer) -> Check:
@@ -135,47 +138,45 @@ def channel_check(manifest: Manifest) -> Check:
     independently: the worst ratio of the whole code is the product of the channels' worst ratios.
     """
     group = manifest.privacy.records_per_unit
-    claims = [_exact(one.guarantee) for one in manifest.randomizers]
-    found = [
-        certify(weights_of(one), claimed / group)
-        for one, claimed in zip(manifest.randomizers, claims, strict=True)
+    claims = [_exact(stated.guarantee) for stated in manifest.randomizers]
+    channels = [
+        certify(weights_of(stated), claim / group)
+        for stated, claim in zip(manifest.randomizers, claims, strict=True)
     ]
-    claimed, epsilon = sum(claims, Fraction(0)), sum(one.epsilon for one in found) * group
-    where = ", ".join(f"output {one.output}" for one in found)
-    ratios = [one.ratio for one in found if one.ratio is not None]
-    if len(ratios) < len(found):
-        shown = f"{where} excludes a label: no ε is enough."
+    claimed = float(sum(claims, Fraction(0)))
+    epsilon = sum(channel.epsilon for channel in channels) * group
+    where = ", ".join(f"output {channel.output}" for channel in channels)
+    ratios = [channel.ratio for channel in channels if channel.ratio is not None]
+    if len(ratios) < len(channels):
+        found = f"{where} excludes a label: no ε is enough."
     else:
         ratio = math.prod(ratios, start=Fraction(1))
-        shown = (
-            f"The worst ratio is {_ratio(ratio)} ({where}): exactly ε = {epsilon / group:.12g}"
-            + (f", {group} times that for one unit." if group > 1 else ".")
+        shown = f"{ratio.numerator}/{ratio.denominator}"
+        if len(shown) > _LONGEST_RATIO:
+            shown = f"{float(ratio):.15g}"
+        found = f"The worst ratio is {shown} ({where}): exactly ε = {epsilon / group:.12g}" + (
+            f", {group} times that for one unit." if group > 1 else "."
         )
     several = len(manifest.labels) > 1
     return Check(
         name="exact ε of the labels",
-        verdict=verdict_of(all(one.holds for one in found)),
+        verdict=verdict_of(all(channel.holds for channel in channels)),
         claim=f"{'All labels of one event' if several else 'One label'}'s randomization spends at"
-        f" most ε₂ = {float(claimed):.12g}.",
+        f" most ε₂ = {claimed:.12g}.",
         tried="The largest ratio of two weights in one column was compared with"
         " Σ_{j<60} ε^j/j! in rational arithmetic"
         + (
-            f", over all pairs of cells of each of {len(found)} channels; events that differ in all"
-            " of their labels have the product."
+            f", over all pairs of cells of each of {len(channels)} channels; events that differ in"
+            " all of their labels have the product."
             if several
             else "."
         ),
-        found=shown,
-        claimed=float(claimed),
+        found=found,
+        claimed=claimed,
         bound=epsilon,
         shown=epsilon,
         confidence=1.0,
     )
-
-
-def _ratio(ratio: Fraction) -> str:
-    text = f"{ratio.numerator}/{ratio.denominator}"
-    return text if len(text) <= _LONGEST_RATIO else f"{float(ratio):.15g}"
 
 
 def arithmetic_check(manifest: Manifest) -> Check:
@@ -190,22 +191,25 @@ def arithmetic_check(manifest: Manifest) -> Check:
             for prior in manifest.priors
             if not prior.decoded
         ]
-    parts += [(f"labels{_of(manifest, one.labels)}", one.guarantee) for one in manifest.randomizers]
+    parts += [
+        (f"labels{_of(manifest, stated.labels)}", stated.guarantee)
+        for stated in manifest.randomizers
+    ]
     total = _exact(manifest.privacy.total)
-    asked = Fraction(repr(manifest.privacy.requested_epsilon))
+    requested = Fraction(repr(manifest.privacy.requested_epsilon))
     guarantees = [*(part for _, part in parts), manifest.privacy.total]
     sides = {(part.get("adjacency"), part.get("unit")) for part in guarantees}
     added = sum((_exact(part) for _, part in parts), Fraction(0))
     # a channel's ε is rounded up to a float: one unit in its last place may be on top
-    within = total <= asked + len(manifest.randomizers) * Fraction(math.ulp(float(asked)))
-    found = " + ".join(f"{float(_exact(part)):.12g} ({name})" for name, part in parts)
+    within = total <= requested + len(manifest.randomizers) * Fraction(math.ulp(float(requested)))
+    terms = " + ".join(f"{float(_exact(part)):.12g} ({name})" for name, part in parts)
     return Check(
         name="arithmetic of the ε split",
         verdict=verdict_of(added == total and within and len(sides) == 1),
-        claim=f"The release spends ε = {float(total):.12g}, no more than the {float(asked):g} asked"
-        " for.",
+        claim=f"The release spends ε = {float(total):.12g}, no more than the"
+        f" {float(requested):g} asked for.",
         tried="The parts were added as fractions, and their adjacency and unit compared.",
-        found=f"{found} = {float(added):.12g}; the parts are about"
+        found=f"{terms} = {float(added):.12g}; the parts are about"
         f" {'the same' if len(sides) == 1 else 'different'} neighbours.",
         claimed=float(total),
         bound=float(added),
@@ -218,10 +222,9 @@ def prior_scale_check(manifest: Manifest, stated: PriorSection) -> Check:
     group = manifest.privacy.records_per_unit
     scale, prior = parse_rational(stated.scale), _exact(stated.guarantee)
     spent = 2 * group / scale if scale else None
-    holds = spent is not None and spent <= prior
     return Check(
         name="prior noise scale",
-        verdict=verdict_of(holds),
+        verdict=verdict_of(spent is not None and spent <= prior),
         claim=f"The histogram spends ε₁ = {float(prior):.12g}.",
         tried="One unit's labels move the counts by at most"
         f" {2 * group} in L1; that was divided by the stated scale of the discrete Laplace noise.",
@@ -257,7 +260,7 @@ def split_check(manifest: Manifest) -> Check:
     )
 
 
-def prior_support_check(manifest: Manifest, stated: PriorSection, alpha: float = GATE) -> Check:
+def prior_support_check(manifest: Manifest, stated: PriorSection) -> Check:
     """Too many cells of exactly zero: noise on the occupied cells alone.
 
     Whatever a cell's true count is, a discrete Laplace variable of scale s makes it exactly 0 with
@@ -275,15 +278,15 @@ def prior_support_check(manifest: Manifest, stated: PriorSection, alpha: float =
     number = np.arange(len(counts) + 1)
     masses = np.exp(logarithms + number * zero + number[::-1] * other)
     tails = np.minimum(np.cumsum(masses[::-1])[::-1], 1.0)
-    p, least = float(tails[zeros]), np.flatnonzero(tails < alpha)
+    p, least = float(tails[zeros]), np.flatnonzero(tails < GATE)
     return Check(
         name="prior noise on empty cells",
-        verdict=verdict_of(p >= alpha),
+        verdict=verdict_of(p >= GATE),
         claim="Every cell of the histogram got noise, also where no label lies.",
         tried=f"Of {len(counts)} noisy counts those that are exactly 0 were counted.",
         found=f"{zeros} are, {sum(count < 0 for count in counts)} are negative; under the stated"
         f" noise so many zeros have probability at most {p:.3g}.",
-        confidence=1 - alpha,
+        confidence=1 - GATE,
         power=(Power("empty cells without noise", float(least[0]) if least.size else math.inf),),
     )
 
@@ -292,11 +295,11 @@ def decoded_check(manifest: Manifest, stated: PriorSection, codes: Integers) -> 
     """The histogram is what anybody decodes from the codes: it spends nothing."""
     found, wrong = "No such codes.", True
     try:
-        book = manifest.codebook
-        if codes.size and int(codes.max()) < book.outputs:
-            column = [one.labels for one in manifest.randomizers].index(stated.labels)
-            channel = book.channels[column]
-            counts = np.bincount(book.split(codes)[:, column], minlength=channel.outputs.size)
+        codebook = manifest.codebook
+        if codes.size and int(codes.max()) < codebook.outputs:
+            column = [drawn.labels for drawn in manifest.randomizers].index(stated.labels)
+            channel = codebook.channels[column]
+            counts = np.bincount(codebook.split(codes)[:, column], minlength=channel.outputs.size)
             decoded = decoded_prior(channel, counts).noisy_counts.tolist()
             wrong = decoded != stated.noisy_counts
             found = f"{'Not all' if wrong else 'All'} {len(decoded)} cells agree."
@@ -316,13 +319,13 @@ def decoded_check(manifest: Manifest, stated: PriorSection, codes: Integers) -> 
 
 def options_check(manifest: Manifest) -> Check:
     """What somebody chose cannot be rebuilt: it is short, and shown."""
-    shown = "; ".join(one.shown_options for one in manifest.randomizers)
+    shown = "; ".join(stated.shown_options for stated in manifest.randomizers)
     found, holds = f"Shown: {shown}.", True
     try:
         check_digits({"ε": manifest.privacy.requested_epsilon})
-        check_digits({f"weight of {one.name}": one.weight for one in manifest.labels})
-        for one in manifest.randomizers:
-            check_digits(one.options)
+        check_digits({f"weight of {label.name}": label.weight for label in manifest.labels})
+        for stated in manifest.randomizers:
+            check_digits(stated.options)
     except ConfigError as error:
         found, holds = f"{error}.", False
     return Check(
@@ -368,15 +371,16 @@ def _of(manifest: Manifest, names: Sequence[str]) -> str:
     return f" of {', '.join(names)}" if len(manifest.labels) > 1 else ""
 
 
-def each(manifest: Manifest, sections: Sequence[SectionT], check: OneCheck[SectionT]) -> Check:
+def each(manifest: Manifest, sections: Sequence[SectionT], check: SectionCheck[SectionT]) -> Check:
     """Run a check on some sections of a manifest; return the worst, with what all found."""
     made = [check(manifest, section) for section in sections]
     if len(made) == 1:
         return made[0]
-    verdict = worst(one.verdict for one in made)
+    verdict = worst(result.verdict for result in made)
     found = (
-        f"{', '.join(section.labels)}: {one.found}"
-        for section, one in zip(sections, made, strict=True)
+        f"{', '.join(section.labels)}: {result.found}"
+        for section, result in zip(sections, made, strict=True)
     )
-    first = next(one for one in made if one.verdict is verdict)
-    return replace(first, found=" ".join(found))
+    return replace(
+        next(result for result in made if result.verdict is verdict), found=" ".join(found)
+    )

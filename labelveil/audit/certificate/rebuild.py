@@ -7,7 +7,7 @@ then no raw label reached them: everything in them is post-processing of the his
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from functools import partial
@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from common.arrays import Floats, Indices
 from common.errors import LabelveilError
 from common.exact.channel import FiniteChannel
 from common.exact.rational import parse_rational
@@ -61,13 +60,11 @@ class OtherSplitError(LabelveilError):
     """The rule would have paid otherwise for the histograms."""
 
 
-def plan_of(manifest: Manifest, share: float) -> MessagePlan:
-    """What the rule makes of a release's public facts.
+_OTHER_SPLIT = "the histograms are not those that the rule pays for"
 
-    Parameters
-    ----------
-    share
-        The largest share of ε that histograms may take.
+
+def plan_of(manifest: Manifest, share: float) -> MessagePlan:
+    """What the rule makes of public facts, where histograms take ``share`` of ε at most.
 
     Raises
     ------
@@ -95,8 +92,8 @@ def plan_of(manifest: Manifest, share: float) -> MessagePlan:
         prior_share=share,
     )
     paid = {group: prior.exact_epsilon for group, prior in _noisy(manifest).items()}
-    if {each.group: each.epsilon for each in plan.histograms} != paid:
-        raise OtherSplitError("the histograms are not those that the rule pays for")
+    if {planned.group: planned.epsilon for planned in plan.histograms} != paid:
+        raise OtherSplitError(_OTHER_SPLIT)
     return plan
 
 
@@ -131,85 +128,87 @@ def prior_share(manifest: Manifest) -> float | None:
     return None
 
 
-def _candidates(manifest: Manifest) -> Iterator[Callable[[], Sequence[Randomizer]]]:
-    """Yield ways to build the randomizers again, in the manifest's order."""
-    if len(manifest.labels) == 1:
-        for name in dict.fromkeys((manifest.randomizer.name, "auto")):
-            yield partial(_only, manifest, name)
-        return
+def _ways_to_build(manifest: Manifest) -> list[Callable[[], Sequence[Randomizer]]]:
+    """Ways to build the randomizers again, in the manifest's order."""
+
+    def single(name: str) -> list[Randomizer]:
+        return [rebuild(manifest, name)]
 
     def several() -> list[Randomizer]:
         share = prior_share(manifest)
         if share is None:
-            raise OtherSplitError("the histograms are not those that the rule pays for")
+            raise OtherSplitError(_OTHER_SPLIT)
         made = dict(plan_of(manifest, share).build(_noisy(manifest)).channels)
-        groups = [manifest.group(one.labels) for one in manifest.randomizers]
+        groups = [manifest.group(stated.labels) for stated in manifest.randomizers]
         if set(groups) != set(made):
             raise OtherSplitError("labels are grouped otherwise")
         return [made[group] for group in groups]
 
-    yield several
-
-
-def _only(manifest: Manifest, name: str) -> list[Randomizer]:
-    return [rebuild(manifest, name)]
+    if len(manifest.labels) > 1:
+        return [several]
+    return [partial(single, name) for name in dict.fromkeys((manifest.randomizer.name, "auto"))]
 
 
 def rebuilt_check(manifest: Manifest) -> Check:
     """Outputs and weights are what the builder makes of the noisy histogram."""
-    name = "channel is a function of the noisy histogram"
-    stated_names = ", ".join(repr(one.name) for one in manifest.randomizers)
-    claim = (
-        f"Outputs, weights and details were computed by {stated_names} from the"
-        " noisy histogram, ε, loss, options and row count alone."
-    )
-    tried = "They were built again from these and compared, integer by integer."
-    best: float | None = None
+    names = ", ".join(repr(stated.name) for stated in manifest.randomizers)
+
+    def judged(verdict: Verdict, found: str) -> Check:
+        return Check(
+            "channel is a function of the noisy histogram",
+            verdict,
+            f"Outputs, weights and details were computed by {names} from the noisy histogram, ε,"
+            " loss, options and row count alone.",
+            "They were built again from these and compared, integer by integer.",
+            found,
+        )
+
     try:
-        stated = manifest.channels
+        channels = manifest.channels
     except LabelveilError as error:
-        return Check(name, Verdict.FAIL, claim, tried, f"No channel is stated: {error}.")
-    problem = "no builder of that name"
-    for build in _candidates(manifest):
+        return judged(Verdict.FAIL, f"No channel is stated: {error}.")
+    best, problem = math.inf, "no builder of that name"
+    built = False
+    for build in _ways_to_build(manifest):
         try:
-            built = build()
+            randomizers = build()
         except (LabelveilError, TypeError) as error:
             problem = str(error)
             continue
-        distance = max(
-            max(_distance(one, made.channel), _details_distance(said.details, made.details))
-            for one, said, made in zip(stated, manifest.randomizers, built, strict=True)
+        built = True
+        distances = (
+            max(_distance(channel, made.channel), _details_distance(stated.details, made.details))
+            for channel, stated, made in zip(
+                channels, manifest.randomizers, randomizers, strict=True
+            )
         )
-        best = distance if best is None else min(best, distance)
-        if distance == 0:
+        best = min(best, max(distances))
+        if best == 0:
             break
-    if best is None:
-        found = f"It could not be built again: {problem}."
-        return Check(name, Verdict.NOT_CHECKABLE, claim, tried, found)
+    if not built:
+        return judged(Verdict.NOT_CHECKABLE, f"It could not be built again: {problem}.")
     if best == 0:
-        outputs = " + ".join(str(channel.outputs.size) for channel in stated)
-        found = f"All {outputs} outputs, integer weights and details agree."
-        return Check(name, Verdict.PASS, claim, tried, found)
+        outputs = " + ".join(str(channel.outputs.size) for channel in channels)
+        return judged(Verdict.PASS, f"All {outputs} outputs, integer weights and details agree.")
     if best <= CLOSE:
-        found = (
-            f"The largest difference is {best:.3g}: another processor or"
-            " solver version can explain it, and so could something hidden in the last digits,"
-            " or in the order of outputs that agree to these. Run the audit where the release was"
-            " made."
+        return judged(
+            Verdict.NOT_CHECKABLE,
+            f"The largest difference is {best:.3g}: another processor or solver version can explain"
+            " it, and so could something hidden in the last digits, or in the order of outputs that"
+            " agree to these. Run the audit where the release was made.",
         )
-        return Check(name, Verdict.NOT_CHECKABLE, claim, tried, found)
     found = (
         "The shape of the channel or of its details differs."
         if math.isinf(best)
         else f"The largest difference is {best:.3g}: something else went in."
     )
-    if manifest.software != software():
-        found += (
-            f" The release says that {manifest.software!r:.80} made it and this is"
-            f" {software()!r}: run the audit with that version to decide."
-        )
-        return Check(name, Verdict.NOT_CHECKABLE, claim, tried, found)
-    return Check(name, Verdict.FAIL, claim, tried, found)
+    if manifest.software == software():
+        return judged(Verdict.FAIL, found)
+    return judged(
+        Verdict.NOT_CHECKABLE,
+        f"{found} The release says that {manifest.software!r:.80} made it and this is"
+        f" {software()!r}: run the audit with that version to decide.",
+    )
 
 
 def _asked(manifest: Manifest) -> float:
@@ -217,44 +216,39 @@ def _asked(manifest: Manifest) -> float:
     return round_down(Fraction(repr(manifest.privacy.requested_epsilon)))
 
 
-def _distance(one: FiniteChannel, two: FiniteChannel) -> float:
+def _distance(channel: FiniteChannel, other: FiniteChannel) -> float:
     """Largest difference of outputs (relative to their range) or probabilities; 0 if identical."""
-    if one.outputs.shape != two.outputs.shape or not np.array_equal(one.stated_of, two.stated_of):
+    if channel.outputs.shape != other.outputs.shape or not np.array_equal(
+        channel.stated_of, other.stated_of
+    ):
         return math.inf
-    if np.array_equal(one.stated, two.stated) and np.array_equal(one.outputs, two.outputs):
+    if np.array_equal(channel.stated, other.stated) and np.array_equal(
+        channel.outputs, other.outputs
+    ):
         return 0.0
-    span = max(float(np.ptp(one.outputs)), math.ulp(1.0))
-    outputs = float(np.abs(one.outputs - two.outputs).max()) / span
-    weights = [
-        channel.probabilities[:, _order_of_outputs(channel.outputs / span, channel.probabilities)]
-        for channel in (one, two)
-    ]
+    span = max(float(np.ptp(channel.outputs)), math.ulp(1.0))
+    outputs = float(np.abs(channel.outputs - other.outputs).max()) / span
+    # several outputs often have one value but for its last digit, so that it alone says nothing of
+    # their order: those that are close are ordered by their probabilities
+    weights = []
+    for each in (channel, other):
+        close = np.append(0, np.cumsum(np.diff(each.outputs / span) > CLOSE))
+        order = np.lexsort([*np.round(each.probabilities[::-1], _DIGITS), close])
+        weights.append(each.probabilities[:, order])
     return max(outputs, float(np.abs(weights[0] - weights[1]).max()), math.ulp(0.0))
-
-
-def _order_of_outputs(outputs: Floats, probabilities: Floats) -> Indices:
-    """Order outputs that are close by their probabilities.
-
-    Several outputs often have one value but for its last digit, so that it alone says nothing of
-    their order.
-    """
-    groups = np.append(0, np.cumsum(np.diff(outputs) > CLOSE))
-    return np.lexsort([*np.round(probabilities[::-1], _DIGITS), groups])
 
 
 def _details_distance(stated: Mapping[str, Any], built: Mapping[str, Any]) -> float:
     """Largest difference of a number; infinite where anything else differs; 0 if identical."""
     stated = {name: value for name, value in stated.items() if name != "options"}
-    if stated == built:
-        return 0.0
     if stated.keys() != built.keys():
         return math.inf
-    return max(_apart(stated[name], built[name]) for name in built)
+    return max((_apart(stated[name], built[name]) for name in built), default=0.0)
 
 
-def _apart(one: Any, two: Any) -> float:
-    if isinstance(one, list) and isinstance(two, list) and len(one) == len(two):
-        return max(map(_apart, one, two), default=0.0)
-    if isinstance(one, float) and isinstance(two, float):
-        return abs(one - two) / max(abs(two), 1.0)
-    return 0.0 if one == two else math.inf
+def _apart(value: Any, other: Any) -> float:
+    if isinstance(value, list) and isinstance(other, list) and len(value) == len(other):
+        return max(map(_apart, value, other), default=0.0)
+    if isinstance(value, float) and isinstance(other, float):
+        return abs(value - other) / max(abs(other), 1.0)
+    return 0.0 if value == other else math.inf

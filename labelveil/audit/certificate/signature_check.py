@@ -12,16 +12,16 @@ from labelveil.audit.verdict import Check, Verdict, verdict_of
 def signature_check(directory: Path, manifest: bytes, public_key: Path | None) -> Check:
     """The signature file, if there is one, is the named key's over the manifest's bytes."""
     name, claim = "signature", "The labels party signed the manifest's bytes with its Ed25519 key."
-    path = directory / SIGNATURE_FILE
+    path, looked = directory / SIGNATURE_FILE, "Looked for a signature."
+    if not path.is_file() and public_key is None:
+        unsigned = f"There is no {SIGNATURE_FILE}: this release is not signed."
+        return Check(name, Verdict.NOT_CHECKABLE, claim, looked, unsigned)
     if not path.is_file():
-        if public_key is None:
-            found = f"There is no {SIGNATURE_FILE}: this release is not signed."
-            return Check(name, Verdict.NOT_CHECKABLE, claim, "Looked for a signature.", found)
-        found = f"A key was given, but there is no {SIGNATURE_FILE}."
-        return Check(name, Verdict.FAIL, claim, "Looked for a signature.", found)
+        missing = f"A key was given, but there is no {SIGNATURE_FILE}."
+        return Check(name, Verdict.FAIL, claim, looked, missing)
     if public_key is None:
-        found = "Pass --public-key with the key that the labels party published."
-        return Check(name, Verdict.NOT_CHECKABLE, claim, f"Found {SIGNATURE_FILE}.", found)
+        remedy = "Pass --public-key with the key that the labels party published."
+        return Check(name, Verdict.NOT_CHECKABLE, claim, f"Found {SIGNATURE_FILE}.", remedy)
     holds = verify(read_public_key(public_key, "--public-key"), path.read_bytes(), manifest)
     return Check(
         name=name,

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from common.csv_files import read_table
+from common.errors import ReleaseError
 from common.randomizers.cells import Codebook
 from common.release.folder import MANIFEST_FILE
 from common.release.manifest import Manifest, manifest_digest
 from labelveil.audit.attacks.canaries import Canaries, find_canaries
-from labelveil.audit.attacks.message_attack import (
-    beliefs_plot,
-    message_checks,
-    worst_pair,
-)
-from labelveil.audit.attacks.model_attack import (
-    Attack,
-    attack_control,
-    attack_predictions,
-)
+from labelveil.audit.attacks.message_attack import beliefs_plot, message_checks, worst_pair
+from labelveil.audit.attacks.model_attack import attack_control, attack_predictions
 from labelveil.audit.bounds import expected_one_run_bound, guess_probability
 from labelveil.audit.certificate import manifest_checks as claims
+from labelveil.audit.certificate.run import read_evidence
 from labelveil.audit.inference.run_folder import Run, RunFiles, read_run
 from labelveil.audit.power import detectable_epsilon
 from labelveil.audit.verdict import (
@@ -33,13 +27,13 @@ from labelveil.audit.verdict import (
     Audit,
     Check,
     Power,
+    Progress,
     Verdict,
     cpu_seconds,
+    silent,
     statistical,
     verdict_of,
 )
-
-Progress = Callable[[str], None]
 
 POWER = 0.9
 """Share of the ceiling's bound that the positive control must reach for the attack to count."""
@@ -49,20 +43,11 @@ _PACE_EVENTS = 4000
 STEPS = ("message", "read the run", "model", "control")
 
 
-def audit_inference(files: RunFiles, progress: Progress = lambda name: None) -> Audit:
-    """Attack a release and, if predictions are at hand, the model trained on it.
-
-    Parameters
-    ----------
-    files
-        Where everything is.
-    progress
-        Told each stage before it runs.
-    """
+def audit_inference(files: RunFiles, progress: Progress = silent) -> Audit:
+    """Attack a release and, if predictions are at hand, the model trained on it."""
     data = _manifest_bytes(files.release)
     manifest = Manifest.from_bytes(data)
-    group = manifest.privacy.records_per_unit
-    epsilon = manifest.labels_guarantee.epsilon / group
+    epsilon = manifest.labels_guarantee.epsilon / manifest.privacy.records_per_unit
     audit = Audit("inference", f"release {manifest.data_set} · {manifest.epoch}")
     audit.claimed = claims.claimed_epsilon(manifest)
     audit.facts = claims.facts(manifest, manifest_digest(data))
@@ -76,24 +61,16 @@ def audit_inference(files: RunFiles, progress: Progress = lambda name: None) -> 
     audit.plots["beliefs"] = beliefs_plot(codebook, priors, epsilon)
     progress(STEPS[1])
     run = read_run(files)
-    if run is None:
-        audit.add(_no_model(files))
-        return audit
-    canaries = choose_canaries(run, codebook)
-    if canaries is None:
-        audit.add(_no_canaries())
+    canaries = None if run is None else choose_canaries(run, codebook)
+    if run is None or canaries is None:
+        audit.add(_nothing_to_attack(files, run))
         return audit
     total = audit.claimed if audit.claimed is not None else epsilon
-    attacks: dict[str, Attack] = {}
+    audit.plots["attack"] = curves = dict[str, Any](ceiling=guess_probability(total))
     progress(STEPS[2])
-    audit.run(lambda: _model_check(run, canaries, total, attacks))
+    audit.run(lambda: _model_check(run, canaries, total, curves))
     progress(STEPS[3])
-    audit.run(lambda: _control_check(run, canaries, epsilon, attacks))
-    audit.plots["attack"] = {
-        "ceiling": guess_probability(total),
-        "model": attacks["model"].curve,
-        "control": attacks["control"].curve,
-    }
+    audit.run(lambda: _control_check(run, canaries, epsilon, curves))
     return audit
 
 
@@ -122,46 +99,41 @@ def choose_canaries(run: Run, codebook: Codebook) -> Canaries | None:
     if not known.size:
         return None
     laws = codebook.of_labels(worst_pair(codebook))
-    found = find_canaries(codebook, run.labels[known], run.codes[known], laws)
-    return replace(found, rows=known[found.rows])
+    canaries = find_canaries(codebook, run.labels[known], run.codes[known], laws)
+    return replace(canaries, rows=known[canaries.rows])
 
 
-def _model_check(run: Run, canaries: Canaries, claimed: float, attacks: dict[str, Attack]) -> Check:
-    found = attacks["model"] = attack_predictions(run.predictions, run.features, canaries)
-    result = found.result
+def _model_check(run: Run, canaries: Canaries, claimed: float, curves: dict[str, Any]) -> Check:
+    attack = attack_predictions(run.predictions, run.features, canaries)
+    curves["model"] = attack.curve
+    result, origin = attack.result, "planted" if canaries.planted else "found"
+    excess = detectable_epsilon(claimed, result.guesses, GATE) - claimed
     return statistical(
         "label inference from the model",
         result,
         question="Does the trained model remember labels?",
         claim=f"From the model a canary's secret bit is guessed with probability at most"
         f" {guess_probability(claimed):.4f}.",
-        tried=f"{canaries.rows.size:,} {_origin(canaries)} canaries that the model was trained on"
-        f" were guessed from its predictions ({found.view}): {result.correct:,} of"
-        f" {result.guesses:,} guesses were right.",
+        tried=f"{canaries.rows.size:,} {origin} canaries that the model was trained on were guessed"
+        f" from its predictions ({attack.view}): {result.correct:,} of {result.guesses:,} guesses"
+        " were right.",
         claimed=claimed,
-        details={"correct": result.correct, "guesses": result.guesses, "view": found.view},
-        power=(
-            Power(
-                "excess of ε in what is predicted",
-                detectable_epsilon(claimed, result.guesses, GATE) - claimed,
-            ),
-        ),
+        details={"correct": result.correct, "guesses": result.guesses, "view": attack.view},
+        power=(Power("excess of ε in what is predicted", excess),),
     )
 
 
-def _control_check(
-    run: Run, canaries: Canaries, epsilon: float, attacks: dict[str, Attack]
-) -> Check:
-    found = attacks["control"] = attack_control(run.codes, run.features, canaries, epsilon)
-    result = found.result
+def _control_check(run: Run, canaries: Canaries, epsilon: float, curves: dict[str, Any]) -> Check:
+    attack = attack_control(run.codes, run.features, canaries, epsilon)
+    curves["control"] = attack.curve
+    result = attack.result
     reach = expected_one_run_bound(epsilon, max(result.guesses, 1), SHOWN)
     strong = result.shown >= POWER * reach
-    sound = result.bound <= epsilon
-    verdict = verdict_of(sound) if strong else Verdict.NOT_CHECKABLE
+    excess = detectable_epsilon(epsilon, result.guesses, GATE) - epsilon
     return Check(
         name="positive control",
         question="Would this attack see a model that learns labels by heart?",
-        verdict=verdict,
+        verdict=verdict_of(result.bound <= epsilon) if strong else Verdict.NOT_CHECKABLE,
         claim="A model that memorises is seen by this attack, and even it gives away no more than"
         f" ε₂ = {epsilon:.4g}.",
         tried="The same canaries were guessed from one nearest neighbour over the same release and"
@@ -174,46 +146,31 @@ def _control_check(
         shown=result.shown,
         confidence=1 - GATE,
         details={"reach": reach, "correct": result.correct, "guesses": result.guesses},
-        power=(
-            Power(
-                "excess of ε in what is remembered",
-                detectable_epsilon(epsilon, result.guesses, GATE) - epsilon,
-            ),
-        ),
+        power=(Power("excess of ε in what is remembered", excess),),
     )
-
-
-def _origin(canaries: Canaries) -> str:
-    return "planted" if canaries.planted else "found"
 
 
 def _manifest_bytes(release: Path) -> bytes:
-    from labelveil.audit.certificate.run import read_evidence
-
-    return read_evidence(release).data if (release / MANIFEST_FILE).is_file() else _absent(release)
-
-
-def _absent(release: Path) -> bytes:
-    from common.errors import ReleaseError
-
-    raise ReleaseError(f"{release / MANIFEST_FILE} is missing; name a run's folder, or --release")
+    if not (release / MANIFEST_FILE).is_file():
+        raise ReleaseError(
+            f"{release / MANIFEST_FILE} is missing; name a run's folder, or --release"
+        )
+    return read_evidence(release).data
 
 
-def _no_model(files: RunFiles) -> Check:
+def _nothing_to_attack(files: RunFiles, run: Run | None) -> Check:
+    if run is None:
+        tried = f"Looked for {files.predictions} and {files.secret}."
+        remedy = "There are no predictions to attack; name a folder of `labelveil simulate`."
+    else:
+        tried = (
+            "Looked for planted canaries, and for true labels among which canaries can be found."
+        )
+        remedy = "There are neither; plant canaries with --canaries, or run on a simulation."
     return Check(
         "label inference from the model",
         Verdict.NOT_CHECKABLE,
         "The trained model gives away no more than the message.",
-        f"Looked for {files.predictions} and {files.secret}.",
-        "There are no predictions to attack; name a folder of `labelveil simulate`.",
-    )
-
-
-def _no_canaries() -> Check:
-    return Check(
-        "label inference from the model",
-        Verdict.NOT_CHECKABLE,
-        "The trained model gives away no more than the message.",
-        "Looked for planted canaries, and for true labels among which canaries can be found.",
-        "There are neither; plant canaries with --canaries, or run on a simulation.",
+        tried,
+        remedy,
     )

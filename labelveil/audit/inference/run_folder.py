@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from common.csv_files import read_table
 from common.errors import DataError
 from common.release.blocks import KEY_BYTES
 from common.release.event_keys import hash_keys, read_secret
-from common.release.table import Release, read_release
+from common.release.table import read_release
 
 _MAX_LEVELS = 20
 
@@ -68,8 +67,6 @@ class Run:
 
     Attributes
     ----------
-    release
-        The verified release.
     codes, labels
         (n,) outputs, and (n, m) true labels (NaN if unknown).
     predictions
@@ -82,7 +79,6 @@ class Run:
         (n,) secret bits of planted canaries, -1 for other events; None if nothing was planted.
     """
 
-    release: Release
     codes: Integers
     labels: Floats
     predictions: dict[str, Floats]
@@ -108,33 +104,32 @@ def read_run(files: RunFiles) -> Run | None:
     columns = names if several else ["prediction"]
     _need(predictions, columns, files.predictions)
     key = predictions.columns[0]
-    keyed = partial(_keyed, secret=files.secret)
-    table = keyed(predictions, key).join(
+    table = _keyed(predictions, key, files.secret).join(
         release.labels.select("key", "code"), on="key", how="inner", maintain_order="left"
     )
     if not table.height:
         raise DataError(f"{files.predictions} shares no event with the release; check the secret")
-    labels = np.full((table.height, len(names)), np.nan)
+
+    def beside(path: Path, key: str, needed: Sequence[str] = ()) -> pl.DataFrame:
+        """Another file's columns, in the order of the table."""
+        other = _keyed(read_table(path), key, files.secret)
+        _need(other, needed, path)
+        joined = table.select("key").join(other, on="key", how="left", maintain_order="left")
+        return joined.drop("key")
+
+    labels, planted, features = np.full((table.height, len(names)), np.nan), None, None
     if files.truth.is_file():
-        truth = keyed(read_table(files.truth), "key")
         known = names if several else ["label"]
-        _need(truth, known, files.truth)
-        labels = np.column_stack([_column(table, truth, name) for name in known])
-    planted = None
+        labels = _numbers(beside(files.truth, "key", known).select(known))
     if files.canaries is not None:
-        secrets = keyed(read_table(files.canaries), "key")
-        bits = _column(table, secrets, "secret")
+        bits = _numbers(beside(files.canaries, "key", ["secret"]).select("secret"))[:, 0]
         planted = np.where(np.isnan(bits), -1, bits).astype(np.int64)
-    features = None
     if files.features.is_file():
-        frame = keyed(read_table(files.features), key)
-        joined = table.select("key").join(frame, on="key", how="left", maintain_order="left")
-        features = numeric_features(joined.drop("key"))
+        features = numeric_features(beside(files.features, key))
     held_out = (
         table["held_out"].to_numpy() if "held_out" in table.columns else np.zeros(table.height)
     )
     return Run(
-        release,
         table["code"].to_numpy().astype(np.int64),
         labels,
         {name: table[name].to_numpy().astype(np.float64) for name in columns},
@@ -177,8 +172,6 @@ def _keyed(table: pl.DataFrame, key: str, secret: Path) -> pl.DataFrame:
     return table.drop(key).with_columns(key=pl.Series(parts, dtype=pl.Binary))
 
 
-def _column(table: pl.DataFrame, other: pl.DataFrame, name: str) -> Floats:
-    joined = table.select("key").join(
-        other.select("key", name), on="key", how="left", maintain_order="left"
-    )
-    return joined[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+def _numbers(table: pl.DataFrame) -> Floats:
+    """(n, m) a column each, NaN for what is missing."""
+    return table.cast(pl.Float64).fill_null(float("nan")).to_numpy()

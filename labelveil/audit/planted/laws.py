@@ -10,25 +10,17 @@ import math
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.special import betaincinv
 from scipy.stats import binom, norm
 
 from common.arrays import Floats, Integers
-from labelveil.audit.power import FOUND, least
+from labelveil.audit.power import FOUND, least, rarest_seen
 
 
 def output_probability(counts: Integers, laws: Floats) -> tuple[float, int, int]:
-    """How improbable the counts of outputs are under the stated laws, at most.
+    """How improbable (k, d) counts of labels and outputs are under the stated laws, at most.
 
     Every count is binomial. Returned is the least two-sided exact tail over all laws and outputs,
-    times their number (Bonferroni), with the place of the least.
-
-    Parameters
-    ----------
-    counts
-        (k, d) how often a label of each kind was sent as each output.
-    laws
-        (k, d) probabilities.
+    times their number (Bonferroni), with the label and the output of the least.
     """
     runs = np.broadcast_to(counts.sum(axis=1, keepdims=True), counts.shape)
     tails = np.minimum(binom.cdf(counts, runs, laws), binom.sf(counts - 1, runs, laws))
@@ -39,8 +31,8 @@ def output_probability(counts: Integers, laws: Floats) -> tuple[float, int, int]
 
 def detectable_probability(runs: int, tests: int, alpha: float, law: float) -> float:
     """Smallest probability above ``law`` that :func:`output_probability` finds with 95 %."""
-    least = int(binom.isf(alpha / (2 * tests), runs, law)) + 1
-    return float(betaincinv(least, runs - least + 1, 0.95)) if least <= runs else 1.0
+    critical = int(binom.isf(alpha / (2 * tests), runs, law)) + 1
+    return min(rarest_seen(runs, critical), 1.0)
 
 
 def noise_probability(noise: Integers | Floats, scale: float) -> tuple[float, float]:
@@ -64,9 +56,9 @@ def noise_probability(noise: Integers | Floats, scale: float) -> tuple[float, fl
 
 
 def detectable_narrowness(cells: int, scale: float, alpha: float) -> float:
-    """Share by which noise is narrower than stated where so little of it is improbable; 95 %.
+    """Share by which noise is narrower than stated that is found with 95 %; infinite if none is.
 
-    Infinite if no share is found. The sum's deviation is that of a normal law.
+    The sum's deviation is that of a normal law.
     """
 
     def refuted(share: float) -> bool:

@@ -40,8 +40,6 @@ class Planting:
 
     Attributes
     ----------
-    events
-        Number of canaries.
     lower, upper
         The labels' range; the partner must be configured with it.
     values
@@ -90,15 +88,7 @@ class Planting:
 
 @dataclass(frozen=True)
 class Planted:
-    """A folder of canaries, read.
-
-    Attributes
-    ----------
-    planting
-        How it was made.
-    keys, secrets
-        (n,) the events' keys and secrets.
-    """
+    """A folder of canaries, read: how it was made, and (n,) keys and secrets of the events."""
 
     planting: Planting
     keys: pl.Series
@@ -132,9 +122,13 @@ def plant(folder: Path, planting: Planting) -> bool:
     known = pl.DataFrame({planting.key: keys, **columns}).filter(secrets < values)
     try:
         (folder / PARTNER).mkdir(parents=True, exist_ok=True)
-        _write(folder / SECRETS_FILE, pl.DataFrame({"key": keys, "secret": secrets}), PRIVATE)
-        _write(folder / PARTNER / "labels.parquet", known, PUBLIC)
-        _write(folder / PARTNER / "population.parquet", pl.DataFrame({planting.key: keys}), PUBLIC)
+        for path, table, mode in (
+            (SECRETS_FILE, pl.DataFrame({"key": keys, "secret": secrets}), PRIVATE),
+            (f"{PARTNER}/labels.parquet", known, PUBLIC),
+            (f"{PARTNER}/population.parquet", pl.DataFrame({planting.key: keys}), PUBLIC),
+        ):
+            with appearing(folder / path, mode=mode) as file:
+                table.write_parquet(file)
         with appearing(plan) as file:
             file.write(json.dumps({"format": FORMAT, **asdict(planting)}, indent=2).encode())
     except OSError as error:
@@ -164,8 +158,3 @@ def read_planted(folder: Path) -> Planted:
             " plant`"
         ) from error
     return Planted(planting, table["key"], secrets)
-
-
-def _write(path: Path, table: pl.DataFrame, mode: int) -> None:
-    with appearing(path, mode=mode) as file:
-        table.write_parquet(file)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -42,12 +41,12 @@ from labelveil.audit.verdict import (
     Audit,
     Check,
     Power,
+    Progress,
     Verdict,
+    silent,
     statistical,
     verdict_of,
 )
-
-Progress = Callable[[str], None]
 
 STEPS = (
     "match events",
@@ -69,8 +68,6 @@ class Returned:
 
     Attributes
     ----------
-    manifest
-        Of the release.
     labels
         (k + 1, m) labels of each secret, in the manifest's order; the last is what the release
         counts missing ones as.
@@ -95,24 +92,12 @@ def score(
     *,
     epsilon: float | None = None,
     public_key: Path | None = None,
-    progress: Progress = lambda name: None,
+    progress: Progress = silent,
 ) -> Audit:
-    """Audit a release of planted canaries.
+    """Audit a release of planted canaries, whose keys are hashed with ``secret``.
 
-    Parameters
-    ----------
-    planted
-        From :func:`labelveil.audit.planted.plant.read_planted`.
-    evidence
-        The release, fetched.
-    secret
-        The secret that both sides hash keys with.
-    epsilon
-        The claim for one label; the manifest's by default.
-    public_key
-        The labels party's, for its signature.
-    progress
-        Told each stage before it runs.
+    The claim for one label is ``epsilon``, the manifest's by default; ``public_key`` is the labels
+    party's, for its signature.
 
     Raises
     ------
@@ -130,26 +115,28 @@ def score(
         **claims.facts(manifest, manifest_digest(evidence.data)),
     }
     progress(STEPS[0])
-    found = match(planted, evidence, secret)
+    returned = match(planted, evidence, secret)
     claimed = manifest.labels_guarantee.epsilon / manifest.privacy.records_per_unit
     for name, question, check in (
         (STEPS[0], "Does every event come back, with a label or without?", returned_check),
         (
             STEPS[1],
             "Does the order of the rows say anything about labels?",
-            lambda found: permutation_check(found.secrets.astype(np.float64)),
+            lambda returned: permutation_check(returned.secrets.astype(np.float64)),
         ),
         (
             STEPS[2],
             "How well do outputs tell labels apart, whatever made them?",
-            lambda found: distinguish_check(found, claimed if epsilon is None else epsilon),
+            lambda returned: distinguish_check(returned, claimed if epsilon is None else epsilon),
         ),
         (STEPS[3], "Were the outputs drawn by the channel that is stated?", channel_law_check),
         (STEPS[4], "Does an output say anything about another row's label?", other_rows_check),
         (STEPS[5], "Has the histogram the noise that is stated?", histogram_check),
     ):
         progress(name)
-        audit.run(lambda check=check, asked=question: replace(check(found), question=asked))  # type: ignore[misc]
+        audit.run(
+            lambda check=check, question=question: replace(check(returned), question=question)  # type: ignore[misc]
+        )
     progress(STEPS[6])
     certified = certificate(evidence, public_key=public_key)
     seen = {"the codes were drawn by this channel", "the histogram's noise was drawn as stated"}
@@ -192,30 +179,30 @@ def match(planted: Planted, evidence: Evidence, secret: Path) -> Returned:
     )
 
 
-def returned_check(found: Returned) -> Check:
+def returned_check(returned: Returned) -> Check:
     """Every canary is in the release, whether it has a label or none."""
     return Check(
         name="every canary comes back",
-        verdict=verdict_of(found.missing == 0),
+        verdict=verdict_of(returned.missing == 0),
         claim="Which events are in a release does not depend on who has a label.",
-        tried=f"The keys of {found.secrets.size + found.missing:,} canaries, some without a label,"
-        " were looked for.",
-        found=f"{found.missing:,} are missing; {found.others:,} other events are there.",
+        tried=f"The keys of {returned.secrets.size + returned.missing:,} canaries, some without a"
+        " label, were looked for.",
+        found=f"{returned.missing:,} are missing; {returned.others:,} other events are there.",
         confidence=1.0,
     )
 
 
-def distinguish_check(found: Returned, claimed: float) -> Check:
+def distinguish_check(returned: Returned, claimed: float) -> Check:
     """Guess secrets from outputs, whatever the channel is, and bound ε by the right guesses."""
-    pair, result = distinguish(found.codes, found.secrets, len(found.labels))
-    low, high = (_label(found, secret) for secret in pair)
+    pair, result = distinguish(returned.codes, returned.secrets, len(returned.labels))
+    low, high = (_label(returned, secret) for secret in pair)
     excess = detectable_epsilon(claimed, result.guesses, GATE) - claimed
     check = statistical(
         "canaries told apart",
         result,
         claim=f"An output reveals at most ε₂ = {claimed:.4g} about its"
-        f" label{'s' * (len(found.manifest.labels) > 1)}.",
-        tried=f"On a tenth of {found.secrets.size:,} canaries it was learnt which two labels"
+        f" label{'s' * (len(returned.manifest.labels) > 1)}.",
+        tried=f"On a tenth of {returned.secrets.size:,} canaries it was learnt which two labels"
         f" outputs tell apart best, and how: {low} and {high}. Of {result.guesses:,} guesses on the"
         f" others {result.correct:,} were right.",
         claimed=claimed,
@@ -245,15 +232,14 @@ def distinguish(codes: Integers, secrets: Secrets, values: int) -> tuple[tuple[i
     _, pair, guesser = present(best)
     rest = start + np.flatnonzero(np.isin(secrets[start:], pair))
     bits = (secrets[rest] == pair[1]).astype(np.int64)
-    result = score_guesses(guesser(codes[rest]), bits)
-    return pair, result
+    return pair, score_guesses(guesser(codes[rest]), bits)
 
 
-def channel_law_check(found: Returned) -> Check:
+def channel_law_check(returned: Returned) -> Check:
     """Outputs of canaries against the stated channel, cell by cell."""
-    laws = found.manifest.codebook.laws(found.labels)
+    laws = returned.manifest.codebook.laws(returned.labels)
     values, outputs = laws.shape
-    counts = np.bincount(found.secrets * outputs + found.codes, minlength=values * outputs)
+    counts = np.bincount(returned.secrets * outputs + returned.codes, minlength=values * outputs)
     counts = counts.reshape(values, outputs)
     p, secret, output = output_probability(counts, laws)
     runs = int(counts.sum(axis=1).min())
@@ -262,9 +248,9 @@ def channel_law_check(found: Returned) -> Check:
         name="outputs follow the stated channel",
         verdict=verdict_of(p >= GATE),
         claim="Labels are randomized by the channel that the manifest states.",
-        tried=f"{found.codes.size:,} outputs of known labels were counted and compared with the"
+        tried=f"{returned.codes.size:,} outputs of known labels were counted and compared with the"
         f" stated probabilities of {values} labels and {outputs} outputs, exactly.",
-        found=f"The farthest is output {output} of {_label(found, secret)}:"
+        found=f"The farthest is output {output} of {_label(returned, secret)}:"
         f" {counts[secret, output]:,} of {counts[secret].sum():,} where"
         f" {laws[secret, output]:.4g} is stated; so far or farther has probability at most {p:.3g}"
         f" in all.",
@@ -278,57 +264,53 @@ def channel_law_check(found: Returned) -> Check:
     )
 
 
-def other_rows_check(found: Returned) -> Check:
+def other_rows_check(returned: Returned) -> Check:
     """Outputs of canaries against the labels of the canaries around them, at every distance."""
-    highest = (found.secrets == len(found.labels) - 2).astype(np.int64)
-    worst = influence(found.codes, highest)
-    return Check(
-        name="labels of other rows",
-        verdict=verdict_of(not worst.exceeds),
+    highest = (returned.secrets == len(returned.labels) - 2).astype(np.int64)
+    largest = influence(returned.codes, highest)
+    return largest.check(
+        "labels of other rows",
+        "share of rows that show another row's label",
         claim="A row's output depends on its own label alone.",
-        tried=f"{worst.sums:,} comparisons of an output with another canary's label, or with"
+        tried=f"{largest.sums:,} comparisons of an output with another canary's label, or with"
         " whether two others agree, at every distance.",
-        found=f"The largest, of {worst.where}, is {worst.ratio:.2f} of what chance explains.",
-        bound=math.inf if worst.exceeds else 0.0,
-        confidence=1 - GATE,
-        power=(Power("share of rows that show another row's label", worst.least_share),),
+        bound=math.inf if largest.exceeds else 0.0,
         not_looked_at="Dependence of an output on three or more other rows together.",
     )
 
 
-def histogram_check(found: Returned) -> Check:
+def histogram_check(returned: Returned) -> Check:
     """What remains of the histograms once the known labels are taken off is noise as stated."""
-    priors = found.manifest.priors
+    priors = returned.manifest.priors
     noisy = [prior for prior in priors if not prior.decoded] or priors
-    return claims.each(found.manifest, noisy, lambda _, prior: _one_histogram(found, prior))
+    return claims.each(returned.manifest, noisy, lambda _, prior: _one_histogram(returned, prior))
 
 
-def _one_histogram(found: Returned, prior: PriorSection) -> Check:
-    manifest, group = found.manifest, found.manifest.group(prior.labels)
+def _one_histogram(returned: Returned, prior: PriorSection) -> Check:
+    group = returned.manifest.group(prior.labels)
     name = "noise of the histogram"
     claim = "The released histogram has the noise that pays for it."
     tried = "The canaries' own counts were taken off the released ones."
-    ends = [(grid.lower, grid.upper) for grid in group.cells.grids]
-    inside = np.clip(found.labels[:, group.labels], *np.transpose(ends))
-    points = [grid.points for grid in group.cells.grids]
-    at = np.column_stack([np.searchsorted(*one) for one in zip(points, inside.T, strict=True)])
-    on_grid = np.column_stack([one[i] for one, i in zip(points, at.T, strict=True)])
+    columns = returned.labels[:, group.labels].T
+    inside = [np.clip(c, g.lower, g.upper) for c, g in zip(columns, group.cells.grids, strict=True)]
+    at = [np.searchsorted(g.points, c) for c, g in zip(inside, group.cells.grids, strict=True)]
+    indices = np.column_stack(at)
     reason = ""
-    if found.others or found.missing:
+    if returned.others or returned.missing:
         reason = "Other events are in the release, whose labels are not known."
     elif prior.decoded:
         reason = "The histogram is decoded from the codes: it has no noise of its own."
-    elif not manifest.prior_paid:
+    elif not returned.manifest.prior_paid:
         reason = "The prior is that of another release."
-    elif not np.array_equal(on_grid, inside):
+    elif not np.array_equal(group.cells.values(indices), np.column_stack(inside)):
         reason = "Canaries' labels lie between grid points, where they are rounded at random."
     if reason:
         return Check(name, Verdict.NOT_CHECKABLE, claim, tried, reason)
-    size = len(group.cells)
-    true = np.bincount(group.cells.number(at)[found.secrets], minlength=size)
+    size, scale = len(group.cells), float(parse_rational(prior.scale))
+    true = np.bincount(group.cells.number(indices)[returned.secrets], minlength=size)
     noise = np.asarray(prior.noisy_counts, dtype=np.int64) - true
-    scale = float(parse_rational(prior.scale))
     little, much = noise_probability(noise, scale)
+    narrow = detectable_narrowness(size, scale, GATE / 2)
     return Check(
         name=name,
         verdict=verdict_of(min(little, much) >= GATE / 2),
@@ -339,19 +321,14 @@ def _one_histogram(found: Returned, prior: PriorSection) -> Check:
         f" {little:.3g}, so much {much:.3g}.",
         confidence=1 - GATE,
         details={"little": little, "much": much},
-        power=(
-            Power(
-                "share by which noise is too narrow",
-                detectable_narrowness(size, scale, GATE / 2),
-            ),
-        ),
+        power=(Power("share by which noise is too narrow", narrow),),
         not_looked_at="Whether the noise is independent of the labels, and of other releases.",
     )
 
 
-def _label(found: Returned, secret: int) -> str:
-    missing = secret == len(found.labels) - 1
-    return "no label" if missing else _shown(found.labels[secret])
+def _label(returned: Returned, secret: int) -> str:
+    missing = secret == len(returned.labels) - 1
+    return "no label" if missing else _shown(returned.labels[secret])
 
 
 def _shown(labels: Floats) -> str:

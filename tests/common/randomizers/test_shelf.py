@@ -1,7 +1,12 @@
-"""What every randomizer on the shelf must hold: exact ε, exact sampling, and where due, no bias."""
+"""What every registered randomizer must hold: exact ε, exact sampling, and where promised, no bias.
+
+Registering one is enough for it to be enumerated here, without options; ``VARIANTS`` adds some.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from itertools import product
 from typing import Any
@@ -13,42 +18,53 @@ from hypothesis import strategies as st
 
 from common.arrays import Floats
 from common.entropy import seeded_entropy
-from common.exact.channel import TOTAL, exp_lower_bound
-from common.randomizers import Randomizer, build_randomizer, randomizer_names
+from common.exact.channel import (
+    TOTAL,
+    FiniteChannel,
+    exp_lower_bound,
+    log_upper_bound,
+    randomized_response_rows,
+)
+from common.guarantees import PureDP
+from common.randomizers import (
+    Randomizer,
+    base,
+    build_randomized_response,
+    build_randomizer,
+    randomizer_names,
+)
 from tests.statistics import counts_fit, mean_fits
 
-SHELF: dict[str, tuple[str, dict[str, Any]]] = {
-    "two-point": ("two-point", {}),
-    "thresholds": ("randomized-thresholds", {}),
-    "thresholds-prior": ("randomized-thresholds", {"weights": "prior"}),
-    "thresholds-sqrt": ("randomized-thresholds", {"weights": "sqrt"}),
-    "thresholds-prior-label": ("randomized-thresholds", {"weights": "prior-label"}),
-    "thresholds-4-bins": ("randomized-thresholds", {"bins": 4}),
-    "unbiased": ("unbiased", {}),
-    "unbiased-thinned": ("unbiased", {"points": 5}),
-    "laplace": ("laplace", {}),
-    "laplace-clipped": ("laplace", {"clip": True}),
-    "staircase": ("staircase", {}),
-    "staircase-clipped": ("staircase", {"clip": True}),
-    "discrete-laplace": ("discrete-laplace", {}),
-    "discrete-laplace-clipped": ("discrete-laplace", {"clip": True}),
-    "discrete-staircase": ("discrete-staircase", {}),
-    "discrete-staircase-clipped": ("discrete-staircase", {"clip": True}),
-    "exponential": ("exponential", {}),
-    "randomized-response": ("randomized-response", {}),
-    "rr-with-prior": ("rr-with-prior", {}),
-    "rp-with-prior": ("rp-with-prior", {}),
-    "rp-with-prior-wide": ("rp-with-prior", {"radius": 1.0}),
-}
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    *(("randomized-thresholds", {"weights": name}) for name in ("prior", "sqrt", "prior-label")),
+    ("randomized-thresholds", {"bins": 4}),
+    ("unbiased", {"points": 5}),
+    *(
+        (name, {"clip": True})
+        for name in ("laplace", "staircase", "discrete-laplace", "discrete-staircase")
+    ),
+    ("rp-with-prior", {"radius": 1.0}),
+]
+
+
+def shelf() -> dict[str, tuple[str, dict[str, Any]]]:
+    """All that is registered, and variants, by name and options."""
+    designs: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in randomizer_names()]
+    return {" ".join([name, *map(str, o.values())]): (name, o) for name, o in designs + VARIANTS}
+
+
+SHELF = shelf()
 UNBIASED = (
-    "two-point",
-    "thresholds",
-    "thresholds-4-bins",
-    "unbiased",
-    "unbiased-thinned",
-    "laplace",
     "discrete-laplace",
+    "laplace",
+    "randomized-thresholds",
+    "randomized-thresholds 4",
+    "two-point",
+    "unbiased",
+    "unbiased 5",
 )
+UNORDERED = {"rr-with-prior": "sends unlikely labels as any of the likely ones"}
+"""Whose outputs need not be larger, on average, for a larger label; and why."""
 GRID = np.linspace(-1.0, 3.0, 12)
 UNEVEN = np.array([0.0, 0.1, 0.7, 1.0, 2.5, 7.0, 7.2, 30.0])
 GRIDS = {
@@ -91,32 +107,59 @@ def bias(randomizer: Randomizer) -> float:
     return float(error / (channel.inputs[-1] - channel.inputs[0]))
 
 
-def test_the_shelf_is_registered() -> None:
-    assert {name for name, _ in SHELF.values()} <= set(randomizer_names())
+def faults(randomizer: Randomizer, labels: Floats, epsilon: float) -> list[str]:
+    """What is wrong with a randomizer for ε over these labels, in integers where ε is concerned."""
+    channel = randomizer.channel
+    means = channel.probabilities @ channel.outputs
+    allowed = 1e-9 * (labels[-1] - labels[0])
+    columns = zip(*set(channel.weights), strict=True)
+    worst = max(Fraction(max(column), min(column)) for column in columns)
+    checks = {
+        "rows sum to 2**64": all(sum(row) == TOTAL for row in channel.weights),
+        "ε is not passed": worst <= exp_lower_bound(epsilon),
+        "ε is stated": channel.ratio == worst and channel.epsilon == log_upper_bound(worst),
+        "the guarantee is the channel's": randomizer.guarantee == PureDP.of(channel.epsilon),
+        "inputs are the labels": np.array_equal(channel.inputs, labels),
+        "outputs ascend": bool(np.all(np.diff(channel.outputs) >= 0)),
+        "larger labels have larger outputs": randomizer.name in UNORDERED
+        or bool(np.all(np.diff(means) >= -allowed)),
+    }
+    return [check for check, passed in checks.items() if not passed]
 
 
 @pytest.mark.parametrize("key", SHELF)
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_rows_are_whole_and_epsilon_is_never_passed(key: str, epsilon: float) -> None:
-    limit = exp_lower_bound(epsilon)
-    for grid in ("even", "uneven", "two"):
-        for prior in PRIORS:
-            channel = of(key, grid, prior, epsilon).channel
-            assert all(sum(row) == TOTAL for row in channel.weights)
-            assert channel.ratio <= limit
-            assert channel.epsilon <= np.nextafter(epsilon, np.inf)
-            assert np.array_equal(channel.inputs, GRIDS[grid])
+    for grid, prior in product(GRIDS, PRIORS):
+        assert not faults(of(key, grid, prior, epsilon), GRIDS[grid], epsilon), (grid, prior)
 
 
-@pytest.mark.parametrize("key", [*UNBIASED, "thresholds-sqrt"])
+def test_what_is_registered_is_on_the_shelf_and_a_broken_one_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(base, "_BUILDERS", dict(base._BUILDERS))
+
+    @base.register("twin")
+    def build_twin(problem: base.Problem) -> Randomizer:
+        return build_randomized_response(replace(problem, epsilon=1.0001 * problem.epsilon))
+
+    assert "twin" in shelf()
+    twin = build_randomizer("twin", labels=GRID, prior=np.ones(GRID.size), epsilon=1.0)
+    assert faults(twin, GRID, 1.0) == ["ε is not passed"]
+    turned = FiniteChannel(GRID[:2], [0.0, 1.0], randomized_response_rows(2, 1.0)[::-1])
+    backwards = replace(twin, channel=turned)
+    assert faults(backwards, GRID[:2], 1.0) == ["larger labels have larger outputs"]
+
+
+@pytest.mark.parametrize("key", [*UNBIASED, "randomized-thresholds sqrt"])
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_unbiased_on_the_grid(key: str, epsilon: float) -> None:
     for grid, prior in [*product(("even", "uneven"), PRIORS), ("large", "tail")]:
-        if key != "thresholds-sqrt" or prior != "empty":  # thresholds without mass are not drawn
+        if key in UNBIASED or prior != "empty":  # thresholds without mass are not drawn
             assert bias(of(key, grid, prior, epsilon)) < 1e-9
 
 
-@pytest.mark.parametrize("key", ["two-point", "thresholds", "unbiased"])
+@pytest.mark.parametrize("key", ["two-point", "randomized-thresholds", "unbiased"])
 def test_unbiased_between_grid_points(key: str) -> None:
     randomizer = build(key, UNEVEN, np.ones(UNEVEN.size), 1.0)
     means = randomizer.channel.probabilities @ randomizer.channel.outputs

@@ -48,14 +48,13 @@ class DataSection(Section):
     ignore: list[str] = setting(list, "Columns not to learn from.")
     pieces: Annotated[int, Field(ge=0, le=256)] | Auto = setting(
         "auto",
-        "Pieces that a numeric column's range is cut into, so that the network can bend in each."
-        " auto takes the more of them the more the privatized labels say. Where a column has 32"
-        " values or fewer, each begins one.",
+        "Pieces that a numeric column's range is cut into, so that the network can bend in"
+        " each. auto takes more the more the privatized labels say. In a column of 32 values or"
+        " fewer each begins one.",
     )
     min_match: float = setting(
         0.9,
-        "Share of the events on either side that must find a counterpart. A smaller one is warned"
-        " of.",
+        "Share of the events on either side that must find a counterpart, or there is a warning.",
         ge=0,
         le=1,
     )
@@ -74,8 +73,8 @@ class LabelsPartySection(Section):
 
     name: Annotated[str, Words(f"{NAME_WORDS}, or empty", _is_name)] = setting(
         "",
-        "What this labels party is called where there are several: in predictions, in figures, and"
-        " as the folder of its release. Default: its data set.",
+        "Name of this labels party where there are several: in predictions, in figures, and as"
+        " the folder of its release. Default: its data set.",
         example="shoes",
     )
     address: str = setting("localhost:50051", "Host and port of the labels party.")
@@ -106,9 +105,8 @@ class LabelsPartySection(Section):
     epoch: str = setting("", "Epoch of the release. An empty one means the latest.")
     epochs: list[Name] = setting(
         list,
-        "Several epochs instead, oldest first. `fetch` keeps each in a folder of its own within"
-        " the release's, and one model is trained on all of them, every label read through its own"
-        " epoch's channel.",
+        "Several epochs instead, oldest first, for one model that reads every label through its"
+        " own epoch's channel. `fetch` keeps each in a folder of its own within the release's.",
         example=["2024-06-01", "2024-06-02"],
     )
     timeout: float = setting(
@@ -139,9 +137,9 @@ class LabelsPartySection(Section):
     )
     submit: bool = setting(
         False,
-        "Whether `run` first submits our keys as the population. The epoch must be named then, and"
-        " the labels party's configuration say that it takes them. Labels come back in the order"
-        " of the features file, which has to stay as it is.",
+        "Whether `run` first submits our keys as the population. Needs `epoch`, and a labels"
+        " party that takes them. Labels come back in the order of the features file, which must"
+        " stay as it is.",
     )
     wait: float = setting(
         0.0,
@@ -188,8 +186,7 @@ class ReleaseSection(Section):
     directory: Path = setting(Path("release"), "Folder of the release.", flag="--release")
     parquet: bool = setting(
         False,
-        "Whether to write the rows as labels.parquet, too, for other programs; nothing here needs"
-        " it.",
+        "Whether to write the rows as labels.parquet, too, for other programs.",
     )
 
 
@@ -218,8 +215,8 @@ class TrainingSection(Section):
 
     objective: Annotated[str, Choice(("auto", *OBJECTIVE_NAMES))] = setting(
         "auto",
-        "What is minimised. auto chooses from the privatized validation likelihood, and brings"
-        " what a mixture of heads predicts on average closer to the released prior, by half the"
+        "What is minimised. auto chooses by the privatized validation likelihood, and moves"
+        " what a mixture of heads predicts on average towards the released prior, by half the"
         " way where the labels say as much as 1,000 true ones.",
     )
     head: Annotated[str, Choice(("auto", *HEAD_NAMES))] = setting(
@@ -227,14 +224,14 @@ class TrainingSection(Section):
     )
     learner: Annotated[str, Choice(("auto", *LEARNER_NAMES))] = setting(
         "auto",
-        "What learns: networks, boosted trees, or a regularised linear model. auto mixes them by"
-        " the privatized validation likelihood where `objective` and `head` are auto, too, and"
-        " takes networks where they are not.",
+        "What learns: networks, boosted trees, or a regularised linear model. auto mixes them"
+        " by the privatized validation likelihood where `objective` and `head` are auto, and"
+        " takes networks elsewhere.",
     )
     ensemble: Annotated[int, Field(ge=1, le=64)] | Auto = setting(
         "auto",
-        "Networks trained side by side and averaged. Averaging pays under label noise. auto is 8,"
-        " or 4 from 100,000 events on, where one network is steadier by itself.",
+        "Networks trained side by side and averaged. Averaging pays under label noise. auto is"
+        " 8, or 4 from 100,000 events on.",
     )
     epochs: Annotated[int, Field(ge=1)] | Auto = setting(
         "auto",
@@ -260,8 +257,8 @@ class TrainingSection(Section):
     )
     validation: Annotated[float, Field(gt=0, le=0.5)] | Auto = setting(
         "auto",
-        "Share of the other events that each network leaves out, to know when to stop and how good"
-        " it is. auto lets networks leave out each event in turn: a quarter each of 8 or 4.",
+        "Share of the other events that each network leaves out, to know when to stop and how"
+        " good it is. auto leaves out each event in turn: a quarter for each of 8 or 4 networks.",
     )
     patience: int = setting(6, "Epochs without improvement after which training stops.", ge=1)
     seed: int = setting(
@@ -273,7 +270,7 @@ class TrainingSection(Section):
     )
     shards: Annotated[str, Field(min_length=1), Words('"auto", "never" or a folder')] = setting(
         "auto",
-        "Encoded rows on disk, where features are larger than memory. auto streams them through"
+        "Encoded rows on disk, for features larger than memory. auto streams them through"
         " Parquet shards beside the model, which go when it is trained; a folder always does so,"
         " and keeps them for the next training.",
     )
@@ -288,8 +285,8 @@ class OutputSection(Section):
     model: Path = setting(Path("model"), "Folder of the model.")
     source: str = setting(
         "",
-        "Whose labels to predict, where there are several labels parties: one's name for all rows,"
-        " or a column of the features that names one for each row. Default: every row for each of"
+        "Whose labels to predict, where there are several labels parties: a name for all rows,"
+        " or a column of the features with a name for each row. Default: every row for each of"
         " them.",
         example="shoes",
     )

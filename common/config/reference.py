@@ -11,6 +11,8 @@ from typer.core import TyperGroup, TyperOption
 from common.config.declare import Setting, declared, doc, sections
 from common.config.wording import as_toml
 
+_OF_EVERY_PROGRAM = ("config", "set", "help", "install_completion", "show_completion")
+
 
 def reference(model: type[BaseModel], program: TyperGroup) -> str:
     """Return a page's part in Markdown: one table for each section, and the commands' own flags.
@@ -38,12 +40,13 @@ def reference(model: type[BaseModel], program: TyperGroup) -> str:
 
 def flags(program: TyperGroup) -> str:
     """Return the table of all flags that set nothing in a file, those of several commands first."""
+    options = [pair for pair in _options(program) if pair[1].name not in _OF_EVERY_PROGRAM]
+    every = {command for command, _ in options}
     commands: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for command, option in _options(program):
-        if "__" not in (option.name or "") and option.name not in ("config", "set", "help"):
+    for command, option in options:
+        if "__" not in (option.name or ""):
             commands[_code(option.opts), option.help or ""].append(command)
     shared = sorted(commands.items(), key=lambda item: len(item[1]) == 1)
-    every = {command for command, _ in _options(program)}
     rows: list[tuple[str, ...]] = [
         ("every command" if {*names} == every else _code(names), flag, meaning)
         for (flag, meaning), names in shared

@@ -19,10 +19,9 @@ class EvaluationSection(Section):
 
     offered: bool = setting(
         False,
-        "Whether predictions may be compared with true labels, in numbers. The features party asks"
-        " with `feature-party evaluate --ask`. All answers of an epoch are charged at the first"
-        " question, from which on the server keeps the labels in memory, 8 bytes each; a question"
-        " takes 8 an event.",
+        "Whether predictions may be compared with true labels (`feature-party evaluate --ask`)."
+        " All answers of an epoch are charged at the first question. From then on the server"
+        " keeps the labels in memory, 8 bytes each; a question takes 8 an event.",
     )
     epsilon: float = setting(
         0.5,
@@ -47,9 +46,9 @@ class EvaluationSection(Section):
     loss: Literal["squared", "absolute"] = setting("squared", "What is compared.")
     largest_loss: float | None = setting(
         None,
-        "The most that one event counts for, in label units, squared or not. The smaller, the less"
-        " noise, and the more an answer about far labels is too small. Default: what one released"
-        " label in a thousand surpasses.",
+        "The most that one event counts for, in label units, squared or not. A smaller one"
+        " brings less noise, and answers that are too small where labels are far off. Default:"
+        " what one released label in a thousand exceeds.",
         gt=0,
         example=100.0,
     )
@@ -75,14 +74,14 @@ class WatchSection(Section):
     )
     false_alarm: float = setting(
         0.01,
-        "Probability, about, with which an epoch without drift pays for a prior all the same.",
+        "Approximate probability that an epoch without drift pays for a prior.",
         gt=0,
         lt=1,
     )
     hits: int | None = setting(
         None,
-        "Charge all tests together, once, as a session that ends at so many hits. Where events or"
-        " users come again in later epochs, tests add up otherwise. Needs total_delta.",
+        "Charge all tests together, once, as a session that ends after so many hits. Otherwise"
+        " tests add up where events or users come again in later epochs. Needs total_delta.",
         ge=1,
         le=10_000,
         example=5,

@@ -35,18 +35,17 @@ class PrivacySection(Section):
     )
     total_epsilon: float | None = setting(
         None,
-        "What all releases of the account together may spend. The first release records it in the"
-        " ledger as the account's cap: a lower one holds at once, a higher one takes `label-party"
-        " budget raise`. Default: the cap, and for a first release epsilon.",
+        "What all releases of the account together may spend. The first release records it in"
+        " the ledger as the account's cap. A lower one holds at once, a higher one takes"
+        " `label-party budget raise`. Default: the cap, and for a first release epsilon.",
         gt=0,
         example=1.0,
     )
     total_delta: float = setting(
         0.0,
-        "Failure probability that all releases together may have, far below 1 / number of events."
-        " At 0 only releases with a pure epsilon fit (labels, top-k); `top-k --stable` needs more."
-        " Half of it pays for the releases' own delta, half for adding up different kinds of"
-        " guarantees.",
+        "Failure probability that all releases together may have, far below 1 / number of"
+        " events. At 0 only pure epsilon fits (labels, top-k); `top-k --stable` needs more. Half"
+        " pays for the releases' own delta, half for adding up different kinds of guarantees.",
         ge=0,
         lt=1,
     )
@@ -98,9 +97,9 @@ class PrivacySection(Section):
 
     division: Literal["auto", "split", "joint"] = setting(
         "auto",
-        'How epsilon is divided among several labels. "split": each label has a histogram and codes'
-        ' of its own. "joint": one histogram of all labels together, and codes that tell of all.'
-        ' "auto": one histogram, and codes as it says is best.',
+        'How epsilon is divided among several labels. "split": each label has a histogram and'
+        ' codes of its own. "joint": one histogram and one code for all. "auto": one histogram,'
+        " and the codes that it predicts to be better.",
     )
 
     @model_validator(mode="after")

@@ -48,10 +48,10 @@ class DataSection(Section):
 
     labels: Address = setting(
         ...,
-        "The labels, one an event: a file, an object or a database. A file is CSV (with a header)"
-        " or Parquet; an object s3://, gs://, az:// or https://, ending in .csv, .tsv or .parquet;"
-        " a database sqlite:///file.db or postgresql://user@host/name. Addresses hold no"
-        " credentials. For `label-party watch`, {epoch} in the name stands for an epoch's.",
+        "The labels, one an event: a file, an object or a database. Files are CSV (with a"
+        " header) or Parquet; objects s3://, gs://, az:// or https://, ending in .csv, .tsv or"
+        " .parquet; databases sqlite:///file.db or postgresql://user@host/name. Addresses hold"
+        " no credentials. `label-party watch` puts an epoch's name in place of {epoch}.",
         example="labels.csv",
     )
     labels_query: str | None = setting(
@@ -61,39 +61,40 @@ class DataSection(Section):
     )
     labels_encoding: Encoding | None = setting(
         None,
-        "How a CSV file of labels is encoded: utf-8, or cp1252, of which Latin-1 is a part. Fixed,"
-        " as separator and decimal mark are: a release that looked would let one row decide how"
-        " others are read. `label-party init` looks, and proposes. Default: utf-8.",
+        "Encoding of a CSV file of labels: utf-8, or cp1252, of which Latin-1 is a part."
+        " `label-party init` looks at the file and proposes it, with separator and decimal mark."
+        " No release looks: one row would then decide how others are read. Default: utf-8.",
         example="cp1252",
     )
     labels_separator: Separator | None = setting(
         None,
-        "What stands between its cells. Default: a comma, and a tab if the name ends in .tsv.",
+        "Separator of its cells. Default: a comma, or a tab if the name ends in .tsv.",
         example=";",
     )
     labels_decimal: DecimalMark | None = setting(
         None,
-        "Decimal mark of labels that are text; signs for thousands are none. Default: the point.",
+        "Decimal mark of labels that are text; they have no sign for thousands. Default: the"
+        " point.",
         example=",",
     )
     population: Address | None = setting(
         None,
-        'Every event that both parties know, labelled or not: an address, or "submitted".'
-        " It has the same key; an event without a label gets `missing` before randomization, so"
-        ' that nobody learns which events have one. "submitted": the features party submits its'
-        " list of keys while `label-party serve` runs, and gets labels in that order. Default: the"
-        " events in `labels` are the population.",
+        'Every event that both parties know, labelled or not: an address, or "submitted". Its'
+        " key column is called the same. An event without a label gets `missing` before"
+        ' randomization, so nobody learns which events have one. "submitted": the features party'
+        " submits its keys while `label-party serve` runs, and gets labels in that order."
+        " Default: the events in `labels`.",
         example="population.csv",
     )
     population_query: str | None = setting(
         None, "The population's query.", example="SELECT click_id AS key FROM landings"
     )
     population_encoding: Encoding | None = setting(
-        None, "How a CSV file of the population is encoded. Default: utf-8.", example="cp1252"
+        None, "Encoding of a CSV file of the population. Default: utf-8.", example="cp1252"
     )
     population_separator: Separator | None = setting(
         None,
-        "What stands between its cells. Default: a comma, and a tab if the name ends in .tsv.",
+        "Separator of its cells. Default: a comma, or a tab if the name ends in .tsv.",
         example=";",
     )
     credentials_file: Path | None = setting(
@@ -106,8 +107,8 @@ class DataSection(Section):
     )
     key: str = setting(
         "key",
-        "Column with the event's key: text, or whole numbers. In CSV files keys are taken as text;"
-        " in the first column the key is certain whatever else is in its line.",
+        "Column with the event's key: text, or whole numbers. In a CSV file it is text;"
+        " in the first column it is certain whatever else is in its line.",
     )
     label: str = setting(
         "label",
@@ -116,8 +117,7 @@ class DataSection(Section):
     data_set: Name = setting("labels", "Name of the data set. Budgets belong to it.")
     epoch: Name = setting(
         "1",
-        "Name of this release within the data set. One release is built per epoch, once and for"
-        " ever.",
+        "Name of this release within the data set. Each epoch has one release.",
     )
     missing: float | None = setting(
         None,
@@ -135,7 +135,7 @@ class DataSection(Section):
     )
     duplicates: Literal["missing", "last", "sum", "mean"] = setting(
         "missing",
-        "The label of an event that has several rows: `missing`, as if it had none; of the last in"
+        "The label of an event that has several rows: missing, as if it had none; the last in"
         " file order; their sum; or their mean. `label-party init` looks and proposes.",
     )
 
@@ -231,16 +231,16 @@ class KeysSection(Section):
 
     secret_file: Path = setting(
         Path("certificates/join.key"),
-        "Secret that both parties share and hash keys with. 64 hexadecimal digits, a new one for"
-        " each partner. `label-party init --new-secret` makes one, and `labelveil certificates`"
-        " does for tests.",
+        "Secret that both parties share and hash keys with. 64 hexadecimal digits, new for"
+        " each partner. `label-party init --new-secret` makes one, `labelveil certificates` one"
+        " for tests.",
     )
     signing_key: Path | None = setting(
         None,
-        "Ed25519 private key (PEM, mode 0600) that `label-party release` signs the manifest with."
-        " The features party can pin the public key. `label-party init --new-signing-key` makes a"
-        " pair, and `labelveil certificates --signing-key` does for tests. The server does not"
-        " need it.",
+        "Ed25519 private key (PEM, mode 0600) with which `label-party release` signs the"
+        " manifest. The features party can pin its public half. `label-party init"
+        " --new-signing-key` makes a pair, `labelveil certificates --signing-key` one for tests."
+        " The server does not need it.",
         example="certificates/signing.key",
     )
 

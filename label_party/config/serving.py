@@ -54,8 +54,8 @@ class ServerSection(Section):
     )
     clients: Clients = setting(
         dict,
-        "Several clients: instead of client_san and data_sets, each one's name with its data sets,"
-        " in one line.",
+        "Several clients, in place of client_san and data_sets: each one's name with its data"
+        " sets, in one line.",
         example={"publisher.example": ["conversions"], "spiffe://net.example/a": ["installs"]},
     )
     max_streams: int = setting(
@@ -125,12 +125,13 @@ class ObservabilitySection(Section):
     )
     hosts: list[str] = setting(
         list,
-        "Names under which this address is asked for, besides that of listen, localhost and IP"
-        " addresses. Requests for other hosts are refused: a web page could send them.",
+        "Further host names under which this address answers, besides that of listen, localhost"
+        " and IP addresses. Requests for other hosts are refused, because a web page could send"
+        " them.",
         example=["label-party.monitoring.svc"],
     )
     tracing: bool = setting(
         False,
-        "Whether calls are traced with OpenTelemetry (pip install 'labelveil[tracing]'). Where"
-        " traces go is said by the usual environment, OTEL_EXPORTER_OTLP_ENDPOINT above all.",
+        "Whether calls are traced with OpenTelemetry (pip install 'labelveil[tracing]')."
+        " Environment variables say where traces go, above all OTEL_EXPORTER_OTLP_ENDPOINT.",
     )

@@ -22,28 +22,14 @@ FOLDER = Path(os.environ.get("LABELVEIL_DATA", "../shared/data"))
 
 @dataclass(frozen=True)
 class DataSet:
-    """A table of events with a label.
-
-    Attributes
-    ----------
-    name
-        For people and folders.
-    file
-        Its file in the data folder; None if a dependency carries it.
-    label
-        Label column.
-    lower, upper
-        Public bounds of the label.
-    load
-        Returns the table, one row an event, features and label.
-    """
+    """A table of events with a label, and the label's public bounds."""
 
     name: str
-    file: str | None
+    file: str | None  # in the data folder; None if a dependency carries it
     label: str
     lower: float
     upper: float
-    load: Callable[[], pl.DataFrame]
+    load: Callable[[], pl.DataFrame]  # one row an event, features and label
 
     @property
     def missing(self) -> str | None:
@@ -77,10 +63,6 @@ def _retail() -> pl.DataFrame:
     )
 
 
-def _census() -> pl.DataFrame:
-    return _read("census_income_kdd_test.parquet").drop("instance weight")
-
-
 def _criteo() -> pl.DataFrame:
     sold = _read("criteo_sponsored_search.parquet").filter(pl.col("Sale") == 1)
     # what is known only after the sale would give the label away
@@ -88,24 +70,11 @@ def _criteo() -> pl.DataFrame:
 
 
 CRITEO_LOG_COLUMNS = (
-    "Sale",
-    "SalesAmountInEuro",
-    "time_delay_for_conversion",
-    "click_timestamp",
-    "nb_clicks_1week",
-    "product_price",
-    "product_age_group",
-    "device_type",
-    "audience_id",
-    "product_gender",
-    "product_brand",
-    *(f"prod_category{level}" for level in range(1, 8)),
-    "product_country",
-    "product_id",
-    "product_title",
-    "partner_id",
-    "user_id",
-)
+    "Sale", "SalesAmountInEuro", "time_delay_for_conversion", "click_timestamp",
+    "nb_clicks_1week", "product_price", "product_age_group", "device_type", "audience_id",
+    "product_gender", "product_brand", *(f"prod_category{level}" for level in range(1, 8)),
+    "product_country", "product_id", "product_title", "partner_id", "user_id",
+)  # fmt: skip
 
 
 def read_criteo_log(path: Path) -> pl.DataFrame:
@@ -141,44 +110,31 @@ def _bike() -> pl.DataFrame:
     return _read("bike_sharing_hour.parquet").drop("casual", "registered", "instant", strict=False)
 
 
-def _diamonds() -> pl.DataFrame:
-    return EXAMPLES["diamonds"].read()
-
-
 RANDHIE = DataSet("randhie", None, "mdvis", 0, 77, _randhie)
 HOUSING = DataSet(
-    "housing",
-    "california_housing.parquet",
-    "median_house_value",
-    0,
-    500_001,
+    "housing", "california_housing.parquet", "median_house_value", 0, 500_001,
     lambda: _read("california_housing.parquet"),
-)
-CENSUS = DataSet("census", "census_income_kdd_test.parquet", "weeks worked in year", 0, 52, _census)
+)  # fmt: skip
+CENSUS = DataSet(
+    "census", "census_income_kdd_test.parquet", "weeks worked in year", 0, 52,
+    lambda: _read("census_income_kdd_test.parquet").drop("instance weight"),
+)  # fmt: skip
 RETAIL = DataSet("retail", "online_retail.parquet", "amount", 0, 400, _retail)
 CRITEO = DataSet("criteo", "criteo_sponsored_search.parquet", "SalesAmountInEuro", 0, 400, _criteo)
 
 CRITEO_LOG = DataSet(
-    "criteo-log",
-    "CriteoSearchData",
-    "SalesAmountInEuro",
-    0,
-    400,
+    "criteo-log", "CriteoSearchData", "SalesAmountInEuro", 0, 400,
     lambda: read_criteo_log(FOLDER / "CriteoSearchData"),
-)
+)  # fmt: skip
 """The whole log, for whoever has downloaded it; CRITEO is a sample of two partners."""
 
 COMMUNITIES = DataSet(
-    "communities",
-    "communities.data",
-    "crime",
-    0,
-    1,
+    "communities", "communities.data", "crime", 0, 1,
     lambda: read_communities(FOLDER / "communities.data"),
-)
+)  # fmt: skip
 """For whoever has downloaded it."""
 
-DIAMONDS = DataSet("diamonds", None, "price", 0, 20_000, _diamonds)
+DIAMONDS = DataSet("diamonds", None, "price", 0, 20_000, EXAMPLES["diamonds"].read)
 BIKE = DataSet("bike", "bike_sharing_hour.parquet", "cnt", 0, 1000, _bike)
 
 ALL = (RANDHIE, HOUSING, CENSUS, RETAIL, CRITEO)

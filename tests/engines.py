@@ -22,18 +22,10 @@ needs_java = pytest.mark.skipif(
 
 @dataclass(frozen=True)
 class SparkSession:
-    """A session with two threads that try a task up to four times.
+    """A session with two threads that try a task up to four times."""
 
-    Attributes
-    ----------
-    session
-        Spark's.
-    folder
-        Where its event log and local files are kept.
-    """
-
-    session: Any
-    folder: Path
+    session: Any  # Spark's
+    folder: Path  # of its event log and local files
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +37,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         # workers must import this code, not another one that is installed
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        settled = {
+        settings = {
             "spark.ui.enabled": "false",
             "spark.eventLog.enabled": "true",
             "spark.eventLog.dir": folder.as_uri(),
@@ -56,7 +48,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
         }
         builder = sql.SparkSession.builder.master("local[2,4]")
-        for key, value in settled.items():
+        for key, value in settings.items():
             builder = builder.config(key, value)
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         started = builder.getOrCreate()
@@ -92,11 +84,11 @@ class Failing(Engine):
     def stream(self, tasks: Sequence[Any], secrets: Secrets) -> Iterator[Any]:
         self.steps += 1
         marks = [self.folder / f"{self.steps}-{index}" for index in range(len(tasks))]
-        some = [
+        failing = [
             FailsOnce(task, mark) if index % 9 == 0 else task
             for index, (task, mark) in enumerate(zip(tasks, marks, strict=True))
         ]
-        return self.engine.stream(some, secrets)
+        return self.engine.stream(failing, secrets)
 
 
 @dataclass(frozen=True)

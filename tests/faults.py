@@ -47,21 +47,11 @@ class Mode(IntEnum):
 
 @dataclass(frozen=True)
 class Ended:
-    """How a child ended.
+    """How a child ended."""
 
-    Attributes
-    ----------
-    signal
-        What killed it, or 0.
-    steps
-        How many steps it took; -1 if it was killed.
-    error
-        The one line that it would have shown to its user; empty if all went well.
-    """
-
-    signal: int
-    steps: int
-    error: str
+    signal: int  # that killed it, or 0
+    steps: int  # -1 if it was killed
+    error: str  # the one line that its user would have seen; empty if all went well
 
     @property
     def killed(self) -> bool:
@@ -85,17 +75,13 @@ class Experiments:
     ) -> Ended:
         """Run ``module:function`` with some arguments in a child.
 
-        Parameters
-        ----------
-        folder
-            Whose changes are steps, absolute; or :data:`SOCKETS`.
-        failure
-            The error number of a failing step.
+        Steps are changes of ``folder``, absolute, or of :data:`SOCKETS`; ``failure`` is the error
+        number of a failing one.
         """
-        wanted = [body, list(arguments), str(folder), int(mode), nth, failure]
+        experiment = [body, list(arguments), str(folder), int(mode), nth, failure]
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(wanted) + "\n")
+        self._process.stdin.write(json.dumps(experiment) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         assert line, "the patient process died"

@@ -110,16 +110,28 @@ def changed(
     return audited(to / "releases")
 
 
-def test_a_prior_that_nobody_paid_for_fails(
-    arms: tuple[Path, dict[str, Arm]], tmp_path: Path
+def more_counts(stated: Any) -> None:
+    stated["priors"][0]["noisy_counts"][0] += 1
+
+
+def labels_alone(stated: Any) -> None:
+    """Leave the test out of the total."""
+    stated["privacy"]["total"] = stated["randomizers"][0]["guarantee"]
+
+
+@pytest.mark.parametrize(
+    ("change", "check"),
+    [(more_counts, "priors in force"), (labels_alone, "arithmetic of the ε split")],
+)
+def test_what_nobody_paid_for_fails(
+    arms: tuple[Path, dict[str, Arm]],
+    tmp_path: Path,
+    change: Callable[[Any], None],
+    check: str,
 ) -> None:
-    number = next(n for n, one in enumerate(arms[1]["watch"].manifests) if not one.prior_paid)
-
-    def forge(stated: Any) -> None:
-        stated["priors"][0]["noisy_counts"][0] += 1
-
-    found = changed(arms, tmp_path, f"{number:03}", forge)
-    assert verdicts(found)["priors in force"] is Verdict.FAIL
+    manifests = arms[1]["watch"].manifests
+    number = next(n for n, manifest in enumerate(manifests) if not manifest.prior_paid)
+    assert verdicts(changed(arms, tmp_path, f"{number:03}", change))[check] is Verdict.FAIL
 
 
 def test_a_prior_whose_release_is_missing_is_not_checkable(
@@ -129,18 +141,6 @@ def test_a_prior_whose_release_is_missing_is_not_checkable(
     shutil.rmtree(tmp_path / "releases" / "000")
     found = audited(tmp_path / "releases")
     assert verdicts(found)["priors in force"] is Verdict.NOT_CHECKABLE
-
-
-def test_a_test_that_is_left_out_of_the_total_fails(
-    arms: tuple[Path, dict[str, Arm]], tmp_path: Path
-) -> None:
-    number = next(n for n, one in enumerate(arms[1]["watch"].manifests) if not one.prior_paid)
-
-    def forge(stated: Any) -> None:
-        stated["privacy"]["total"] = stated["randomizers"][0]["guarantee"]
-
-    found = changed(arms, tmp_path, f"{number:03}", forge)
-    assert verdicts(found)["arithmetic of the ε split"] is Verdict.FAIL
 
 
 def test_an_event_in_two_epochs_adds_them_up(
@@ -164,18 +164,16 @@ def test_a_session_that_forgets_a_hit_fails(tmp_path: Path) -> None:
     config = label_config(folder, "watch", **sections)
     assert release_new(config, lambda outcome: None, quiet=True) == 4
     fetched(config, folder / "fetched")
-    found = audited(folder / "fetched")
-    assert verdicts(found)["sessions"] is Verdict.PASS
-    told_of = next(check.found for check in found.checks if check.name == "sessions")
-    assert "3 of 5 hits after 3 calls" in told_of
+    audit = audited(folder / "fetched")
+    assert verdicts(audit)["sessions"] is Verdict.PASS
+    finding = next(check.found for check in audit.checks if check.name == "sessions")
+    assert "3 of 5 hits after 3 calls" in finding
     path = folder / "fetched" / "003" / "manifest.json"
     stated = json.loads(path.read_bytes())
-    stated["drift"]["test"]["session"]["state"]["hits"] = [2]
-    path.write_text(json.dumps(stated))
-    assert verdicts(audited(folder / "fetched"))["sessions"] is Verdict.FAIL
-    stated["drift"]["test"]["session"]["state"]["hits"] = [9]
-    path.write_text(json.dumps(stated))
-    assert verdicts(audited(folder / "fetched"))["sessions"] is Verdict.FAIL
+    for hits in (2, 9):
+        stated["drift"]["test"]["session"]["state"]["hits"] = [hits]
+        path.write_text(json.dumps(stated))
+        assert verdicts(audited(folder / "fetched"))["sessions"] is Verdict.FAIL
 
 
 def test_two_data_sets_are_not_audited_as_one(

@@ -26,14 +26,8 @@ KEY, LABEL = "event", "amount"
 class Arm:
     """What one way of paying for priors came to.
 
-    Attributes
-    ----------
-    manifests
-        Of all epochs, in order.
-    test_mse
-        Mean squared error of the one model of all epochs, on held-out events with true labels.
-    constant_mse
-        That of the training events' mean.
+    Errors are mean squares on held-out events with true labels: of the one model of all epochs, and
+    of the training events' mean.
     """
 
     manifests: list[Manifest]
@@ -80,18 +74,9 @@ def run_arm(
     report: Callable[[str], None] = lambda line: None,
     **sections: dict[str, object],
 ) -> Arm:
-    """Release every epoch, and train one model on all.
+    """Release every epoch as ``arm`` says, ``watch`` or ``daily``, and train one model on all.
 
-    Parameters
-    ----------
-    arm
-        ``watch`` or ``daily``.
-    truth
-        Columns ``event`` and ``amount``.
-    training
-        The features party's section ``training``.
-    sections
-        Sections ``domain``, ``privacy`` and others of the labels party.
+    ``truth`` has the columns ``event`` and ``amount``, ``sections`` are the labels party's.
     """
     config = label_config(folder, arm, **sections)
     if arm == "watch":

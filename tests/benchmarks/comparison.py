@@ -12,7 +12,6 @@ import argparse
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from common.arrays import Floats
 from common.mechanisms.central.names import EQUAL_INFORMATION
 from labelveil.comparison import CompareSettings, Job, Method, run_comparison
 from labelveil.comparison.jobs import default_methods
+from tests.benchmarks.harness import markdown
 from tests.data_sets import BIKE, CENSUS, DIAMONDS, HOUSING, RANDHIE, RETAIL, DataSet
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
@@ -31,22 +31,15 @@ REFERENCE = Method(EQUAL_INFORMATION)
 OUT = Path("out/comparison")
 
 
-@dataclass(frozen=True)
-class Size:
-    """How much of a data set is used, and how often."""
-
-    rows: int | None
-    runs: int
-
-
-SIZES: dict[DataSet, Size] = {
-    RANDHIE: Size(None, 5),
-    HOUSING: Size(None, 5),
-    CENSUS: Size(10_000, 5),
-    RETAIL: Size(60_000, 5),
-    BIKE: Size(16_000, 5),
-    DIAMONDS: Size(16_000, 5),
+ROWS: dict[DataSet, int | None] = {
+    RANDHIE: None,
+    HOUSING: None,
+    CENSUS: 10_000,
+    RETAIL: 60_000,
+    BIKE: 16_000,
+    DIAMONDS: 16_000,
 }
+"""How many events of each data set are used."""
 
 
 def main() -> None:
@@ -56,25 +49,24 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--rows", type=int, help="events of each set, at most")
-    parser.add_argument("--runs", type=int, help="splits; fewer than stated take less time")
+    parser.add_argument("--runs", type=int, default=5, help="splits (5)")
     parser.add_argument("--epsilon", type=float, action="append", help="budget; repeatable")
     parser.add_argument("--method", action="append", help="RANDOMIZER:OBJECTIVE; repeatable")
     options = parser.parse_args()
-    lines = []
-    for data_set, size in SIZES.items():
+    sections = []
+    for data_set, rows in ROWS.items():
         if options.names and data_set.name not in options.names:
             continue
         if data_set.missing:
             print(f"{data_set.name}: skipped, {data_set.missing}")
             continue
-        chosen = Size(options.rows or size.rows, options.runs or size.runs)
-        lines += _run(data_set, chosen, options)
-    text = "\n".join(lines)
+        sections.append(_run(data_set, options.rows or rows, options))
+    text = "\n".join(sections)
     (options.out / "verdict.md").write_text(text + "\n")
     print(text)
 
 
-def _run(data_set: DataSet, size: Size, options: argparse.Namespace) -> list[str]:
+def _run(data_set: DataSet, rows: int | None, options: argparse.Namespace) -> str:
     out = options.out / data_set.name
     out.mkdir(parents=True, exist_ok=True)
     events = out / "events.parquet"
@@ -86,18 +78,18 @@ def _run(data_set: DataSet, size: Size, options: argparse.Namespace) -> list[str
         lower=data_set.lower,
         upper=data_set.upper,
         epsilons=options.epsilon or EPSILONS,
-        runs=size.runs,
-        rows=size.rows,
+        runs=options.runs,
+        rows=rows,
         workers=options.workers,
         methods=[*(options.method or METHODS), EQUAL_INFORMATION],
         out=out,
     )
     records = run_comparison(settings).records
     print(f"\n{data_set.name}\n{(out / 'table.md').read_text()}")
-    return [f"## {data_set.name}", "", *verdict(records), ""]
+    return f"## {data_set.name}\n\n{verdict(records)}\n"
 
 
-def verdict(records: Sequence[dict[str, Any]]) -> list[str]:
+def verdict(records: Sequence[dict[str, Any]]) -> str:
     """Hold the default against the best method at every ε, and against the published one.
 
     It is to be within 3 % of the best, and no worse than RR-on-bins with its labels taken as they
@@ -113,9 +105,7 @@ def verdict(records: Sequence[dict[str, Any]]) -> list[str]:
             runs = found.setdefault(job.epsilon, {}).setdefault(job.method, {})
             runs[job.run] = float(record["test_mse"])
             constants[job.run] = float(record["constant_mse"])
-    titles = ("ε", "runs", "default", "best on this data after the fact", "distance")
-    titles += ("as published", "equal information", "verdict")
-    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+    rows = []
     for epsilon, methods in sorted(found.items()):
         whole = set.intersection(*(set(runs) for runs in methods.values()))
         if not whole:
@@ -131,15 +121,21 @@ def verdict(records: Sequence[dict[str, Any]]) -> list[str]:
         worse, error = _paired(errors[Method("auto")] - errors[best])
         behind, unsure = _paired(errors[Method("auto")] - errors[PUBLISHED])
         holds = (mine <= 1.03 * least or worse <= error) and behind <= unsure
-        lines.append(
-            f"| {epsilon:g} | {len(whole)} | {_share(errors[Method('auto')], constant)}"
-            f" | {best}: {_share(errors[best], constant)}"
-            f" | {mine / least - 1:+.1%} (± {error / least:.1%})"
-            f" | {_share(errors[PUBLISHED], constant)}"
-            f" | {_share(reference, constant)}"
-            f" | {'holds' if holds else 'does not hold'} |"
+        rows.append(
+            [
+                f"{epsilon:g}",
+                str(len(whole)),
+                _share(errors[Method("auto")], constant),
+                f"{best}: {_share(errors[best], constant)}",
+                f"{mine / least - 1:+.1%} (± {error / least:.1%})",
+                _share(errors[PUBLISHED], constant),
+                _share(reference, constant),
+                "holds" if holds else "does not hold",
+            ]
         )
-    return lines
+    titles = ("ε", "runs", "default", "best on this data after the fact", "distance",
+              "as published", "equal information", "verdict")  # fmt: skip
+    return markdown(titles, rows)
 
 
 def _share(errors: Floats | None, constant: float) -> str:

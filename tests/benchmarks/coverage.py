@@ -51,6 +51,7 @@ from feature_party.training.in_memory import Prepared
 from feature_party.training.quick import QuickLearners
 from feature_party.training.run import train
 from label_party.config.sections import DomainSection
+from tests.benchmarks.harness import markdown
 from tests.data_sets import BIKE, CENSUS, DIAMONDS, HOUSING, RANDHIE, RETAIL, DataSet
 from tests.one_label import one_label
 
@@ -68,30 +69,17 @@ _DEALT = 4
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """Events with a trained model's predictions.
+    """Events with a trained model's predictions, and how their labels are released."""
 
-    Attributes
-    ----------
-    labels
-        (n,) true labels of the rows scored.
-    support, scored
-        What the model predicted.
-    grid, channel, prior_epsilon
-        How labels are released.
-    own
-        The release that the model was trained on.
-    histograms
-        Those of fresh releases so far, whose smoothing takes longer than all that is measured.
-    """
-
-    labels: Floats
+    labels: Floats  # (n,) true ones of the rows scored
     support: Support
     scored: Scored
     grid: Grid
     channel: FiniteChannel
     prior_epsilon: float
-    own: list[ReleasedCodes]
+    own: list[ReleasedCodes]  # the release that the model was trained on
     histograms: dict[int, NoisyPrior] = field(default_factory=dict)
+    """Of fresh releases so far: smoothing one takes longer than all that is measured."""
 
     @property
     def truth(self) -> float:
@@ -201,8 +189,7 @@ def fixed(case: Case, releases: int) -> list[dict[str, Any]]:
 
 def trained(case: Case) -> list[dict[str, Any]]:
     """One model, evaluated from the release that it was trained on."""
-    told = record(case.judged(case.own), case.truth)
-    return [{**told, "correlation": case.correlation()}]
+    return [{**record(case.judged(case.own), case.truth), "correlation": case.correlation()}]
 
 
 def main() -> None:
@@ -255,20 +242,16 @@ def _tables(out: Path) -> list[str]:
         what, name, epsilon, rows, _ = path.stem.split("-")
         found.setdefault((what, name, epsilon, rows), []).extend(json.loads(path.read_text()))
     order = [one.name for one in FIXED]
-    lines = []
+    tables = list[str]()
     for what, title in (("fixed", "releases"), ("trained", "trainings"), ("dealt", "trainings")):
         keys = sorted((k for k in found if k[0] == what), key=lambda k: (order.index(k[1]), k[2]))
-        if not keys:
-            continue
-        lines += ["", f"| data set | ε | events ≤ | {title} | R² | {' | '.join(_HEADS[what])} |"]
-        lines.append("|---" * (5 + len(_HEADS[what])) + "|")
+        head, rows = ["data set", "ε", "events ≤", title, "R²", *_HEADS[what]], []
         for key in keys:
-            several = found[key]
             name, most = NAMES.get(key[1], key[1]), f"{int(key[3]):,}"
-            cells = name, key[2], most, str(len(several)), *_cells(several)
-            width = 5 + len(_HEADS[what])
-            lines.append("| " + " | ".join([*cells, "–"][:width]) + " |")
-    return lines
+            cells = name, key[2], most, str(len(found[key])), *_cells(found[key]), "–"
+            rows.append(cells[: len(head)])
+        tables += [f"\n{markdown(head, rows)}"] if rows else []
+    return tables
 
 
 _INTERVALS = ("assumption-free: coverage, half-width", "model-assisted: coverage, half-width")
@@ -298,8 +281,8 @@ def _cells(found: Sequence[dict[str, Any]]) -> list[str]:
 
 def _share(hits: int, of: int) -> str:
     """A share with its 95% interval (Clopper and Pearson)."""
-    told = binomtest(hits, of).proportion_ci(0.95)
-    return f"{hits / of:.0%} ({told.low:.0%}–{told.high:.0%})"
+    interval = binomtest(hits, of).proportion_ci(0.95)
+    return f"{hits / of:.0%} ({interval.low:.0%}–{interval.high:.0%})"
 
 
 if __name__ == "__main__":

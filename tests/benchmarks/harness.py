@@ -10,7 +10,7 @@ import pkgutil
 import platform
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,43 +30,21 @@ Cell = str | int | float | None
 
 @dataclass(frozen=True)
 class Table:
-    """One topic's result.
-
-    Attributes
-    ----------
-    title
-        What was measured, in one line.
-    columns
-        Names, with units.
-    rows
-        One list of cells a row.
-    note
-        What a reader must know to judge the numbers.
-    """
+    """One topic's result."""
 
     title: str
-    columns: Sequence[str]
+    columns: Sequence[str]  # with units
     rows: Sequence[Sequence[Cell]]
-    note: str = ""
+    note: str = ""  # what a reader must know to judge the numbers
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What a topic is given.
+    """How a topic is to measure."""
 
-    Attributes
-    ----------
-    repeat
-        How often each measurement is taken; the median counts.
-    quick
-        Whether to use sizes a hundredth as large, to see that everything runs.
-    rows
-        Sizes asked for, where a topic takes several; () for its own.
-    """
-
-    repeat: int = 3
-    quick: bool = False
-    rows: tuple[int, ...] = ()
+    repeat: int = 3  # measurements, whose median counts
+    quick: bool = False  # sizes a hundredth as large, to see that everything runs
+    rows: tuple[int, ...] = ()  # sizes, where a topic takes several; () for its own
 
     def size(self, full: int) -> int:
         """``full``, or a hundredth of it in a quick run."""
@@ -90,12 +68,12 @@ class Bench:
 def topics() -> dict[str, ModuleType]:
     """Every topic by name; long studies with a command line of their own have no ``run``."""
     names = sorted(module.name for module in pkgutil.iter_modules(tests.benchmarks.__path__))
-    found = {
+    modules = {
         name: importlib.import_module(f"tests.benchmarks.{name}")
         for name in names
         if name not in NOT_TOPICS
     }
-    return {name: module for name, module in found.items() if hasattr(module, "run")}
+    return {name: module for name, module in modules.items() if hasattr(module, "run")}
 
 
 def description(topic: ModuleType) -> str:
@@ -124,16 +102,20 @@ def text(cell: Cell) -> str:
 def write(name: str, table: Table, directory: Path) -> None:
     """Write ``NAME.md`` and ``NAME.json``."""
     directory.mkdir(parents=True, exist_ok=True)
-    lines = [f"# {table.title}", "", machine(), ""]
-    lines += ["| " + " | ".join(table.columns) + " |", "|" + "---:|" * len(table.columns)]
-    lines += ["| " + " | ".join(map(text, row)) + " |" for row in table.rows]
-    lines += ["", table.note] if table.note else []
-    (directory / f"{name}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    rows = markdown(table.columns, [list(map(text, row)) for row in table.rows], "---:")
+    parts = [f"# {table.title}", machine(), rows, *([table.note] if table.note else [])]
+    (directory / f"{name}.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     records = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     data = {"title": table.title, "note": table.note, "machine": machine(), "rows": records}
     (directory / f"{name}.json").write_text(
         json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
     )
+
+
+def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]], rule: str = "---") -> str:
+    """Return a table in Markdown."""
+    lines = [f"| {' | '.join(columns)} |", f"|{rule}" * len(columns) + "|"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def machine() -> str:

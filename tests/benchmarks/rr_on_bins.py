@@ -37,20 +37,13 @@ def run(bench: Bench) -> Table:
                 table.append([kind, epsilon, loss, *times, exponent, bins, peak / 1e6])
     return Table(
         "RR-on-bins",
-        [
-            "prior",
-            "ε",
-            "loss",
-            *(f"{k:,} labels [s]" for k in sizes),
-            "exponent",
-            "bins",
-            "memory [MB]",
-        ],
+        ["prior", "ε", "loss", *(f"{k:,} labels [s]" for k in sizes), "exponent", "bins",
+         "memory [MB]"],
         table,
         "The exponent is that of the last step in size; bins and memory (the peak of what building"
         " the whole randomizer allocates) are for the most labels. The noisy prior is the released"
         f" histogram of {ROWS:,} log-normal labels at ε = 0.25.",
-    )
+    )  # fmt: skip
 
 
 def smooth_prior(k: int) -> Floats:

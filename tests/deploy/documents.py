@@ -16,13 +16,13 @@ PARTIES = ("label-party", "feature-party")
 
 def documents(path: Path) -> list[dict[str, Any]]:
     """Return every document of a YAML file."""
-    return [found for found in yaml.safe_load_all(path.read_text()) if found is not None]
+    return [each for each in yaml.safe_load_all(path.read_text()) if each is not None]
 
 
 def manifests(party: str) -> list[dict[str, Any]]:
     """Return every object of a party's Kubernetes manifests."""
     files = sorted((DEPLOY / party / "kubernetes").glob("*.yaml"))
-    return [found for path in files for found in documents(path)]
+    return [manifest for path in files for manifest in documents(path)]
 
 
 def pod_of(manifest: dict[str, Any]) -> dict[str, Any] | None:
@@ -34,19 +34,11 @@ def pod_of(manifest: dict[str, Any]) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of a container file.
-
-    Attributes
-    ----------
-    base, name
-        What stands after FROM and AS.
-    steps
-        Instruction and its text, in order, without the FROM.
-    """
+    """One stage of a container file, FROM base AS name."""
 
     base: str
     name: str
-    steps: list[tuple[str, str]]
+    steps: list[tuple[str, str]]  # instruction and its text, in order, without the FROM
 
     def all(self, instruction: str) -> list[str]:
         return [text for name, text in self.steps if name == instruction]

@@ -19,13 +19,7 @@ class NoHosts(Exception):
 
 @dataclass(frozen=True)
 class Host:
-    """One network namespace.
-
-    Attributes
-    ----------
-    name, address
-        Of the namespace, and its IPv4 address on the link.
-    """
+    """A network namespace and its IPv4 address on the link."""
 
     name: str
     address: str
@@ -60,10 +54,7 @@ class Host:
 def two_hosts() -> Iterator[tuple[Host, Host]]:
     """Make two hosts that see each other and nothing else; both are gone in the end.
 
-    Raises
-    ------
-    NoHosts
-        With the system's words, if it does not allow it.
+    ``NoHosts`` has the system's words, if it does not allow it.
     """
     names = [f"labelveil-{os.getpid()}-{side}" for side in ("labels", "features")]
     first, second = hosts = [

@@ -46,20 +46,10 @@ exec chroot "$root" setpriv --reuid=USER --regid=USER --clear-groups --no-new-pr
 
 @dataclass(frozen=True)
 class Sandbox:
-    """Runs commands as a container would.
+    """Runs commands as a container would."""
 
-    Attributes
-    ----------
-    root
-        An empty folder, where the new root is mounted.
-    mounts
-        Path in the sandbox to the path outside and whether it may be written.
-    cwd
-        Working directory.
-    """
-
-    root: Path
-    mounts: Mapping[str, tuple[Path, bool]]
+    root: Path  # an empty folder, where the new root is mounted
+    mounts: Mapping[str, tuple[Path, bool]]  # to the path outside, and whether it may be written
     cwd: str
 
     def command(self, *arguments: str) -> list[str]:

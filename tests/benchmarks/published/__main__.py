@@ -56,26 +56,17 @@ def main() -> None:
     parser.add_argument("--splits", type=int, help="regression: so many")
     parser.add_argument("--epsilons", default="", help="regression: these, such as 0.5,2")
     options = parser.parse_args()
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    from common.report.figures import PAPER, STYLE
-
-    plt.rcParams.update({**STYLE, "savefig.facecolor": PAPER, "text.parse_math": True})
-
     out, kept = options.out, Kept(options.out / "kept", options.minutes)
     epsilons = tuple(numbers("--epsilons", options.epsilons)) if options.epsilons else ()
     size = regression.Size(options.full, options.splits, epsilons)
     run: dict[str, Callable[[], Iterator[str]]] = {
-        "regression": lambda: regression.report(out, size, plt, kept, options.experiment),
-        "top-k": lambda: _selection(out, options.trials, plt, kept),
-        "pate": lambda: _pate(out, plt, kept),
-        "interactive": lambda: _interactive(out, options.trials, plt, kept),
-        "synthesis": lambda: _synthesis(out, plt, kept),
-        "generalization": lambda: _generalization(out, plt, kept),
-        "erm": lambda: erm.report(out, plt, kept),
+        "regression": lambda: regression.report(out, size, kept, options.experiment),
+        "top-k": lambda: _selection(out, options.trials, kept),
+        "pate": lambda: _pate(out, kept),
+        "interactive": lambda: _interactive(out, options.trials, kept),
+        "synthesis": lambda: _synthesis(out, kept),
+        "generalization": lambda: _generalization(out, kept),
+        "erm": lambda: erm.report(out, kept),
         "learning": lambda: learning.report(kept),
         "watch": lambda: watch.report(kept),
     }
@@ -92,7 +83,7 @@ def main() -> None:
         print(f"wrote {report}")
 
 
-def _selection(out: Path, trials: int, plt: Any, kept: Kept) -> Iterator[str]:
+def _selection(out: Path, trials: int, kept: Kept) -> Iterator[str]:
     skipped = sources.missing("checkins_brightkite.parquet")
     if skipped:
         yield f"Check-ins: skipped, {skipped}."
@@ -110,17 +101,17 @@ def _selection(out: Path, trials: int, plt: Any, kept: Kept) -> Iterator[str]:
     if skipped:
         yield f"Daily states: skipped, {skipped}."
     else:
-        summary = kept("daily states", top_k.covid_plot, out / "covid.png", plt)
+        summary = kept("daily states", top_k.covid_plot, out / "covid.png")
         shown = ", ".join(f"{key} {value:g}" for key, value in summary.items())
         yield f"## Daily top states\n\n{shown}\n\n![states](covid.png)"
-        table = kept("forty days", top_k.forty_days, out / "forty_days.png", plt)
+        table = kept("forty days", top_k.forty_days, out / "forty_days.png")
         yield f"## Forty days in four groups\n\n{table}\n\n![groups](forty_days.png)"
-    table = kept(f"cliff {trials}", top_k.cliff_plot, out / "cliff.png", plt, trials)
+    table = kept(f"cliff {trials}", top_k.cliff_plot, out / "cliff.png", trials)
     yield f"## Recall against k at a fixed gap\n\n{table}\n\n![cliff](cliff.png)"
     yield f"## Many uses of mechanisms alike alone\n\n{kept('composed', top_k.composed)}"
 
 
-def _pate(out: Path, plt: Any, kept: Kept) -> Iterator[str]:
+def _pate(out: Path, kept: Kept) -> Iterator[str]:
     from sklearn.linear_model import LogisticRegression
     from sklearn.multioutput import MultiOutputClassifier
 
@@ -176,7 +167,7 @@ def _pate(out: Path, plt: Any, kept: Kept) -> Iterator[str]:
                 continue
             outcomes.append(kept(f"pate {name}", run))
         if outcomes:
-            pate.plot(outcomes, out / image, plt)
+            pate.plot(outcomes, out / image)
             notes.append(f"{pate.table(outcomes)}\n\n![{title}]({image})")
         yield f"## {title}, {pate.TEACHERS} teachers\n\n" + "\n\n".join(notes)
     faces = sources.missing(sources.CELEBA)
@@ -195,14 +186,14 @@ def _pate(out: Path, plt: Any, kept: Kept) -> Iterator[str]:
         for r in (False, True)
         for outcome in kept(f"pate agreed {'replaced' if r else 'added'}", pate.by_set_size, r)
     ]
-    pate.plot(agreed[:5], out / "agreed.png", plt)
+    pate.plot(agreed[:5], out / "agreed.png")
     yield (
         "## Agreed label sets of growing size, 40 labels, 200 teachers\n\n"
         f"{pate.table(agreed)}\n\n![agreed](agreed.png)"
     )
 
 
-def _synthesis(out: Path, plt: Any, kept: Kept) -> Iterator[str]:
+def _synthesis(out: Path, kept: Kept) -> Iterator[str]:
     table = kept("synthesis BLR", synthesis.blr_table)
     yield f"## BLR on eight cells, seven thresholds\n\n{table}"
     skipped = sources.CENSUS.missing
@@ -214,15 +205,15 @@ def _synthesis(out: Path, plt: Any, kept: Kept) -> Iterator[str]:
         for sets in synthesis.SETS:
             name = f"synthesis census {float(epsilon):g} {sets}"
             cells += kept(name, synthesis.census, epsilon, sets, synthesis.RUNS)
-    synthesis.plot(cells, out / "synthesis.png", plt)
+    synthesis.plot(cells, out / "synthesis.png")
     yield (
         f"## Census marginals: mean (largest) error, percent of records, {synthesis.RUNS} runs\n\n"
         f"{synthesis.table_of(cells)}\n\n![census marginals](synthesis.png)"
     )
 
 
-def _generalization(out: Path, plt: Any, kept: Kept) -> Iterator[str]:
-    table = kept("holdouts", generalization.plot, out / "holdout.png", plt)
+def _generalization(out: Path, kept: Kept) -> Iterator[str]:
+    table = kept("holdouts", generalization.plot, out / "holdout.png")
     records, epsilon = generalization.RECORDS, float(generalization.MECHANISM.epsilon)
     yield (
         f"## Features selected on a holdout of {records:,}, Thresholdout at ε = {epsilon:g}\n\n"
@@ -232,7 +223,7 @@ def _generalization(out: Path, plt: Any, kept: Kept) -> Iterator[str]:
     yield f"## Measured gaps beside their bounds\n\n{table}"
 
 
-def _interactive(out: Path, trials: int, plt: Any, kept: Kept) -> Iterator[str]:
+def _interactive(out: Path, trials: int, kept: Kept) -> Iterator[str]:
     table = kept("calls", interactive.calls_table)
     yield f"## Calls until τ hits, δ = 1e-6\n\n{table}"
     skipped = sources.missing("checkins_brightkite.parquet")
@@ -245,7 +236,7 @@ def _interactive(out: Path, trials: int, plt: Any, kept: Kept) -> Iterator[str]:
             for budget in interactive.BUDGETS
             for one in kept(f"stream {budget:g} {repeats}", interactive.stream, budget, repeats)
         ]
-        interactive.stream_plot(found, out / "stream.png", plt)
+        interactive.stream_plot(found, out / "stream.png")
         yield (
             f"## A stream of places, δ = 1e-6, {repeats} trials\n\n"
             f"{interactive.stream_table(found)}\n\n![stream](stream.png)"
@@ -266,7 +257,7 @@ def _interactive(out: Path, trials: int, plt: Any, kept: Kept) -> Iterator[str]:
         for queries in interactive.QUERIES:
             name = f"costs {task} {teachers} {queries}"
             rows += kept(name, interactive.costs, votes, queries)
-    interactive.costs_plot(rows, out / "costs.png", plt)
+    interactive.costs_plot(rows, out / "costs.png")
     notes.append(f"{interactive.costs_table(rows)}\n\n![costs](costs.png)")
     yield "## What an answer of PATE costs\n\n" + "\n\n".join(notes)
 

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -38,8 +37,11 @@ from common.mechanisms.central.perturbation import (
     output_sensitivity,
 )
 from common.mechanisms.central.scaling import RowScaling
+from common.report.figures import logarithmic
+from tests.benchmarks.harness import markdown
 from tests.benchmarks.published import sources
 from tests.benchmarks.published.kept import Kept
+from tests.benchmarks.published.panels import panels
 from tests.data_sets import FOLDER
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -54,28 +56,16 @@ LOSSES: dict[str, Loss] = {"logistic": Logistic(), "Huber hinge": HuberHinge()}
 
 @dataclass(frozen=True)
 class Outcome:
-    """Mean excess risk and its standard error, by perturbation and ε (or n).
+    """Mean excess risk and its standard error at each point, by perturbation."""
 
-    Attributes
-    ----------
-    title
-        Task and loss.
-    axis
-        The ε, or n, of each point.
-    means, errors
-        By perturbation, one number a point.
-    bounds
-        Theory's bound of the mean, by perturbation; input perturbation has none here.
-    trivial
-        Excess risk of w = 0, which needs no data, at each point.
-    """
-
-    title: str
-    axis: tuple[float, ...]
+    title: str  # task and loss
+    axis: tuple[float, ...]  # ε, or n
     means: dict[str, list[float]] = field(default_factory=dict)
     errors: dict[str, list[float]] = field(default_factory=dict)
     bounds: dict[str, list[float]] = field(default_factory=dict)
+    """Theory's bound of the mean; input perturbation has none here."""
     trivial: list[float] = field(default_factory=list)
+    """Excess risk of w = 0, which needs no data."""
 
 
 def bounds(loss: Loss, shape: tuple[int, int], epsilon: float, norm: float) -> dict[str, float]:
@@ -197,58 +187,41 @@ def verdict(outcomes: list[Outcome]) -> str:
     )
 
 
-def table(outcomes: list[Outcome], what: str) -> str:
+def table(outcomes: list[Outcome], axis: str) -> str:
     """Means and standard errors as Markdown."""
-    axis = outcomes[0].axis
-    lines = [
-        f"| task | perturbation | {' | '.join(f'{what} = {value:g}' for value in axis)} |",
-        "|---" * (len(axis) + 2) + "|",
-    ]
+    rows = []
     for outcome in outcomes:
         for name, means in outcome.means.items():
-            cells = " | ".join(
-                f"{mean:.3g} ± {error:.1g}"
-                for mean, error in zip(means, outcome.errors[name], strict=True)
-            )
-            lines.append(f"| {outcome.title} | {name} | {cells} |")
-    return "\n".join(lines)
+            pairs = zip(means, outcome.errors[name], strict=True)
+            cells = [f"{mean:.3g} ± {error:.1g}" for mean, error in pairs]
+            rows.append([outcome.title, name, *cells])
+    points = [f"{axis} = {value:g}" for value in outcomes[0].axis]
+    return markdown(["task", "perturbation", *points], rows)
 
 
 _MARKS = {"objective": "o", "output": "s", "input": "^"}
 
 
-def plot(outcomes: list[Outcome], what: str, path: Any, plt: Any) -> None:
+def plot(outcomes: list[Outcome], name: str, path: Path) -> None:
     """Excess risk on double logarithmic axes, one panel a task, beside that of w = 0."""
-    tall = -(-len(outcomes) // 2)
-    figure, axes = plt.subplots(tall, 2, figsize=(7.6, 3.1 * tall), sharex=True, squeeze=False)
-    for axis, outcome in zip(axes.flat, outcomes, strict=False):
-        for name, means in outcome.means.items():
-            axis.errorbar(
-                outcome.axis, means, yerr=outcome.errors[name], label=name, marker=_MARKS[name],
-                ms=4, capsize=2,
-            )  # fmt: skip
-        axis.plot(outcome.axis, outcome.trivial, ":", color="0.3", label="w = 0, no data")
-        first, last = outcome.axis[0], outcome.axis[-1]
-        end = outcome.means["objective"][-1]
-        axis.plot(
-            [first, last], [end * (last / first) ** 2, end], "--", color="0.6", lw=1,
-            label="slope -2", zorder=0,
-        )  # fmt: skip
-        axis.set_xscale("log")
-        axis.set_yscale("log")
-        axis.set_title(outcome.title, fontsize=10)
-    for axis in axes[-1]:
-        axis.set_xlabel(what)
-    for axis in axes[:, 0]:
-        axis.set_ylabel("excess risk")
-    lines, labels = axes.flat[0].get_legend_handles_labels()
-    figure.tight_layout(rect=(0, 0.12 / tall, 1, 1))
-    figure.legend(lines, labels, loc="lower center", ncols=len(labels), frameon=False, fontsize=9)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    with panels(path, [outcome.title for outcome in outcomes], columns=2) as axes:
+        for axis, outcome in zip(axes.values(), outcomes, strict=True):
+            for method, means in outcome.means.items():
+                errors, mark = outcome.errors[method], _MARKS[method]
+                axis.errorbar(
+                    outcome.axis, means, errors, label=method, marker=mark, ms=4, capsize=2
+                )
+            axis.plot(outcome.axis, outcome.trivial, ":", color="0.3", label="w = 0, no data")
+            first, last = outcome.axis[0], outcome.axis[-1]
+            end = outcome.means["objective"][-1]
+            falling = [end * (last / first) ** 2, end]
+            axis.plot([first, last], falling, "--", color="0.6", lw=1, label="slope -2", zorder=0)
+            logarithmic(axis, "x", name)
+            logarithmic(axis, "y", "excess risk")
+        next(iter(axes.values())).legend(fontsize=9)
 
 
-def report(out: Path, plt: Any, kept: Kept) -> Iterator[str]:
+def report(out: Path, kept: Kept) -> Iterator[str]:
     """Run everything and write the plots; yields the report's sections."""
     by_epsilon, by_rows = [], []
     for name, (file, load) in TASKS.items():
@@ -266,12 +239,10 @@ def report(out: Path, plt: Any, kept: Kept) -> Iterator[str]:
             ]
     if not by_epsilon:
         return
-    plot(by_epsilon, "ε", out / "erm.png", plt)
-    plot(by_rows, "n", out / "erm_rows.png", plt)
-    slopes = "\n".join(
-        f"| {outcome.title} | {slope(outcome, 'objective'):.2f} | {slope(outcome, 'output'):.2f} |"
-        for outcome in by_rows
-    )
+    plot(by_epsilon, "ε", out / "erm.png")
+    plot(by_rows, "n", out / "erm_rows.png")
+    names = "objective", "output"
+    slopes = [[o.title, *(f"{slope(o, name):.2f}" for name in names)] for o in by_rows]
     yield (
         f"## Private ERM: excess risk, {ROWS:,} records, λ = {RIDGE:g}, {RUNS} runs\n\n"
         f"{table(by_epsilon, 'ε')}\n\n{verdict(by_epsilon)}\n\n![excess risk](erm.png)"
@@ -279,5 +250,5 @@ def report(out: Path, plt: Any, kept: Kept) -> Iterator[str]:
     yield (
         f"## Private ERM: excess risk against n\n\n{table(by_rows, 'n')}\n\n{verdict(by_rows)}"
         "\n\nSlopes of log excess risk in log n; theory's bounds have -2:\n\n"
-        f"| task | objective | output |\n|---|---|---|\n{slopes}\n\n![excess risk](erm_rows.png)"
+        f"{markdown(['task', *names], slopes)}\n\n![excess risk](erm_rows.png)"
     )

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import scipy
@@ -26,6 +25,8 @@ from common.mechanisms.generalization import (
     transfer_gap,
 )
 from common.mechanisms.thresholdout import ReusableHoldout, Thresholdout
+from common.report.figures import picture
+from tests.benchmarks.harness import markdown
 
 Ask = Callable[[Floats, float], float]
 
@@ -37,26 +38,14 @@ BETA = 0.05
 
 @dataclass(frozen=True)
 class Curve:
-    """Accuracy of the voting classifiers of growing size.
+    """Accuracy of the voting classifiers of growing size."""
 
-    Attributes
-    ----------
-    sizes
-        Number of features.
-    training, reported, fresh
-        Accuracy on the training set, as the holdout reports it, and on fresh data.
-    from_holdout
-        Whether the report came from the holdout.
-    used
-        Answers that came from the holdout in all; 0 for the plain one.
-    """
-
-    sizes: tuple[int, ...]
+    sizes: tuple[int, ...]  # numbers of features
     training: tuple[float, ...]
-    reported: tuple[float, ...]
+    reported: tuple[float, ...]  # by the holdout
     fresh: tuple[float, ...]
-    from_holdout: tuple[bool, ...]
-    used: int
+    from_holdout: tuple[bool, ...]  # whether the report came from it
+    used: int  # answers that came from it in all; 0 for the plain one
 
 
 def sample(entropy: Entropy, name: str, records: int, features: int, good: int) -> Booleans:
@@ -79,13 +68,7 @@ def analyse(
     mechanism: Thresholdout | None,
     seed: int,
 ) -> Curve:
-    """Select on training set and holdout, and report through the holdout.
-
-    Parameters
-    ----------
-    mechanism
-        None for a plain holdout, which answers exactly.
-    """
+    """Select on training set and holdout, which is a plain one without a mechanism."""
     private = None if mechanism is None else ReusableHoldout(mechanism, seeded_entropy(seed))
     kinds: list[bool] = []
 
@@ -135,44 +118,32 @@ def sampling_error(records: int, questions: int) -> float:
     return math.sqrt(math.log(2 * questions / BETA) / (2 * records))
 
 
-def plot(path: Path, plt: Any, seeds: Sequence[int] = (0, 1, 2, 3)) -> str:
+def plot(path: Path, seeds: Sequence[int] = (0, 1, 2, 3)) -> str:
     """Draw both holdouts without and with features that are any good; returns a table."""
-    figure, axes = plt.subplots(2, 2, figsize=(9, 7), sharex=True, sharey="row")
-    lines = [
-        "| good features | holdout | k | training | reported | fresh | answers used |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for row, good in zip(axes, (0, 20), strict=True):
-        curves = [experiment(RECORDS, FEATURES, good, seed) for seed in seeds]
-        for axis, which, name in zip(row, (0, 1), ("plain", "Thresholdout"), strict=True):
-            group = [curve[which] for curve in curves]
-            shared = min(len(curve.sizes) for curve in group)
-            sizes = group[0].sizes[:shared]
-            for label, color in (
-                ("training", "tab:grey"),
-                ("reported", "tab:blue"),
-                ("fresh", "tab:green"),
-            ):
-                values = np.array([getattr(curve, label)[:shared] for curve in group])
-                mean, deviation = values.mean(axis=0), values.std(axis=0)
-                axis.plot(sizes, mean, color=color, marker="o", ms=3, label=label)
-                axis.fill_between(sizes, mean - deviation, mean + deviation, color=color, alpha=0.2)
-            axis.set_title(f"{name}, {good} good features of {FEATURES:,}")
-            last = [
-                float(np.mean([getattr(curve, label)[shared - 1] for curve in group]))
-                for label in ("training", "reported", "fresh")
-            ]
-            shown = " | ".join(f"{value:.3f}" for value in last)
-            used = float(np.mean([curve.used for curve in group]))
-            lines.append(f"| {good} | {name} | {sizes[-1]} | {shown} | {used:g} |")
-        row[0].set_ylabel("accuracy")
-    axes[0, 0].legend()
-    for axis in axes[1]:
-        axis.set_xlabel("features in the vote")
-    figure.tight_layout()
-    figure.savefig(path)
-    plt.close(figure)
-    return "\n".join(lines)
+    rows = []
+    with picture(path, 9, 7) as figure:
+        axes = figure.subplots(2, 2, sharex=True, sharey="row")
+        for row, good in zip(axes, (0, 20), strict=True):
+            curves = [experiment(RECORDS, FEATURES, good, seed) for seed in seeds]
+            for axis, which, name in zip(row, (0, 1), ("plain", "Thresholdout"), strict=True):
+                group = [curve[which] for curve in curves]
+                shared = min(len(curve.sizes) for curve in group)
+                sizes, last = group[0].sizes[:shared], []
+                for label in ("training", "reported", "fresh"):
+                    values = np.array([getattr(curve, label)[:shared] for curve in group])
+                    mean, deviation = values.mean(axis=0), values.std(axis=0)
+                    axis.plot(sizes, mean, marker="o", ms=3, label=label)
+                    axis.fill_between(sizes, mean - deviation, mean + deviation, alpha=0.2)
+                    last.append(f"{mean[-1]:.3f}")
+                axis.set_title(f"{name}, {good} good features of {FEATURES:,}")
+                used = float(np.mean([curve.used for curve in group]))
+                rows.append([str(good), name, str(sizes[-1]), *last, f"{used:g}"])
+            row[0].set_ylabel("accuracy")
+        axes[0, 0].legend()
+        for axis in axes[1]:
+            axis.set_xlabel("features in the vote")
+    head = "good features", "holdout", "k", "training", "reported", "fresh", "answers used"
+    return markdown(head, rows)
 
 
 def bounds_table(trials: int = 1000, features: int = 500, beta: float = 0.05) -> str:
@@ -181,11 +152,10 @@ def bounds_table(trials: int = 1000, features: int = 500, beta: float = 0.05) ->
     The exponential mechanism picks one of many features that are coin flips, by how often it is 1;
     the transfer theorem's answers are its mean with Laplace noise of the same ε.
     """
-    lines = [
-        "| n | ε | mean gap | expected gap's bound | gap passed by 5% | max-information's bound |"
-        " a question fixed before | answer's error passed by 5% | transfer theorem's bound |",
-        "|---" * 9 + "|",
-    ]
+    head = ("n", "ε", "mean gap", "expected gap's bound", "gap passed by 5%",
+            "max-information's bound", "a question fixed before", "answer's error passed by 5%",
+            "transfer theorem's bound")  # fmt: skip
+    rows = []
     for records in (1_024, 16_384, 262_144):
         for epsilon in (0.01, 0.05, 0.2):
             gaps, errors = _choices(records, epsilon, features, trials)
@@ -197,9 +167,9 @@ def bounds_table(trials: int = 1000, features: int = 500, beta: float = 0.05) ->
                 np.quantile(errors, 1 - beta),
                 transfer_gap(2 * epsilon, 0.0, beta, alpha, beta / 1000),
             )  # fmt: skip
-            cells = " | ".join("–" if value >= 1 else f"{value:.4f}" for value in shown)
-            lines.append(f"| {records:,} | {epsilon:g} | {cells} |")
-    return "\n".join(lines)
+            cells = ["–" if value >= 1 else f"{value:.4f}" for value in shown]
+            rows.append([f"{records:,}", f"{epsilon:g}", *cells])
+    return markdown(head, rows)
 
 
 def _choices(records: int, epsilon: float, features: int, trials: int) -> tuple[Floats, Floats]:

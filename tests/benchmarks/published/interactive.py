@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from common.arrays import Floats, Integers
 from common.entropy import Entropy, seeded_entropy
 from common.errors import PrivacyError
-from common.guarantees import Adjacency, Unit, epsilon_at
+from common.guarantees import Adjacency, Unit, advanced_composition, epsilon_at
 from common.mechanisms.interactive import (
     IndividualSparseVector,
     Session,
@@ -38,7 +37,10 @@ from common.mechanisms.pate import (
     partition,
 )
 from common.mechanisms.pate.teachers import train_teachers
+from common.report.figures import logarithmic, picture
+from tests.benchmarks.harness import markdown
 from tests.benchmarks.published import sources
+from tests.benchmarks.published.panels import panels
 
 DELTA = Fraction(1, 10**6)
 PATE_DELTA = Fraction(1, 10**5)
@@ -174,46 +176,34 @@ def _measure(
 
 def stream_table(found: list[Found]) -> str:
     """Markdown of :func:`stream`."""
-    lines = [
-        "| ε | method | right, with value | published | precision | limit c or τ | bar |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {f.budget:g} | {f.name} | {f.right:.1f} ± {f.error:.1f} | {f.published:.1f} |"
-        f" {f.precision:.2f} | {f.limit} | {f.bar} |"
+    rows = [
+        [f"{f.budget:g}", f.name, f"{f.right:.1f} ± {f.error:.1f}", f"{f.published:.1f}",
+         f"{f.precision:.2f}", str(f.limit), str(f.bar)]
         for f in found
-    ]
-    return "\n".join(lines)
+    ]  # fmt: skip
+    head = "ε", "method", "right, with value", "published", "precision", "limit c or τ", "bar"
+    return markdown(head, rows)
 
 
-def stream_plot(found: list[Found], path: Path, plt: Any) -> None:
+def stream_plot(found: list[Found], path: Path) -> None:
     """Right answers against the budget."""
-    figure, axis = plt.subplots(figsize=(7, 4.5))
-    for name in dict.fromkeys(f.name for f in found):
-        row = [f for f in found if f.name == name]
-        budgets = [f.budget for f in row]
-        axis.errorbar(
-            budgets, [f.right for f in row], [f.error for f in row], label=name, marker="o", ms=4
-        )
-    axis.set_xscale("log", base=2)
-    axis.set_xticks(BUDGETS, [f"{budget:g}" for budget in BUDGETS])
-    axis.set_xlabel("ε of the whole stream, per user (δ = 1e-6)")
-    axis.set_ylabel(f"places with at least {LEAST_USERS} users,\nfound with a value within 25%")
-    axis.legend()
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    with picture(path, 7, 4.5) as figure:
+        axis = figure.subplots()
+        for name in dict.fromkeys(f.name for f in found):
+            row = [f for f in found if f.name == name]
+            right, errors = [f.right for f in row], [f.error for f in row]
+            axis.errorbar([f.budget for f in row], right, errors, label=name, marker="o", ms=4)
+        logarithmic(axis, "x", "ε of the whole stream, per user (δ = 1e-6)")
+        axis.set_xticks(BUDGETS)
+        axis.set_ylabel(f"places with at least {LEAST_USERS} users,\nfound with a value within 25%")
+        axis.legend()
 
 
 def calls_table(counts: Sequence[int] = (10, 30, 100, 1000)) -> str:
     """Calls until τ hits: the paper's bound and the exact tail; ε of the whole by each route."""
-    lines = [
-        "| ε of a call | τ | calls, paper | calls, exact | ε, paper + advanced | tail, advanced |"
-        " tail, optimal | hit cost (RDP) | optimum |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    from common.guarantees import advanced_composition
-
+    head = ("ε of a call", "τ", "calls, paper", "calls, exact", "ε, paper + advanced",
+            "tail, advanced", "tail, optimal", "hit cost (RDP)", "optimum")  # fmt: skip
+    rows = []
     for call in (Fraction(1, 10), Fraction(1)):
         target = not_prior(call)
         for hits in counts:
@@ -222,10 +212,10 @@ def calls_table(counts: Sequence[int] = (10, 30, 100, 1000)) -> str:
             paper = float(advanced_composition(call, m, half))
             routes = Terms(target, hits).routes(DELTA)
             names = ("tail, advanced", "tail, optimal", "hit cost", "game")
-            shown = " | ".join(f"{routes[name].epsilon:.2f}" for name in names)
+            totals = [f"{routes[name].epsilon:.2f}" for name in names]
             exact = calls_until(hits, target.probability, half)
-            lines.append(f"| {call} | {hits} | {m} | {exact} | {paper:.2f} | {shown} |")
-    return "\n".join(lines)
+            rows.append([*map(str, (call, hits, m, exact)), f"{paper:.2f}", *totals])
+    return markdown(head, rows)
 
 
 @dataclass(frozen=True)
@@ -350,41 +340,25 @@ def _surprises(votes: Votes, rate: Fraction) -> tuple[Integers, int]:
 
 def costs_table(rows: list[Cost]) -> str:
     """Markdown of :func:`costs`."""
-    lines = [
-        "| task | queries | method | ε, δ = 1e-5 | ε per 1,000 answers | answered | accuracy |"
-        " setting |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {r.task} | {r.queries} | {r.method} | {r.epsilon:.2f} |"
-        f" {1000 * r.epsilon / r.answered:.3g} | {r.answered} | {r.accuracy:.3f} | {r.setting} |"
+    head = ("task", "queries", "method", "ε, δ = 1e-5", "ε per 1,000 answers", "answered",
+            "accuracy", "setting")  # fmt: skip
+    cells = [
+        [r.task, str(r.queries), r.method, f"{r.epsilon:.2f}",
+         f"{1000 * r.epsilon / r.answered:.3g}", str(r.answered), f"{r.accuracy:.3f}", r.setting]
         for r in rows
-    ]
-    return "\n".join(lines)
+    ]  # fmt: skip
+    return markdown(head, cells)
 
 
-def costs_plot(rows: list[Cost], path: Path, plt: Any) -> None:
+def costs_plot(rows: list[Cost], path: Path) -> None:
     """ε against the number of queries, a panel a task."""
-    tasks = list(dict.fromkeys(row.task for row in rows))
-    wide = min(3, len(tasks))
-    tall = -(-len(tasks) // wide)
-    figure, axes = plt.subplots(tall, wide, figsize=(4.2 * wide, 3.6 * tall), squeeze=False)
-    for axis in axes.flat[len(tasks) :]:
-        axis.set_axis_off()
-    for axis, task in zip(axes.flat, tasks, strict=False):
-        for method in dict.fromkeys(row.method for row in rows):
-            line = [row for row in rows if row.task == task and row.method == method]
-            axis.loglog(
-                [row.queries for row in line],
-                [row.epsilon for row in line],
-                label=method,
-                marker="o",
-                ms=3,
-            )
-        axis.set_title(task, fontsize=10)
-        axis.set_xlabel("queries")
-        axis.set_ylabel("ε of all answers")
-    axes.flat[0].legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    by_task = {r.task: [row for row in rows if row.task == r.task] for r in rows}
+    with panels(path, by_task) as axes:
+        for task, axis in axes.items():
+            for method in dict.fromkeys(row.method for row in rows):
+                line = [row for row in by_task[task] if row.method == method]
+                queries, epsilons = [r.queries for r in line], [r.epsilon for r in line]
+                axis.plot(queries, epsilons, label=method, marker="o", ms=3)
+            logarithmic(axis, "x", "queries")
+            logarithmic(axis, "y", "ε of all answers")
+        next(iter(axes.values())).legend(fontsize=8)

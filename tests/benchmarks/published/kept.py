@@ -21,12 +21,7 @@ class OutOfTimeError(Exception):
 class Kept:
     """Results, each in a file of its own, taken up again by a run that is started later.
 
-    Parameters
-    ----------
-    folder
-        Where they lie; without it everything is measured anew.
-    minutes
-        After these nothing is begun that has no result yet.
+    After so many minutes nothing is begun that has no result yet.
     """
 
     def __init__(self, folder: Path, minutes: float = math.inf) -> None:
@@ -35,13 +30,7 @@ class Kept:
         folder.mkdir(parents=True, exist_ok=True)
 
     def __call__(self, name: str, find: Callable[..., T], *given: Any) -> T:
-        """Return the result of this name, or find and keep it; a name states all settings.
-
-        Raises
-        ------
-        OutOfTimeError
-            If there is no result yet and no time left.
-        """
+        """Return the result of this name, or find and keep it; a name states all settings."""
         place = self.folder / (re.sub(r"[^\w.=]+", "-", name) + ".pickle")
         if not place.exists():
             self.check_time()

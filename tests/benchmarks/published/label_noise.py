@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,8 @@ from common.entropy import seeded_entropy
 from common.errors import LabelveilError
 from common.randomizers import LabelTerms, build_randomizer, private_prior
 from common.randomizers.as_published import integers, randomize_as_published
+from common.report.figures import logarithmic, picture
+from tests.benchmarks.harness import markdown
 from tests.data_sets import DataSet
 
 SHOWN = {
@@ -40,34 +41,32 @@ def histogram(data_set: DataSet) -> tuple[Floats, Floats]:
     return grid.points, counts / counts.sum()
 
 
-def densities(data_set: DataSet, path: Path, plt: Any) -> dict[str, tuple[float, int]]:
+def densities(data_set: DataSet, path: Path) -> dict[str, tuple[float, int]]:
     """Draw Figure 2: where labels and their randomized values lie together, at ε = 3.
 
-    Returns
-    -------
-    By title, the randomized label's mean squared error, and the number of outputs.
+    Returns by title the randomized label's mean squared error, and the number of outputs.
     """
     labels, prior = histogram(data_set)
-    figure, axes = plt.subplots(1, len(SHOWN), figsize=(13, 3.6), sharey=True, layout="constrained")
-    found = {}
-    cells = np.linspace(labels[0], labels[-1], 41)
-    for ax, (title, (name, options)) in zip(axes, SHOWN.items(), strict=True):
-        made = build_randomizer(name, labels=labels, prior=prior, epsilon=FIGURE_EPSILON, **options)
-        outputs = made.channel.outputs
-        found[title] = (made.expected_loss, outputs.size)
-        joint = prior[:, None] * made.channel.probabilities
-        places = np.meshgrid(labels, outputs, indexing="ij")
-        mass, _, _ = np.histogram2d(
-            *(place.ravel() for place in places), bins=(cells, cells), weights=joint.ravel()
-        )
-        shade = np.log10(np.maximum(mass.T, 1e-8))
-        ax.pcolormesh(cells, cells, shade, cmap="Blues", vmin=-7, vmax=-1)
-        ax.set_title(f"{title}: error {made.expected_loss:,.4g}", fontsize=10)
-        ax.set_xlabel("label")
-    axes[0].set_ylabel("what is sent")
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
-    return found
+    errors, cells = {}, np.linspace(labels[0], labels[-1], 41)
+    with picture(path, 13, 3.6) as figure:
+        axes = figure.subplots(1, len(SHOWN), sharey=True)
+        for ax, (title, (name, options)) in zip(axes, SHOWN.items(), strict=True):
+            made = build_randomizer(
+                name, labels=labels, prior=prior, epsilon=FIGURE_EPSILON, **options
+            )
+            outputs = made.channel.outputs
+            errors[title] = (made.expected_loss, outputs.size)
+            joint = prior[:, None] * made.channel.probabilities
+            places = np.meshgrid(labels, outputs, indexing="ij")
+            mass, _, _ = np.histogram2d(
+                *(place.ravel() for place in places), bins=(cells, cells), weights=joint.ravel()
+            )
+            shade = np.log10(np.maximum(mass.T, 1e-8))
+            ax.pcolormesh(cells, cells, shade, cmap="Blues", vmin=-7, vmax=-1)
+            ax.set_title(f"{title}: error {made.expected_loss:,.4g}", fontsize=10)
+            ax.set_xlabel("label")
+        axes[0].set_ylabel("what is sent")
+    return errors
 
 
 def label_errors(data_set: DataSet, epsilons: Sequence[float]) -> str:
@@ -76,27 +75,24 @@ def label_errors(data_set: DataSet, epsilons: Sequence[float]) -> str:
     labels = np.clip(labels, data_set.lower, data_set.upper)
     entropy = seeded_entropy(11)
     labels = labels[np.argsort(entropy.words("split", 0, labels.size))[: labels.size * 4 // 5]]
-    lines = [
-        "| ε | " + " | ".join(SHOWN) + " | bins | ε₁ |",
-        "|---" * (len(SHOWN) + 3) + "|",
-    ]
+    rows = []
     for epsilon in epsilons:
-        row, bins, first = [], "–", "–"
+        row, bins, first = [f"{epsilon:g}"], "–", "–"
         for name, options in SHOWN.values():
             terms = LabelTerms(
                 "label", data_set.lower, data_set.upper, randomizer=name, options=options
             )
             try:
-                found = randomize_as_published(labels, terms, epsilon, entropy)
+                made = randomize_as_published(labels, terms, epsilon, entropy)
             except LabelveilError:  # the prior takes all of ε
                 row.append("–")
                 continue
-            row.append(f"{np.mean((found.sent - labels) ** 2):,.4g}")
-            if found.epsilon_prior:
-                bins, first = str(found.outputs), f"{float(found.epsilon_prior):.3g}"
-        lines.append(f"| {epsilon:g} | {' | '.join(row)} | {bins} | {first} |")
+            row.append(f"{np.mean((made.sent - labels) ** 2):,.4g}")
+            if made.epsilon_prior:
+                bins, first = str(made.outputs), f"{float(made.epsilon_prior):.3g}"
+        rows.append([*row, bins, first])
     spread = f"Of {labels.size:,} labels with variance {labels.var():,.4g}."
-    return "\n".join([*lines, "", spread])
+    return f"{markdown(['ε', *SHOWN, 'bins', 'ε₁'], rows)}\n\n{spread}"
 
 
 def excess(labels: Floats, prior: Floats, rows: int, epsilon: float, seed: int = 0) -> float:
@@ -118,26 +114,22 @@ def excess(labels: Floats, prior: Floats, rows: int, epsilon: float, seed: int =
     return float(np.mean(losses)) - best.expected_loss
 
 
-def convergence(data_sets: dict[str, DataSet], path: Path, plt: Any, epsilon: float) -> str:
+def convergence(data_sets: dict[str, DataSet], path: Path, epsilon: float) -> str:
     """Draw the excess against n beside Theorem 7's rate, and return it as a table."""
-    figure, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    lines = ["| labels | " + " | ".join(f"n = {size:,}" for size in SIZES[::2]) + " |"]
-    lines.append("|---" * (len(SIZES[::2]) + 1) + "|")
-    for title, data_set in data_sets.items():
-        labels, prior = histogram(data_set)
-        k, reach = labels.size, float(labels[-1] - labels[0]) ** 2
-        sizes = [size for size in SIZES if math.sqrt(k / size) < epsilon]
-        shares = {size: excess(labels, prior, size, epsilon) / reach for size in sizes}
-        (curve,) = ax.loglog(sizes, list(shares.values()), "o-", label=f"{title}, k = {k}")
-        rates = [math.sqrt(k / size) for size in sizes]
-        ax.loglog(sizes, rates, ":", color=curve.get_color())
-        row = [f"{shares[size]:.2g}" if size in shares else "–" for size in SIZES[::2]]
-        lines.append(f"| {title}, k = {k} | {' | '.join(row)} |")
-    ax.plot([], [], ":", color="0.4", label="√(k/n) of each")
-    ax.set_xlabel("labels n")
-    ax.set_ylabel("excess error, share of the largest loss")
-    ax.legend(frameon=False)
-    ax.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
-    return "\n".join(lines)
+    rows = []
+    with picture(path, 7, 4.5) as figure:
+        ax = figure.subplots()
+        for title, data_set in data_sets.items():
+            labels, prior = histogram(data_set)
+            k, reach = labels.size, float(labels[-1] - labels[0]) ** 2
+            sizes = [size for size in SIZES if math.sqrt(k / size) < epsilon]
+            shares = {size: excess(labels, prior, size, epsilon) / reach for size in sizes}
+            (curve,) = ax.plot(sizes, list(shares.values()), "o-", label=f"{title}, k = {k}")
+            ax.plot(sizes, [math.sqrt(k / size) for size in sizes], ":", color=curve.get_color())
+            row = [f"{shares[size]:.2g}" if size in shares else "–" for size in SIZES[::2]]
+            rows.append([f"{title}, k = {k}", *row])
+        ax.plot([], [], ":", color="0.4", label="√(k/n) of each")
+        logarithmic(ax, "x", "labels n")
+        logarithmic(ax, "y", "excess error, share of the largest loss")
+        ax.legend()
+    return markdown(["labels", *(f"n = {size:,}" for size in SIZES[::2])], rows)

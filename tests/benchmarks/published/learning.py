@@ -19,6 +19,7 @@ from common.mechanisms.central.losses import Logistic
 from common.mechanisms.central.minimiser import Risk, minimise
 from common.mechanisms.central.perturbation import learn
 from common.mechanisms.continual import FollowTheLeader, PrivateHedge
+from tests.benchmarks.harness import markdown
 from tests.benchmarks.published import erm, sources
 from tests.benchmarks.published.kept import Kept
 
@@ -45,8 +46,8 @@ def _stepped(*steps: float, **settings: Any) -> Variants:
     def at(step: float) -> Fit:
         def fit(rows: Floats, labels: Floats, epsilon: float) -> Floats:
             made = {"delta": DELTA, "fit_intercept": False, "learning_rate": step, **settings}
-            found = DPSGDClassifier(epsilon, **made).fit(rows, labels).layers_[0]
-            return np.asarray(found[:, 1] - found[:, 0])
+            weights = DPSGDClassifier(epsilon, **made).fit(rows, labels).layers_[0]
+            return np.asarray(weights[:, 1] - weights[:, 0])
 
         return fit
 
@@ -81,10 +82,7 @@ def learning_table(task: str, rows: Floats, labels: Floats, kept: Kept) -> str:
         return [test_loss(fit(x, y, epsilon)) for _ in range(RUNS)]
 
     free = test_loss(minimise(Risk(Logistic(), x, y, 1e-6, np.zeros(x.shape[1]))))
-    lines = [
-        "| method | " + " | ".join(f"ε = {epsilon:g}" for epsilon in EPSILONS) + " |",
-        "|---" * (len(EPSILONS) + 1) + "|",
-    ]
+    table = []
     for name, variants in METHODS.items():
         cells = []
         for epsilon in EPSILONS:
@@ -92,25 +90,23 @@ def learning_table(task: str, rows: Floats, labels: Floats, kept: Kept) -> str:
                 kept(f"learning {task} {name}{variant} {epsilon:g}", losses, fit, epsilon)
                 for variant, fit in variants.items()
             ]
-            found = min(tried, key=np.mean)
-            error = np.std(found, ddof=1) / math.sqrt(RUNS)
-            cells.append(f"{np.mean(found):.3f} ± {error:.1g}")
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    lines.append("| without privacy | " + " | ".join([f"{free:.3f}"] * len(EPSILONS)) + " |")
-    return "\n".join(lines) + f"\n\nw = 0 has {math.log(2):.3f}."
+            best = min(tried, key=np.mean)
+            error = np.std(best, ddof=1) / math.sqrt(RUNS)
+            cells.append(f"{np.mean(best):.3f} ± {error:.1g}")
+        table.append([name, *cells])
+    table.append(["without privacy", *[f"{free:.3f}"] * len(EPSILONS)])
+    head = ["method", *(f"ε = {epsilon:g}" for epsilon in EPSILONS)]
+    return f"{markdown(head, table)}\n\nw = 0 has {math.log(2):.3f}."
 
 
 def online_table(rounds: int = 2000, runs: int = 3) -> str:
     """Regret a round of the two online learners, beside what they are without noise."""
     budgets = (1e6, 10.0, 1.0, 0.1, 0.01)
-    lines = [
-        "| learner | no noise | " + " | ".join(f"ρ = {rho:g}" for rho in budgets[1:]) + " |",
-        "|---" * (len(budgets) + 1) + "|",
-    ]
+    rows = []
     for name, regret in (("follow the leader, d = 5", _leader), ("hedge, 10 experts", _hedge)):
         means = [np.mean([regret(rho, rounds, run) for run in range(runs)]) for rho in budgets]
-        lines.append(f"| {name} | " + " | ".join(f"{mean:.4f}" for mean in means) + " |")
-    return "\n".join(lines)
+        rows.append([name, *(f"{mean:.4f}" for mean in means)])
+    return markdown(["learner", "no noise", *(f"ρ = {rho:g}" for rho in budgets[1:])], rows)
 
 
 def _uniforms(name: str, seed: int, *shape: int) -> Floats:

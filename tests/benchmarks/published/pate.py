@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,10 @@ from common.mechanisms.pate import (
     train_teachers,
 )
 from common.mechanisms.selection import Law
+from common.report.figures import logarithmic
+from tests.benchmarks.harness import markdown
 from tests.benchmarks.published import sources
+from tests.benchmarks.published.panels import panels
 
 DELTA = 1e-5
 TEACHERS = 100
@@ -268,41 +272,32 @@ def _sweep(
 
 def table(outcomes: list[Outcome], slack: float = 0.02) -> str:
     """The least ε of each aggregator at equal quality, as Markdown."""
-    lines = [
-        f"| task | quality of noise-free votes | aggregator | ε within {slack:g} of it | incurred ε"
-        " | quality | answered |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    rows = []
     for outcome in outcomes:
         cheapest = outcome.least(slack)
         for name in dict.fromkeys(p.aggregator for p in outcome.points):
-            point = cheapest.get(name)
-            shown = "never | – | – | –"
+            cells, point = ["never", "–", "–", "–"], cheapest.get(name)
             if point is not None:
                 incurred = "–" if np.isnan(point.incurred) else f"{point.incurred:.2f}"
-                shown = f"{point.epsilon:.2f} | {incurred} | {point.quality:.3f} | {point.answered}"
-            lines.append(f"| {outcome.task} | {outcome.ceiling:.3f} | {name} | {shown} |")
-    return "\n".join(lines)
+                quality = f"{point.quality:.3f}"
+                cells = [f"{point.epsilon:.2f}", incurred, quality, str(point.answered)]
+            rows.append([outcome.task, f"{outcome.ceiling:.3f}", name, *cells])
+    head = ("task", "quality of noise-free votes", "aggregator", f"ε within {slack:g} of it",
+            "incurred ε", "quality", "answered")  # fmt: skip
+    return markdown(head, rows)
 
 
-def plot(outcomes: list[Outcome], path: Any, plt: Any) -> None:
+def plot(outcomes: list[Outcome], path: Path) -> None:
     """Best quality up to each ε, for every task and aggregator."""
-    wide = 3
-    tall = -(-len(outcomes) // wide)
-    figure, axes = plt.subplots(tall, wide, figsize=(4.2 * wide, 3.6 * tall), squeeze=False)
-    for axis in axes.flat[len(outcomes) :]:
-        axis.set_axis_off()
-    for axis, outcome in zip(axes.flat, outcomes, strict=False):
-        for name in dict.fromkeys(p.aggregator for p in outcome.points):
-            row = sorted((p.epsilon, p.quality) for p in outcome.points if p.aggregator == name)
-            best = np.maximum.accumulate([quality for _, quality in row])
-            axis.plot([epsilon for epsilon, _ in row], best, label=name, marker="o", ms=3)
-        axis.axhline(outcome.ceiling, color="grey", lw=0.8, ls="--")
-        axis.set_xscale("log")
-        axis.set_title(outcome.task, fontsize=9)
-        axis.set_xlabel("ε at δ = 1e-5")
-        axis.set_ylabel("best quality up to ε")
-    axes[0][0].legend(fontsize=7)
-    figure.tight_layout()
-    figure.savefig(path)
-    plt.close(figure)
+    tasks = {outcome.task: outcome for outcome in outcomes}
+    with panels(path, tasks) as axes:
+        for task, axis in axes.items():
+            points = tasks[task].points
+            for name in dict.fromkeys(p.aggregator for p in points):
+                row = sorted((p.epsilon, p.quality) for p in points if p.aggregator == name)
+                best = np.maximum.accumulate([quality for _, quality in row])
+                axis.plot([epsilon for epsilon, _ in row], best, label=name, marker="o", ms=3)
+            axis.axhline(tasks[task].ceiling, color="grey", lw=0.8, ls="--")
+            logarithmic(axis, "x", "ε at δ = 1e-5")
+            axis.set_ylabel("best quality up to ε")
+        next(iter(axes.values())).legend(fontsize=7)

@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -45,23 +44,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One table or figure.
-
-    Attributes
-    ----------
-    name, title
-        For files and people.
-    data_set, methods, loss
-        What is compared, on what.
-    rows, runs
-        Of the reduced size.
-    few, full
-        Settings of training at the reduced and at the full size.
-    epsilons
-        Of the reduced size.
-    folder
-        Results that several experiments share.
-    """
+    """One table or figure; rows, runs and ε are those of the reduced size."""
 
     name: str
     title: str
@@ -70,10 +53,10 @@ class Experiment:
     rows: int
     runs: int = 1
     loss: str = "squared"
-    few: tuple[str, ...] = ()
-    full: tuple[str, ...] = ()
+    few: tuple[str, ...] = ()  # settings of training at the reduced size
+    full: tuple[str, ...] = ()  # and at the full one
     epsilons: tuple[float, ...] = FEW_EPSILONS
-    folder: str = ""
+    folder: str = ""  # of results that several experiments share
 
     def run(self, out: Path, size: Size) -> str:
         """Compare, keep the pictures, and return the section of the report."""
@@ -193,23 +176,23 @@ EXPERIMENTS = (
 )
 
 
-def report(out: Path, size: Size, plt: Any, kept: Kept, only: str | None = None) -> Iterator[str]:
+def report(out: Path, size: Size, kept: Kept, only: str | None = None) -> Iterator[str]:
     """Run everything, or the experiment named, and yield the sections."""
     if only in (None, "label-noise"):
-        yield from _label_noise(out, plt, kept)
+        yield from _label_noise(out, kept)
     for one in EXPERIMENTS:
         if only in (None, one.name):
             kept.check_time()
             yield one.run(out, size)
 
 
-def _label_noise(out: Path, plt: Any, kept: Kept) -> Iterator[str]:
+def _label_noise(out: Path, kept: Kept) -> Iterator[str]:
     shown = {"amounts": SALES, "weeks": CENSUS, "visits": RANDHIE}
     there = {title: one for title, one in shown.items() if one.missing is None}
     if "amounts" in there:
         name = f"label noise {SALES.name}"
         picture = out / "densities.png"
-        found = kept(f"{name} densities", label_noise.densities, SALES, picture, plt)
+        found = kept(f"{name} densities", label_noise.densities, SALES, picture)
         errors = ", ".join(
             f"{title} {error:,.4g} ({size} values)" for title, (error, size) in found.items()
         )
@@ -223,7 +206,7 @@ def _label_noise(out: Path, plt: Any, kept: Kept) -> Iterator[str]:
             f"{kept(f'{name} errors', label_noise.label_errors, SALES, EVERY_EPSILON)}"
         )
     name = f"convergence {' '.join(there)}"
-    table = kept(name, label_noise.convergence, there, out / "convergence.png", plt, 2.0)
+    table = kept(name, label_noise.convergence, there, out / "convergence.png", 2.0)
     yield (
         "## Theorem 7: what a private prior costs, ε = 2\n\nExcess error of two steps over the"
         f" optimum for the true prior, as a share of the largest loss.\n\n{table}\n\n"

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -25,6 +24,9 @@ from common.mechanisms.synthesis import (
     errors,
     laplace_answers,
 )
+from common.report.figures import logarithmic
+from tests.benchmarks.harness import markdown
+from tests.benchmarks.published.panels import panels
 from tests.benchmarks.published.sources import census_table
 
 EPSILONS = (Fraction(1, 10), Fraction(1))
@@ -92,37 +94,33 @@ def _answers(
 
 def table_of(cells: list[Cell]) -> str:
     """Mean (largest) errors as Markdown, in percent of the records."""
-    by = {(cell.epsilon, cell.queries, cell.name): cell for cell in cells}
-    lines = ["| ε | queries | " + " | ".join(NAMES) + " |", "|---" * (len(NAMES) + 2) + "|"]
+    by, rows = {(cell.epsilon, cell.queries, cell.name): cell for cell in cells}, []
     for epsilon in sorted({cell.epsilon for cell in cells}):
         for queries in sorted({cell.queries for cell in cells}):
             row = [by[epsilon, queries, name] for name in NAMES]
-            shown = " | ".join(f"{100 * c.mean:.3f} ({100 * c.largest:.2f})" for c in row)
-            lines.append(f"| {epsilon:g} | {queries:,} | {shown} |")
-    return "\n".join(lines)
+            shown = [f"{100 * c.mean:.3f} ({100 * c.largest:.2f})" for c in row]
+            rows.append([f"{epsilon:g}", f"{queries:,}", *shown])
+    return markdown(["ε", "queries", *NAMES], rows)
 
 
-def plot(cells: list[Cell], path: Path, plt: Any) -> None:
+def plot(cells: list[Cell], path: Path) -> None:
     """Mean error against the number of queries."""
-    figure, axes = plt.subplots(1, len(EPSILONS), figsize=(10, 4.2), sharey=True)
-    for axis, epsilon in zip(axes, EPSILONS, strict=True):
-        for name in NAMES:
-            row = [c for c in cells if c.name == name and c.epsilon == float(epsilon)]
-            axis.plot([c.queries for c in row], [c.mean for c in row], marker="o", ms=3, label=name)
-        axis.set(xscale="log", yscale="log", xlabel="queries", title=f"ε = {float(epsilon):g}")
-    axes[0].set_ylabel("mean error, share of records")
-    axes[0].legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path)
-    plt.close(figure)
+    with panels(path, [f"ε = {float(epsilon):g}" for epsilon in EPSILONS]) as axes:
+        for axis, epsilon in zip(axes.values(), EPSILONS, strict=True):
+            for name in NAMES:
+                row = [c for c in cells if c.name == name and c.epsilon == float(epsilon)]
+                queries, means = [c.queries for c in row], [c.mean for c in row]
+                axis.plot(queries, means, marker="o", ms=3, label=name)
+            logarithmic(axis, "x", "queries")
+            logarithmic(axis, "y", "mean error, share of records")
+        next(iter(axes.values())).legend(fontsize=8)
 
 
 def blr_table() -> str:
     """BLR on eight cells: mean error of the exact law, its bound, and noise on each answer."""
-    cells = 8
-    queries = LinearQueries(np.tril(np.ones((cells, cells), dtype=np.int64))[:-1])
+    queries = LinearQueries(np.tril(np.ones((8, 8), dtype=np.int64))[:-1])
     shares = np.array([30, 5, 0, 0, 20, 25, 15, 5])
-    lines = ["| records | ε | BLR | bound (95%) | noise on each answer |", "|---|---|---|---|---|"]
+    rows = []
     for records in (100, 1_000, 10_000):
         table = shares * (records // 100)
         for epsilon in EPSILONS:
@@ -132,8 +130,7 @@ def blr_table() -> str:
                 errors(queries, table, laplace_answers(queries, table, epsilon, seeded_entropy(s)))
                 for s in range(200)
             ]
-            lines.append(
-                f"| {records:,} | {float(epsilon):g} | {mean:.3f} | {blr.bound(records, 0.05):.3f}"
-                f" | {np.mean([largest for largest, _ in noisy]):.3f} |"
-            )
-    return "\n".join(lines)
+            figures = mean, blr.bound(records, 0.05), np.mean([largest for largest, _ in noisy])
+            cells = [f"{figure:.3f}" for figure in figures]
+            rows.append([f"{records:,}", f"{float(epsilon):g}", *cells])
+    return markdown(["records", "ε", "BLR", "bound (95%)", "noise on each answer"], rows)

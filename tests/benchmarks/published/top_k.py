@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -27,6 +26,8 @@ from common.mechanisms.selection import (
     TopStable,
     pull_towards,
 )
+from common.report.figures import logarithmic, picture
+from tests.benchmarks.harness import markdown
 from tests.benchmarks.published import sources
 
 DELTA = Fraction(1, 10**6)
@@ -135,7 +136,7 @@ def check_ins(counts: Integers, users: int, k: int, epsilon: float, trials: int)
 def check_ins_table(name: str, cells: Iterable[Cell]) -> str:
     """The recalls as Markdown, the printed ones in brackets."""
     by = {(cell.epsilon, cell.k, cell.name): cell for cell in cells}
-    lines = ["| ε | k | " + " | ".join(NAMES) + " |", "|---" * (len(NAMES) + 2) + "|"]
+    rows = []
     for epsilon in EPSILONS:
         printed = PRINTED.get((name.split(",")[0], epsilon), {})  # the 10-core is a part
         for k in KS:
@@ -145,8 +146,8 @@ def check_ins_table(name: str, cells: Iterable[Cell]) -> str:
                 theirs = printed.get(method)
                 shown = f" ({theirs[KS.index(k)]:.2f})" if theirs else ""
                 row.append(f"{cell.recall:.2f} ± {cell.error:.2f}{shown}")
-            lines.append(f"| {epsilon:g} | {k} | {' | '.join(row)} |")
-    return "\n".join(lines)
+            rows.append([f"{epsilon:g}", str(k), *row])
+    return markdown(["ε", "k", *NAMES], rows)
 
 
 def at_least_three(rank: int) -> Fraction:
@@ -154,7 +155,7 @@ def at_least_three(rank: int) -> Fraction:
     return Fraction(0) if rank >= 3 else Fraction(-(10**9))
 
 
-def covid_plot(path: Path, plt: Any, epsilon: float = 4.0) -> dict[str, float]:
+def covid_plot(path: Path, epsilon: float = 4.0) -> dict[str, float]:
     """Daily adaptive top-k of the states by cumulative cases, composed to one budget."""
     days, states, cases = sources.covid()
     rho = largest_rho(epsilon, DELTA, DELTA / 2)
@@ -170,16 +171,14 @@ def covid_plot(path: Path, plt: Any, epsilon: float = 4.0) -> dict[str, float]:
     total = daily.guarantee.repeat(len(days))
     assert epsilon_at(total, DELTA) <= epsilon
     often = np.argsort(-shown.sum(axis=0), kind="stable")[:12]
-    figure, axes = plt.subplots(2, 1, figsize=(9, 6), sharex=True, height_ratios=(2, 1))
-    axes[0].imshow(shown[:, often].T, aspect="auto", cmap="Blues", interpolation="nearest")
-    axes[0].set_yticks(range(len(often)), [states[j] for j in often])
-    axes[0].set_title(f"States released each day, ε = {epsilon:g} for all {len(days)} days")
-    axes[1].bar(range(len(days)), sizes, color="tab:blue")
-    axes[1].set_ylabel("chosen k (0: ⊥)")
-    axes[1].set_xticks(range(0, len(days), 10), [days[j] for j in range(0, len(days), 10)])
-    figure.tight_layout()
-    figure.savefig(path)
-    plt.close(figure)
+    with picture(path, 9, 6) as figure:
+        axes = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+        axes[0].imshow(shown[:, often].T, aspect="auto", cmap="Blues", interpolation="nearest")
+        axes[0].set_yticks(range(len(often)), [states[j] for j in often])
+        axes[0].set_title(f"States released each day, ε = {epsilon:g} for all {len(days)} days")
+        axes[1].bar(range(len(days)), sizes, color="tab:blue")
+        axes[1].set_ylabel("chosen k (0: ⊥)")
+        axes[1].set_xticks(range(0, len(days), 10), [days[j] for j in range(0, len(days), 10)])
     answered = sum(size > 0 for size in sizes)
     return {
         "days": len(days),
@@ -189,7 +188,7 @@ def covid_plot(path: Path, plt: Any, epsilon: float = 4.0) -> dict[str, float]:
     }
 
 
-def cliff_plot(path: Path, plt: Any, trials: int, gap: int = 60, epsilon: float = 1.0) -> str:
+def cliff_plot(path: Path, trials: int, gap: int = 60, epsilon: float = 1.0) -> str:
     """Figure 1(b): recall against k, with one cliff of fixed height at rank k; as Markdown, too."""
     ks = (5, 10, 20, 40, 80, 160)
     cells = []
@@ -198,61 +197,52 @@ def cliff_plot(path: Path, plt: Any, trials: int, gap: int = 60, epsilon: float 
         for name, selector in selectors(k, epsilon).items():
             mean, error = recall(selector, ranking, k, trials)
             cells.append(Cell(k, epsilon, name, mean, error))
-    figure, axis = plt.subplots(figsize=(7, 4.5))
-    lines = [
-        "| method | " + " | ".join(f"k = {k}" for k in ks) + " |",
-        "|---" * (len(ks) + 1) + "|",
-    ]
-    for name in NAMES:
-        row = [cell for cell in cells if cell.name == name]
-        axis.errorbar(
-            ks, [c.recall for c in row], [c.error for c in row], label=name, marker="o", ms=3
-        )
-        lines.append(f"| {name} | " + " | ".join(f"{c.recall:.2f}" for c in row) + " |")
-    axis.set_xscale("log")
-    axis.set_xticks(ks, [str(k) for k in ks])
-    axis.set_xlabel(f"k; the gap behind it is {gap} users")
-    axis.set_ylabel(f"recall of the top k, ε = {epsilon:g}, δ = 1e-6")
-    axis.legend()
-    figure.tight_layout()
-    figure.savefig(path)
-    plt.close(figure)
-    return "\n".join(lines)
+    rows = []
+    with picture(path, 7, 4.5) as figure:
+        axis = figure.subplots()
+        for name in NAMES:
+            row = [cell for cell in cells if cell.name == name]
+            axis.errorbar(
+                ks, [c.recall for c in row], [c.error for c in row], label=name, marker="o", ms=3
+            )
+            rows.append([name, *(f"{c.recall:.2f}" for c in row)])
+        logarithmic(axis, "x", f"k; the gap behind it is {gap} users")
+        axis.set_xticks(ks)
+        axis.set_ylabel(f"recall of the top k, ε = {epsilon:g}, δ = 1e-6")
+        axis.legend()
+    return markdown(["method", *(f"k = {k}" for k in ks)], rows)
 
 
 GROUPS, DAYS = 4, 10
 
 
-def forty_days(path: Path, plt: Any, k: int = 5, epsilon: float = 1.0, trials: int = 5) -> str:
+def forty_days(path: Path, k: int = 5, epsilon: float = 1.0, trials: int = 5) -> str:
     """Figure 1(a): the k states with most cases, daily; each group of ten days has one budget."""
     days, _, cases = sources.covid()
     methods = selectors(k, epsilon, uses=DAYS)
-    rows: dict[str, list[float]] = {name: [] for name in methods}
+    recalls: dict[str, list[float]] = {name: [] for name in methods}
     for day in range(GROUPS * DAYS):
         ranking = Ranking(cases[day])
         for name, selector in methods.items():
             bar = ranking.sorted[k - 1]
-            found = [
+            choices = [
                 selector.draw(ranking, seeded_entropy(day * trials + i)).chosen
                 for i in range(trials)
             ]
-            hits = [0 if one is None else int(np.sum(ranking.counts[one] >= bar)) for one in found]
-            rows[name].append(float(np.mean(hits)) / k)
-    figure, axis = plt.subplots(figsize=(8, 4))
-    groups = [slice(DAYS * g, DAYS * (g + 1)) for g in range(GROUPS)]
+            hits = [0 if c is None else int(np.sum(ranking.counts[c] >= bar)) for c in choices]
+            recalls[name].append(float(np.mean(hits)) / k)
+    groups, rows = [slice(DAYS * g, DAYS * (g + 1)) for g in range(GROUPS)], []
+    with picture(path, 8, 4) as figure:
+        axis = figure.subplots()
+        for i, (name, row) in enumerate(recalls.items()):
+            means = [float(np.mean(row[g])) for g in groups]
+            axis.bar(np.arange(GROUPS) + 0.16 * (i - 2), means, 0.16, label=name)
+            rows.append([name, *(f"{mean:.2f}" for mean in means)])
+        axis.set_xticks(range(GROUPS), [f"days {g.start + 1} to {g.stop}" for g in groups])
+        axis.set_ylabel(f"recall of the top {k} states,\nε = {epsilon:g} for ten days")
+        axis.legend(loc="upper left", bbox_to_anchor=(1, 1))
     labels = [f"{days[g.start]} to {days[g.stop - 1]}" for g in groups]
-    lines = ["| method | " + " | ".join(labels) + " |", "|---" * (GROUPS + 1) + "|"]
-    for i, (name, row) in enumerate(rows.items()):
-        means = [float(np.mean(row[g])) for g in groups]
-        axis.bar(np.arange(GROUPS) + 0.16 * (i - 2), means, 0.16, label=name)
-        lines.append(f"| {name} | " + " | ".join(f"{mean:.2f}" for mean in means) + " |")
-    axis.set_xticks(range(GROUPS), [f"days {g.start + 1} to {g.stop}" for g in groups])
-    axis.set_ylabel(f"recall of the top {k} states,\nε = {epsilon:g} for ten days")
-    axis.legend(loc="upper left", bbox_to_anchor=(1, 1))
-    figure.tight_layout()
-    figure.savefig(path)
-    plt.close(figure)
-    return "\n".join(lines)
+    return markdown(["method", *labels], rows)
 
 
 USES = (1, 10, 100, 1000)
@@ -260,11 +250,9 @@ USES = (1, 10, 100, 1000)
 
 def composed(k: int = 10, epsilon: float = 0.5, delta: Fraction = Fraction(1, 10**9)) -> str:
     """ε of many uses together, at δ = 1e-5, of mechanisms that are (ε, δ)-DP alone; as Markdown."""
-    wide = Fraction(1, 10**5)
-    lines = ["| method | " + " | ".join(f"{uses} uses" for uses in USES) + " |"]
-    lines.append("|---" * (len(USES) + 1) + "|")
+    wide, rows = Fraction(1, 10**5), []
     for name, selector in selectors(k, epsilon, delta).items():
         guarantee: Guarantee = selector.guarantee  # type: ignore[attr-defined]
-        found = [total([guarantee] * uses, wide).epsilon for uses in USES]
-        lines.append(f"| {name} | " + " | ".join(f"{one:.2f}" for one in found) + " |")
-    return "\n".join(lines)
+        totals = [total([guarantee] * uses, wide).epsilon for uses in USES]
+        rows.append([name, *(f"{each:.2f}" for each in totals)])
+    return markdown(["method", *(f"{uses} uses" for uses in USES)], rows)

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from common.console import progress
+from tests.benchmarks.harness import markdown
 from tests.benchmarks.published.kept import Kept
 from tests.data_sets import FOLDER
 from tests.watched import KEY, LABEL, Arm, run_arm, write_epochs
@@ -80,22 +81,17 @@ def report(kept: Kept, rows: int = 60_000, epsilon: float = 2.0) -> Iterator[str
 
 def table(found: dict[str, Arm], rows: int, epsilon: float) -> str:
     """Write the comparison as Markdown."""
-    lines = [
-        f"## A prior only after drift: {rows:,} lines of online retail in {EPOCHS} epochs, ε ="
-        f" {epsilon:g}",
-        "",
-        f"Shift planted at epoch {SHIFTED}.",
-        "",
-        "| | priors paid | in epochs | ε for priors and tests, summed | largest of an event |"
-        " smallest ε₂ | test error | of the constant's |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    cells = []
     for name, arm in found.items():
         each = [sum(part.epsilon for part in one.parts[:-1]) for one in arm.manifests]
         least = min(one.labels_guarantee.epsilon for one in arm.manifests)
         where = ", ".join(map(str, arm.paid)) if len(arm.paid) < 20 else "all"
-        lines.append(
-            f"| {name} | {len(arm.paid)} | {where} | {arm.prior_epsilon:.3f} | {max(each):.3f} |"
-            f" {least:.3f} | {arm.test_mse:.1f} | {arm.test_mse / arm.constant_mse:.1%} |"
-        )
-    return "\n".join([*lines, ""])
+        figures = [f"{value:.3f}" for value in (arm.prior_epsilon, max(each), least)]
+        errors = f"{arm.test_mse:.1f}", f"{arm.test_mse / arm.constant_mse:.1%}"
+        cells.append([name, str(len(arm.paid)), where, *figures, *errors])
+    head = ("", "priors paid", "in epochs", "ε for priors and tests, summed",
+            "largest of an event", "smallest ε₂", "test error", "of the constant's")  # fmt: skip
+    return (
+        f"## A prior only after drift: {rows:,} lines of online retail in {EPOCHS} epochs, ε ="
+        f" {epsilon:g}\n\nShift planted at epoch {SHIFTED}.\n\n{markdown(head, cells)}\n"
+    )

@@ -17,44 +17,20 @@ from tests.benchmarks.scale import features, process, stages
 SIZES = (1_000_000, 10_000_000)
 
 COLUMNS = [
-    "stage",
-    "rows",
-    "seconds",
-    "rows/s",
-    "CPU [s]",
-    "of it user [s]",
-    "peak [MB]",
-    "limit, same run",
-    "limit [s]",
-    "limit, CPU [s]",
-    "ratio",
-    "ratio of CPU",
-    "growth",
-    "growth of CPU",
-    "growth of user CPU",
-]
+    "stage", "rows", "seconds", "rows/s", "CPU [s]", "of it user [s]", "peak [MB]",
+    "limit, same run", "limit [s]", "limit, CPU [s]", "ratio", "ratio of CPU",
+    "growth", "growth of CPU", "growth of user CPU",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What a row of the table is about.
-
-    Attributes
-    ----------
-    name
-        Function of :mod:`tests.benchmarks.scale.stages` or :mod:`tests.benchmarks.scale.features`.
-    title
-        What the table calls it.
-    limit
-        The function that it is measured against; "" for the limits themselves.
-    most
-        Rows beyond which it is left out.
-    """
+    """A function of ``stages`` or ``features``, and the one that is its limit, if it is none."""
 
     name: str
     title: str
     limit: str = ""
-    most: int = 1 << 62
+    most: int = 1 << 62  # rows beyond which it is left out
 
 
 STAGES = [
@@ -74,21 +50,9 @@ STAGES = [
     Stage("train_kernel", "bare: torch loop", "", 20_000_000),
 ]
 ORDER = [
-    "data",
-    "release_kernel",
-    "aes",
-    "release",
-    "release_workers",
-    "disk",
-    "fetch",
-    "tcp",
-    "join_kernel",
-    "join",
-    "encode_kernel",
-    "encode",
-    "train",
-    "train_kernel",
-]
+    "data", "release_kernel", "aes", "release", "release_workers", "disk", "fetch", "tcp",
+    "join_kernel", "join", "encode_kernel", "encode", "train", "train_kernel",
+]  # fmt: skip
 """In which they run: a limit right beside what is measured against it, an input before its use."""
 
 

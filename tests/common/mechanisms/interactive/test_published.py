@@ -29,9 +29,7 @@ def test_individual_charging_finds_more_places_at_equal_budget(
         right["sparse vector, pure"], right["sparse vector, (ε, δ)"]
     )
     assert all(one.precision >= interactive.PRECISION for one in found)
-    plt = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
-    plt.switch_backend("Agg")
-    interactive.stream_plot(found, tmp_path / "stream.png", plt)
+    interactive.stream_plot(found, tmp_path / "stream.png")
     assert (tmp_path / "stream.png").stat().st_size > 1000
     assert interactive.stream_table(found).count("\n") == len(found) + 1
 

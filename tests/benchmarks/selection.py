@@ -37,9 +37,9 @@ def run(bench: Bench) -> Table:
             whole, entropy
         ),
         "peeling, k = 50": lambda: Peeling(50, Fraction(1, 5)).draw(whole, entropy),
-        "Limited Domain, k = 50 of 200": lambda: LimitedDomain(
-            50, 200, Fraction(1, 5), delta
-        ).draw(whole, entropy),
+        "Limited Domain, k = 50 of 200": lambda: LimitedDomain(50, 200, Fraction(1, 5), delta).draw(
+            whole, entropy
+        ),
         "Top-Stable, k = 50": lambda: TopStable(50, Fraction(1), delta).draw(whole, entropy),
         "leaders with counts, k = 50": lambda: Leaders(Fraction(1), 50).draw(whole, entropy),
     }

@@ -82,8 +82,9 @@ class Check:
     claimed
         The claimed ε, where the check is about a number.
     bound
-        Lower bound of the true ε at the given ``confidence`` (1: exact); infinite where outputs
-        occur that exclude a label.
+        Lower bound of the true ε; infinite where outputs occur that exclude a label.
+    confidence
+        Of the verdict; 1 where no chance is in it.
     shown
         The same at 95%, for people.
     details
@@ -104,7 +105,7 @@ class Check:
     claimed: float | None = None
     bound: float | None = None
     shown: float | None = None
-    confidence: float | None = None
+    confidence: float = 1.0
     seconds: float = 0.0
     details: Mapping[str, Any] = field(default_factory=dict)
     question: str = ""
@@ -129,6 +130,7 @@ class Check:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values; an infinite bound becomes the text ``infinity``."""
+        undecided = self.verdict is Verdict.NOT_CHECKABLE
         return {
             "name": self.name,
             "question": self.question,
@@ -139,7 +141,7 @@ class Check:
             "claimed_epsilon": _number(self.claimed),
             "measured_bound": _number(self.bound),
             "measured_bound_95": _number(self.shown),
-            "confidence": self.confidence,
+            "confidence": None if undecided and self.bound is None else self.confidence,
             "power_95": [asdict(p) | {"least": _number(p.least)} for p in self.power],
             "not_looked_at": self.not_looked_at,
             "seconds": round(self.seconds, 4),

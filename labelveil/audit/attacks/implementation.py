@@ -46,7 +46,6 @@ def byte_equality_check(fetch: Callable[[], bytes], times: int = 3) -> Check:
         found=f"{distinct} of {times} answers are different; SHA-256 {answers[0][:16]}…"
         if distinct > 1
         else f"All answers are the same bytes, SHA-256 {answers[0][:16]}….",
-        confidence=1.0,
         details={"sha256": answers},
     )
 

@@ -181,7 +181,6 @@ def message_checks(
             tried="The gain was computed exactly under the released prior, a uniform prior, and"
             f" for two that are distinguished best, {ends}.",
             found=f"{released.additive:.4f}, {uniform.additive:.4f} and {apart:.4f}.",
-            confidence=1.0,
             details={"prior": released.additive, "uniform": uniform.additive, "pair": apart},
         ),
         Check(
@@ -191,7 +190,6 @@ def message_checks(
             claim=f"The best guess becomes at most e^ε = {math.exp(epsilon):.3f} times as good.",
             tried="The ratio was computed exactly under the released prior and a uniform one.",
             found=f"{released.multiplicative:.4f} and {uniform.multiplicative:.4f}.",
-            confidence=1.0,
             details={"prior": released.multiplicative, "uniform": uniform.multiplicative},
         ),
         Check(
@@ -207,7 +205,6 @@ def message_checks(
             claimed=epsilon,
             bound=max(released.largest, ratio),
             shown=max(released.largest, ratio),
-            confidence=1.0,
             details={"percentile_98": released.percentile, "pairs": ratio},
         ),
     ]

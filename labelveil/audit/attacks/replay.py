@@ -116,7 +116,6 @@ def sensitivity_check(replayed: Replay) -> Check:
         f" that spends {spent:.6g}.",
         claimed=float(claimed),
         bound=spent,
-        confidence=1.0,
     )
 
 
@@ -166,7 +165,6 @@ def function_check(replayed: Replay) -> Check:
         " channels were compared.",
         found=f"{len(same)} histograms coincided; {differing} of them came with another channel.",
         bound=math.inf if differing else 0.0 if same else None,
-        confidence=1.0,
     )
 
 
@@ -182,7 +180,6 @@ def support_check(replayed: Replay) -> Check:
         found=f"{len(still)} of {table.shape[1]} cells never move"
         + (f" (cells {still[:8]}), so they tell whether a label lies there." if still else "."),
         bound=math.inf if still else 0.0,
-        confidence=1.0,
         details={"still": still},
     )
 
@@ -205,5 +202,4 @@ def range_check(randomize: Randomize, lower: float, upper: float) -> Check:
         f" randomized with the same noise, {2 * seeds} times.",
         found=f"{differing} of {2 * seeds} outputs differ.",
         bound=math.inf if differing else 0.0,
-        confidence=1.0,
     )

@@ -40,7 +40,6 @@ def seeds_check(digests: Sequence[bytes], rows: int, kinds: str) -> Check:
         else f"{repeated:,} of them repeat another's noise, one up to {most:,} times: as if it had"
         f" been drawn from about {_seeds_behind(len(digests), repeated):,.0f} seeds.",
         bound=math.inf if repeated else 0.0,
-        confidence=1.0,
         details={"starts": len(digests), "repeated": repeated},
         power=(Power("bits of a seed that is found", float(bits)),),
     )

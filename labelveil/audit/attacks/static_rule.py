@@ -36,7 +36,6 @@ def static_check(paths: Iterable[Path], subject: str) -> Check:
         return Check(name, Verdict.NOT_CHECKABLE, claim, f"Source of {subject}.", "There is none.")
     return Check(
         name=name,
-        confidence=1.0,
         question="Does any code on a label's way draw from a predictable generator?",
         verdict=verdict_of(not uses),
         claim=claim,

@@ -70,7 +70,6 @@ def tapes_check(parts: Mapping[str, Callable[[Entropy], Any]], key: bytes) -> Ch
         found="; ".join(f"{pair}: {count:,} words" for pair, count in used.items()) + "."
         if used
         else "No word is drawn twice.",
-        confidence=1.0,
         details={"shared": shared},
     )
 

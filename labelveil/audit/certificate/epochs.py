@@ -229,7 +229,6 @@ def disjoint_check(releases: Sequence[Evidence]) -> Check:
         ),
         claimed=most,
         bound=most,
-        confidence=1.0,
     )
 
 

@@ -119,7 +119,6 @@ def fields_check(judged: Sequence[Field]) -> Check:
         found=f"{count[Verdict.PASS]} hold, {count[Verdict.FAIL]} do not and"
         f" {count[Verdict.NOT_CHECKABLE]} cannot be checked from here; "
         + (f"no check knows {', '.join(unknown):.300}." if unknown else "none is unknown."),
-        confidence=1.0,
     )
 
 

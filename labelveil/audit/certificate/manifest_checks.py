@@ -175,7 +175,6 @@ def channel_check(manifest: Manifest) -> Check:
         claimed=claimed,
         bound=epsilon,
         shown=epsilon,
-        confidence=1.0,
     )
 
 
@@ -213,7 +212,6 @@ def arithmetic_check(manifest: Manifest) -> Check:
         f" {'the same' if len(sides) == 1 else 'different'} neighbours.",
         claimed=float(total),
         bound=float(added),
-        confidence=1.0,
     )
 
 
@@ -233,7 +231,6 @@ def prior_scale_check(manifest: Manifest, stated: PriorSection) -> Check:
         else f"{2 * group} / {float(scale):.6g} = {float(spent):.12g}.",
         claimed=float(prior),
         bound=math.inf if spent is None else float(spent),
-        confidence=1.0,
     )
 
 
@@ -313,7 +310,6 @@ def decoded_check(manifest: Manifest, stated: PriorSection, codes: Integers) -> 
         found=found,
         claimed=0.0,
         bound=math.inf if wrong else 0.0,
-        confidence=1.0,
     )
 
 

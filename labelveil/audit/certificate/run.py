@@ -226,7 +226,7 @@ def _readable(name: str, question: str, run: Callable[[], Check]) -> Check:
     except LabelveilError as error:
         tried, refusal = "The check was begun.", f"It cannot: {error}."
         check = Check(name, Verdict.FAIL, "What the release says can be read.", tried, refusal)
-    return replace(check, question=question, confidence=check.confidence or 1.0)
+    return replace(check, question=question)
 
 
 def _form_check(data: bytes) -> Check:

@@ -50,7 +50,6 @@ def sampler_check(trial: Trial) -> Check:
         claimed=epsilon,
         bound=exact.epsilon,
         shown=exact.epsilon,
-        confidence=1.0,
     )
 
 
@@ -77,7 +76,6 @@ def joint_check(trial: Trial) -> Check:
         claimed=1.0,
         bound=worst.epsilon,
         shown=worst.epsilon,
-        confidence=1.0,
     )
 
 
@@ -124,7 +122,6 @@ def declared_check(trial: Trial) -> Check:
         claim=f"Every value sent is one of {declared:,} declared outputs.",
         tried=f"{sent.size:,} values were compared with them.",
         found=f"{strange:,} lie outside.",
-        confidence=1.0,
         power=(Power("probability of an undeclared output", rarest_seen(sent.size)),),
     )
 

@@ -36,7 +36,6 @@ def resume_check(endpoint: Endpoint, whole: Fetched) -> Check:
         tried=f"The release was fetched in messages of 4 KB, and again from row {middle:,}.",
         found=f"The rows {'agree' if same else 'differ'}, the resumed ones"
         f" {'agree' if tail else 'differ'}.",
-        confidence=1.0,
     )
 
 
@@ -53,7 +52,6 @@ def refusals_check(endpoint: Endpoint) -> Check:
         found=f"{len(wrong)} of them did not get the status that the contract names"
         + (f" ({wrong})" if wrong else "")
         + f"; the texts are {'constant' if refusals == again else 'not constant'}.",
-        confidence=1.0,
         details={name: [refusal.status, refusal.text] for name, refusal in refusals.items()},
     )
 
@@ -75,7 +73,6 @@ def unknown_clients_check(connection: Connection) -> Check:
         claim="Only a client with the configured certificate is answered.",
         tried=f"A describe request was made with {' and with '.join(refusals)}.",
         found=f"{admitted} of them were answered.",
-        confidence=1.0,
         details={name: [refusal.status, refusal.text] for name, refusal in refusals.items()},
     )
 

@@ -125,7 +125,6 @@ def one_label_checks(party: Shown, neighbour: Shown) -> list[Check]:
             found=f"{len(differing):,} differ"
             + (f", such as {'; '.join(sorted(differing)[:2])}." if differing else "."),
             bound=math.inf if differing else 0.0,
-            confidence=1.0,
             not_looked_at=aspect.not_looked_at,
         )
         checks.append(check)

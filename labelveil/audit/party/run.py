@@ -193,7 +193,6 @@ def _cold_start_check(answer: Fetched, second: Fetched) -> Check:
         if same
         else "The two outputs differ.",
         bound=math.inf if same else 0.0,
-        confidence=1.0,
     )
 
 
@@ -216,7 +215,6 @@ def _budget_check(world: World, manifest: Manifest) -> Check:
         f" {'refused' if refusal else 'granted'}; the manifest says {float(total):.9g}.",
         claimed=float(requested),
         bound=float(total),
-        confidence=1.0,
         details={"refusal": refusal},
     )
 
@@ -237,7 +235,6 @@ def _frozen_check(world: World, answer: Fetched) -> Check:
         " again, and fetched.",
         found=f"The bytes are {'the same' if same else 'others'};"
         f" {float(spent):g} is charged in all" + (f" ({refusal})." if refusal else "."),
-        confidence=1.0,
     )
 
 

@@ -188,7 +188,6 @@ def returned_check(returned: Returned) -> Check:
         tried=f"The keys of {returned.secrets.size + returned.missing:,} canaries, some without a"
         " label, were looked for.",
         found=f"{returned.missing:,} are missing; {returned.others:,} other events are there.",
-        confidence=1.0,
     )
 
 

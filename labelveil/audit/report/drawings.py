@@ -27,27 +27,19 @@ def bound_rows(audit: Audit) -> list[Check]:
 def bounds(checks: Sequence[Check]) -> Markup:
     """Measured bounds as shares of what is claimed: one line for all claims."""
     row = Markup('<span>{}</span><div class="track{}">{}</div><span class="by">{} of {}</span>')
-    rows = [
-        row.format(
-            check.name,
-            " fail" if check.verdict is Verdict.FAIL else "",
-            _marks(check),
-            _short(check.bound),
-            _short(check.claimed),
-        )
-        for check in checks
-    ]
+    rows, words = [], []
+    for check in checks:
+        bound, claimed = _short(check.bound), _short(check.claimed)
+        failed = " fail" * (check.verdict is Verdict.FAIL)
+        rows.append(row.format(check.name, failed, _marks(check), bound, claimed))
+        words.append(f"{check.name}: at least {bound} against a claim of {claimed}")
     names = [
         Markup('<b style="left:{:.1%}">{}</b>').format(at / _BEYOND, name)
         for at, name in ((0, "0"), (0.5, "half"), (1, "claimed"))
     ]
-    words = "; ".join(
-        f"{c.name}: at least {_short(c.bound)} against a claim of {_short(c.claimed)}"
-        for c in checks
-    )
     return Markup(
         '<div class="bounds" role="img" aria-label="{}">{}<i></i><div class="scale">{}</div></div>'
-    ).format(words, Markup().join(rows), Markup().join(names))
+    ).format("; ".join(words), Markup().join(rows), Markup().join(names))
 
 
 def _marks(check: Check) -> Markup:
@@ -68,12 +60,12 @@ def _share(check: Check, value: float | None) -> float:
     return min(bound / claimed / _BEYOND, 1.0)
 
 
-def output_ranges(data: Mapping[str, Any], epsilon: float) -> Markup:
+def ranges(data: Mapping[str, Any]) -> Markup:
     """For each output its probability under all labels, as a line from the least to the most.
 
     On a logarithmic axis the length of a line is the logarithm of the ratio, and ε is a length.
     """
-    outputs = data["outputs"]
+    outputs, epsilon = data["outputs"], data["epsilon"]
     least, most = np.asarray(data["least"]), np.asarray(data["most"])
     top, impossible = float(most.max()), least <= 0
     floor = float(np.min(least[least > 0], initial=top)) / (3 if impossible.any() else 1.3)
@@ -94,10 +86,9 @@ def output_ranges(data: Mapping[str, Any], epsilon: float) -> Markup:
     ]
     steps = (1, 2, 5) if top < 200 * floor else (1,)
     tens = range(math.floor(math.log10(floor)), 1)
-    marked = [step * 10.0**ten for ten in tens for step in steps]
     levels = [
         Markup('<b class="level" style="top:{:.1%}"><span>{:g}</span></b>').format(height(at), at)
-        for at in marked
+        for at in (step * 10.0**ten for ten in tens for step in steps)
         if floor <= at <= 1.3 * top
     ]
     ticks = np.unique(np.linspace(0, len(outputs) - 1, 5).round().astype(int))

@@ -10,15 +10,7 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from common.report.figures import (
-    INK,
-    MAIN,
-    MUTED,
-    RULE,
-    beside,
-    clean,
-    responsive_figure,
-)
+from common.report.figures import INK, MAIN, MUTED, RULE, beside, clean, responsive_figure
 
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -41,18 +33,14 @@ def beliefs(data: Mapping[str, Any]) -> Markup:
         (pairs,) = axes.plot(prior, posterior, ".", color=MAIN, alpha=0.35, markersize=4)
         # a label that next to never occurs must not squeeze all others into a corner
         low = max(float(np.quantile(np.minimum(prior, posterior), 0.05)) / 2, 1e-6)
-        for set_scale, set_limit in (
-            (axes.set_xscale, axes.set_xlim),
-            (axes.set_yscale, axes.set_ylim),
-        ):
-            set_scale("log")
-            set_limit(low, 1.1)
         tens = list(range(0, math.ceil(math.log10(low)) - 1, -2 if narrow else -1))
         names = [
             f"{10.0**ten:g}" if ten >= -2 else f"10{str(ten).translate(_RAISED)}" for ten in tens
         ]
-        axes.set_xticks([10.0**ten for ten in tens], names)
-        axes.set_yticks([10.0**ten for ten in tens], names)
+        ticks = [10.0**ten for ten in tens]
+        axes.set(xscale="log", yscale="log", xlim=(low, 1.1), ylim=(low, 1.1))
+        axes.set_xticks(ticks, names)
+        axes.set_yticks(ticks, names)
         of_a_label = "" if narrow else "probability of a label "
         axes.set_xlabel(f"{of_a_label}before the message (logarithmic)")
         axes.set_ylabel(f"{of_a_label}after it")
@@ -81,11 +69,8 @@ def attack(data: Mapping[str, Any]) -> Markup:
             beside(axes, name, place, colour)
         axes.axhline(ceiling, color=INK, linewidth=1, linestyle=(0, (4, 3)))
         axes.axhline(0.5, color=RULE, linewidth=1)
-        axes.set_xlim(0, 1.02)
-        axes.set_ylim(0.4, max(ceiling + 0.08, 0.8))
-        axes.set_xlabel("share of canaries guessed")
-        axes.set_ylabel("share right")
-        axes.set_facecolor("none")
+        axes.set(xlim=(0, 1.02), ylim=(0.4, max(ceiling + 0.08, 0.8)), facecolor="none")
+        axes.set(xlabel="share of canaries guessed", ylabel="share right")
         clean(axes)
 
     words = f"Share of right guesses, ceiling {ceiling:.3f}, for the model and a memorising control"

@@ -44,18 +44,12 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Power:
-    """The least fault of one kind that a check finds with a probability of 95%.
-
-    Attributes
-    ----------
-    fault
-        With its unit, as in ``probability of an output that one label alone can give``.
-    least
-        Infinite where none is found, however large.
-    """
+    """The least fault of one kind that a check finds with a probability of 95%."""
 
     fault: str
+    """With its unit, as in ``probability of an output that one label alone can give``."""
     least: float
+    """Infinite where none is found, however large."""
 
 
 @dataclass(frozen=True)
@@ -73,46 +67,34 @@ def at_both_levels(bound: Callable[[float], float], tests: int = 1) -> tuple[flo
 
 @dataclass(frozen=True)
 class Check:
-    """One claim, what was tried against it, and what was found: a sentence each.
-
-    Attributes
-    ----------
-    name
-        Short and stable: the key in ``audit.json``.
-    claimed
-        The claimed ε, where the check is about a number.
-    bound
-        Lower bound of the true ε; infinite where outputs occur that exclude a label.
-    confidence
-        Of the verdict; 1 where no chance is in it.
-    shown
-        The same at 95%, for people.
-    details
-        Further facts, as JSON values.
-    question
-        What a reader wants to know, as a question that the verdict answers.
-    not_looked_at
-        What the verdict does not cover; empty if it covers the whole question.
-    seconds, cpu_seconds, cost
-        Wall time; time of all processors, child processes included; and what was expected of it.
-    """
+    """One claim, what was tried against it, and what was found: a sentence each."""
 
     name: str
+    """Short and stable: the key in ``audit.json``."""
     verdict: Verdict
     claim: str
     tried: str
     found: str
     claimed: float | None = None
+    """The claimed ε, where the check is about a number."""
     bound: float | None = None
+    """Lower bound of the true ε; infinite where outputs occur that exclude a label."""
     shown: float | None = None
+    """The same at 95%, for people."""
     confidence: float = 1.0
+    """Of the verdict; 1 where no chance is in it."""
     seconds: float = 0.0
     details: Mapping[str, Any] = field(default_factory=dict)
+    """Further facts, as JSON values."""
     question: str = ""
+    """What a reader wants to know, as a question that the verdict answers."""
     power: tuple[Power, ...] = ()
     not_looked_at: str = ""
+    """What the verdict does not cover; empty if it covers the whole question."""
     cost: float | None = None
+    """CPU seconds that were expected."""
     cpu_seconds: float = 0.0
+    """Of all processors, child processes included."""
 
     @property
     def power_sentence(self) -> str:
@@ -198,28 +180,19 @@ def statistical(
 
 @dataclass
 class Audit:
-    """A whole audit: its subject and its checks, in the order in which they ran.
-
-    Attributes
-    ----------
-    kind
-        ``certificate``, ``mechanism``, ``party``, ``canaries`` or ``inference``.
-    claimed
-        The claimed ε, if there is one number.
-    facts
-        Table for the report: what the subject says about itself.
-    fields
-        Everything that a manifest says, with its verdict.
-    plots
-        Data of the report's pictures, as JSON values.
-    """
+    """A whole audit: its subject and its checks, in the order in which they ran."""
 
     kind: str
+    """``certificate``, ``mechanism``, ``party``, ``canaries`` or ``inference``."""
     subject: str
     claimed: float | None = None
+    """The claimed ε, if there is one number."""
     facts: dict[str, str] = field(default_factory=dict)
+    """Table for the report: what the subject says about itself."""
     fields: list[Field] = field(default_factory=list)
+    """Everything that a manifest says, with its verdict."""
     plots: dict[str, Any] = field(default_factory=dict)
+    """Data of the report's pictures, as JSON values."""
     checks: list[Check] = field(default_factory=list)
     created: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
 

@@ -27,22 +27,15 @@ from labelveil.audit.attacks.one_run import Secrets
 
 @dataclass(frozen=True)
 class Canaries:
-    """Events with a secret bit: which of two labels, or of two sets of all labels of an event.
-
-    Attributes
-    ----------
-    rows, secrets
-        (m,) where they are, and their bits.
-    laws
-        (2, d) stated probabilities of their codes, for either secret.
-    planted
-        Whether the labels themselves were the secrets.
-    """
+    """Events with a secret bit: which of two labels, or of two sets of all labels of an event."""
 
     rows: Integers
     secrets: Secrets
+    """(m,) where they are, and their bits."""
     laws: Floats
+    """(2, d) stated probabilities of their codes, for either secret."""
     planted: bool
+    """Whether the labels themselves were the secrets."""
 
 
 def find_canaries(

@@ -64,20 +64,14 @@ _RARE_SHARE = 0.02
 
 @dataclass(frozen=True)
 class Effort:
-    """How many runs each step gets, all labels together.
-
-    Attributes
-    ----------
-    pilot, again
-        Of the pilot, and of the second look at the worst labels.
-    pair, rare
-        Of the test of each suspect of either kind.
-    """
+    """How many runs each step gets, all labels together."""
 
     pilot: int
     again: int
+    """Of the pilot, and of the second look at the worst labels."""
     pair: int
     rare: int
+    """Of the test of each suspect of either kind."""
 
     @classmethod
     def of(cls, runs: int, labels: int) -> Effort:
@@ -116,22 +110,15 @@ class Tested(Bounds):
 
 @dataclass(frozen=True)
 class EveryLabel(Bounds):
-    """What the search found, all tests together.
-
-    Attributes
-    ----------
-    tested
-        Every suspect that was tested, worst first.
-    piloted
-        Indices of the labels that were piloted.
-    effort, power
-        Runs that were spent, and the smallest faults that would have been found.
-    """
+    """What the search found, all tests together."""
 
     tested: tuple[Tested, ...]
+    """Every suspect that was tested, worst first."""
     piloted: Integers
+    """Indices of the labels that were piloted."""
     effort: Effort
     power: tuple[Power, ...]
+    """Runs that were spent, and the smallest faults that would have been found."""
 
 
 class Counts:

@@ -44,21 +44,14 @@ WordSampler = Callable[[Integers, Words], Observations]
 
 @dataclass(frozen=True)
 class Certificate:
-    """The worst ratio of a matrix of weights against a claimed ε.
-
-    Attributes
-    ----------
-    ratio
-        max W[y, z] / W[y', z]; None where an output excludes a label, so that no ε is enough.
-    limit
-        The rational number just below e^ε that it must not pass.
-    output
-        Index z where the ratio is attained.
-    """
+    """The worst ratio of a matrix of weights against a claimed ε."""
 
     ratio: Fraction | None
+    """max W[y, z] / W[y', z]; None where an output excludes a label, so that no ε is enough."""
     limit: Fraction
+    """The rational number just below e^ε that it must not pass."""
     output: int
+    """Index z where the ratio is attained."""
 
     @property
     def holds(self) -> bool:

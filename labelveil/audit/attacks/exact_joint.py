@@ -29,23 +29,16 @@ ChannelRule = Callable[[Counts, Counts], FiniteChannel]
 
 @dataclass(frozen=True)
 class JointAudit:
-    """What the enumeration found.
-
-    Attributes
-    ----------
-    epsilon
-        The largest log-likelihood ratio of any message under any two neighbours.
-    messages
-        Number of (pair of neighbours, noisy histogram) combinations enumerated; all outputs of
-        all labels are covered in each.
-    data_set, neighbour
-        True counts of both data sets where the largest ratio occurs.
-    """
+    """What the enumeration found."""
 
     epsilon: float
+    """The largest log-likelihood ratio of any message under any two neighbours."""
     messages: int
+    """Number of (pair of neighbours, noisy histogram) combinations enumerated; all outputs of
+    all labels are covered in each."""
     data_set: Counts
     neighbour: Counts
+    """True counts of both data sets where the largest ratio occurs."""
 
 
 def joint_audit(

@@ -88,20 +88,14 @@ def worst_pair(codebook: Codebook) -> Indices:
 
 @dataclass(frozen=True)
 class Leakage:
-    """What one output gives away under one prior.
-
-    Attributes
-    ----------
-    additive, multiplicative
-        Adv₊ and Adv×.
-    largest, percentile
-        Largest change of log-odds, and its 98th percentile over labels and outputs as they occur.
-    """
+    """What one output gives away under one prior."""
 
     additive: float
     multiplicative: float
+    """Adv₊ and Adv×."""
     largest: float
     percentile: float
+    """Largest change of log-odds, and its 98th percentile over labels and outputs as they occur."""
 
 
 def additive_cap(epsilon: float) -> float:

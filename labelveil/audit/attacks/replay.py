@@ -33,24 +33,16 @@ SEEDS = 400
 
 @dataclass(frozen=True)
 class Published:
-    """What one release publishes, without the randomized labels.
-
-    Attributes
-    ----------
-    noisy
-        Noisy counts.
-    scale
-        Stated scale of the noise on each cell.
-    prior_epsilon
-        ε₁ that the noise is said to spend.
-    channel
-        What else the manifest states about the channel: outputs, weights, bins.
-    """
+    """What one release publishes, without the randomized labels."""
 
     noisy: tuple[int, ...]
+    """Noisy counts."""
     scale: Fraction
+    """Stated scale of the noise on each cell."""
     prior_epsilon: Fraction
+    """ε₁ that the noise is said to spend."""
     channel: Hashable
+    """What else the manifest states about the channel: outputs, weights, bins."""
 
 
 Releaser = Callable[[Labels, Entropy], Published]

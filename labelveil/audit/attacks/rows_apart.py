@@ -56,19 +56,13 @@ _SLACK = 1.02
 
 @dataclass(frozen=True)
 class Repeat:
-    """The first window of rows that occurs twice, if any.
-
-    Attributes
-    ----------
-    window
-        Rows of the windows that were compared; 0 if none is long enough to mean anything.
-    first, lag
-        Where the window begins, and how far behind it occurs again; -1 if none does.
-    """
+    """The first window of rows that occurs twice, if any."""
 
     window: int
+    """Rows of the windows that were compared; 0 if none is long enough to mean anything."""
     first: int = -1
     lag: int = -1
+    """Where the window begins, and how far behind it occurs again; -1 if none does."""
 
     @property
     def exists(self) -> bool:
@@ -77,25 +71,17 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Association:
-    """The largest of many sums that should be near 0.
-
-    Attributes
-    ----------
-    size, threshold
-        It, and what it passes with probability at most the level, all sums together.
-    where
-        Which sum it is, in words.
-    sums
-        How many were looked at.
-    least_share
-        Share of rows that would have to be concerned to be found with 95%.
-    """
+    """The largest of many sums that should be near 0."""
 
     size: float
     threshold: float
+    """It, and what it passes with probability at most the level, all sums together."""
     where: str
+    """Which sum it is, in words."""
     sums: int
+    """How many were looked at."""
     least_share: float
+    """Share of rows that would have to be concerned to be found with 95%."""
 
     @property
     def ratio(self) -> float:

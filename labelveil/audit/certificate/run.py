@@ -33,22 +33,15 @@ from labelveil.audit.verdict import Audit, Check, Progress, Verdict, silent, ver
 
 @dataclass(frozen=True)
 class Evidence:
-    """A release as it lies in a directory, read without believing it.
-
-    Attributes
-    ----------
-    data
-        The manifest's bytes.
-    manifest
-        Parsed for its form alone: none of its claims has been checked.
-    labels
-        Its rows.
-    """
+    """A release as it lies in a directory, read without believing it."""
 
     directory: Path
     data: bytes
+    """The manifest's bytes."""
     manifest: Manifest
+    """Parsed for its form alone: none of its claims has been checked."""
     labels: pl.DataFrame
+    """Its rows."""
 
     @cached_property
     def keys(self) -> Keys:

@@ -21,32 +21,22 @@ _MAX_LEVELS = 20
 
 @dataclass(frozen=True)
 class RunFiles:
-    """Where everything is; anything but the release may be missing.
-
-    Attributes
-    ----------
-    release
-        Folder with manifest and labels file.
-    predictions
-        Table with key, ``prediction`` (of several labels a column of each one's name) and, if only
-        some events were trained on, ``held_out``.
-    features
-        Features file with the same key.
-    truth
-        ``key`` and ``label`` (of several, a column of each one's name) of every event, before any
-        noise.
-    secret
-        What both parties hash keys with.
-    canaries
-        ``key`` and ``secret`` (0 or 1) of planted canaries.
-    """
+    """Where everything is; anything but the release may be missing."""
 
     release: Path
+    """Folder with manifest and labels file."""
     predictions: Path
+    """Table with key, ``prediction`` (of several labels a column of each one's name) and, if
+    only some events were trained on, ``held_out``."""
     features: Path
+    """Features file with the same key."""
     truth: Path
+    """``key`` and ``label`` (of several, a column of each one's name) of every event, before any
+    noise."""
     secret: Path
+    """What both parties hash keys with."""
     canaries: Path | None = None
+    """``key`` and ``secret`` (0 or 1) of planted canaries."""
 
     @classmethod
     def under(cls, folder: Path, canaries: Path | None = None) -> RunFiles:
@@ -63,28 +53,19 @@ class RunFiles:
 
 @dataclass(frozen=True)
 class Run:
-    """A run's events in one order.
-
-    Attributes
-    ----------
-    codes, labels
-        (n,) outputs, and (n, m) true labels (NaN if unknown).
-    predictions
-        (n,) of each label, by its column.
-    trained
-        (n,) whether the model was trained on the event.
-    features
-        (n, r) standardised features, or None.
-    planted
-        (n,) secret bits of planted canaries, -1 for other events; None if nothing was planted.
-    """
+    """A run's events in one order."""
 
     codes: Integers
     labels: Floats
+    """(n,) outputs, and (n, m) true labels (NaN if unknown)."""
     predictions: dict[str, Floats]
+    """(n,) of each label, by its column."""
     trained: Booleans
+    """(n,) whether the model was trained on the event."""
     features: Floats | None
+    """(n, r) standardised features, or None."""
     planted: Integers | None
+    """(n,) secret bits of planted canaries, -1 for other events; None if nothing was planted."""
 
 
 def read_run(files: RunFiles) -> Run | None:

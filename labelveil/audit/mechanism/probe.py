@@ -12,28 +12,19 @@ from labelveil.audit.verdict import Check, Verdict
 
 @dataclass(frozen=True)
 class Probe:
-    """One way of finding a leak, and what its verdict is worth.
-
-    Attributes
-    ----------
-    name
-        Short; the progress bar shows it.
-    question
-        What its verdict answers, for a reader who knows nothing of how it works.
-    run, cost
-        Runs it, and how many CPU seconds that will take, roughly.
-    subject
-        The kinds of subjects that it can be run against.
-    not_looked_at
-        What its verdict does not cover.
-    """
+    """One way of finding a leak, and what its verdict is worth."""
 
     name: str
+    """Short; the progress bar shows it."""
     question: str
+    """What its verdict answers, for a reader who knows nothing of how it works."""
     run: Callable[[Trial], Check]
     cost: Callable[[Trial], float]
+    """CPU seconds that it takes, roughly."""
     subject: type[object]
+    """What it can be run against."""
     not_looked_at: str
+    """What its verdict does not cover."""
 
     def __call__(self, trial: Trial) -> Check:
         """Run it; what the subject refuses is undecided, and an audit goes on."""

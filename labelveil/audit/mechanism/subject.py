@@ -6,8 +6,8 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import product
@@ -39,25 +39,14 @@ REPLAY_EPSILON = 1.5
 
 @dataclass(frozen=True)
 class NamedSubject:
-    """A randomizer that :func:`build_randomizer` knows.
-
-    Attributes
-    ----------
-    name, options
-        Which builder, and its options.
-    labels
-        (k,) grid.
-    epsilon
-        Claimed ε of one label.
-    loss
-        By which the outputs are chosen; the prior is uniform.
-    """
+    """A randomizer that :func:`build_randomizer` knows, for a uniform prior."""
 
     name: str
     labels: Labels
+    """(k,) grid."""
     epsilon: float
+    """Claimed ε of one label."""
     loss: str = "squared"
-    options: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def randomizer(self) -> Randomizer:
@@ -65,7 +54,7 @@ class NamedSubject:
         return self._build(labels=self.labels, prior=prior, epsilon=self.epsilon)
 
     def _build(self, **terms: Any) -> Randomizer:
-        return build_randomizer(self.name, **terms, loss=self.loss, **self.options)
+        return build_randomizer(self.name, **terms, loss=self.loss)
 
     @property
     def title(self) -> str:
@@ -110,7 +99,6 @@ class NamedSubject:
             grid,
             self.loss,
             randomizer=self.name,
-            options=self.options,
         )
         plan = plan_message([terms], len(labels), REPLAY_EPSILON, prior_share=Fraction(1, 2))
         priors = plan.release_priors([counts], entropy)
@@ -142,25 +130,18 @@ class NamedSubject:
 
 @dataclass(frozen=True)
 class CallableSubject:
-    """An importable callable ``module:function`` from (n,) or (n, m) labels to (n,) outputs.
-
-    Attributes
-    ----------
-    target
-        ``package.module:function``; found from the working directory, too.
-    labels
-        (k,) labels that it may be called with.
-    epsilon
-        Claimed ε of one label, or of all labels of an event.
-    events
-        (k, m) what it is called with instead where an event has several labels; ``labels`` are then
-        the numbers 0 … k − 1 of these rows, and neighbours differ in any or all labels of an event.
-    """
+    """An importable callable ``module:function`` from (n,) or (n, m) labels to (n,) outputs."""
 
     target: str
+    """``package.module:function``; found from the working directory, too."""
     labels: Labels
+    """(k,) labels that it may be called with."""
     epsilon: float
+    """Claimed ε of one label, or of all labels of an event."""
     events: Labels | None = None
+    """(k, m) what it is called with instead where an event has several labels; ``labels`` are
+    then the numbers 0 … k − 1 of these rows, and neighbours differ in any or all labels of an
+    event."""
 
     @classmethod
     def of_several(cls, target: str, ends: Sequence[Sequence[float]], epsilon: float) -> Self:

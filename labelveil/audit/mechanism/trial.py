@@ -21,39 +21,27 @@ _PACE_ROWS, _PACE_CALLS = 50_000, 20
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is tried.
-
-    Attributes
-    ----------
-    runs
-        Effort of the search over labels; about seven times as many runs are made.
-    records
-        Records of the one-run audit, and of the search for labels that reach other rows.
-    releases
-        Two-step releases for each of two worlds.
-    calls
-        Timed single calls for each of two labels.
-    seeds
-        Replays of a release.
-    rows
-        Rows that are compared with each other.
-    small_calls, small_rows
-        Calls, and rows of each, in which every row is compared with every other one.
-    starts, forks
-        First starts whose noise is compared, in one process and (twice as many) in processes of
-        their own; a few of these show noise that is inherited.
-    """
+    """How much is tried."""
 
     runs: int = 1_000_000
+    """Effort of the search over labels; about seven times as many runs are made."""
     records: int = 1_000_000
+    """Of the one-run audit, and of the search for labels that reach other rows."""
     releases: int = 500_000
+    """Two-step ones, for each of two worlds."""
     calls: int = 2_000
+    """Timed single calls for each of two labels."""
     seeds: int = 100
+    """Replays of a release."""
     rows: int = ROWS
+    """Rows that are compared with each other."""
     small_calls: int = 4096
+    """Calls of ``small_rows`` rows in which every row is compared with every other one."""
     small_rows: int = 512
     starts: int = STARTS
+    """First starts in one process, whose noise is compared."""
     forks: int = 32
+    """As many more before and after it begins, in processes that show noise that is inherited."""
 
 
 @dataclass(frozen=True)

@@ -38,25 +38,17 @@ CONFIG = "label_party.toml"
 
 @dataclass(frozen=True)
 class CanarySettings:
-    """What the canary data sets are like, and the folder where they are made.
-
-    Attributes
-    ----------
-    rows
-        Events in the population.
-    epsilon
-        Budget of the one release.
-    randomizer
-        The randomizer that the labels party is configured with; of several labels it is none.
-    labels
-        How many labels an event has.
-    """
+    """What the canary data sets are like, and the folder where they are made."""
 
     folder: Path
     rows: int = 20_000
+    """Events in the population."""
     epsilon: float = 1.0
+    """Budget of the one release."""
     randomizer: str = "auto"
+    """The randomizer that the labels party is configured with; of several labels it is none."""
     labels: int = 1
+    """How many labels an event has."""
 
     @property
     def names(self) -> list[str]:
@@ -123,8 +115,8 @@ class World:
         log = self.folder / "budget.log"
         log.unlink(missing_ok=True)
         run_party(LABEL_PROGRAM, ["budget", "--config", CONFIG, "--json"], self.folder, log)
-        accounts = json.loads(log.read_text(encoding="utf-8"))
-        return accounts if isinstance(accounts, list) else [accounts]
+        accounts: list[dict[str, Any]] = json.loads(log.read_text(encoding="utf-8"))
+        return accounts
 
     @contextmanager
     def serving(self) -> Iterator[Connection]:
@@ -147,38 +139,38 @@ class World:
         return [f"event-{i}" for i in range(self.secrets.size)]
 
     def _config(self) -> str:
-        files = self.files
-        sections: dict[str, dict[str, Any]] = {
-            "data": {
-                "labels": "labels.parquet",
-                "population": "population.parquet",
-                "key": "key",
-                "data_set": DATA_SET,
-                "epoch": "1",
-            },
-            "privacy": {"epsilon": self.settings.epsilon},
-            "keys": {"secret_file": str(files.join_secret.absolute())},
-            "store": {"directory": "store"},
-            "server": {
-                "listen": "127.0.0.1:0",
-                "certificate": str(files.label_party_certificate.absolute()),
-                "private_key": str(files.label_party_key.absolute()),
-                "client_ca": str(files.authority.absolute()),
-                "client_san": FEATURE_PARTY,
-                "requests_per_minute": 1_000_000,
-                "grace_seconds": 2.0,
-            },
-        }
-        ends = {"lower": LOWER, "upper": UPPER}
-        if self.settings.labels == 1:
-            sections |= {"domain": ends, "randomizer": {"name": self.settings.randomizer}}
-        tables = [(f"[{section}]", values) for section, values in sections.items()]
-        if self.settings.labels > 1:
-            tables += [("[[label]]", {"name": name, **ends}) for name in self.settings.names]
-        lines: list[str] = []
-        for head, values in tables:
-            lines += [head, *(f"{k} = {json.dumps(v)}" for k, v in values.items()), ""]
-        return "\n".join(lines)
+        settings, files = self.settings, self.files
+        ends = f"lower = {LOWER}\nupper = {UPPER}\n"
+        if settings.labels == 1:
+            labels = f'[domain]\n{ends}[randomizer]\nname = "{settings.randomizer}"\n'
+        else:
+            labels = "".join(f'[[label]]\nname = "{name}"\n{ends}' for name in settings.names)
+
+        def path(file: Path) -> str:
+            return json.dumps(str(file.absolute()))
+
+        return f"""
+[data]
+labels = "labels.parquet"
+population = "population.parquet"
+key = "key"
+data_set = "{DATA_SET}"
+epoch = "1"
+[privacy]
+epsilon = {settings.epsilon}
+[keys]
+secret_file = {path(files.join_secret)}
+[store]
+directory = "store"
+[server]
+listen = "127.0.0.1:0"
+certificate = {path(files.label_party_certificate)}
+private_key = {path(files.label_party_key)}
+client_ca = {path(files.authority)}
+client_san = "{FEATURE_PARTY}"
+requests_per_minute = 1_000_000
+grace_seconds = 2.0
+{labels}"""
 
 
 class Worlds(NamedTuple):

@@ -90,25 +90,19 @@ REQUESTS = {
 
 @dataclass(frozen=True)
 class Connection:
-    """Where a labels party serves (host:port), and who the auditor is: the features party.
-
-    Attributes
-    ----------
-    ca, certificate, private_key
-        PEM files: the authority that both sides trust, the auditor's certificate and key, or none.
-    data_set, epoch
-        Which release; an empty epoch is the latest.
-    server_name
-        Name in the server's certificate, where it is not the host.
-    """
+    """Where a labels party serves (host:port), and who the auditor is: the features party."""
 
     address: str
     ca: Path
     certificate: Path | None
     private_key: Path | None
+    """PEM files: the authority that both sides trust, the auditor's certificate and key, or
+    none."""
     data_set: str
     epoch: str = ""
+    """Which release; an empty epoch is the latest."""
     server_name: str | None = None
+    """Name in the server's certificate, where it is not the host."""
     timeout: float = 60.0
 
 

@@ -27,73 +27,56 @@ _VOLATILE = ("time", "seconds", "peer", "address")
 
 @dataclass(frozen=True)
 class Shown:
-    """What a labels party shows besides its randomized labels.
-
-    Attributes
-    ----------
-    events
-        Keys in the order of the rows.
-    sizes
-        Of each message.
-    refusals
-        How wrong requests end, by request.
-    log
-        The kinds of lines in the server's log.
-    """
+    """What a labels party shows besides its randomized labels."""
 
     events: tuple[str, ...] = ()
+    """Keys in the order of the rows."""
     sizes: tuple[tuple[int, int], ...] = ()
+    """Of each message."""
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
+    """How wrong requests end, by request."""
     log: frozenset[str] = frozenset()
+    """The kinds of lines in the server's log."""
 
     def with_log(self, path: Path) -> Shown:
         """Add a server's log, once the server has ended."""
         return replace(self, log=log_kinds(path))
 
 
-@dataclass(frozen=True)
-class _Aspect:
-    name: str
-    question: str
-    claim: str
-    seen: Callable[[Shown], Any]
-    """A sequence, whose places are compared, or a set."""
-    not_looked_at: str = ""
-
-
-_ASPECTS = (
-    _Aspect(
+_ASPECTS: tuple[tuple[str, str, str, Callable[[Shown], Any]], ...] = (
+    (
         "id set",
         "Does it depend on labels which events are sent?",
         "Which events are sent depends on the public population alone, not on who has a label.",
         lambda shown: set(Counter(shown.events).items()),
     ),
-    _Aspect(
+    (
         "row order",
         "Does the order of rows depend on labels?",
         "The order of rows depends on the public population alone.",
         lambda shown: shown.events,
     ),
-    _Aspect(
+    (
         "message sizes",
         "Do sizes of messages say anything about labels?",
         "The number and size of messages depend on the public population alone.",
         lambda shown: shown.sizes,
     ),
-    _Aspect(
+    (
         "refusals do not depend on labels",
         "Do refusals say anything about labels?",
         "Errors do not depend on any label.",
         lambda shown: set(shown.refusals.items()),
     ),
-    _Aspect(
+    (
         "logs do not depend on labels",
         "Do the server's logs say anything about labels?",
-        "What the server logs depends on requests and the public population alone.",
+        "What the server logs, but for repetitions and times, depends on requests and the public"
+        " population alone.",
         lambda shown: shown.log,
-        "What is logged more than once, and numbers that are times.",
     ),
 )
+"""Name, question, claim, and what is compared: a sequence place by place, or a set."""
 
 
 def shown_by(endpoint: Endpoint, answer: Fetched) -> Shown:
@@ -108,24 +91,23 @@ def shown_by(endpoint: Endpoint, answer: Fetched) -> Shown:
 def one_label_checks(party: Shown, neighbour: Shown) -> list[Check]:
     """Everything that is shown is the same in both worlds, aspect by aspect."""
     checks = []
-    for aspect in _ASPECTS:
-        seen, other = aspect.seen(party), aspect.seen(neighbour)
+    for name, question, claim, seen_of in _ASPECTS:
+        seen, other = seen_of(party), seen_of(neighbour)
         if isinstance(seen, tuple):
             places = enumerate(zip_longest(seen, other))
             differing = [f"place {place}" for place, (a, b) in places if a != b]
         else:
-            differing = [str(entry) for entry in seen ^ other]
+            differing = sorted(str(entry) for entry in seen ^ other)
+        examples = f", such as {'; '.join(differing[:2])}" if differing else ""
         check = Check(
-            name=aspect.name,
-            question=aspect.question,
+            name=name,
+            question=question,
             verdict=verdict_of(not differing),
-            claim=aspect.claim,
+            claim=claim,
             tried="Two parties that differ in one event's label, or in whether it has one, were"
             f" compared: {len(seen):,} and {len(other):,} of these.",
-            found=f"{len(differing):,} differ"
-            + (f", such as {'; '.join(sorted(differing)[:2])}." if differing else "."),
+            found=f"{len(differing):,} differ{examples}.",
             bound=math.inf if differing else 0.0,
-            not_looked_at=aspect.not_looked_at,
         )
         checks.append(check)
     return checks

@@ -36,28 +36,20 @@ MOST_VALUES = 16
 
 @dataclass(frozen=True)
 class Planting:
-    """What a folder of canaries holds.
-
-    Attributes
-    ----------
-    lower, upper
-        The labels' range; the partner must be configured with it.
-    values
-        Number k of labels that a secret may be, evenly from lower to upper; secret k is no label.
-    key, label
-        Names of the columns.
-    others
-        Column, lower and upper end of each further label of an event. A secret is then one of the
-        k labels together with an end of each other one, the last changing fastest; or none at all.
-    """
+    """What a folder of canaries holds."""
 
     events: int
     lower: float
     upper: float
+    """The labels' range; the partner must be configured with it."""
     values: int = 2
+    """Number k of labels that a secret may be, evenly from lower to upper; secret k is no label."""
     key: str = "key"
     label: str = "label"
+    """Names of the columns."""
     others: tuple[tuple[str, float, float], ...] = ()
+    """Column, lower and upper end of each further label of an event. A secret is then one of the
+    k labels together with an end of each other one, the last changing fastest; or none at all."""
 
     def __post_init__(self) -> None:
         if self.events < 1000:

@@ -64,25 +64,18 @@ PILOT = 0.1
 
 @dataclass(frozen=True)
 class Returned:
-    """Canaries that came back, in the order of the release's rows.
-
-    Attributes
-    ----------
-    labels
-        (k + 1, m) labels of each secret, in the manifest's order; the last is what the release
-        counts missing ones as.
-    secrets, codes
-        (m,) of the canaries that came back.
-    missing, others
-        Canaries that did not, and events that are no canaries.
-    """
+    """Canaries that came back, in the order of the release's rows."""
 
     manifest: Manifest
     labels: Floats
+    """(k + 1, m) labels of each secret, in the manifest's order; the last is what the release
+    counts missing ones as."""
     secrets: Secrets
     codes: Integers
+    """(m,) of the canaries that came back."""
     missing: int
     others: int
+    """Canaries that did not, and events that are no canaries."""
 
 
 def score(

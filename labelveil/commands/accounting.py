@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 import typer
 from rich.table import Table
 
+from common.config import Section, setting
 from common.config.answers import Json, print_json
 from common.config.options import with_options
 from common.console import stdout
-from common.errors import ConfigError
 from common.outputs import check_plot
 from labelveil.accounting.allocation import Stage, allocate
 from labelveil.accounting.mechanisms import MECHANISMS, Numbers, mechanism
@@ -31,46 +30,38 @@ _STYLES = {
 }  # fmt: skip
 
 
+class ComposeOptions(Section):
+    """A mechanism, how often it is used, and where totals are shown."""
+
+    mechanism: str = setting(
+        "pure", "; ".join(f"{name}: {kind.meaning}" for name, kind in MECHANISMS.items()) + "."
+    )
+    epsilon: float | None = setting(
+        None, "ε: of one release, draw of top-k, call of target-charging."
+    )
+    noise: float | None = setting(None, "σ of Gaussian noise, scale of Laplace noise.")
+    rate: float = setting(1.0, "Sampling rate, if sampled.")
+    count: int = setting(1, "k; counts above of svt; hits; numbers of tree and noisy-max.")
+    rho: float | None = setting(None, "ρ of stable-top-k.")
+    failure: float = setting(1e-12, "δ of stable-top-k's test and of others that have one.")
+    times: int = setting(100, "Number of releases.", ge=1, le=1_000_000)
+    delta: float = setting(1e-6, "δ at which totals are stated.")
+    plot: Path | None = setting(None, "Write totals against the number here.")
+
+
 @accounting.command(
     epilog="Example: labelveil accounting compose --mechanism gaussian --noise 10 --times 1000"
     " --plot composition.png"
 )
 @with_options()
-def compose(
-    shown: Json,
-    name: Annotated[
-        str,
-        typer.Option(
-            "--mechanism",
-            help="; ".join(f"{name}: {kind.meaning}" for name, kind in MECHANISMS.items()) + ".",
-        ),
-    ] = "pure",
-    epsilon: Annotated[
-        float | None,
-        typer.Option(help="ε: of one release, draw of top-k, call of target-charging."),
-    ] = None,
-    noise: Annotated[
-        float | None, typer.Option(help="σ of Gaussian noise, scale of Laplace noise.")
-    ] = None,
-    rate: Annotated[float, typer.Option(help="Sampling rate, if sampled.")] = 1.0,
-    count: Annotated[
-        int, typer.Option(help="k; counts above of svt; hits; numbers of tree and noisy-max.")
-    ] = 1,
-    rho: Annotated[float | None, typer.Option(help="ρ of stable-top-k.")] = None,
-    failure: Annotated[
-        float, typer.Option(help="δ of stable-top-k's test and of others that have one.")
-    ] = 1e-12,
-    times: Annotated[int, typer.Option(help="Number of releases.")] = 100,
-    delta: Annotated[float, typer.Option(help="δ at which totals are stated.")] = 1e-6,
-    plot: Annotated[Path | None, typer.Option(help="Write totals against the number here.")] = None,
-) -> None:
+def compose(options: ComposeOptions, shown: Json) -> None:
     """State the total ε of many releases of one mechanism by every composition theorem."""
-    if not 1 <= times <= 1_000_000:
-        raise ConfigError(f"times={times} must lie in 1 … 1,000,000")
+    plot, delta = options.plot, options.delta
     if plot is not None:
         check_plot(plot)
-    release = mechanism(name, Numbers(epsilon, noise, rate, count, rho, failure))
-    counts = np.unique(np.rint(np.geomspace(1, times, 13)).astype(int)).tolist()
+    facts = options.model_dump(include={"epsilon", "noise", "rate", "count", "rho", "failure"})
+    release = mechanism(options.mechanism, Numbers(**facts))
+    counts = np.unique(np.rint(np.geomspace(1, options.times, 13)).astype(int)).tolist()
     view = composition_view(release, counts, delta)
     if plot is not None:
         _draw(counts, view, f"{release.name}, δ = {delta:g}", plot)
@@ -79,8 +70,8 @@ def compose(
             method: [total if math.isfinite(total) else None for total in totals]
             for method, totals in view.items()
         }
-        found = {"mechanism": release.name, "delta": delta, "releases": counts, "epsilon": finite}
-        print_json(found)
+        facts = {"mechanism": release.name, "delta": delta, "releases": counts, "epsilon": finite}
+        print_json(facts)
         return
     columns = sorted({counts[0], counts[len(counts) // 2], counts[-1]})
     table = Table(title=f"{release.name}; total ε at δ = {delta:g}")
@@ -97,25 +88,27 @@ def compose(
         stdout.print(f"plot: {plot}", highlight=False, soft_wrap=True)
 
 
+class SplitOptions(Section):
+    """A budget, and the stages that share it."""
+
+    epsilon: float = setting(..., "Total ε.")
+    stage: list[str] = setting(
+        ...,
+        "A noisy release, what its variance weighs in the end, its sensitivity, and how often it is"
+        " made; repeatable.",
+        metavar="NAME[:WEIGHT[:SENSITIVITY[:TIMES]]]",
+    )
+    delta: float = setting(0.0, "0: Laplace noise; above: Gaussian.")
+
+
 @accounting.command(
     epilog="Example: labelveil accounting split --epsilon 1 --stage prior:1:2 --stage labels:8"
 )
 @with_options()
-def split(
-    shown: Json,
-    epsilon: Annotated[float, typer.Option(help="Total ε.")],
-    stage: Annotated[
-        list[str],
-        typer.Option(
-            metavar="NAME[:WEIGHT[:SENSITIVITY[:TIMES]]]",
-            help="A noisy release, what its variance weighs in the end, its sensitivity, and how"
-            " often it is made; repeatable.",
-        ),
-    ],
-    delta: Annotated[float, typer.Option(help="0: Laplace noise; above: Gaussian.")] = 0.0,
-) -> None:
+def split(options: SplitOptions, shown: Json) -> None:
     """Divide a budget among stages so that the weighted sum of their variances is least."""
-    shares = allocate([Stage.parse(text) for text in stage], epsilon, delta)
+    epsilon, delta = options.epsilon, options.delta
+    shares = allocate([Stage.parse(text) for text in options.stage], epsilon, delta)
     if shown.as_json:
         print_json([share.to_json() for share in shares])
         return

@@ -70,6 +70,25 @@ def certificate(
     finish(verdicts, shown)
 
 
+class AttackOptions(Section):
+    """The claim about a mechanism, its labels, and how often it is run."""
+
+    epsilon: float = setting(1.0, "The claim, for one label.")
+    lower: float = setting(0.0, "Lowest label.")
+    upper: float = setting(10.0, "Highest label.")
+    points: int = setting(11, "Grid points between them, at least 2.")
+    loss: str = setting("squared", "squared, absolute or poisson.")
+    also: list[str] = setting(
+        list,
+        "Another label of each event, at one of its ends; repeatable. A function then takes an"
+        " array of a row an event.",
+        metavar="LOWER:UPPER",
+    )
+    runs: int = setting(1_000_000, "Runs for each suspected pair of labels.")
+    records: int = setting(1_000_000, "Records of the one-run audit.")
+    releases: int = setting(500_000, "Two-step releases in each world.")
+
+
 @audit.command(
     epilog="Examples: labelveil audit mechanism rr-on-bins --epsilon 1 --upper 77; labelveil audit"
     " mechanism mypackage.noise:randomize --epsilon 0.5 --lower 0 --upper 1 --points 2"
@@ -85,22 +104,7 @@ def mechanism(
             metavar="SUBJECT",
         ),
     ],
-    epsilon: Annotated[float, typer.Option(help="The claim, for one label.")] = 1.0,
-    lower: Annotated[float, typer.Option(help="Lowest label.")] = 0.0,
-    upper: Annotated[float, typer.Option(help="Highest label.")] = 10.0,
-    points: Annotated[int, typer.Option(help="Grid points between them, at least 2.")] = 11,
-    loss: Annotated[str, typer.Option(help="squared, absolute or poisson.")] = "squared",
-    also: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="LOWER:UPPER",
-            help="Another label of each event, at one of its ends; repeatable. A function then"
-            " takes an array of a row an event.",
-        ),
-    ] = None,
-    runs: Annotated[int, typer.Option(help="Runs for each suspected pair of labels.")] = 1_000_000,
-    records: Annotated[int, typer.Option(help="Records of the one-run audit.")] = 1_000_000,
-    releases: Annotated[int, typer.Option(help="Two-step releases in each world.")] = 500_000,
+    options: AttackOptions,
 ) -> None:
     """Attack a randomizer, or any Python callable, as a black box, and exactly where possible."""
     from common.errors import ConfigError
@@ -110,11 +114,15 @@ def mechanism(
     from labelveil.audit.mechanism.subject import CallableSubject, NamedSubject, Subject
     from labelveil.audit.mechanism.trial import Sizes, Trial
 
+    epsilon, also = options.epsilon, options.also
     check_epsilon(epsilon, "--epsilon")
-    for name, size in (("--runs", runs), ("--records", records), ("--releases", releases)):
-        if size < 1000:
-            raise ConfigError(f"{name} {size} must be at least 1000: fewer bound nothing")
-    labels = Grid.from_count(lower, upper, points).points
+    sizes = Sizes(options.runs, options.records, options.releases)
+    for name in ("runs", "records", "releases"):
+        if getattr(sizes, name) < 1000:
+            raise ConfigError(
+                f"--{name} {getattr(sizes, name)} must be at least 1000: fewer bound nothing"
+            )
+    labels = Grid.from_count(options.lower, options.upper, options.points).points
     chosen: Subject
     if ":" not in subject:
         if also:
@@ -123,12 +131,11 @@ def mechanism(
                 " several is for `labelveil audit certificate`, and its software for `party"
                 " --labels`"
             )
-        chosen = NamedSubject(subject, np.asarray(labels), epsilon, loss)
+        chosen = NamedSubject(subject, np.asarray(labels), epsilon, options.loss)
     elif also:
         chosen = CallableSubject.of_several(subject, [labels.tolist(), *map(_ends, also)], epsilon)
     else:
         chosen = CallableSubject(subject, np.asarray(labels), epsilon)
-    sizes = Sizes(runs=runs, records=records, releases=releases)
     announce(f"about {mechanism_cost(Trial(chosen, sizes)):.0f} s of CPU", shown)
     with checks_bar("mechanism", len(step_names(chosen)), shown.quiet) as advance:
         verdicts = audit_mechanism(chosen, sizes, advance)
@@ -148,6 +155,15 @@ def _ends(text: str) -> tuple[float, float]:
     return lower, upper
 
 
+class CanaryOptions(Section):
+    """Data sets that are made for the audit."""
+
+    rows: int = setting(20_000, "Events in the canary data sets.")
+    epsilon: float = setting(1.0, "ε of the canary releases.")
+    randomizer: str = setting("auto", "Randomizer of the canary releases.")
+    labels: int = setting(1, "Labels of each canary event, 1 to 8.")
+
+
 @audit.command(
     epilog="Examples: labelveil audit party (canaries alone); labelveil audit party --address"
     " labels.example.com:50051 --data-set conversions --ca ca.pem --certificate auditor.pem"
@@ -157,6 +173,7 @@ def _ends(text: str) -> tuple[float, float]:
 def party(
     shown: VerdictOptions,
     options: PartyOptions,
+    made: CanaryOptions,
     canaries: Annotated[
         bool | None,
         typer.Option(
@@ -164,10 +181,6 @@ def party(
             " --address."
         ),
     ] = None,
-    rows: Annotated[int, typer.Option(help="Events in the canary data sets.")] = 20_000,
-    epsilon: Annotated[float, typer.Option(help="ε of the canary releases.")] = 1.0,
-    randomizer: Annotated[str, typer.Option(help="Randomizer of the canary releases.")] = "auto",
-    labels: Annotated[int, typer.Option(help="Labels of each canary event, 1 to 8.")] = 1,
 ) -> None:
     """Question a labels party, and run its software on two data sets that differ in one event."""
     import tempfile
@@ -184,13 +197,15 @@ def party(
         canary_cost,
     )
 
-    check_epsilon(epsilon, "--epsilon")
-    if rows < 1000:
-        raise ConfigError(f"--rows {rows} must be at least 1000: fewer canaries show nothing")
-    if not 1 <= labels <= MOST_LABELS:
-        raise ConfigError(f"--labels {labels} must be 1 … {MOST_LABELS}")
-    if labels > 1 and randomizer != "auto":
-        raise ConfigError(f"--randomizer {randomizer} is of one label; leave it or --labels out")
+    check_epsilon(made.epsilon, "--epsilon")
+    if made.rows < 1000:
+        raise ConfigError(f"--rows {made.rows} must be at least 1000: fewer canaries show nothing")
+    if not 1 <= made.labels <= MOST_LABELS:
+        raise ConfigError(f"--labels {made.labels} must be 1 … {MOST_LABELS}")
+    if made.labels > 1 and made.randomizer != "auto":
+        raise ConfigError(
+            f"--randomizer {made.randomizer} is of one label; leave it or --labels out"
+        )
     connection = options.connection()
     if canaries is None:
         canaries = connection is None
@@ -202,8 +217,7 @@ def party(
         costs.append(RUNNING_COST)
     with tempfile.TemporaryDirectory() as folder:
         if canaries:
-            made = Path(folder) / "canaries"
-            settings = CanarySettings(made, rows, epsilon, randomizer, labels)
+            settings = CanarySettings(Path(folder) / "canaries", **made.model_dump())
             steps += len(CANARY_STEPS)
             if not shown.quiet:  # the cost is measured
                 seconds = canary_cost(settings)

@@ -54,32 +54,28 @@ class CanariesParty(PartyOptions):
     data_set: str = setting("canaries", "Its data set.")
 
 
+class PlantOptions(Section):
+    """Canaries to be made."""
+
+    lower: float = setting(..., "Lowest label, as the partner has configured it.")
+    upper: float = setting(..., "Highest label, as the partner has it.")
+    events: int = setting(20_000, "Canaries; four times as many see half as much.")
+    values: int = setting(2, "Different labels, evenly from low to high.")
+    key: str = setting("key", "Name of the key column.")
+    label: str = setting("label", "Name of the label column.")
+    also: list[str] = setting(
+        list, "Another label of each event, at one of its ends.", metavar="COLUMN:LOWER:UPPER"
+    )
+    folder: Path = setting(Path("canaries"), "Where canaries and their secrets lie.")
+
+
 @canaries.command(
     epilog="Examples: labelveil audit canaries plant --lower 0 --upper 400; labelveil audit"
     " canaries plant --events 100000 --values 5 --lower 0 --upper 1 --key click_id --label amount"
     " --folder out/canaries"
 )
 @with_options()
-def plant(
-    shown: Json,
-    lower: Annotated[float, typer.Option(help="Lowest label, as the partner has configured it.")],
-    upper: Annotated[float, typer.Option(help="Highest label, as the partner has it.")],
-    events: Annotated[int, typer.Option(help="Canaries; four times as many see half as much.")] = (
-        20_000
-    ),
-    values: Annotated[int, typer.Option(help="Different labels, evenly from low to high.")] = 2,
-    key: Annotated[str, typer.Option(help="Name of the key column.")] = "key",
-    label: Annotated[str, typer.Option(help="Name of the label column.")] = "label",
-    also: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COLUMN:LOWER:UPPER", help="Another label of each event, at one of its ends."
-        ),
-    ] = None,
-    folder: Annotated[Path, typer.Option(help="Where canaries and their secrets lie.")] = Path(
-        "canaries"
-    ),
-) -> None:
+def plant(options: PlantOptions, shown: Json) -> None:
     """Make a data set of secret labels, to be given to a labels party as any other.
 
     Started again it changes nothing: what was given away stays what is scored.
@@ -87,8 +83,9 @@ def plant(
     from labelveil.audit.planted.plant import PARTNER, Planting
     from labelveil.audit.planted.plant import plant as make
 
-    others = tuple(bounded_column("--also", text) for text in also or ())
-    planting = Planting(events, lower, upper, values, key, label, others)
+    events, folder = options.events, options.folder
+    others = tuple(bounded_column("--also", text) for text in options.also)
+    planting = Planting(**options.model_dump(exclude={"also", "folder"}), others=others)
     made = make(folder, planting)
     partner = folder / PARTNER
     shown.answer(
@@ -103,6 +100,15 @@ def plant(
     )
 
 
+class ScoreOptions(Section):
+    """A release that canaries are in, and what it claims."""
+
+    secret: Path = setting(Path("certificates/join.key"), "Secret that both sides hash keys with.")
+    release: Path | None = setting(None, "A release, fetched or stored; FOLDER/release.")
+    epsilon: float | None = setting(None, "The claim for one label; the manifest's by default.")
+    public_key: Path | None = setting(None, "The labels party's Ed25519 public key, PEM.")
+
+
 @canaries.command(
     epilog="Examples: labelveil audit canaries score canaries --release label_store/releases/"
     "canaries/1 --secret join.key; labelveil audit canaries score canaries --address"
@@ -113,18 +119,7 @@ def score(
     shown: VerdictOptions,
     party: CanariesParty,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What `plant` made.")],
-    secret: Annotated[Path, typer.Option(help="Secret that both sides hash keys with.")] = Path(
-        "certificates/join.key"
-    ),
-    release: Annotated[
-        Path | None, typer.Option(help="A release, fetched or stored; FOLDER/release.")
-    ] = None,
-    epsilon: Annotated[
-        float | None, typer.Option(help="The claim for one label; the manifest's by default.")
-    ] = None,
-    public_key: Annotated[
-        Path | None, typer.Option(help="The labels party's Ed25519 public key, PEM.")
-    ] = None,
+    options: ScoreOptions,
 ) -> None:
     """Bound ε from what a release says about canaries, which nobody but the auditor knows.
 
@@ -138,9 +133,9 @@ def score(
     from labelveil.audit.planted.score import score as score_release
 
     planted, connection = read_planted(folder), party.connection()
-    if release is not None and connection is not None:
+    if options.release is not None and connection is not None:
         raise ConfigError("--release and --address name two releases; keep one of them")
-    fetched = release or folder / "release"
+    fetched = options.release or folder / "release"
     if (fetched / MANIFEST_FILE).is_file():
         connection = None
     fetch = "1 fetch, " if connection else ""
@@ -150,6 +145,11 @@ def score(
     evidence = read_evidence(fetched)
     with checks_bar("canaries", len(STEPS), shown.quiet) as advance:
         verdicts = score_release(
-            planted, evidence, secret, epsilon=epsilon, public_key=public_key, progress=advance
+            planted,
+            evidence,
+            options.secret,
+            epsilon=options.epsilon,
+            public_key=options.public_key,
+            progress=advance,
         )
     finish(verdicts, shown)

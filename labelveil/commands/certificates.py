@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
+from common.config import Section, setting
 from common.config.answers import Json, print_json
 from common.config.options import with_options
 from common.console import stdout
@@ -14,31 +12,29 @@ from common.release.signature import SIGNING_KEY, write_signing_key
 from common.security.pilot_certificates import FEATURE_PARTY, LABEL_PARTY, write_certificates
 
 
+class CertificateOptions(Section):
+    """Whose certificates are made, and where."""
+
+    out: Path = setting(..., "Folder to write to; no file is overwritten.")
+    label_host: list[str] = setting(
+        list,
+        "Host name or address under which the features party reaches the labels party, besides"
+        " localhost; may be repeated.",
+    )
+    label_party: str = setting(LABEL_PARTY, "The labels party's name in its certificate.")
+    feature_party: str = setting(
+        FEATURE_PARTY, "The features party's name, by which the server authorizes it."
+    )
+    days: int = setting(365, "Days of validity.")
+    signing_key: bool = setting(
+        False,
+        "Make a pair of keys to sign and to verify manifests with, too.",
+        flag="--signing-key",
+    )
+
+
 @with_options()
-def certificates(
-    shown: Json,
-    out: Annotated[Path, typer.Option(help="Folder to write to; no file is overwritten.")],
-    label_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Host name or address under which the features party reaches the labels party,"
-            " besides localhost; may be repeated."
-        ),
-    ] = None,
-    label_party: Annotated[
-        str, typer.Option(help="The labels party's name in its certificate.")
-    ] = LABEL_PARTY,
-    feature_party: Annotated[
-        str, typer.Option(help="The features party's name, by which the server authorizes it.")
-    ] = FEATURE_PARTY,
-    days: Annotated[int, typer.Option(help="Days of validity.")] = 365,
-    signing_key: Annotated[
-        bool,
-        typer.Option(
-            "--signing-key", help="Make a pair of keys to sign and to verify manifests with, too."
-        ),
-    ] = False,
-) -> None:
+def certificates(options: CertificateOptions, shown: Json) -> None:
     """Make certificates for tests and pilots.
 
     Writes a small authority's certificate, a certificate and a key for each party, and the secret
@@ -47,31 +43,31 @@ def certificates(
     renewed or revoked.
 
     """
+    out = options.out
     files = write_certificates(
         out,
-        label_hosts=label_host or (),
-        label_party=label_party,
-        feature_party=feature_party,
-        days=days,
+        label_hosts=options.label_host,
+        label_party=options.label_party,
+        feature_party=options.feature_party,
+        days=options.days,
     )
     private = out / SIGNING_KEY
-    public = write_signing_key(private) if signing_key else None
+    public = write_signing_key(private) if options.signing_key else None
     if shown.as_json:
         print_json({"folder": out, "files": len(files.all()), "public_key": public})
         return
     for_both = f"{files.authority.name}, {files.join_secret.name}"
-    stdout.print(f"Wrote {len(files.all())} files to {out}:", highlight=False)
-    stdout.print(
-        f"  labels party    {files.label_party_certificate.name},"
-        f" {files.label_party_key.name}, {for_both}\n"
-        f"  features party  {files.feature_party_certificate.name},"
-        f" {files.feature_party_key.name}, {for_both}",
-        highlight=False,
-    )
+    lines = [
+        f"Wrote {len(files.all())} files to {out}:",
+        f"  labels party    {files.label_party_certificate.name}, {files.label_party_key.name},"
+        f" {for_both}",
+        f"  features party  {files.feature_party_certificate.name}, {files.feature_party_key.name},"
+        f" {for_both}",
+    ]
     if public is not None:
-        stdout.print(
-            f"  to sign         {private.name} (labels party)\n"
+        lines += [
+            f"  to sign         {private.name} (labels party)",
             f"  to verify       {public.name} (features party)",
-            highlight=False,
-        )
-    stdout.print("For tests and pilots only: a real deployment brings its own authority.")
+        ]
+    lines.append("For tests and pilots only: a real deployment brings its own authority.")
+    stdout.print("\n".join(lines), highlight=False)

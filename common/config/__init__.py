@@ -17,12 +17,9 @@ A file is a :class:`Section` of sections, and an option is a field made by :func
 
 From these fields come the check and its line (`epsilon=-1 must be a number above 0 and at most 40;
 set [privacy] epsilon in file.toml`), the commented file that `init` writes
-(:func:`common.config.template.commented_toml`), the command-line flags with their help
-(:func:`common.config.options.with_options`) and the reference page
-(:mod:`common.config.reference`). The first sentence of a description is the flag's help; all of it
-stands in the file and on the page. Say units with `unit` and bounds with `gt`, `ge`, `lt` and `le`,
-not in the text. Options that are flags alone (`--plot`, `--json`) are fields of a section as well,
-which is handed to the command; :mod:`common.config.options` shows how.
+(:mod:`common.config.template`), command-line flags with their help (:mod:`common.config.options`)
+and the reference page (:mod:`common.config.reference`). The first sentence of a description is the
+flag's help. Say units with `unit` and bounds with `gt`, `ge`, `lt` and `le`, not in the text.
 """
 
 from common.config.declare import Section, Sections, setting

@@ -14,8 +14,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -198,13 +199,13 @@ class Exchange:
         types = {name: np.dtype(kind) for name, kind in self.types.items()}
         parts: dict[str, list[NDArray[Any]]] = {name: [] for name in types}
         for path in files:
-            with _Written(path) as file:
-                starts = file.rows(0, self.buckets + 1, _COUNT)
+            with path.open("rb", buffering=0) as file:  # many small pieces are read
+                starts = _rows(file, 0, self.buckets + 1, _COUNT)
                 first, end, total = map(int, starts[[bucket, bucket + 1, -1]])
                 offset = starts.nbytes
                 for name, kind in types.items():
                     at = offset + first * kind.itemsize
-                    parts[name].append(file.rows(at, end - first, kind))
+                    parts[name].append(_rows(file, at, end - first, kind))
                     offset += total * kind.itemsize
         return {
             name: np.concatenate(pieces) if pieces else np.empty(0, dtype=self.types[name])
@@ -213,13 +214,13 @@ class Exchange:
 
     def read(self, index: int, name: str, start: int, out: NDArray[Any]) -> None:
         """Read one column of a task's rows ``start`` …, which go to one bucket, into an array."""
-        with _Written(self.files[index]) as file:
-            total = int(file.rows(0, 2, _COUNT)[1])
+        with self.files[index].open("rb", buffering=0) as file:
+            total = int(_rows(file, 0, 2, _COUNT)[1])
             offset = 2 * _COUNT.itemsize
             for other, kind in self.types.items():
                 size = np.dtype(kind).itemsize
                 if other == name:
-                    file.fill(out, offset + start * size)
+                    _fill(file, out, offset + start * size)
                     return
                 offset += total * size
 
@@ -256,47 +257,35 @@ class Held(Exchange):
 
 def read_rows(path: Path, offset: int, rows: int, kind: str) -> NDArray[Any]:
     """Return (rows,) values that begin at a byte of a file; ``DataError`` if it ends too early."""
-    with _Written(path) as file:
-        return file.rows(offset, rows, np.dtype(kind))
+    with path.open("rb", buffering=0) as file:
+        return _rows(file, offset, rows, np.dtype(kind))
 
 
 def fill(out: NDArray[Any], path: Path, offset: int) -> None:
     """Read an array from a place in a file; ``DataError`` if it ends too early."""
-    with _Written(path) as file:
-        file.fill(out, offset)
+    with path.open("rb", buffering=0) as file:
+        _fill(file, out, offset)
 
 
-class _Written:
-    """A file that a task wrote, to read pieces of: many and small, so without a buffer."""
+def _rows(file: FileIO, offset: int, rows: int, kind: np.dtype[Any]) -> NDArray[Any]:
+    values = np.empty(rows, dtype=kind)
+    _fill(file, values, offset)
+    return values
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
 
-    def __enter__(self) -> Self:
-        self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        os.close(self._descriptor)
-
-    def rows(self, offset: int, rows: int, kind: np.dtype[Any]) -> NDArray[Any]:
-        values = np.empty(rows, dtype=kind)
-        self.fill(values, offset)
-        return values
-
-    def fill(self, out: NDArray[Any], offset: int) -> None:
-        """Read an array; what is missing in the file would be sent as it lay in memory."""
-        filled = 0
-        while filled < out.nbytes:
-            rest = out.view(np.uint8).reshape(-1)[filled:] if filled else out
-            count = os.preadv(self._descriptor, [rest.data], offset + filled)
-            if not count:
-                raise DataError(
-                    f"{self._path} ends after {offset + filled:,} bytes where"
-                    f" {offset + out.nbytes:,} were written; see that nothing else clears that"
-                    " folder, and start again"
-                )
-            filled += count
+def _fill(file: FileIO, out: NDArray[Any], offset: int) -> None:
+    """Read an array; what is missing in the file would be sent as it lay in memory."""
+    filled = 0
+    while filled < out.nbytes:
+        rest = out.view(np.uint8).reshape(-1)[filled:] if filled else out
+        count = os.preadv(file.fileno(), [rest.data], offset + filled)
+        if not count:
+            raise DataError(
+                f"{file.name} ends after {offset + filled:,} bytes where"
+                f" {offset + out.nbytes:,} were written; see that nothing else clears that"
+                " folder, and start again"
+            )
+        filled += count
 
 
 @dataclass(frozen=True)

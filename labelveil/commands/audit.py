@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from common.config import Section, setting
 from common.config.options import with_options
 from labelveil.commands.canaries import PartyOptions
 from labelveil.commands.canaries import canaries as planted
-from labelveil.commands.verdicts import VerdictOptions, announce, checks_bar, finish
+from labelveil.commands.verdicts import VerdictOptions, announce, conduct
 
 audit = typer.Typer(
     help="Check the privacy claim from outside: certificate, attacks, verdicts.",
@@ -59,15 +60,21 @@ def certificate(
     if folders:
         from labelveil.audit.certificate.epochs import epochs_certificate
 
-        with checks_bar("certificates", len(folders), shown.quiet) as advance:
-            verdicts = epochs_certificate(folders, public_key=public_key, progress=advance)
-        finish(verdicts, shown)
+        conduct(
+            "certificates",
+            len(folders),
+            shown,
+            lambda step: epochs_certificate(folders, public_key=public_key, progress=step),
+        )
         return
     from labelveil.audit.certificate.run import certify
 
-    with checks_bar("certificate", 13, shown.quiet) as advance:
-        verdicts = certify(release, public_key=public_key, progress=advance)
-    finish(verdicts, shown)
+    conduct(
+        "certificate",
+        13,
+        shown,
+        lambda step: certify(release, public_key=public_key, progress=step),
+    )
 
 
 class AttackOptions(Section):
@@ -137,9 +144,8 @@ def mechanism(
     else:
         chosen = CallableSubject(subject, np.asarray(labels), epsilon)
     announce(f"about {mechanism_cost(Trial(chosen, sizes)):.0f} s of CPU", shown)
-    with checks_bar("mechanism", len(step_names(chosen)), shown.quiet) as advance:
-        verdicts = audit_mechanism(chosen, sizes, advance)
-    finish(verdicts, shown)
+    steps = len(step_names(chosen))
+    conduct("mechanism", steps, shown, partial(audit_mechanism, chosen, sizes))
 
 
 def _ends(text: str) -> tuple[float, float]:
@@ -223,9 +229,7 @@ def party(
                 seconds = canary_cost(settings)
                 costs.append(f"about {seconds:.0f} s of CPU, for labels parties on this machine")
         announce("; ".join(costs), shown)
-        with checks_bar("party", steps, shown.quiet) as advance:
-            verdicts = audit_party(connection, settings, advance)
-    finish(verdicts, shown)
+        conduct("party", steps, shown, partial(audit_party, connection, settings))
 
 
 class RunOptions(Section):
@@ -269,6 +273,4 @@ def inference(
 
     files = replace(RunFiles.under(run), **paths.model_dump(exclude_none=True))
     announce(f"about {inference_cost(files):.0f} s of CPU; nothing leaves this machine", shown)
-    with checks_bar("inference", len(STEPS), shown.quiet) as advance:
-        verdicts = audit_inference(files, advance)
-    finish(verdicts, shown)
+    conduct("inference", len(STEPS), shown, partial(audit_inference, files))

@@ -12,7 +12,7 @@ from common.config.answers import Json
 from common.config.names import bounded_column
 from common.config.options import with_options
 from common.errors import ConfigError
-from labelveil.commands.verdicts import VerdictOptions, announce, checks_bar, finish
+from labelveil.commands.verdicts import VerdictOptions, announce, conduct
 
 if TYPE_CHECKING:
     from labelveil.audit.party.endpoint import Connection
@@ -143,13 +143,16 @@ def score(
     if connection is not None:
         fetch_release(connection, fetched)
     evidence = read_evidence(fetched)
-    with checks_bar("canaries", len(STEPS), shown.quiet) as advance:
-        verdicts = score_release(
+    conduct(
+        "canaries",
+        len(STEPS),
+        shown,
+        lambda step: score_release(
             planted,
             evidence,
             options.secret,
             epsilon=options.epsilon,
             public_key=options.public_key,
-            progress=advance,
-        )
-    finish(verdicts, shown)
+            progress=step,
+        ),
+    )

@@ -11,12 +11,13 @@ from labelveil.comparison.tables import by_label
 @with_options()
 def compare(settings: CompareSettings, shown: Json) -> None:
     """Compare ways to randomize labels and to learn from them, by the models they give."""
-    found = run_comparison(settings)
-    out = found.folder
+    comparison = run_comparison(settings)
+    out = comparison.folder
     lines = () if settings.quiet else ((out / "table.md").read_text(), f"tables and plots: {out}")
     cells = {
-        name: [cell.to_json() for cell in cells] for name, cells in by_label(found.cells).items()
+        label: [cell.to_json() for cell in each]
+        for label, each in by_label(comparison.cells).items()
     }
-    labels = [{"name": name, "cells": each} for name, each in cells.items()]
+    labels = [{"name": label, "cells": each} for label, each in cells.items()]
     figures = {"labels": labels} if settings.several else {"cells": cells.get("", [])}
     shown.answer({**figures, "folder": out}, *lines)

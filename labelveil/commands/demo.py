@@ -76,9 +76,9 @@ def demo(
         ).records
         # as a share of its own constant's: the events kept may be others
         compared["published_mse"] = published["test_mse"] / published["constant_mse"]
-        found = beside / "true_labels.json"
-        found.write_text(json.dumps(ideal), encoding="utf-8")
-        return found
+        path = beside / "true_labels.json"
+        path.write_text(json.dumps(ideal), encoding="utf-8")
+        return path
 
     settings = Settings(**data, epsilon=options.epsilon, seed=options.seed, out=run, overwrite=True)
     outcome = run_simulation(settings, reference)
@@ -88,8 +88,8 @@ def demo(
     if shown.as_json:
         return
     other = "visits" if example == "diamonds" else "diamonds"
-    for what, command in (
+    for purpose, command in (
         ("what manifest and labels file prove by themselves", f"audit certificate {run}/release"),
         ("a harder case" if other == "visits" else "an easier case", f"demo {other}"),
     ):
-        stdout.print(f"next, {what}: labelveil {command}", soft_wrap=True, highlight=False)
+        stdout.print(f"next, {purpose}: labelveil {command}", soft_wrap=True, highlight=False)

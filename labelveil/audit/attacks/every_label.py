@@ -28,17 +28,9 @@ from scipy.special import betaincinv
 from common.arrays import Booleans, Floats, Integers
 from common.entropy import system_entropy
 from common.exact.noise import uniform_below
+from labelveil.audit import power
 from labelveil.audit.attacks.two_worlds import Observations, View, views_of
 from labelveil.audit.bounds import one_run_bound
-from labelveil.audit.power import (
-    FOUND,
-    least,
-    rarest_event,
-    rarest_seen,
-    right_guess_p_values,
-    selection_margin,
-    smallest_excess,
-)
 from labelveil.audit.verdict import GATE, Bounds, Power, at_both_levels
 
 Randomize = Callable[[Floats], Observations]
@@ -163,9 +155,9 @@ def every_label(randomize: Randomize, labels: Floats, epsilon: float, runs: int)
     chosen += [(suspect, effort.rare) for suspect in rare_suspects(counts, epsilon)[:_RARE]]
     tests = (_test(draw, suspect, size, len(chosen)) for suspect, size in chosen)
     tested = tuple(sorted(tests, key=lambda test: -test.bound))
-    power = _power(counts, worst, effort, epsilon)
+    powers = _powers(counts, worst, effort, epsilon)
     shown = max(test.shown for test in tested)
-    return EveryLabel(tested[0].bound, shown, tested, piloted, effort, power)
+    return EveryLabel(tested[0].bound, shown, tested, piloted, effort, powers)
 
 
 def pair_suspects(counts: Counts, runs: int) -> list[Suspect]:
@@ -203,7 +195,7 @@ def rare_suspects(counts: Counts, epsilon: float) -> list[Suspect]:
         total = (table + others)[:, rare].astype(float)
         for here, weight in ((table, counts.runs / rest), (others, rest / counts.runs)):
             odds = math.exp(epsilon) * weight[:, None]
-            p = right_guess_p_values(here[:, rare].astype(float), total, odds / (1 + odds))
+            p = power.right_guess_p_values(here[:, rare].astype(float), total, odds / (1 + odds))
             scores = -np.log(np.maximum(p, 1e-300))
             for at in np.argsort(-scores, axis=None)[:_KEPT].tolist():
                 label, column = divmod(at, rare.size)
@@ -262,9 +254,9 @@ def _test(
     return Tested(*bounds, suspect, right, guesses)
 
 
-def _power(counts: Counts, worst: Integers, effort: Effort, epsilon: float) -> tuple[Power, ...]:
+def _powers(counts: Counts, worst: Integers, effort: Effort, epsilon: float) -> tuple[Power, ...]:
     """What would have been found, each half of the 5% for not choosing and for not refuting."""
-    level, missed = GATE / (_PAIRS + _RARE), (1 - FOUND) / 2
+    level, missed = GATE / (_PAIRS + _RARE), (1 - power.FOUND) / 2
     labels = counts.runs.size
     # only labels that the first look suspects are looked at again
     seen = float(effort.pilot / labels + (effort.again / labels if worst.size == labels else 0))
@@ -275,23 +267,22 @@ def _power(counts: Counts, worst: Integers, effort: Effort, epsilon: float) -> t
         """Excess of ε that stands out of all other candidates."""
         rarer = probability * math.exp(-epsilon)
         spread = math.sqrt((1 - probability) / probability + (1 - rarer) / rarer)
-        return selection_margin(cells, missed) * spread / math.sqrt(seen)
+        return power.selection_margin(cells, missed) * spread / math.sqrt(seen)
 
-    refuted = smallest_excess(commonest, effort.pair, epsilon, level, FOUND + missed)
+    refuted = power.smallest_excess(commonest, effort.pair, epsilon, level, power.FOUND + missed)
     odds = math.exp(epsilon) / (labels - 1)
     needed = max(math.ceil(math.log(missed / (2 * cells)) / math.log(odds / (1 + odds))), 1)
     alone = max(
-        rarest_seen(seen, needed, FOUND + missed),
-        rarest_event(math.inf, effort.rare, epsilon, level, FOUND + missed),
+        power.rarest_seen(seen, needed, power.FOUND + missed),
+        power.rarest_event(math.inf, effort.rare, epsilon, level, power.FOUND + missed),
     )
     likelier = max(
-        least(lambda probability: chosen(probability) <= 1, 1e-9, 1.0),
-        rarest_event(1.0, effort.pair, epsilon, level, FOUND + missed),
+        power.least(lambda probability: chosen(probability) <= 1, 1e-9, 1.0),
+        power.rarest_event(1.0, effort.pair, epsilon, level, power.FOUND + missed),
     )
     return (
         Power(
-            "excess of ε at any one label, in its likeliest output",
-            max(chosen(commonest), refuted),
+            "excess of ε at any one label, in its likeliest output", max(chosen(commonest), refuted)
         ),
         Power("probability of an output that one label alone can give", alone),
         Power("probability of an event e times likelier than ε allows", likelier),

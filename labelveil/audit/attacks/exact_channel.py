@@ -72,8 +72,8 @@ class CountedMatrix:
     weights: tuple[tuple[int, ...], ...]
 
 
-def exp_series(epsilon: float | Fraction, terms: int = SERIES_TERMS) -> Fraction:
-    """``Σ_{j<terms} ε^j / j!``, exactly; every term is positive, so it is below e^ε.
+def exp_series(epsilon: float | Fraction) -> Fraction:
+    """``Σ_{j<60} ε^j / j!``, exactly; every term is positive, so it is below e^ε.
 
     Above ε = 8 more terms are taken, so that what is left out stays far below one part in 10²⁰.
     """
@@ -81,7 +81,7 @@ def exp_series(epsilon: float | Fraction, terms: int = SERIES_TERMS) -> Fraction
     if value < 0:
         raise ValueError(f"epsilon={float(value):g} must be >= 0")
     total = term = Fraction(1)
-    for j in range(1, max(terms, 8 * math.ceil(value))):
+    for j in range(1, max(SERIES_TERMS, 8 * math.ceil(value))):
         term = term * value / j
         total += term
     return total
@@ -123,50 +123,43 @@ def count_weights(sampler: WordSampler, labels: int, probes: int = PROBES) -> Co
 
 
 def _count_row(sampler: WordSampler, label: int, bits: int) -> dict[Any, int]:
+    def call(words: Words) -> Observations:
+        return np.asarray(sampler(np.full(words.size, label, dtype=np.int64), words))
+
     # first word and one random word of each of 2**bits strata, and the last word, ascending
     first = np.arange(1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
     inside = system_entropy().words("probes", 0, first.size) >> np.uint64(bits)
     words = np.append(np.column_stack([first, first + inside]).ravel(), np.uint64(WORDS - 1))
-    seen = _call(sampler, label, words)
-    at = np.flatnonzero(seen[1:] != seen[:-1])
-    runs = [(0, seen[0].item())]
-    runs += _boundaries(sampler, label, words[at], words[at + 1], seen[at], seen[at + 1])
+    seen = call(words)
     weights: dict[Any, int] = {}
-    for (start, value), (stop, _) in pairwise([*runs, (WORDS, None)]):
+    runs = [(0, seen[0].item()), *_boundaries(call, words, seen), (WORDS, None)]
+    for (start, value), (stop, _) in pairwise(runs):
         weights[value] = weights.get(value, 0) + stop - start
     return weights
 
 
 def _boundaries(
-    sampler: WordSampler,
-    label: int,
-    low: Words,
-    high: Words,
-    at_low: Observations,
-    at_high: Observations,
+    call: Callable[[Words], Observations], words: Words, seen: Observations
 ) -> list[tuple[int, Any]]:
-    """(first word, output) of every run of words that begins inside the brackets, ascending."""
+    """(first word, output) of every run of words that begins between two tries that differ."""
     boundaries: list[tuple[int, Any]] = []
-    end, at_end = high.copy(), at_high
+    at = np.flatnonzero(seen[1:] != seen[:-1])
+    low, high, at_low, at_high = words[at], words[at + 1], seen[at], seen[at + 1]
     while low.size:
-        left, right = low.copy(), end.copy()
+        before, behind = low.copy(), high.copy()
         while True:  # the first word whose output is not the bracket's first output
-            wide = np.flatnonzero(right - left > 1)
+            wide = np.flatnonzero(behind - before > 1)
             if not wide.size:
                 break
-            middle = left[wide] + (right[wide] - left[wide]) // np.uint64(2)
-            same = _call(sampler, label, middle) == at_low[wide]
-            left[wide[same]] = middle[same]
-            right[wide[~same]] = middle[~same]
-        at_right = _call(sampler, label, right)
-        boundaries += zip(right.tolist(), at_right.tolist(), strict=True)
-        more = at_right != at_end  # a third output inside the bracket: go on behind it
-        low, end, at_low, at_end = right[more], end[more], at_right[more], at_end[more]
+            middle = before[wide] + (behind[wide] - before[wide]) // np.uint64(2)
+            same = call(middle) == at_low[wide]
+            before[wide[same]] = middle[same]
+            behind[wide[~same]] = middle[~same]
+        reached = call(behind)
+        boundaries += zip(behind.tolist(), reached.tolist(), strict=True)
+        more = reached != at_high  # a third output inside the bracket: go on behind it
+        low, high, at_low, at_high = behind[more], high[more], reached[more], at_high[more]
     return sorted(boundaries)
-
-
-def _call(sampler: WordSampler, label: int, words: Words) -> Observations:
-    return np.asarray(sampler(np.full(words.size, label, dtype=np.int64), words))
 
 
 class PlantedEntropy(Entropy):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
-from itertools import product
+from itertools import permutations, product
 
 from common.exact.channel import FiniteChannel
 
@@ -42,29 +42,13 @@ class JointAudit:
 
 
 def joint_audit(
-    rule: ChannelRule,
-    scale: Fraction,
-    *,
-    labels: int = 3,
-    rows: int = 4,
-    margin: int = 2,
-    noise_on_empty: bool = True,
+    rule: ChannelRule, scale: Fraction, *, labels: int = 3, rows: int = 4, margin: int = 2
 ) -> JointAudit:
-    """Enumerate every pair of neighbouring data sets and every message.
+    """Enumerate every data set of n ``rows`` over k ``labels``, its neighbours and every message.
 
-    Parameters
-    ----------
-    rule
-        How the channel is chosen.
-    scale
-        The true scale of the discrete Laplace noise on each cell.
-    labels, rows
-        Number of grid points k and of labels n; every such data set is tried.
-    margin
-        How far beyond 0 … n the noisy counts are enumerated. The noise's ratio is constant from 0
-        and n on; a margin lets the channel vary further out.
-    noise_on_empty
-        Whether cells without a label get noise, as they must.
+    Channels are chosen by ``rule``, and ``scale`` is the true scale of the discrete Laplace noise
+    on each cell. Noisy counts are enumerated ``margin`` beyond 0 … n: there the noise's ratio is
+    constant, and the margin lets the channel vary further out.
     """
     # thousands of histograms lead to a few channels: each is built and compared once
     distinct: dict[tuple[bytes, tuple[Counts, ...]], FiniteChannel] = {}
@@ -79,12 +63,11 @@ def joint_audit(
     worst, messages = JointAudit(-math.inf, 0, (), ()), 0
     for counts, other, moved in _neighbours(labels, rows):
         for noisy in box:
-            noise = _noise_ratio(noisy, counts, other, scale, noise_on_empty)
-            if noise is None:
-                continue
             messages += 1
+            near = sum(abs(h - c) for h, c in zip(noisy, counts, strict=True))
+            far = sum(abs(h - c) for h, c in zip(noisy, other, strict=True))
             used = channel(noisy, counts), channel(noisy, other)
-            ratio = noise + ratios(*used, *moved)
+            ratio = float(Fraction(far - near) / scale) + ratios(*used, *moved)
             if ratio > worst.epsilon:
                 worst = JointAudit(ratio, messages, counts, other)
     return replace(worst, messages=messages)
@@ -93,30 +76,10 @@ def joint_audit(
 def _neighbours(labels: int, rows: int) -> Iterator[tuple[Counts, Counts, tuple[int, int]]]:
     """Every histogram of ``rows`` labels with each way of moving one label from a to b."""
     for counts in product(range(rows + 1), repeat=labels):
-        if sum(counts) != rows:
-            continue
-        for a, b in product(range(labels), repeat=2):
-            if a != b and counts[a] > 0:
-                other = list(counts)
-                other[a] -= 1
-                other[b] += 1
-                yield counts, tuple(other), (a, b)
-
-
-def _noise_ratio(
-    noisy: Counts, counts: Counts, other: Counts, scale: Fraction, noise_on_empty: bool
-) -> float | None:
-    """ln P(h | D) - ln P(h | D'); infinite if h cannot occur under D', None if not under D."""
-    if not noise_on_empty:
-        if any(c == 0 and h != 0 for h, c in zip(noisy, counts, strict=True)):
-            return None
-        if any(c == 0 and h != 0 for h, c in zip(noisy, other, strict=True)):
-            return math.inf
-        if [c == 0 for c in counts] != [c == 0 for c in other]:
-            return 0.0  # the worst messages are those above; this one's ratio is not needed
-    near = sum(abs(h - c) for h, c in zip(noisy, counts, strict=True))
-    far = sum(abs(h - c) for h, c in zip(noisy, other, strict=True))
-    return float(Fraction(far - near) / scale)
+        for a, b in permutations(range(labels), 2):
+            if sum(counts) == rows and counts[a]:
+                other = tuple(n - (i == a) + (i == b) for i, n in enumerate(counts))
+                yield counts, other, (a, b)
 
 
 def _labels_ratio(used: FiniteChannel, other: FiniteChannel, a: int, b: int) -> float:

@@ -139,7 +139,4 @@ def _curve(right: Booleans) -> dict[str, list[float]]:
     at = np.unique(np.linspace(min(200, right.size), right.size, 60).round().astype(int))
     at = at[at > 0]
     total = np.cumsum(right)
-    return {
-        "share": (at / max(right.size, 1)).tolist(),
-        "right": (total[at - 1] / at).tolist(),
-    }
+    return {"share": (at / max(right.size, 1)).tolist(), "right": (total[at - 1] / at).tolist()}

@@ -212,12 +212,8 @@ def agreement(outputs: Outputs, alpha: float = GATE) -> Association:
 def influence(outputs: Outputs, bits: Integers, alpha: float = GATE) -> Association:
     """Compare every row's output with the labels of all other rows of its call.
 
-    Parameters
-    ----------
-    outputs
-        (n,) of one call, or (calls, m) of many, of labels that were one of two values.
-    bits
-        Which value, uniform and independent, in the same shape.
+    There are (n,) outputs of one call, or (calls, m) of many; ``bits`` say which of two values each
+    row's label was, uniformly and independently.
     """
     compare = _at_every_lag if bits.ndim == 1 else _in_every_pair
     scores = scores_of(outputs.reshape(-1), bits.reshape(-1))
@@ -303,16 +299,9 @@ def largest_sum(
 ) -> Association:
     """Compare every column of a table with every column of others, over independent rows.
 
-    Parameters
-    ----------
-    centred
-        (n, m) centred numbers of size at most 1.
-    features
-        (n, k) numbers of size at most 1, by name; independent of the table if all is right.
-    where
-        Describes a feature, a column of the table and one of the feature.
-    skipped
-        Which pairs of columns may well go together.
+    (n, m) centred numbers with (n, k) features, independent of them if all is right, all of size at
+    most 1. ``where`` puts a feature, a column of the table and one of the feature in words;
+    ``skipped`` are pairs of columns that may well go together.
     """
     variance = _SLACK * (centred**2).sum(axis=0)
     sums = sum(feature.shape[1] for feature in features.values()) * centred.shape[1]

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from labelveil.audit.power import birthday_starts, largest_seed_space
+from labelveil.audit.power import birthday_starts, largest_seed_space, least
 from labelveil.audit.verdict import Check, Power, verdict_of
 
 SEED_SPACE = 1 << 22
@@ -27,29 +27,26 @@ def seeds_check(digests: Sequence[bytes], rows: int, kinds: str) -> Check:
     """
     most = Counter(digests).most_common(1)[0][1]
     repeated = len(digests) - len(set(digests))
+    starts = len(digests)
+
+    def enough(seeds: float) -> bool:
+        """Whether so many seeds N show no more repeats of n starts: n - N (1 - (1 - 1/N)ⁿ)."""
+        return starts + seeds * math.expm1(starts * math.log1p(-1 / seeds)) <= repeated
+
+    seeds = least(enough, 1.0, starts**2.0) if repeated else math.inf
     # whole bits of the largest seed space that is found with 95%
-    bits = math.floor(math.log2(max(largest_seed_space(len(digests)), 1)))
+    bits = math.floor(math.log2(max(largest_seed_space(starts), 1)))
     return Check(
         name="cold starts",
         verdict=verdict_of(repeated == 0),
         claim="Noise comes from the operating system's entropy, again at every start: no seed.",
-        tried=f"{len(digests):,} starts ({kinds}) randomized the same {rows:,} labels, and their"
+        tried=f"{starts:,} starts ({kinds}) randomized the same {rows:,} labels, and their"
         " outputs were compared with each other.",
         found="No two drew the same noise."
         if not repeated
         else f"{repeated:,} of them repeat another's noise, one up to {most:,} times: as if it had"
-        f" been drawn from about {_seeds_behind(len(digests), repeated):,.0f} seeds.",
+        f" been drawn from about {seeds:,.0f} seeds.",
         bound=math.inf if repeated else 0.0,
-        details={"starts": len(digests), "repeated": repeated},
+        details={"starts": starts, "repeated": repeated},
         power=(Power("bits of a seed that is found", float(bits)),),
     )
-
-
-def _seeds_behind(starts: int, repeated: int) -> float:
-    """About how many seeds show so many repeats: the N with n - N (1 - (1 - 1/N)ⁿ) = repeated."""
-    low, high = 1.0, float(starts) ** 2
-    for _ in range(80):
-        middle = math.sqrt(low * high)
-        distinct = -middle * math.expm1(starts * math.log1p(-1 / middle)) if middle > 1 else 1.0
-        low, high = (middle, high) if starts - distinct > repeated else (low, middle)
-    return low

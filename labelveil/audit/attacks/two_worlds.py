@@ -23,7 +23,6 @@ from labelveil.audit.bounds import two_world_bound
 from labelveil.audit.verdict import GATE, Bounds, at_both_levels
 
 Observations = NDArray[Any]
-Codes = Integers
 
 MAX_DISTINCT = 1 << 12
 QUANTILES = 64
@@ -38,7 +37,7 @@ class View:
     """One way of looking at outputs: ``encode`` turns n of them into (n,) codes below ``size``."""
 
     name: str
-    encode: Callable[[Observations], Codes]
+    encode: Callable[[Observations], Integers]
     size: int
 
 
@@ -56,7 +55,7 @@ def views_of(sample: Observations) -> list[View]:
     # a value that is seen once says nothing about the runs to come
     if distinct.size <= min(MAX_DISTINCT, max(sample.size // REPEATED, 2)):
 
-        def index(observations: Observations) -> Codes:
+        def index(observations: Observations) -> Integers:
             patterns = bit_patterns(observations)
             at = np.searchsorted(distinct, patterns)
             known = distinct[np.minimum(at, distinct.size - 1)] == patterns
@@ -81,7 +80,7 @@ def bit_patterns(values: Observations) -> Observations:
     return np.ascontiguousarray(values, dtype=np.float64).view(np.int64)
 
 
-def lowest_set_bit(values: Observations) -> Codes:
+def lowest_set_bit(values: Observations) -> Integers:
     """Exponent of the lowest set bit of each float, as a code: 100 + exponent, held in 0 … 129.
 
     A float that was computed as label + noise is a multiple of a power of two that depends on the

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -95,17 +96,16 @@ def _worst(checks: Sequence[tuple[str, Check]]) -> Check:
     where = f"In all {len(checks)} epochs."
     if len(epochs) < len(checks):
         where = f"{len(epochs)} of {len(checks)} epochs: {verdict} ({_list(epochs)})."
-    return Check(
-        name=first.name,
-        question=first.question,
-        verdict=verdict,
+    return replace(
+        first,
         claim=f"In every epoch: {first.claim}",
-        tried=first.tried,
         found=f"{where} {epochs[0]}: {first.found}",
-        confidence=first.confidence,
-        power=first.power,
-        not_looked_at=first.not_looked_at,
+        claimed=None,  # its numbers are of one epoch
+        bound=None,
+        shown=None,
+        details={},
         seconds=sum(check.seconds for _, check in checks),
+        cpu_seconds=sum(check.cpu_seconds for _, check in checks),
     )
 
 
@@ -137,10 +137,7 @@ def origin_check(releases: Sequence[Evidence]) -> Check:
 
 
 def _is_origin(manifest: Manifest, origin: Manifest, named: InForceSection) -> bool:
-    paid = origin.prior_paid and (origin.epoch, origin.population.rows) == (
-        named.epoch,
-        named.rows,
-    )
+    paid = origin.prior_paid and (origin.epoch, origin.population.rows) == (named.epoch, named.rows)
     if manifest.prior_paid:
         return paid and manifest.epoch != origin.epoch
     return paid and (manifest.prior, manifest.label.grid) == (origin.prior, origin.label.grid)

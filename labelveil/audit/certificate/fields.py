@@ -19,6 +19,7 @@ _REBUILT = "channel is a function of the noisy histogram"
 _CHOSEN = "grid, bounds, ε and options were chosen without looking"
 _DRAWN = "the histogram's noise was drawn as stated"
 _NAMES = "names and times are what they say"
+_SPENT = (DECODED, "prior noise scale", "split of ε", "priors in force")
 
 _DECIDED_BY: Mapping[str, tuple[str, ...]] = {
     "format": ("manifest is consistent",),
@@ -36,14 +37,8 @@ _DECIDED_BY: Mapping[str, tuple[str, ...]] = {
     "privacy.division": (_REBUILT, _CHOSEN),
     "prior.noisy_counts": (_REBUILT, DECODED, _DRAWN),
     "prior.noise": (DECODED, _DRAWN),
-    "prior.scale": (DECODED, "prior noise scale", "split of ε", "priors in force"),
-    "prior.guarantee": (
-        DECODED,
-        "prior noise scale",
-        "split of ε",
-        "arithmetic of the ε split",
-        "priors in force",
-    ),
+    "prior.scale": _SPENT,
+    "prior.guarantee": (*_SPENT, "arithmetic of the ε split"),
     "randomizer.name": (_REBUILT,),
     "randomizer.details": (_REBUILT,),
     "randomizer.details.options": ("options", _CHOSEN),

@@ -66,10 +66,7 @@ _OTHER_SPLIT = "the histograms are not those that the rule pays for"
 def plan_of(manifest: Manifest, share: float) -> MessagePlan:
     """What the rule makes of public facts, where histograms take ``share`` of ε at most.
 
-    Raises
-    ------
-    OtherSplitError
-        If other groups of labels would have been counted, on other grids, or for another ε.
+    Other groups than were counted, or another ε for them, are an :class:`OtherSplitError`.
     """
     terms = [
         LabelTerms(

@@ -19,15 +19,21 @@ import polars as pl
 
 from common.errors import LabelveilError, PrivacyError, ReleaseError
 from common.release.blocks import block_ranges, encode_codes
-from common.release.folder import CODES_FILE, MANIFEST_FILE, is_complete, read_manifest
+from common.release.folder import (
+    CODES_FILE,
+    MANIFEST_FILE,
+    SIGNATURE_FILE,
+    is_complete,
+    read_manifest,
+)
 from common.release.manifest import Manifest, block_digest, content_digest, manifest_digest
 from common.release.rows import Keys, keys_bytes
+from common.release.signature import read_public_key, verify
 from common.release.strict_json import parse_json
 from common.release.table import read_labels
 from labelveil.audit.certificate import manifest_checks as claims
 from labelveil.audit.certificate.fields import fields, fields_check, out_of_reach
 from labelveil.audit.certificate.rebuild import rebuilt_check
-from labelveil.audit.certificate.signature_check import signature_check
 from labelveil.audit.verdict import Audit, Check, Progress, Verdict, silent, verdict_of
 
 
@@ -76,10 +82,11 @@ def certify(
     """
     data = _manifest_bytes(directory)
     try:
-        Manifest.parse(data)
+        manifest = Manifest.parse(data)
     except ReleaseError:
         return _refused(directory, data)
-    return certificate(read_evidence(directory), public_key=public_key, progress=progress)
+    evidence = Evidence(directory, data, manifest, read_labels(directory, manifest))
+    return certificate(evidence, public_key=public_key, progress=progress)
 
 
 def _manifest_bytes(directory: Path) -> bytes:
@@ -314,4 +321,27 @@ def order_check(evidence: Evidence) -> Check:
         tried="Every key was compared with the one before: ascending order is a function of the"
         " set of keys.",
         found=f"{behind:,} rows are not in ascending order.",
+    )
+
+
+def signature_check(directory: Path, manifest: bytes, public_key: Path | None) -> Check:
+    """The signature file, if there is one, is the named key's over the manifest's bytes."""
+    name, claim = "signature", "The labels party signed the manifest's bytes with its Ed25519 key."
+    path, looked = directory / SIGNATURE_FILE, "Looked for a signature."
+    if not path.is_file() and public_key is None:
+        unsigned = f"There is no {SIGNATURE_FILE}: this release is not signed."
+        return Check(name, Verdict.NOT_CHECKABLE, claim, looked, unsigned)
+    if not path.is_file():
+        missing = f"A key was given, but there is no {SIGNATURE_FILE}."
+        return Check(name, Verdict.FAIL, claim, looked, missing)
+    if public_key is None:
+        remedy = "Pass --public-key with the key that the labels party published."
+        return Check(name, Verdict.NOT_CHECKABLE, claim, f"Found {SIGNATURE_FILE}.", remedy)
+    holds = verify(read_public_key(public_key, "--public-key"), path.read_bytes(), manifest)
+    return Check(
+        name=name,
+        verdict=verdict_of(holds),
+        claim=claim,
+        tried=f"{SIGNATURE_FILE} was verified with {public_key}.",
+        found="It is valid." if holds else "It is not a signature of these bytes by this key.",
     )

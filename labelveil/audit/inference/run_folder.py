@@ -12,8 +12,8 @@ import polars as pl
 from common.arrays import Booleans, Floats, Integers
 from common.csv_files import read_table
 from common.errors import DataError
-from common.release.blocks import KEY_BYTES
 from common.release.event_keys import hash_keys, read_secret
+from common.release.rows import keys_column
 from common.release.table import read_release
 
 _MAX_LEVELS = 20
@@ -148,9 +148,8 @@ def _need(table: pl.DataFrame, columns: Sequence[str], path: Path) -> None:
 def _keyed(table: pl.DataFrame, key: str, secret: Path) -> pl.DataFrame:
     if key not in table.columns:
         raise DataError(f"a table has no key column {key!r}; its columns are {table.columns[:8]}")
-    hashed = hash_keys(table[key], read_secret(secret))
-    parts = [hashed[at : at + KEY_BYTES] for at in range(0, len(hashed), KEY_BYTES)]
-    return table.drop(key).with_columns(key=pl.Series(parts, dtype=pl.Binary))
+    hashed = keys_column(hash_keys(table[key], read_secret(secret)))
+    return table.drop(key).with_columns(key=hashed)
 
 
 def _numbers(table: pl.DataFrame) -> Floats:

@@ -48,7 +48,7 @@ def every_label_check(trial: Trial) -> Check:
         subject.shown(labels[side[0]]) if side.size == 1 else "all others"
         for side in (worst.suspect.likely, worst.suspect.unlikely)
     ]
-    check = statistical(
+    return statistical(
         "every label",
         search,
         claim=f"No event is more than e^ε times likelier for one label than for another,"
@@ -60,11 +60,11 @@ def every_label_check(trial: Trial) -> Check:
         claimed=subject.epsilon,
         power=search.power,
         details={"labels": labels.size, "worst": sides, "of": subject.labels.size},
+        not_looked_at=f"{left_out:,} of {subject.labels.size:,} labels, chosen at random, were not"
+        " run."
+        if left_out
+        else "",
     )
-    if not left_out:
-        return check
-    of_all = f"{left_out:,} of {subject.labels.size:,} labels, chosen at random, were not run."
-    return replace(check, not_looked_at=of_all)
 
 
 @PROBES.add(

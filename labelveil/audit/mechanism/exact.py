@@ -24,11 +24,7 @@ PROBES = Probes()
 probe = partial(PROBES.add, subject=NamedSubject)
 
 
-@probe(
-    "exact ε",
-    "Does the sampler itself keep ε for every label, exactly?",
-    lambda trial: 1.0,
-)
+@probe("exact ε", "Does the sampler itself keep ε for every label, exactly?", lambda trial: 1.0)
 def sampler_check(trial: Trial) -> Check:
     """The sampler's own integers are counted, compared with the published ones, and certified."""
     epsilon, channel = trial.named.epsilon, trial.named.randomizer.channel

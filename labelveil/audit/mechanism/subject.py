@@ -92,14 +92,7 @@ class NamedSubject:
         """The two-step procedure over this grid's first three points, as a release runs it."""
         grid = Grid(self.labels[:3])
         counts = np.bincount(labels.astype(np.int64), minlength=len(grid))
-        terms = LabelTerms(
-            "label",
-            grid.lower,
-            grid.upper,
-            grid,
-            self.loss,
-            randomizer=self.name,
-        )
+        terms = LabelTerms("label", grid.lower, grid.upper, grid, self.loss, randomizer=self.name)
         plan = plan_message([terms], len(labels), REPLAY_EPSILON, prior_share=Fraction(1, 2))
         priors = plan.release_priors([counts], entropy)
         ((_, randomizer),) = plan.build(priors).channels

@@ -87,6 +87,16 @@ REQUESTS = {
 }
 """Requests that must be refused, with the status that the contract names."""
 
+_WRONG: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
+    "another data set": ({"data_set": "another-data-set", "epoch": ""}, {}),
+    "no data set": ({"data_set": "", "epoch": ""}, {}),
+    "an epoch that does not exist": ({"epoch": "no-such-epoch"}, {}),
+    "another release's digest": ({}, {"manifest_sha256": bytes(32)}),
+    "a short digest": ({}, {"manifest_sha256": bytes(5)}),
+    "a row beyond the last": ({}, {"start_row": 1 << 50}),
+}
+"""What is wrong about each: in describing the release, or in fetching it."""
+
 
 @dataclass(frozen=True)
 class Connection:
@@ -127,22 +137,11 @@ class WireEndpoint:
             ) from error
 
     def refuse(self, request: str) -> Refusal:
-        own = self._connection.data_set
+        described, fetched = _WRONG[request]
         try:
-            if request == "another data set":
-                self.describe("another-data-set", "")
-            elif request == "no data set":
-                self.describe("", "")
-            elif request == "an epoch that does not exist":
-                self.describe(own, "no-such-epoch")
-            else:
-                described = self.describe()
-                wrong: dict[str, dict[str, Any]] = {
-                    "another release's digest": {"manifest_sha256": bytes(32)},
-                    "a short digest": {"manifest_sha256": described.manifest_sha256[:5]},
-                    "a row beyond the last": {"start_row": 1 << 50},
-                }
-                next(self._fetch(described, **wrong[request]), None)
+            answer = self.describe(**described)
+            if fetched:
+                next(self._fetch(answer, **fetched), None)
         except grpc.RpcError as error:
             return _refusal(error)
         return Refusal("OK", "")

@@ -19,15 +19,9 @@ from labelveil.audit.attacks.model_attack import attack_control
 from labelveil.audit.attacks.static_rule import release_sources, static_check
 from labelveil.audit.attacks.two_noises import same_noise_check
 from labelveil.audit.certificate import manifest_checks as claims
+from labelveil.audit.party import endpoint_checks
 from labelveil.audit.party.canary_parties import UPPER, CanarySettings, World, make_worlds
 from labelveil.audit.party.endpoint import Connection, Fetched, connected
-from labelveil.audit.party.endpoint_checks import (
-    beyond_an_endpoint,
-    fetched_certificate,
-    refusals_check,
-    resume_check,
-    unknown_clients_check,
-)
 from labelveil.audit.party.one_label import latency_check, one_label_checks, shown_by
 from labelveil.audit.power import smallest_excess
 from labelveil.audit.verdict import (
@@ -62,9 +56,7 @@ CANARY_STEPS = (
 
 
 def audit_party(
-    connection: Connection | None,
-    settings: CanarySettings | None,
-    progress: Progress = silent,
+    connection: Connection | None, settings: CanarySettings | None, progress: Progress = silent
 ) -> Audit:
     """Audit a running labels party, its software on canary data sets, or both."""
     subject = connection.address if connection else "label-party on canary data sets"
@@ -93,17 +85,17 @@ def _running(audit: Audit, connection: Connection, progress: Progress) -> None:
         audit.plots |= claims.plots(manifest)
         progress(RUNNING_STEPS[1])
         audit.run(lambda: byte_equality_check(lambda: endpoint.fetch().to_bytes()))
-        audit.run(lambda: resume_check(endpoint, whole))
+        audit.run(lambda: endpoint_checks.resume_check(endpoint, whole))
         progress(RUNNING_STEPS[2])
-        audit.run(lambda: refusals_check(endpoint))
+        audit.run(lambda: endpoint_checks.refusals_check(endpoint))
         progress(RUNNING_STEPS[3])
-        audit.run(lambda: unknown_clients_check(connection))
+        audit.run(lambda: endpoint_checks.unknown_clients_check(connection))
         progress(RUNNING_STEPS[4])
-        certified = fetched_certificate(whole)
+        certified = endpoint_checks.fetched_certificate(whole)
         audit.fields = certified.fields
         here = "errors and latency say nothing"  # some was tried, and the rest is named
         audit.add(*(check for check in certified.checks if check.name != here))
-        audit.add(*beyond_an_endpoint())
+        audit.add(*endpoint_checks.beyond_an_endpoint())
 
 
 def _canaries(audit: Audit, settings: CanarySettings, progress: Progress, *, certify: bool) -> None:
@@ -112,7 +104,15 @@ def _canaries(audit: Audit, settings: CanarySettings, progress: Progress, *, cer
     for world in (whole, less, again):
         refusal = world.release()
         if refusal:
-            audit.add(_unable(refusal))
+            check = Check(
+                name="canary releases",
+                question="Can the labels party release the canaries?",
+                verdict=Verdict.FAIL,
+                claim="The labels party builds a release of the canary data sets.",
+                tried="`label-party release` was run on them.",
+                found=refusal,
+            )
+            audit.add(check)
             return
     progress(CANARY_STEPS[1])
     with (
@@ -135,7 +135,7 @@ def _canaries(audit: Audit, settings: CanarySettings, progress: Progress, *, cer
     shown, other_shown = shown.with_log(whole.log), other_shown.with_log(less.log)
     audit.add(*one_label_checks(shown, other_shown))
     if certify:  # of a running party it has been done already
-        checks = fetched_certificate(answer).checks
+        checks = endpoint_checks.fetched_certificate(answer).checks
         audit.add(*(check for check in checks if check.verdict is not Verdict.NOT_CHECKABLE))
     with again.serving() as connection, connected(connection) as endpoint:
         second = endpoint.fetch()
@@ -248,14 +248,3 @@ def _codes(answer: Fetched) -> Integers:
     """(n,) outputs, in the order of the rows."""
     code_bytes = Manifest.parse(answer.manifest).content.code_bytes
     return decode_codes(answer.codes, code_bytes).astype(np.int64)
-
-
-def _unable(refusal: str) -> Check:
-    return Check(
-        name="canary releases",
-        question="Can the labels party release the canaries?",
-        verdict=verdict_of(False),
-        claim="The labels party builds a release of the canary data sets.",
-        tried="`label-party release` was run on them.",
-        found=refusal,
-    )

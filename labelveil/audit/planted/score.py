@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -28,12 +29,7 @@ from labelveil.audit.attacks.one_run import score as score_guesses
 from labelveil.audit.attacks.rows_apart import influence
 from labelveil.audit.certificate import manifest_checks as claims
 from labelveil.audit.certificate.run import Evidence, certificate
-from labelveil.audit.planted.laws import (
-    detectable_narrowness,
-    detectable_probability,
-    noise_probability,
-    output_probability,
-)
+from labelveil.audit.planted import laws
 from labelveil.audit.planted.plant import Planted
 from labelveil.audit.power import detectable_epsilon
 from labelveil.audit.verdict import (
@@ -107,30 +103,21 @@ def score(
         ),
         **claims.facts(manifest, manifest_digest(evidence.data)),
     }
-    progress(STEPS[0])
     returned = match(planted, evidence, secret)
-    claimed = manifest.labels_guarantee.epsilon / manifest.privacy.records_per_unit
-    for name, question, check in (
-        (STEPS[0], "Does every event come back, with a label or without?", returned_check),
-        (
-            STEPS[1],
-            "Does the order of the rows say anything about labels?",
-            lambda returned: permutation_check(returned.secrets.astype(np.float64)),
-        ),
-        (
-            STEPS[2],
-            "How well do outputs tell labels apart, whatever made them?",
-            lambda returned: distinguish_check(returned, claimed if epsilon is None else epsilon),
-        ),
-        (STEPS[3], "Were the outputs drawn by the channel that is stated?", channel_law_check),
-        (STEPS[4], "Does an output say anything about another row's label?", other_rows_check),
-        (STEPS[5], "Has the histogram the noise that is stated?", histogram_check),
-    ):
-        progress(name)
-        audit.run(
-            lambda check=check, question=question: replace(check(returned), question=question)  # type: ignore[misc]
-        )
-    progress(STEPS[6])
+    if epsilon is None:
+        epsilon = manifest.labels_guarantee.epsilon / manifest.privacy.records_per_unit
+    checks: tuple[Callable[[], Check], ...] = (
+        lambda: returned_check(returned),
+        lambda: permutation_check(returned.secrets.astype(np.float64)),
+        lambda: distinguish_check(returned, epsilon),
+        lambda: channel_law_check(returned),
+        lambda: other_rows_check(returned),
+        lambda: histogram_check(returned),
+    )
+    for step, check in zip(STEPS, checks, strict=False):
+        progress(step)
+        audit.run(check)
+    progress(STEPS[-1])
     certified = certificate(evidence, public_key=public_key)
     seen = {"the codes were drawn by this channel", "the histogram's noise was drawn as stated"}
     audit.add(*(check for check in certified.checks if check.name not in seen))
@@ -176,6 +163,7 @@ def returned_check(returned: Returned) -> Check:
     """Every canary is in the release, whether it has a label or none."""
     return Check(
         name="every canary comes back",
+        question="Does every event come back, with a label or without?",
         verdict=verdict_of(returned.missing == 0),
         claim="Which events are in a release does not depend on who has a label.",
         tried=f"The keys of {returned.secrets.size + returned.missing:,} canaries, some without a"
@@ -189,9 +177,10 @@ def distinguish_check(returned: Returned, claimed: float) -> Check:
     pair, result = distinguish(returned.codes, returned.secrets, len(returned.labels))
     low, high = (_label(returned, secret) for secret in pair)
     excess = detectable_epsilon(claimed, result.guesses, GATE) - claimed
-    check = statistical(
+    return statistical(
         "canaries told apart",
         result,
+        question="How well do outputs tell labels apart, whatever made them?",
         claim=f"An output reveals at most ε₂ = {claimed:.4g} about its"
         f" label{'s' * (len(returned.manifest.labels) > 1)}.",
         tried=f"On a tenth of {returned.secrets.size:,} canaries it was learnt which two labels"
@@ -200,9 +189,6 @@ def distinguish_check(returned: Returned, claimed: float) -> Check:
         claimed=claimed,
         details={"correct": result.correct, "guesses": result.guesses, "pair": list(pair)},
         power=(Power("excess of ε at these two labels", excess),),
-    )
-    return replace(
-        check,
         not_looked_at="What the histogram and other rows say, which have checks of their own, and"
         " labels between those planted.",
     )
@@ -229,23 +215,24 @@ def distinguish(codes: Integers, secrets: Secrets, values: int) -> tuple[tuple[i
 
 def channel_law_check(returned: Returned) -> Check:
     """Outputs of canaries against the stated channel, cell by cell."""
-    laws = returned.manifest.codebook.laws(returned.labels)
-    values, outputs = laws.shape
+    stated = returned.manifest.codebook.laws(returned.labels)
+    values, outputs = stated.shape
     counts = np.bincount(returned.secrets * outputs + returned.codes, minlength=values * outputs)
     counts = counts.reshape(values, outputs)
-    p, secret, output = output_probability(counts, laws)
+    p, secret, output = laws.output_probability(counts, stated)
     runs = int(counts.sum(axis=1).min())
-    rarest, half = (detectable_probability(runs, counts.size, GATE, at) for at in (0.0, 0.5))
+    rarest, half = (laws.detectable_probability(runs, counts.size, GATE, at) for at in (0.0, 0.5))
     return Check(
         name="outputs follow the stated channel",
+        question="Were the outputs drawn by the channel that is stated?",
         verdict=verdict_of(p >= GATE),
         claim="Labels are randomized by the channel that the manifest states.",
         tried=f"{returned.codes.size:,} outputs of known labels were counted and compared with the"
         f" stated probabilities of {values} labels and {outputs} outputs, exactly.",
         found=f"The farthest is output {output} of {_label(returned, secret)}:"
         f" {counts[secret, output]:,} of {counts[secret].sum():,} where"
-        f" {laws[secret, output]:.4g} is stated; so far or farther has probability at most {p:.3g}"
-        f" in all.",
+        f" {stated[secret, output]:.4g} is stated; so far or farther has probability at most"
+        f" {p:.3g} in all.",
         confidence=1 - GATE,
         details={"p": p},
         power=(
@@ -263,6 +250,7 @@ def other_rows_check(returned: Returned) -> Check:
     return largest.check(
         "labels of other rows",
         "share of rows that show another row's label",
+        question="Does an output say anything about another row's label?",
         claim="A row's output depends on its own label alone.",
         tried=f"{largest.sums:,} comparisons of an output with another canary's label, or with"
         " whether two others agree, at every distance.",
@@ -275,7 +263,8 @@ def histogram_check(returned: Returned) -> Check:
     """What remains of the histograms once the known labels are taken off is noise as stated."""
     priors = returned.manifest.priors
     noisy = [prior for prior in priors if not prior.decoded] or priors
-    return claims.each(returned.manifest, noisy, lambda _, prior: _one_histogram(returned, prior))
+    check = claims.each(returned.manifest, noisy, lambda _, prior: _one_histogram(returned, prior))
+    return replace(check, question="Has the histogram the noise that is stated?")
 
 
 def _one_histogram(returned: Returned, prior: PriorSection) -> Check:
@@ -301,8 +290,8 @@ def _one_histogram(returned: Returned, prior: PriorSection) -> Check:
     size, scale = len(group.cells), float(parse_rational(prior.scale))
     true = np.bincount(group.cells.number(indices)[returned.secrets], minlength=size)
     noise = np.asarray(prior.noisy_counts, dtype=np.int64) - true
-    little, much = noise_probability(noise, scale)
-    narrow = detectable_narrowness(size, scale, GATE / 2)
+    little, much = laws.noise_probability(noise, scale)
+    narrow = laws.detectable_narrowness(size, scale, GATE / 2)
     return Check(
         name=name,
         verdict=verdict_of(min(little, much) >= GATE / 2),

@@ -12,7 +12,7 @@ from common.release.folder import SIGNATURE_FILE
 from common.release.signature import public_path, read_public_key, verify, write_signing_key
 from label_party.config import sections as config
 from label_party.server.run import running
-from labelveil.audit.certificate.signature_check import signature_check
+from labelveil.audit.certificate.run import signature_check
 from labelveil.audit.verdict import Verdict
 from tests.label_party.conftest import Client, Party, Result
 

@@ -113,4 +113,3 @@ def test_the_exact_joint_audit() -> None:
     assert joint_audit(right, 2 / half).epsilon == pytest.approx(1.0, abs=1e-9)
     assert joint_audit(right, 1 / half).epsilon == pytest.approx(1.5, abs=1e-9)
     assert joint_audit(_Rule(raw=True), 2 / half).epsilon == math.inf
-    assert joint_audit(right, 2 / half, noise_on_empty=False).epsilon == math.inf

@@ -16,8 +16,8 @@ from common.arrays import Floats
 from common.entropy import system_entropy
 from common.errors import ConfigError, present
 from common.guarantees import Guarantee
-from common.mechanisms.central.gaussian_regression import label_process
-from common.mechanisms.central.label_ridge import label_ridge
+from common.mechanisms.central.gaussian_regression import LabelProcess
+from common.mechanisms.central.label_ridge import LabelRidge
 from common.mechanisms.central.names import DP_SGD, FEATURE_AWARE_GAUSSIAN, NEED_DELTA
 from common.mechanisms.central.scaling import LabelScaling
 from feature_party.config import DataSection
@@ -76,13 +76,15 @@ def central_predictions(
         chosen = f"DP-SGD, noise multiplier {network.noise_multiplier:.3g}"
         return Central(scaling.invert(network.predict(queried)), chosen, network.guarantee)
     if name == FEATURE_AWARE_GAUSSIAN:
-        process = label_process(rows, scaled, epsilon, present(delta), entropy)
-        measured = process.measurement
+        process = LabelProcess(epsilon, present(delta))
+        curve = process.draw(rows, scaled, entropy)
+        measured = curve.measurement
         chosen = f"{measured.vectors.shape[1]} directions, quantile {measured.quantile:g}"
-        return Central(scaling.invert(process.predict(queried)), chosen, process.guarantee)
-    model = label_ridge(rows, scaled, epsilon, 0.0, entropy)
-    chosen = f"ridge, shape {model.design.shape:g}, quantile {model.design.quantile:g}"
-    return Central(scaling.invert(queried @ model.weights), chosen, model.guarantee)
+        return Central(scaling.invert(curve.predict(queried)), chosen, process.guarantee)
+    ridge = LabelRidge(epsilon)
+    line = ridge.draw(rows, scaled, entropy)
+    chosen = f"ridge, shape {line.design.shape:g}, quantile {line.design.quantile:g}"
+    return Central(scaling.invert(queried @ line.weights), chosen, ridge.guarantee)
 
 
 def dense_features(encoder: Encoder, encoded: Encoded) -> Floats:

@@ -1,9 +1,9 @@
 """Private linear models as scikit-learn estimators (needs ``labelveil[central]``).
 
-Each fit is one ε-DP or (ε, δ)-DP release for replacing one record, by
-:func:`common.mechanisms.central.perturbation.learn`; ``guarantee_`` says so. The number of records,
-of features, and the set of classes are public. Hyperparameters must not have been chosen by looking
-at the private data.
+Each fit is one release for replacing one record, by
+:class:`~common.mechanisms.central.perturbation.Perturbation`; ``guarantee_`` says which. The number
+of records, of features, and the set of classes are public. Hyperparameters must not have been
+chosen by looking at the private data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from common.arrays import Floats
 from common.entropy import Entropy, system_entropy
 from common.errors import PrivacyError
 from common.mechanisms.central.losses import Huber, HuberHinge, Logistic, Loss, ridge_loss
-from common.mechanisms.central.perturbation import learn
+from common.mechanisms.central.perturbation import Perturbation
 from common.mechanisms.central.scaling import LabelScaling, RowScaling
 
 
@@ -41,7 +41,7 @@ def fresh_entropy(entropy: Entropy | None) -> Entropy:
     return entropy
 
 
-class _PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
+class _PrivateLinearModel(BaseEstimator, ABC):  # type: ignore[misc]
     """What all models share.
 
     Parameters
@@ -98,14 +98,17 @@ class _PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     def _rows(self, features: Floats) -> Floats:
         return RowScaling(self.bounds, self.norm_bound, self.fit_intercept).apply(features)
 
-    def _learn(self, loss: Loss, features: Floats, labels: Floats) -> None:
+    @property
+    @abstractmethod
+    def _loss(self) -> Loss: ...
+
+    def _learn(self, features: Floats, labels: Floats) -> None:
         entropy = fresh_entropy(self.entropy)
-        rows = self._rows(features)
-        found = learn(
-            self.perturbation, loss, rows, labels, self.alpha, self.epsilon, entropy, self.delta
+        mechanism = Perturbation(
+            self.perturbation, self._loss, self.alpha, self.epsilon, self.delta
         )
-        self.coef_ = found.weights
-        self.guarantee_ = found.guarantee
+        self.coef_ = mechanism.draw(self._rows(features), labels, entropy)
+        self.guarantee_ = mechanism.guarantee
 
     def _outputs(self, X: ArrayLike) -> Floats:
         check_is_fitted(self)
@@ -113,10 +116,7 @@ class _PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         return np.asarray(self._rows(features) @ self.coef_)
 
 
-class _PrivateClassifier(ClassifierMixin, _PrivateLinearModel, ABC):  # type: ignore[misc]
-    @abstractmethod
-    def _loss(self) -> Loss: ...
-
+class _PrivateClassifier(ClassifierMixin, _PrivateLinearModel):  # type: ignore[misc]
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from records: (n, d) features and (n,) labels of two classes."""
         features, labels = validate_data(self, X, y, dtype=np.float64)
@@ -130,7 +130,7 @@ class _PrivateClassifier(ClassifierMixin, _PrivateLinearModel, ABC):  # type: ig
         self.classes_ = np.unique(labels)
         if self.classes_.size < 2:
             raise ValueError(f"The labels are all of one class, {self.classes_[0]!r}; two needed.")
-        self._learn(self._loss(), features, np.where(labels == self.classes_[1], 1.0, -1.0))
+        self._learn(features, np.where(labels == self.classes_[1], 1.0, -1.0))
         return self
 
     def decision_function(self, X: ArrayLike) -> Floats:
@@ -151,8 +151,7 @@ class _PrivateClassifier(ClassifierMixin, _PrivateLinearModel, ABC):  # type: ig
 class PrivateLogisticRegression(_PrivateClassifier):
     __doc__ = f"""Logistic regression under ε-DP.\n{_PrivateLinearModel.__doc__}"""
 
-    def _loss(self) -> Loss:
-        return Logistic()
+    _loss = Logistic()
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """(n, 2) probabilities of the classes."""
@@ -164,11 +163,10 @@ class PrivateHuberClassifier(_PrivateClassifier):
     __doc__ = f"""Support vector machine with the Huberised hinge loss (h = 1/2), under ε-DP.
     {_PrivateLinearModel.__doc__}"""
 
-    def _loss(self) -> Loss:
-        return HuberHinge()
+    _loss = HuberHinge()
 
 
-class _PrivateRegressor(RegressorMixin, _PrivateLinearModel, ABC):  # type: ignore[misc]
+class _PrivateRegressor(RegressorMixin, _PrivateLinearModel):  # type: ignore[misc]
     def __init__(
         self,
         epsilon: float = 1.0,
@@ -194,14 +192,11 @@ class _PrivateRegressor(RegressorMixin, _PrivateLinearModel, ABC):  # type: igno
         )
         self.label_bounds = label_bounds
 
-    @abstractmethod
-    def _loss(self) -> Loss: ...
-
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from records: (n, d) features and (n,) labels, clipped to ``label_bounds``."""
         features, labels = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         scaling = LabelScaling(*self.label_bounds)
-        self._learn(self._loss(), features, scaling.apply(labels.astype(np.float64)))
+        self._learn(features, scaling.apply(labels.astype(np.float64)))
         return self
 
     def predict(self, X: ArrayLike) -> Floats:
@@ -218,6 +213,7 @@ class PrivateRidge(_PrivateRegressor):
     __doc__ = f"""Ridge regression under ε-DP, for labels within public ``label_bounds``.
     {_PrivateLinearModel.__doc__}"""
 
+    @property
     def _loss(self) -> Loss:
         return ridge_loss(self.alpha)
 
@@ -226,5 +222,4 @@ class PrivateHuberRegressor(_PrivateRegressor):
     __doc__ = f"""Regression with the Huber loss, its knee at a quarter of the labels' range, ε-DP.
     {_PrivateLinearModel.__doc__}"""
 
-    def _loss(self) -> Loss:
-        return Huber(0.5)
+    _loss = Huber(0.5)

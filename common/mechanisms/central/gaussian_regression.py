@@ -41,21 +41,29 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 import scipy
 
 from common.arrays import Floats
 from common.entropy import Entropy, seeded_entropy
-from common.errors import DataError, PrivacyError
-from common.guarantees import ApproximateDP, largest_rho, to_approximate
-from common.mechanisms.central.label_ridge import (
-    NEGLIGIBLE,
-    PRIOR_OF_CONSTANT,
-    RESIDUALS,
-    SIGNALS,
-    check_regression,
+from common.errors import PrivacyError, present
+from common.guarantees import (
+    Adjacency,
+    ApproximateDP,
+    ZeroConcentratedDP,
+    largest_rho,
+    to_approximate,
+)
+from common.mechanisms.central.label_statistics import (
+    check_budget,
+    checked_labels,
     gaussian_release,
+    limited,
+    posterior_mean,
+    principal_features,
     sensitivity_of,
 )
 
@@ -97,10 +105,10 @@ class Rectifiers:
         scale = _SHARE * math.sqrt(size / spread) if spread > 0 else 0.0
         return cls(directions, thresholds, centres, scale)
 
-    def apply(self, rows: Floats) -> Floats:
-        """(n, d) rows as (n, m) features."""
+    def extend(self, rows: Floats) -> Floats:
+        """(n, d) rows as (n, d + m): the rectifiers stand before the constant."""
         raw = np.maximum(rows @ self.directions - self.thresholds, 0.0)
-        return np.asarray((raw - self.centres) * self.scale)
+        return np.hstack([rows[:, :-1], (raw - self.centres) * self.scale, rows[:, -1:]])
 
 
 def water_filling(variances: Floats, noise: float, residual: float, total: float) -> Floats:
@@ -129,142 +137,80 @@ class Measurement:
 
 
 def best_measurement(rows: Floats, noise: float) -> Measurement:
-    """Choose A and the rows' weights for public (n, D) rows.
+    """Choose A and the weights of public (n, D) rows whose weights have one prior variance.
 
-    Parameters
-    ----------
-    rows
-        Features, scaled so that all weights have the same prior variance.
-    noise
-        Standard deviation of the noise in each coordinate, relative to the sensitivity.
-
-    Raises
-    ------
-    DataError
-        If no feature varies.
+    ``noise`` is the standard deviation of the noise in each coordinate, relative to the
+    sensitivity. Raises ``DataError`` if no feature varies.
     """
     n = len(rows)
-    values, basis = scipy.linalg.eigh(rows.T @ rows / n)
-    kept = values > NEGLIGIBLE * max(values[-1], 0.0)
-    if not np.any(kept):
-        raise DataError("all features are 0; nothing to regress on")
-    values, turned = values[kept], rows @ basis[:, kept]
+    values, turned = principal_features(rows)
     squares = turned * turned
     variances = n * values * (_SIGNAL / float(values.sum()))
     sigma = 2 * noise
     b = water_filling(variances, sigma, _RESIDUAL, float(n))
     measured = b > 0
-    lengths = np.sqrt(squares @ (b / (n * values)))
-    best = (math.inf, 1.0, np.ones(n))
-    for quantile in QUANTILES:
-        top = float(np.quantile(lengths, quantile))
-        if top <= 0:
-            continue
-        weights = np.minimum(1.0, top / np.maximum(lengths, 1e-300))
+    least, best = math.inf, None
+    for quantile, top, weights in limited(np.sqrt(squares @ (b / (n * values))), QUANTILES):
         seen = weights @ squares[:, measured] / (n * values[measured])
         v = _RESIDUAL * seen + (sigma * top) ** 2 / b[measured]
         prior = variances[measured]
         error = float(np.sum(prior * v / (prior * seen**2 + v)))
-        if error < best[0]:
-            best = error, quantile, weights
-    _, quantile, weights = best
+        if error < least:
+            least, best = error, (quantile, weights)
+    quantile, weights = present(best)  # at the quantile 1 some length is above 0
     shape = np.sqrt(b[measured] / (n * values[measured]))
     return Measurement(weights[:, None] * turned[:, measured] * shape, quantile)
 
 
 @dataclass(frozen=True)
-class LabelProcess:
-    """A regression under label DP."""
+class ProcessFit:
+    """A regression for labels scaled to -1 … 1."""
 
-    # (d + m,) of the features, those of the rectifiers, and the constant's, for labels scaled to -1
-    # … 1
-    weights: Floats
-    rectifiers: Rectifiers  # the random features
-    guarantee: ApproximateDP  # (ε, δ) for replacing one label
-    measurement: Measurement  # what was measured
+    weights: Floats  # (d + m,) of the features, those of the rectifiers, and the constant's
+    rectifiers: Rectifiers
+    measurement: Measurement
 
     def predict(self, rows: Floats) -> Floats:
         """(n,) labels, scaled to -1 … 1, of (n, d) rows."""
-        return np.asarray(_extended(rows, self.rectifiers) @ self.weights)
+        return np.asarray(self.rectifiers.extend(rows) @ self.weights)
 
 
-def label_process(
-    rows: Floats, labels: Floats, epsilon: float, delta: float, entropy: Entropy
-) -> LabelProcess:
-    """Regress private labels on public features.
+@dataclass(frozen=True)
+class LabelProcess:
+    """Regression of private labels on random features of public ones, (ε, δ)-DP for δ > 0."""
 
-    Parameters
-    ----------
-    rows
-        (n, d) features; the last column is the intercept's constant.
-    labels
-        (n,) labels, clipped to -1 … 1.
-    epsilon, delta
-        ε > 0 and δ in (0, 1).
-    entropy
-        Fresh for every fit.
+    epsilon: float
+    delta: float
 
-    Raises
-    ------
-    PrivacyError, DataError
-        If the budget is impossible, or rows and labels do not fit together.
-    """
-    check_regression(rows, labels, epsilon, delta)
-    if delta == 0:
-        raise PrivacyError("delta=0 must be above 0 for Gaussian noise; pass --delta 1e-6")
-    rho = largest_rho(epsilon, delta)
-    rectifiers = Rectifiers.of(rows)
-    wide = _extended(rows, rectifiers)
-    measurement = best_measurement(wide, 1 / math.sqrt(2 * float(rho)))
-    statistic = measurement.vectors.T @ np.clip(labels, -1.0, 1.0)
-    noisy, variance, guarantee = gaussian_release(
-        statistic, sensitivity_of(measurement.vectors), rho, entropy
-    )
-    weights = _posterior_mean(measurement.vectors, wide, rows.shape[1] - 1, noisy, variance)
-    return LabelProcess(weights, rectifiers, to_approximate(guarantee, delta), measurement)
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        if self.delta == 0:
+            raise PrivacyError("delta=0 must be above 0 for Gaussian noise; pass --delta 1e-6")
 
+    @cached_property
+    def rho(self) -> Fraction:
+        """The largest ρ whose zCDP is (ε, δ)-DP: what the noise is made for."""
+        return largest_rho(self.epsilon, self.delta)
 
-def _extended(rows: Floats, rectifiers: Rectifiers) -> Floats:
-    """(n, d + m): the rectifiers stand before the constant."""
-    return np.hstack([rows[:, :-1], rectifiers.apply(rows), rows[:, -1:]])
+    @property
+    def guarantee(self) -> ApproximateDP:
+        """For replacing one label."""
+        return to_approximate(
+            ZeroConcentratedDP.of(self.rho, adjacency=Adjacency.REPLACE_LABEL), self.delta
+        )
 
+    def draw(self, rows: Floats, labels: Floats, entropy: Entropy) -> ProcessFit:
+        """Fit (n,) labels, clipped to -1 … 1, to (n, d) features, the last of them a constant.
 
-def _posterior_mean(
-    vectors: Floats, wide: Floats, plain: int, noisy: Floats, variance: float
-) -> Floats:
-    """Mean weights under the prior that makes the release likeliest.
-
-    ``z ~ N(0, M P Mᵀ + s VᵀV + variance I)`` with ``M = Vᵀ wide``; ``plain`` columns have one
-    variance in P, the rectifiers another, and the constant its own.
-    """
-    moments = vectors.T @ wide
-    parts = slice(0, plain), slice(plain, wide.shape[1] - 1)
-    usual = [float(np.mean(np.sum(wide[:, part] ** 2, axis=1))) or 1.0 for part in parts]
-    kinds = [moments[:, p] @ moments[:, p].T / size for p, size in zip(parts, usual, strict=True)]
-    constant = moments[:, -1:]
-    spread = vectors.T @ vectors
-    best = -math.inf, np.zeros(wide.shape[1])
-    for residual in RESIDUALS:
-        errors = variance * np.eye(noisy.size) + residual * spread
-        errors += PRIOR_OF_CONSTANT * constant @ constant.T
-        factor = scipy.linalg.cholesky(errors, lower=True)
-        white = scipy.linalg.solve_triangular(factor, noisy, lower=True)
-        fixed = float(np.sum(np.log(np.diag(factor))))
-        for ratio in _RATIOS:
-            inner = scipy.linalg.solve_triangular(factor, kinds[0] + ratio * kinds[1], lower=True)
-            inner = scipy.linalg.solve_triangular(factor, inner.T, lower=True)
-            values, turn = scipy.linalg.eigh(inner)
-            values = np.maximum(values, 0.0)
-            turned = turn.T @ white
-            for signal in SIGNALS:
-                total = 1 + signal * values
-                likelihood = -0.5 * float(np.sum(np.log(total) + turned**2 / total)) - fixed
-                if likelihood <= best[0]:
-                    continue
-                solved = turn @ (turned / total)
-                solved = scipy.linalg.solve_triangular(factor, solved, lower=True, trans=1)
-                prior = np.full(wide.shape[1], PRIOR_OF_CONSTANT)
-                prior[parts[0]] = signal / usual[0]
-                prior[parts[1]] = signal * ratio / usual[1]
-                best = likelihood, prior * (moments.T @ solved)
-    return np.asarray(best[1])
+        Entropy must be fresh for every fit.
+        """
+        clipped = checked_labels(rows, labels)
+        rectifiers = Rectifiers.of(rows)
+        wide = rectifiers.extend(rows)
+        measurement = best_measurement(wide, 1 / math.sqrt(2 * float(self.rho)))
+        vectors = measurement.vectors
+        noisy, variance, _ = gaussian_release(
+            vectors.T @ clipped, sensitivity_of(vectors), self.rho, entropy
+        )
+        weights = posterior_mean(vectors, wide, noisy, variance, rows.shape[1] - 1, _RATIOS)
+        return ProcessFit(weights, rectifiers, measurement)

@@ -53,18 +53,18 @@ here it has not been seen).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from common.arrays import Floats
 from common.entropy import Entropy, WordSource
 from common.errors import ConfigError, DataError, PrivacyError
 from common.exact.noise import discrete_gaussian, discrete_laplace
 from common.exact.radial_noise import gaussian_vector, radial_laplace
-from common.exact.rounding import above, below, float_below
+from common.exact.rounding import above, below, float_below, multiple_above
 from common.guarantees import Adjacency, ApproximateDP, PureDP, largest_rho
 from common.guarantees.gaussian import gaussian_sigma
 from common.mechanisms.central.losses import Loss
@@ -76,14 +76,6 @@ _SHARE_OF_ROUNDING = Fraction(1, 128)
 """Of objective perturbation's ε, for hiding how far the computed minimiser is off."""
 _RECORD_GRID = 1 << 10
 _SCALE_GRAIN = 1 << 10
-
-
-@dataclass(frozen=True)
-class Learned:
-    """A private linear model."""
-
-    weights: Floats  # (d,) float64
-    guarantee: PureDP | ApproximateDP  # ε-DP, or (ε, δ)-DP, for replacing one record
 
 
 def clip_rows(rows: Floats) -> Floats:
@@ -99,62 +91,111 @@ def clip_rows(rows: Floats) -> Floats:
     return np.asarray(np.where(usual[:, None], rows, 0.0) * factors[:, None])
 
 
-def learn(
-    perturbation: str,
-    loss: Loss,
-    rows: Floats,
-    labels: Floats,
-    ridge: float,
-    epsilon: float | Fraction,
-    entropy: Entropy,
-    delta: float = 0.0,
-) -> Learned:
-    """Learn a linear model privately.
+@dataclass(frozen=True)
+class Perturbation:
+    """A linear model of n records, learned in private for replacing one of them."""
 
-    Parameters
-    ----------
-    perturbation
-        ``objective``, ``output`` or ``input``.
-    loss
-        ℓ.
-    rows
-        (n, d) features; longer rows than 1 are shrunk to it.
-    labels
-        (n,) ±1 for a loss of the margin; otherwise numbers, clipped to -1 … 1.
-    ridge
-        λ > 0, chosen without looking at the data.
-    epsilon
-        ε > 0, a float taken at its exact value.
-    entropy
-        Fresh for every fit: two fits under one key would share their noise.
-    delta
-        0 takes noise that needs none; above 0 it is Gaussian.
-    """
-    if perturbation not in PERTURBATIONS:
-        raise ConfigError(
-            f"perturbation={perturbation!r} must be one of {', '.join(PERTURBATIONS)}"
-        )
-    if not 0 < epsilon < math.inf:
-        raise PrivacyError(f"epsilon={float(epsilon):g} must be a finite number > 0")
-    if not 0 <= delta < 1:
-        raise PrivacyError(f"delta={delta:g} must lie in [0, 1)")
-    if not 0 < ridge < math.inf:
-        raise ConfigError(f"alpha={ridge:g} must be a finite number > 0")
-    if rows.ndim != 2 or not rows.size or labels.shape != rows.shape[:1]:
-        raise DataError(
-            f"rows of shape {rows.shape} with labels of shape {labels.shape}; give one label a row"
-        )
-    if not (np.all(np.isfinite(rows)) and np.all(np.isfinite(labels))):
-        raise DataError("rows and labels must be finite; replace missing values first")
-    if loss.margin and not np.all(np.abs(labels) == 1):
-        raise DataError("labels must be -1 or 1 for a loss of the margin")
-    clean = clip_rows(np.asarray(rows, dtype=np.float64))
-    risk = Risk(loss, clean, np.clip(labels, -1.0, 1.0), ridge, np.zeros(rows.shape[1]))
-    mechanism = {"objective": _objective, "output": _output, "input": _input}[perturbation]
-    weights = mechanism(risk, Fraction(epsilon), delta, entropy)
-    if delta == 0:
-        return Learned(weights, PureDP.of(epsilon, Adjacency.REPLACE_RECORD))
-    return Learned(weights, ApproximateDP.of(epsilon, delta, Adjacency.REPLACE_RECORD))
+    kind: str  # objective, output or input
+    loss: Loss
+    ridge: float  # λ > 0, chosen without looking at the data
+    epsilon: float | Fraction  # ε > 0, a float taken at its exact value
+    delta: float = 0.0  # 0 takes noise that needs none; above 0 it is Gaussian
+
+    def __post_init__(self) -> None:
+        if self.kind not in PERTURBATIONS:
+            raise ConfigError(
+                f"perturbation={self.kind!r} must be one of {', '.join(PERTURBATIONS)}"
+            )
+        if not 0 < self.epsilon < math.inf:
+            raise PrivacyError(f"epsilon={float(self.epsilon):g} must be a finite number > 0")
+        if not 0 <= self.delta < 1:
+            raise PrivacyError(f"delta={self.delta:g} must lie in [0, 1)")
+        if not 0 < self.ridge < math.inf:
+            raise ConfigError(f"alpha={self.ridge:g} must be a finite number > 0")
+
+    @property
+    def guarantee(self) -> PureDP | ApproximateDP:
+        """ε-DP, or (ε, δ)-DP, for replacing one record."""
+        if self.delta == 0:
+            return PureDP.of(self.epsilon, Adjacency.REPLACE_RECORD)
+        return ApproximateDP.of(self.epsilon, self.delta, Adjacency.REPLACE_RECORD)
+
+    def draw(self, rows: Floats, labels: Floats, entropy: Entropy) -> Floats:
+        """(d,) weights, learned from (n, d) features and (n,) labels.
+
+        Longer rows than 1 are shrunk to it; labels are ±1 for a loss of the margin, otherwise
+        clipped to -1 … 1. Entropy must be fresh: two fits under one key would share their noise.
+        """
+        if rows.ndim != 2 or not rows.size or labels.shape != rows.shape[:1]:
+            raise DataError(
+                f"rows of shape {rows.shape} with labels of shape {labels.shape}; give one label a"
+                " row"
+            )
+        if not (np.all(np.isfinite(rows)) and np.all(np.isfinite(labels))):
+            raise DataError("rows and labels must be finite; replace missing values first")
+        if self.loss.margin and not np.all(np.abs(labels) == 1):
+            raise DataError("labels must be -1 or 1 for a loss of the margin")
+        clean = clip_rows(np.asarray(rows, dtype=np.float64))
+        none = np.zeros(rows.shape[1])
+        risk = Risk(self.loss, clean, np.clip(labels, -1.0, 1.0), self.ridge, none)
+        perturbed = {"objective": self._objective, "output": self._output, "input": self._input}
+        return perturbed[self.kind](risk, entropy.source(f"{self.kind} perturbation"), entropy)
+
+    def _output(self, risk: Risk, source: WordSource, entropy: Entropy) -> Floats:
+        n, d = risk.rows.shape
+        epsilon, steep = Fraction(self.epsilon), risk.loss.lipschitz
+        tolerance = 1e-4 * steep / n + least_tolerance(n, d, steep)
+        apart = output_sensitivity(risk.loss, n, risk.ridge, tolerance)
+        scale = apart / epsilon
+        if self.delta > 0:
+            scale = apart * Fraction(above(gaussian_sigma(float_below(epsilon), self.delta)))
+        return self._noisy(minimise(risk, tolerance), scale, 20, source)[0]
+
+    def _objective(self, risk: Risk, source: WordSource, entropy: Entropy) -> Floats:
+        n, d = risk.rows.shape
+        epsilon, steep = Fraction(self.epsilon), risk.loss.lipschitz
+        hiding = epsilon * _SHARE_OF_ROUNDING
+        strong, scale = objective_noise(risk.loss, n, risk.ridge, epsilon - hiding, self.delta)
+        b, exponent = self._noisy(np.zeros(d), scale, 40, source)
+        tolerance = 1e-5 * steep / n + least_tolerance(n, d, steep)
+        rounding = Fraction(2) ** exponent * (math.isqrt(d) + 1) / 2 / n
+        noisy = Risk(risk.loss, risk.rows, risk.labels, strong, b / n)
+        apart = 2 * (Fraction(tolerance) + rounding) / Fraction(strong)
+        return _hidden(minimise(noisy, tolerance), apart, hiding, entropy.source("rounding"))
+
+    def _input(self, risk: Risk, source: WordSource, entropy: Entropy) -> Floats:
+        n, d = risk.rows.shape
+        epsilon, margin = Fraction(self.epsilon), risk.loss.margin
+        records = risk.rows * risk.labels[:, None] if margin else np.column_stack(
+            [risk.rows, risk.labels]
+        )  # fmt: skip
+        if self.delta == 0:
+            grid, reach = _RECORD_GRID, 2 * (math.isqrt(d - 1) + 1) + (0 if margin else 2)
+            scale = multiple_above(reach * grid / epsilon, _SCALE_GRAIN)
+            noise = discrete_laplace(scale, records.size, source)
+            b = -1 / float(scale)
+            variance = 2 * math.exp(b) / math.expm1(b) ** 2
+        else:
+            rho = largest_rho(float_below(epsilon), self.delta)
+            square = Fraction(4 if margin else 8) / (2 * rho)
+            # a power of two of steps: Gaussian noise of about 2^9 of them is fast, and fine enough
+            grid = int(min(max(2 ** round(9 - math.log2(square) / 2), 1), _RECORD_GRID))
+            exact = multiple_above(square * grid**2)
+            noise, variance = discrete_gaussian(exact, records.size, source), float(exact)
+        # truncation towards zero keeps every row inside its ball; the L1 norm is at most √d the L2
+        steps = np.trunc(records * grid).astype(np.int64)
+        sent = (steps + noise.reshape(steps.shape)) / float(grid)
+        if margin:
+            return minimise(Risk(risk.loss, sent, np.ones(n), risk.ridge, risk.linear))
+        return _debiased_ridge(sent[:, :-1], sent[:, -1], variance / grid**2, risk.ridge)
+
+    def _noisy(
+        self, centre: Floats, scale: Fraction, bits: int, source: WordSource
+    ) -> tuple[Floats, int]:
+        """Add radial or Gaussian noise on a grid so many binary digits finer; return its pitch."""
+        exponent = _exponent(scale, bits)
+        noise = gaussian_vector if self.delta else radial_laplace
+        return _multiples(noise(centre, scale, exponent, source), exponent), exponent
 
 
 def output_sensitivity(loss: Loss, rows: int, ridge: float, tolerance: float = 0.0) -> Fraction:
@@ -171,92 +212,25 @@ def objective_noise(
     least = loss.smoothness / (rows * math.expm1(half)) if half < 700 else 0.0
     strong = max(ridge, above(least))
     jacobian = Fraction(above(math.log1p(loss.smoothness / (rows * strong))))
-    left = epsilon - jacobian
+    rest = epsilon - jacobian
     if delta > 0:
         t = above(math.sqrt(-2 * math.log(delta)))
-        u = 2 * float(left) / (math.sqrt(t * t + 2 * float(left)) + t)
-        left = Fraction(below(u))
-    return strong, 2 * Fraction(loss.lipschitz) / left
+        u = 2 * float(rest) / (math.sqrt(t * t + 2 * float(rest)) + t)
+        rest = Fraction(below(u))
+    return strong, 2 * Fraction(loss.lipschitz) / rest
 
 
-def _noisy(
-    centre: Floats, scale: Fraction, bits: int, delta: float, source: WordSource
-) -> tuple[Floats, int]:
-    """Radial or Gaussian noise of that scale on a grid so many binary digits finer; its pitch."""
-    exponent = _exponent(scale, bits)
-    noise = gaussian_vector if delta else radial_laplace
-    return _multiples(noise(centre, scale, exponent, source), exponent), exponent
-
-
-def _output(risk: Risk, epsilon: Fraction, delta: float, entropy: Entropy) -> Floats:
-    n, d = risk.rows.shape
-    steep = risk.loss.lipschitz
-    tolerance = 1e-4 * steep / n + least_tolerance(n, d, steep)
-    apart = output_sensitivity(risk.loss, n, risk.ridge, tolerance)
-    scale = apart / epsilon
-    if delta > 0:
-        scale = apart * Fraction(above(gaussian_sigma(float_below(epsilon), delta)))
-    source = entropy.source("output perturbation")
-    return _noisy(minimise(risk, tolerance), scale, 20, delta, source)[0]
-
-
-def _objective(risk: Risk, epsilon: Fraction, delta: float, entropy: Entropy) -> Floats:
-    n, d = risk.rows.shape
-    steep = risk.loss.lipschitz
-    last = epsilon * _SHARE_OF_ROUNDING
-    strong, scale = objective_noise(risk.loss, n, risk.ridge, epsilon - last, delta)
-    source = entropy.source("objective perturbation")
-    b, exponent = _noisy(np.zeros(d), scale, 40, delta, source)
-    tolerance = 1e-5 * steep / n + least_tolerance(n, d, steep)
-    rounding = Fraction(2) ** exponent * (math.isqrt(d) + 1) / 2 / n
-    noisy = Risk(risk.loss, risk.rows, risk.labels, strong, b / n)
-    apart = 2 * (Fraction(tolerance) + rounding) / Fraction(strong)
-    return _hide(minimise(noisy, tolerance), apart, last, entropy)
-
-
-def _hide(vector: Floats, apart: Fraction, epsilon: Fraction, entropy: Entropy) -> Floats:
-    """Release a vector that neighbours know to within an L2 distance ``apart``, with ε-DP."""
+def _hidden(vector: Floats, apart: Fraction, epsilon: Fraction, source: WordSource) -> Floats:
+    """A vector that neighbours know to within an L2 distance ``apart``, with ε-DP."""
     root = math.isqrt(vector.size) + 1
     exponent = _exponent(apart / root, 3)
     pitch = Fraction(2) ** exponent
     steps = [round(Fraction(value) / pitch) for value in vector.tolist()]
     # L1 in steps: √d times the L2 distance, and rounding may add one step a coordinate
     sensitivity = math.ceil(root * apart / pitch) + vector.size
-    scale = Fraction(math.ceil(sensitivity / epsilon * _SCALE_GRAIN), _SCALE_GRAIN)
-    noise = discrete_laplace(scale, vector.size, entropy.source("rounding"))
-    summed = [step + z for step, z in zip(steps, noise.tolist(), strict=True)]
-    return _multiples(np.array([*summed, None], dtype=object)[:-1], exponent)
-
-
-def _input(risk: Risk, epsilon: Fraction, delta: float, entropy: Entropy) -> Floats:
-    n, d = risk.rows.shape
-    margin = risk.loss.margin
-    records = risk.rows * risk.labels[:, None] if margin else np.column_stack(
-        [risk.rows, risk.labels]
-    )  # fmt: skip
-    source = entropy.source("input perturbation")
-    if delta == 0:
-        grid, reach = _RECORD_GRID, 2 * (math.isqrt(d - 1) + 1) + (0 if margin else 2)
-        scale = Fraction(math.ceil(reach * grid / epsilon * _SCALE_GRAIN), _SCALE_GRAIN)
-        noise = discrete_laplace(scale, records.size, source)
-        b = -1 / float(scale)
-        variance = 2 * math.exp(b) / math.expm1(b) ** 2
-    else:
-        square = Fraction(4 if margin else 8) / (2 * largest_rho(float_below(epsilon), delta))
-        grid = _grid_for(square)
-        exact = Fraction(math.ceil(square * grid**2 * 4096), 4096)
-        noise, variance = discrete_gaussian(exact, records.size, source), float(exact)
-    # truncation towards zero keeps every row inside its ball; the L1 norm is at most √d the L2 norm
-    steps = np.trunc(records * grid).astype(np.int64)
-    sent = (steps + noise.reshape(steps.shape)) / float(grid)
-    if margin:
-        return minimise(Risk(risk.loss, sent, np.ones(n), risk.ridge, risk.linear))
-    return _debiased_ridge(sent[:, :-1], sent[:, -1], variance / grid**2, risk.ridge)
-
-
-def _grid_for(variance: Fraction) -> int:
-    """Steps a unit, a power of two: Gaussian noise of about 2^9 steps is fast, and fine enough."""
-    return int(min(max(2 ** round(9 - math.log2(variance) / 2), 1), _RECORD_GRID))
+    scale = multiple_above(sensitivity / epsilon, _SCALE_GRAIN)
+    noise = discrete_laplace(scale, vector.size, source).tolist()
+    return _multiples([step + z for step, z in zip(steps, noise, strict=True)], exponent)
 
 
 def _debiased_ridge(rows: Floats, labels: Floats, variance: float, ridge: float) -> Floats:
@@ -272,6 +246,6 @@ def _exponent(size: Fraction, bits: int) -> int:
     return size.numerator.bit_length() - size.denominator.bit_length() - 1 - bits
 
 
-def _multiples(steps: NDArray[np.object_], exponent: int) -> Floats:
+def _multiples(steps: Iterable[int], exponent: int) -> Floats:
     pitch = Fraction(2) ** exponent
     return np.array([float(int(step) * pitch) for step in steps], dtype=np.float64)

@@ -32,7 +32,7 @@ from common.mechanisms.central.losses import HuberHinge, Logistic, Loss
 from common.mechanisms.central.minimiser import Risk, minimise
 from common.mechanisms.central.perturbation import (
     PERTURBATIONS,
-    learn,
+    Perturbation,
     objective_noise,
     output_sensitivity,
 )
@@ -148,7 +148,7 @@ def _sweep(
             outcome.bounds.setdefault(name, []).append(bound)
         for name in names:
             excess = [
-                risk.value(learn(name, loss, x, y, RIDGE, epsilon, system_entropy()).weights)
+                risk.value(Perturbation(name, loss, RIDGE, epsilon).draw(x, y, system_entropy()))
                 - least
                 for _ in range(runs)
             ]

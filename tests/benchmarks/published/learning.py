@@ -17,7 +17,7 @@ from common.entropy import seeded_entropy, system_entropy
 from common.mechanisms.central.dp_sgd import DPSGDClassifier
 from common.mechanisms.central.losses import Logistic
 from common.mechanisms.central.minimiser import Risk, minimise
-from common.mechanisms.central.perturbation import learn
+from common.mechanisms.central.perturbation import Perturbation
 from common.mechanisms.continual import FollowTheLeader, PrivateHedge
 from tests.benchmarks.harness import markdown
 from tests.benchmarks.published import erm, sources
@@ -37,7 +37,7 @@ Variants = dict[str, Fit]
 def _perturbed(name: str, delta: float) -> Variants:
     def fit(rows: Floats, labels: Floats, epsilon: float) -> Floats:
         entropy = system_entropy()
-        return learn(name, Logistic(), rows, labels, RIDGE, epsilon, entropy, delta).weights
+        return Perturbation(name, Logistic(), RIDGE, epsilon, delta).draw(rows, labels, entropy)
 
     return {"": fit}
 

@@ -30,6 +30,11 @@ ELSEWHERE = {
     "Budget": "abstract",
     "DistinctCountTest": "no noise to enumerate: its sketch's law is that of coins of 2**-32, see"
     " test_a_distinct_count_sketch_is_private_without_noise",
+    "Perturbation": "real vectors: see test_output_noise_is_radial_with_the_stated_scale,"
+    " test_objective_noise_can_be_read_from_the_minimiser,"
+    " test_every_record_is_private_before_anybody_sees_it",
+    "LabelRidge": "real vectors: see test_radial_noise_has_its_law",
+    "LabelProcess": "see test_the_farthest_neighbours_are_within_epsilon_and_delta",
     "SelectMeasureProject": "its rounds are what budgets' cases select and measure, and"
     " test_everything_spent_is_the_total adds them up",
 }

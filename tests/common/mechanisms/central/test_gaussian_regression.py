@@ -16,12 +16,13 @@ from common.guarantees import Adjacency
 from common.guarantees.gaussian import gaussian_delta
 from common.mechanisms.central import gaussian_regression as module
 from common.mechanisms.central.gaussian_regression import (
+    LabelProcess,
     Rectifiers,
     best_measurement,
-    label_process,
     water_filling,
 )
-from common.mechanisms.central.label_ridge import label_ridge, sensitivity_of
+from common.mechanisms.central.label_ridge import LabelRidge
+from common.mechanisms.central.label_statistics import sensitivity_of
 from tests.common.mechanisms.central.test_minimiser import uniforms
 from tests.effort import EXHAUSTIVE, effort
 from tests.statistics import follows, mean_fits
@@ -56,15 +57,17 @@ def _overheard(
     """(vectors, noisy statistic, stated variance) of many fits at δ = 1e-6."""
     seen = []
 
-    def overhear(vectors: Floats, wide: Floats, _: int, noisy: Floats, variance: float) -> Floats:
+    def overhear(vectors: Floats, wide: Floats, noisy: Floats, variance: float, *_: Any) -> Floats:
         seen.append((vectors, noisy, variance))
         return np.zeros(wide.shape[1])
 
-    monkeypatch.setattr(module, "_posterior_mean", overhear)
+    monkeypatch.setattr(module, "posterior_mean", overhear)
+    process = LabelProcess(epsilon, 1e-6)
+    stated = process.guarantee
+    assert 0.98 * epsilon < stated.epsilon <= epsilon
+    assert (stated.delta, stated.adjacency) == (1e-6, Adjacency.REPLACE_LABEL)
     for seed in range(seeds):
-        found = label_process(rows, labels, epsilon, 1e-6, seeded_entropy(seed))
-        assert 0.98 * epsilon < found.guarantee.epsilon <= epsilon
-        assert (found.guarantee.delta, found.guarantee.adjacency) == (1e-6, Adjacency.REPLACE_LABEL)
+        process.draw(rows, labels, seeded_entropy(seed))
     return seen
 
 
@@ -99,7 +102,7 @@ def test_the_farthest_neighbours_are_within_epsilon_and_delta(
 
 def test_what_is_measured_never_depends_on_a_label() -> None:
     rows, labels = _data(100)
-    fits = [label_process(rows, y, 1.0, 1e-6, seeded_entropy(1)) for y in (labels, -labels)]
+    fits = [LabelProcess(1.0, 1e-6).draw(rows, y, seeded_entropy(1)) for y in (labels, -labels)]
     assert np.array_equal(fits[0].measurement.vectors, fits[1].measurement.vectors)
     assert not np.array_equal(fits[0].weights, fits[1].weights)
 
@@ -162,38 +165,41 @@ def test_no_other_share_of_the_noise_leaves_less_error(noise: float) -> None:
 
 def test_it_learns_what_no_line_shows() -> None:
     rows, labels = _data()
-    fits = [label_process(rows, labels, 2.0, 1e-6, seeded_entropy(seed)) for seed in range(3)]
-    lines = [label_ridge(rows, labels, 2.0, 1e-6, seeded_entropy(seed)) for seed in range(3)]
+    fits = [LabelProcess(2.0, 1e-6).draw(rows, labels, seeded_entropy(seed)) for seed in range(3)]
+    lines = [LabelRidge(2.0).draw(rows, labels, seeded_entropy(seed)) for seed in range(3)]
     mine = np.mean([(fit.predict(rows) - labels) ** 2 for fit in fits])
     line = np.mean([(rows @ fit.weights - labels) ** 2 for fit in lines])
     assert mine < 0.75 * line
-    exact = label_process(rows, labels, 1e4, 1e-6, seeded_entropy(1)).predict(rows)
+    exact = LabelProcess(1e4, 1e-6).draw(rows, labels, seeded_entropy(1)).predict(rows)
     assert np.mean((exact - labels) ** 2) < 0.1 * line
 
 
 def test_pure_noise_is_shrunk_away() -> None:
     rows, labels = _data(300)
-    found = label_process(rows, labels, 1e-3, 1e-6, seeded_entropy(1))
+    found = LabelProcess(1e-3, 1e-6).draw(rows, labels, seeded_entropy(1))
     assert np.mean((found.predict(rows) - labels) ** 2) < 2 * np.mean(labels**2)
 
 
 def test_rectifiers_are_public_and_small() -> None:
     rows, _ = _data(100)
     first, second = Rectifiers.of(rows), Rectifiers.of(rows)
-    assert np.array_equal(first.apply(rows[:5]), second.apply(rows[:5]))
-    size = np.mean(np.sum(first.apply(rows) ** 2, axis=1)) / np.mean(np.sum(rows**2, axis=1))
+    assert np.array_equal(first.extend(rows[:5]), second.extend(rows[:5]))
+    rectified = first.extend(rows)[:, rows.shape[1] - 1 : -1]
+    size = np.mean(np.sum(rectified**2, axis=1)) / np.mean(np.sum(rows**2, axis=1))
     assert size == pytest.approx(0.3**2)
-    constant: Any = Rectifiers.of(np.ones((10, 1))).apply(np.ones((10, 1)))
-    assert np.all(constant == 0)
+    ones: Any = np.ones((10, 1))
+    assert np.all(Rectifiers.of(ones).extend(ones)[:, :-1] == 0)
 
 
 def test_impossible_input_is_refused() -> None:
     rows, labels = _data(10)
     with pytest.raises(PrivacyError, match=r"delta=0 .*--delta"):
-        label_process(rows, labels, 1.0, 0.0, seeded_entropy(0))
+        LabelProcess(1.0, 0.0)
     with pytest.raises(PrivacyError, match="epsilon=0"):
-        label_process(rows, labels, 0.0, 1e-6, seeded_entropy(0))
+        LabelProcess(0.0, 1e-6)
+    with pytest.raises(PrivacyError, match="delta=1"):
+        LabelProcess(1.0, 1.0)
     with pytest.raises(DataError, match="one label a row"):
-        label_process(rows, labels[1:], 1.0, 1e-6, seeded_entropy(0))
+        LabelProcess(1.0, 1e-6).draw(rows, labels[1:], seeded_entropy(0))
     with pytest.raises(DataError, match="features are 0"):
-        label_process(0 * rows, labels, 1.0, 1e-6, seeded_entropy(0))
+        LabelProcess(1.0, 1e-6).draw(0 * rows, labels, seeded_entropy(0))

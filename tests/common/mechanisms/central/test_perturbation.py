@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,8 +28,8 @@ from common.mechanisms.central.losses import Huber, HuberHinge, Logistic, Loss, 
 from common.mechanisms.central.minimiser import Risk, minimise
 from common.mechanisms.central.perturbation import (
     PERTURBATIONS,
+    Perturbation,
     clip_rows,
-    learn,
     objective_noise,
     output_sensitivity,
 )
@@ -194,10 +194,10 @@ def test_output_noise_is_radial_with_the_stated_scale() -> None:
     rows, labels = _data(40, 3)
     loss, ridge, epsilon = Logistic(), 0.1, 0.7
     exact = _solve(loss, rows, labels, ridge)
-    norms = []
+    mechanism, norms = Perturbation("output", loss, ridge, epsilon), []
     for seed in range(effort(150, 600)):
-        found = learn("output", loss, rows, labels, ridge, epsilon, seeded_entropy(seed))
-        norms.append(float(np.linalg.norm(found.weights - exact)))
+        weights = mechanism.draw(rows, labels, seeded_entropy(seed))
+        norms.append(float(np.linalg.norm(weights - exact)))
     law = stats.gamma(3, scale=2 / (40 * ridge) / epsilon)
     assert follows(norms, law.cdf)
     far = 1.4 if EXHAUSTIVE else 2  # say, λ for λ/2
@@ -212,7 +212,7 @@ def test_gaussian_noise_has_the_stated_deviation(name: str) -> None:
     loss, ridge, epsilon, delta = Logistic(), 0.1, 0.7, 1e-6
     exact, norms = _solve(loss, rows, labels, ridge), []
     for seed in range(effort(150, 400)):
-        w = learn(name, loss, rows, labels, ridge, epsilon, seeded_entropy(seed), delta).weights
+        w = Perturbation(name, loss, ridge, epsilon, delta).draw(rows, labels, seeded_entropy(seed))
         if name == "output":
             norms.append(float(np.sum((w - exact) ** 2)))
             continue
@@ -236,7 +236,7 @@ def test_objective_noise_can_be_read_from_the_minimiser() -> None:
     strong, scale = objective_noise(loss, 200, ridge, Fraction(epsilon) * 127 / 128)
     norms = []
     for seed in range(effort(150, 600)):
-        w = learn("objective", loss, rows, labels, ridge, epsilon, seeded_entropy(seed)).weights
+        w = Perturbation("objective", loss, ridge, epsilon).draw(rows, labels, seeded_entropy(seed))
         gradient = Risk(loss, rows, labels, strong, np.zeros(2)).gradient(w)
         norms.append(200 * float(np.linalg.norm(gradient)))
     law = stats.gamma(2, scale=float(scale))
@@ -253,7 +253,7 @@ def test_what_hides_rounding_has_its_scale_and_is_small() -> None:
     spread = []
     for seed in range(effort(120, 400)):
         entropy = seeded_entropy(seed)
-        w = learn("objective", Logistic(), rows, labels, 0.05, 1.0, entropy).weights
+        w = Perturbation("objective", Logistic(), 0.05, 1.0).draw(rows, labels, entropy)
         strong, scale = objective_noise(Logistic(), 200, 0.05, Fraction(127, 128))
         b = radial_laplace(np.zeros(2), scale, -40, entropy.source("objective perturbation"))
         linear = b.astype(np.float64) / 2**40 / 200
@@ -281,7 +281,7 @@ def test_every_record_is_private_before_anybody_sees_it(
     monkeypatch.setattr(perturbation, "minimise", overhear)
     monkeypatch.setattr(perturbation, "_debiased_ridge", overhear)
     rows, labels = _data(20_000, 2)
-    learn("input", loss, rows, labels, 0.1, 2.0, seeded_entropy(9))
+    Perturbation("input", loss, 0.1, 2.0).draw(rows, labels, seeded_entropy(9))
     clean = rows * labels[:, None] if loss.margin else np.column_stack([rows, labels])
     noise = np.rint((sent[0] - np.trunc(clean * 1024) / 1024) * 1024)
     # L1 diameter 2 √d (rounded up), and 2 for a label of its own
@@ -312,7 +312,7 @@ def test_gaussian_noise_hides_every_record(loss: Loss, monkeypatch: pytest.Monke
     monkeypatch.setattr(perturbation, "minimise", overhear)
     monkeypatch.setattr(perturbation, "_debiased_ridge", overhear)
     rows, labels = _data(4000, 2)
-    learn("input", loss, rows, labels, 0.1, 2.0, seeded_entropy(9), 1e-6)
+    Perturbation("input", loss, 0.1, 2.0, 1e-6).draw(rows, labels, seeded_entropy(9))
     clean = rows * labels[:, None] if loss.margin else np.column_stack([rows, labels])
     diameter = 2 if loss.margin else 8**0.5
     sigma = diameter / math.sqrt(2 * float(largest_rho(2.0, 1e-6)))
@@ -331,7 +331,9 @@ def test_more_epsilon_brings_the_exact_minimiser(name: str, delta: float) -> Non
 
     def error(epsilon: float) -> float:
         found = [
-            learn(name, Logistic(), rows, labels, 0.05, epsilon, seeded_entropy(seed), delta)
+            Perturbation(name, Logistic(), 0.05, epsilon, delta).draw(
+                rows, labels, seeded_entropy(seed)
+            )
             for seed in range(5)
         ]
         expected: Guarantee = PureDP.of(epsilon, Adjacency.REPLACE_RECORD)
@@ -352,25 +354,10 @@ def test_rows_are_certainly_short(scale: float) -> None:
         assert sum(Fraction(v) ** 2 for v in row.tolist()) <= 1
 
 
-def _learn(**changes: object) -> Callable[[], object]:
-    rows, labels = _data(10, 2)
-    given = {
-        "perturbation": "output",
-        "loss": Logistic(),
-        "rows": rows,
-        "labels": labels,
-        "ridge": 0.1,
-        "epsilon": 1.0,
-        "entropy": seeded_entropy(0),
-        **changes,
-    }
-    return lambda: learn(**given)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"perturbation": "gradient"}, ConfigError, "must be one of objective, output, input"),
+        ({"kind": "gradient"}, ConfigError, "must be one of objective, output, input"),
         ({"epsilon": 0.0}, PrivacyError, "epsilon=0 must be"),
         ({"epsilon": math.nan}, PrivacyError, "epsilon=nan must be"),
         ({"delta": 1.0}, PrivacyError, "delta=1 must lie"),
@@ -383,5 +370,10 @@ def _learn(**changes: object) -> Callable[[], object]:
 def test_impossible_requests_are_refused(
     changes: dict[str, object], error: type[Exception], message: str
 ) -> None:
+    rows, labels = _data(10, 2)
+    data: dict[str, Any] = {"rows": rows, "labels": labels}
+    terms: dict[str, Any] = {"kind": "output", "loss": Logistic(), "ridge": 0.1, "epsilon": 1.0}
+    for name, value in changes.items():
+        (data if name in data else terms)[name] = value
     with pytest.raises(error, match=message):
-        _learn(**changes)()
+        Perturbation(**terms).draw(**data, entropy=seeded_entropy(0))

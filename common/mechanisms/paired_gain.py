@@ -25,6 +25,7 @@ from common.arrays import Floats, Integers
 from common.entropy import Entropy
 from common.errors import DataError, PrivacyError
 from common.exact.noise import discrete_laplace
+from common.exact.rounding import multiple_above
 from common.guarantees import Adjacency, PureDP, Unit
 
 RESOLUTION = 1 << 16
@@ -32,7 +33,6 @@ RESOLUTION = 1 << 16
 
 _FEW = 1e-3
 """Share of the released labels with a larger loss than B."""
-_GRAIN = 1 << 12
 
 LossName = Literal["squared", "absolute"]
 
@@ -59,8 +59,8 @@ class PairedGain:
             constant = float(grid[np.searchsorted(np.cumsum(prior), 0.5 * prior.sum())])
         losses = _losses(loss, np.full_like(grid, constant), grid)
         order = np.argsort(losses)
-        left = prior.sum() - np.cumsum(prior[order])
-        bound = float(losses[order][np.searchsorted(-left, -_FEW)])
+        beyond = prior.sum() - np.cumsum(prior[order])
+        bound = float(losses[order][np.searchsorted(-beyond, -_FEW)])
         if largest is not None:
             bound = min(largest, float(losses.max()))
         if not bound > 0:
@@ -76,8 +76,9 @@ class PairedGain:
     def differences(self, predictions: Floats, labels: Floats) -> Integers:
         """(m,) clipped differences, −RESOLUTION … RESOLUTION, of predictions that are no NaN."""
         low, high = self._ends(predictions)
-        found = self._rounded(predictions, np.clip(labels, self.lower, self.upper))
-        return np.clip(found, low, high)
+        return np.clip(
+            self._rounded(predictions, np.clip(labels, self.lower, self.upper)), low, high
+        )
 
     def span(self, predictions: Floats) -> int:
         """How far one label can move the sum of differences; at least 1."""
@@ -94,11 +95,10 @@ class PairedGain:
     def _rounded(self, predictions: Floats, labels: Floats) -> Integers:
         points = np.clip(predictions, self.lower, self.upper)
         constant = np.full_like(points, self.constant)
-        found = _losses(self.loss, constant, labels) - _losses(self.loss, points, labels)
-        shares = np.nan_to_num(
-            found / self.bound, nan=0.0
-        )  # a label that is no number says nothing
-        return np.rint(np.clip(shares, -1, 1) * RESOLUTION).astype(np.int64)
+        gains = _losses(self.loss, constant, labels) - _losses(self.loss, points, labels)
+        # a label that is no number says nothing
+        shares = np.clip(np.nan_to_num(gains / self.bound, nan=0.0), -1, 1)
+        return np.rint(shares * RESOLUTION).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,7 @@ class NoisyAnswers:
 
     def scale(self, span: int) -> Fraction:
         """Δ m / ε, rounded up to a multiple of 1/4096, for a sum that one record moves so far."""
-        exact = self.group * span * self.most / self.epsilon
-        return Fraction(math.ceil(exact * _GRAIN), _GRAIN)
+        return multiple_above(self.group * span * self.most / self.epsilon)
 
     def unsure(self, gain: PairedGain, span: int, records: int) -> float:
         """Scale of the noise on a mean over some records, in units of the loss."""
@@ -140,21 +139,10 @@ class NoisyAnswers:
         question: str,
         entropy: Entropy,
     ) -> float:
-        """Mean of the differences, with noise, in units of the loss.
+        """Mean of the (m,) differences, m >= 1, with noise, in units of the loss.
 
-        Parameters
-        ----------
-        predictions, labels
-            (m,) of the records asked about, m >= 1.
-        question
-            Name of the noise. Different questions must have different names.
-        entropy
-            The secret of all these answers.
-
-        Raises
-        ------
-        DataError
-            If there is no record.
+        ``question`` names the noise: different questions must have different names. Entropy is the
+        secret of all these answers.
         """
         if not predictions.size:
             raise DataError("a question must be about at least one record")

@@ -34,12 +34,11 @@ from common.arrays import Integers
 from common.entropy import Entropy
 from common.errors import BudgetError, DataError, PrivacyError
 from common.exact.noise import discrete_laplace
+from common.exact.rounding import multiple_above
 from common.guarantees import Adjacency, ApproximateDP, PureDP, Unit, optimal_composition
 
 RESOLUTION = 1 << 16
 """What stands for a value of 1."""
-
-_GRAIN = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class Thresholdout:
     @property
     def scale(self) -> Fraction:
         """σ = 2BΔ/ε, rounded up to a multiple of 1/4096, in units of 1/RESOLUTION."""
-        return Fraction(math.ceil(2 * self.most * self.sensitivity / self.epsilon * _GRAIN), _GRAIN)
+        return multiple_above(2 * self.most * self.sensitivity / self.epsilon)
 
     @property
     def once(self) -> PureDP:
@@ -156,18 +155,8 @@ class Thresholdout:
         """How far any answer may be from the holdout's mean, but for probability β.
 
         Of noise that is Lap(b), ``P[noise > x] <= exp(−x/b)``; a union bound over B thresholds,
-        ``questions`` queries and B answers, β/3 each.
-
-        Parameters
-        ----------
-        records
-            Records that each question is about.
-        questions
-            How many are asked in all.
-        beta
-            In 0 … 1.
-        from_holdout
-            Of which kind of answer; None for the larger.
+        ``questions`` queries about that many records each and B answers, β/3 each. ``from_holdout``
+        says of which kind of answer; None for the larger.
         """
         sigma = float(self.scale) / (records * RESOLUTION)
         own = sigma * math.log(6 * self.most / beta)
@@ -179,13 +168,7 @@ class Thresholdout:
 
 
 def rounded(values: ArrayLike) -> Integers:
-    """Values clipped to 0 … 1 as integers 0 … RESOLUTION, each on its own.
-
-    Raises
-    ------
-    DataError
-        If a value is NaN.
-    """
+    """Values clipped to 0 … 1 as integers 0 … RESOLUTION, each on its own; refuses NaN."""
     array = np.asarray(values, dtype=np.float64)
     if np.isnan(array).any():
         raise DataError("a value is NaN; a question needs a number for each record")
@@ -193,15 +176,7 @@ def rounded(values: ArrayLike) -> Integers:
 
 
 class ReusableHoldout:
-    """A holdout in memory, which counts what was asked.
-
-    Parameters
-    ----------
-    mechanism
-        The parameters.
-    entropy
-        The secret of this one holdout.
-    """
+    """A holdout in memory, which counts what was asked; entropy is the secret of this one."""
 
     def __init__(self, mechanism: Thresholdout, entropy: Entropy) -> None:
         self.mechanism = mechanism

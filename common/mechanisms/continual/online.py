@@ -30,6 +30,7 @@ from scipy.special import softmax
 from common.arrays import Floats, Integers
 from common.entropy import Entropy
 from common.errors import DataError, PrivacyError
+from common.exact.rounding import multiple_above
 from common.guarantees import Adjacency, Guarantee
 from common.mechanisms.continual.tree import RunningSums, TreeNoise
 
@@ -49,7 +50,7 @@ def _running_sums(
     grid = _GRID
     while grid > 1 and variance * grid**2 > 1 << 32:
         grid //= 2
-    exact = Fraction(math.ceil(variance * grid**2 * 4096), 4096)
+    exact = multiple_above(variance * grid**2)
     noise = TreeNoise(horizon, reach * grid, exact, adjacency=Adjacency.REPLACE_RECORD)
     return RunningSums(noise, size, entropy), grid
 
@@ -171,10 +172,10 @@ class PrivateHedge:
 
         A loss that is no number counts as 0.
         """
-        given = np.nan_to_num(np.asarray(losses, dtype=np.float64), nan=0.0, posinf=1.0)
-        if given.shape != self.weights.shape:
+        finite = np.nan_to_num(np.asarray(losses, dtype=np.float64), nan=0.0, posinf=1.0)
+        if finite.shape != self.weights.shape:
             raise DataError(f"losses must be {self.weights.size} numbers")
-        steps = np.rint(np.clip(given, 0, 1) * self._grid).astype(np.int64)
+        steps = np.rint(np.clip(finite, 0, 1) * self._grid).astype(np.int64)
         self.weights = softmax(-self._rate * self._sums.add(steps) / self._grid)
         return self.weights
 

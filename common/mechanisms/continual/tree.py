@@ -85,16 +85,9 @@ class TreeNoise:
 
 
 class RunningSums:
-    """Prefix sums of a stream of integer vectors, each asked for as it arrives.
+    """Prefix sums of a stream of vectors of d >= 1 integers, each asked for as it arrives.
 
-    Parameters
-    ----------
-    noise
-        The parameters.
-    size
-        d >= 1: numbers in a vector.
-    entropy
-        The secret of this one stream.
+    Entropy is the secret of this one stream.
     """
 
     def __init__(self, noise: TreeNoise, size: int, entropy: Entropy) -> None:

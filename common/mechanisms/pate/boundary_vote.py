@@ -94,15 +94,9 @@ class PriorVote(_Vote):
     ) -> ClassAnswers:
         """Answer queries in order; -1 for low agreement and after the τ-th hit.
 
-        Parameters
-        ----------
-        votes
-            (q, classes) counts.
-        expect
-            From a query's number and the answers before it to the class that is expected, or -1 for
-            low agreement. It may learn from these answers, and from nothing else that is private.
-        entropy
-            Where noise comes from.
+        ``expect`` leads from a query's number and the answers before it to the class that is
+        expected, or -1 for low agreement. It may learn from these answers, and from nothing else
+        that is private.
         """
         counts = checked_votes(votes)
         session: Session[Integers] = Session(counts, self.terms, entropy)

@@ -53,18 +53,8 @@ def difference_tails(variance: Fraction, reach: int) -> Floats:
 def error_probability(votes: ArrayLike, variance: Fraction) -> Floats:
     """Bound the chance that noisy votes elect another class than the votes do.
 
-    ``q <= Σ_{i≠i*} P[Z_i − Z_{i*} >= n_{i*} − n_i]`` (Proposition 10, with the discrete law).
-
-    Parameters
-    ----------
-    votes
-        (n, classes) integers.
-    variance
-        σ² of the noise on each count.
-
-    Returns
-    -------
-    (n,) in 0 … 1.
+    ``q <= Σ_{i≠i*} P[Z_i − Z_{i*} >= n_{i*} − n_i]`` (Proposition 10, with the discrete law), (n,),
+    for (n, classes) votes with noise of variance σ² on each count.
     """
     counts = np.asarray(votes, dtype=np.int64)
     tails = difference_tails(variance, int(counts.max(initial=0) - counts.min(initial=0)))
@@ -84,18 +74,7 @@ def data_dependent_curve(errors: ArrayLike, rate: float, orders: Floats = ORDERS
     wherever ``q <= e^{(μ₂−1)ε₂} / (μ₁/(μ₁−1) · μ₂/(μ₂−1))^{μ₂}``, μ₂ > 1 and α <= μ₁; never above
     ``α · rate``. For GNMax the rate is 1/σ², for one threshold 1/(2σ²).
 
-    Parameters
-    ----------
-    errors
-        (n,) the q of each query.
-    rate
-        RDP per unit of order, of each answer.
-    orders
-        (a,) orders.
-
-    Returns
-    -------
-    (a,) the sum over queries of the smaller bound, rounded up.
+    From the (n,) q of each query to the (a,) sum of the smaller bound at each order, rounded up.
     """
     q = np.clip(np.asarray(errors, dtype=np.float64).ravel(), 0.0, 1.0)
     distinct, counts = np.unique(q, return_counts=True)

@@ -35,6 +35,7 @@ from common.arrays import Booleans, Floats, Integers
 from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.exact.noise import discrete_gaussian
+from common.exact.rounding import multiple_above
 from common.guarantees import Adjacency, Guarantee, Unit, ZeroConcentratedDP
 from common.mechanisms.pate.data_dependent import data_dependent_curve
 from common.mechanisms.pate.gnmax import threshold_error
@@ -85,10 +86,7 @@ class _Teachers:
         return replace(guarantee, adjacency=adjacency, unit=self.unit)
 
     def _concentrated(self, rho: Fraction) -> ZeroConcentratedDP:
-        none = Fraction(0)
-        return self._between_neighbours(
-            ZeroConcentratedDP(Adjacency.ADD_REMOVE, self.unit, rho, none)
-        )
+        return self._between_neighbours(ZeroConcentratedDP.of(rho))
 
 
 @dataclass(frozen=True)
@@ -251,33 +249,21 @@ class ClippedVote(_Teachers):
 
 
 @dataclass(frozen=True)
-class BinaryVote(_Teachers):
+class BinaryVote(FullVote):
     """Every label by its own noisy majority, with the data-dependent cost of each.
 
     Private multi-winner voting's "Binary" (Zhu and others 2022): the guarantee is the same as
     :class:`FullVote`'s, the incurred cost far smaller where teachers agree.
     """
 
-    variance: Fraction  # σ² > 0, denominator at most 4096
-
-    def guarantee(self, queries: int, labels: int) -> ZeroConcentratedDP:
-        """The guarantee of that many queries."""
-        return self._full.guarantee(queries, labels)
-
-    @property
-    def _full(self) -> FullVote:
-        return FullVote(self.variance, replacing=self.replacing, unit=self.unit)
-
     def draw(self, votes: Booleans, entropy: Entropy) -> LabelAnswers:
         """Answer every query."""
-        answers = self._full.draw(votes, entropy)
         margins = (votes.sum(axis=0) - (len(votes) // 2 + 1)).astype(np.int64).ravel()
         errors = threshold_error(margins, self.variance)
         incurred = data_dependent_curve(errors, 1 / (2 * float(self.variance)))
-        return replace(answers, incurred=incurred)
+        return replace(super().draw(votes, entropy), incurred=incurred)
 
 
 def _noisy(counts: Integers, variance: Fraction, entropy: Entropy) -> Integers:
-    rounded = Fraction(math.ceil(variance * 4096), 4096)
-    noise = discrete_gaussian(rounded, counts.size, entropy.source("label-noise"))
+    noise = discrete_gaussian(multiple_above(variance), counts.size, entropy.source("label-noise"))
     return np.asarray(counts + noise.reshape(counts.shape))

@@ -43,22 +43,10 @@ def train_student(
     delta: float | Fraction,
     query_labels: ArrayLike | None = None,
 ) -> StudentReport:
-    """Train on the answered queries and score on a test set.
+    """Train on the answered ones of (q, d) public queries and score on a test set.
 
-    Parameters
-    ----------
-    make
-        Builds the student.
-    queries
-        (q, d) public features, in the order in which they were asked.
-    answers
-        What an aggregator released for them.
-    test_features, test_labels
-        For scoring.
-    delta
-        δ of the reported ε.
-    query_labels
-        True labels of the queries, for scoring the answers themselves.
+    ``query_labels`` are the queries' true labels, for scoring the answers themselves; δ is that of
+    the reported ε.
     """
     x = np.asarray(queries)
     if isinstance(answers, ClassAnswers):

@@ -33,20 +33,8 @@ def partition(rows: int, teachers: int, entropy: Entropy) -> list[Integers]:
     """Deal rows to teachers, each row independently and uniformly.
 
     Independence is what makes the deal safe when a record is added: a shuffled deal would move
-    others with it.
-
-    Parameters
-    ----------
-    rows
-        Number of private records.
-    teachers
-        Number of shards >= 2.
-    entropy
-        Decides the deal.
-
-    Returns
-    -------
-    One array of row indices a teacher; some may be empty.
+    others with it. Returns an array of row indices for each of two or more teachers; some may be
+    empty.
     """
     if teachers < 2 or rows < teachers:
         raise PrivacyError(f"teachers={teachers} must be between 2 and the {rows} private records")
@@ -81,68 +69,49 @@ def train_teachers(
         raise DataError(f"{len(x)} feature rows and {len(y)} label rows must be as many")
     models: list[Estimator] = []
     for shard in shards:
-        models.append(_train(make, x[shard], y[shard], y))
+        models.append(_train(make, x[shard], y[shard], like=y))
         if on_trained is not None:
             on_trained(len(models))
     return models
 
 
-def _train(make: Callable[[], Estimator], x: Any, y: Any, all_labels: Any) -> Estimator:
+def _train(make: Callable[[], Estimator], x: Any, y: Any, like: Any) -> Estimator:
     if not len(y):
-        return Constant(np.zeros(all_labels.shape[1:], dtype=all_labels.dtype))
+        return Constant(np.zeros(like.shape[1:], dtype=like.dtype))
     if np.all(y == y[0]):
         return Constant(y[0])
+    model = make()
     if y.ndim == 1:
-        return _fitted(make(), x, y)
+        model.fit(x, y)
+        return model
     varying = np.flatnonzero(np.any(y != y[0], axis=0))
-    return PartlyConstant(_fitted(make(), x, y[:, varying]), varying, y[0])
-
-
-def _fitted(model: Estimator, x: Any, y: Any) -> Estimator:
-    model.fit(x, y)
-    return model
+    model.fit(x, y[:, varying])
+    return Constant(y[0], model, varying)
 
 
 class Constant:
-    """A teacher that knows one answer."""
+    """A teacher that knows one answer, but for the labels that vary in its shard, if any do."""
 
-    def __init__(self, answer: Any) -> None:
-        self.answer = np.asarray(answer)
+    def __init__(
+        self, answer: Any, model: Estimator | None = None, varying: Integers | None = None
+    ) -> None:
+        self.answer, self.model, self.varying = np.asarray(answer), model, varying
 
     def fit(self, features: Any, labels: Any) -> Constant:
-        """Learn nothing."""
-        return self
-
-    def predict(self, features: Any) -> Any:
-        """Repeat the answer."""
-        return np.repeat(self.answer[None], len(features), axis=0)
-
-
-class PartlyConstant:
-    """A multi-label teacher whose shard never shows some labels, or always does."""
-
-    def __init__(self, model: Estimator, varying: Integers, first: Any) -> None:
-        self.model, self.varying, self.first = model, varying, np.asarray(first)
-
-    def fit(self, features: Any, labels: Any) -> PartlyConstant:
         """Learn nothing more."""
         return self
 
     def predict(self, features: Any) -> Any:
-        """Fill the labels that vary into the constant answer."""
-        answers = np.repeat(self.first[None], len(features), axis=0)
-        predicted = np.asarray(self.model.predict(features))
-        answers[:, self.varying] = predicted.reshape(len(features), len(self.varying))
+        """Repeat the answer, and fill in the labels that vary."""
+        answers = np.repeat(self.answer[None], len(features), axis=0)
+        if self.model is not None:
+            predicted = np.asarray(self.model.predict(features))
+            answers[:, self.varying] = predicted.reshape(len(features), -1)
         return answers
 
 
 def class_votes(teachers: Sequence[Estimator], queries: ArrayLike, classes: int) -> Integers:
-    """Count the teachers' votes for each class.
-
-    Returns
-    -------
-    (q, classes) integers summing to the number of teachers in each row.
-    """
+    """(q, classes) counts of the teachers' votes; each row sums to the number of teachers."""
     x = np.asarray(queries)
     counts = np.zeros((len(x), classes), dtype=np.int64)
     rows = np.arange(len(x))

@@ -11,15 +11,16 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 from common.arrays import Integers
 from common.entropy import WordSource
 from common.errors import PrivacyError
 from common.exact.noise import discrete_gaussian, discrete_laplace
+from common.exact.rounding import multiple_above
 from common.guarantees import Adjacency, Guarantee, PureDP, Unit, ZeroConcentratedDP
 
 _GRAIN = 1 << 24
-_VARIANCE_GRAIN = 4096
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,9 @@ class Budget(ABC):
 
     total: Fraction  # ε or ρ, > 0
 
+    doubling: ClassVar[int]
+    """By how much a round's amount grows when its noise is to be halved."""
+
     def __post_init__(self) -> None:
         if self.total * _GRAIN < 1 << 10:
             raise PrivacyError(f"a budget of {float(self.total):g} must be at least 2**-14")
@@ -41,11 +45,6 @@ class Budget(ABC):
     @abstractmethod
     def guarantee(self) -> Guarantee:
         """The guarantee of spending it all."""
-
-    @property
-    @abstractmethod
-    def doubling(self) -> int:
-        """By how much a round's amount grows when its noise is to be halved."""
 
     @abstractmethod
     def rate(self, amount: Fraction) -> Fraction:
@@ -72,45 +71,37 @@ class Budget(ABC):
 class PureBudget(Budget):
     """ε: exponential mechanism, discrete Laplace noise."""
 
+    doubling = 2
+
     @property
     def guarantee(self) -> PureDP:
         return PureDP.of(self.total, Adjacency.REPLACE_RECORD, Unit.RECORD)
-
-    @property
-    def doubling(self) -> int:
-        return 2
 
     def rate(self, amount: Fraction) -> Fraction:
         """``ε/(2Δ)``, Δ = 2."""
         return amount / 4
 
     def noise(self, amount: Fraction, size: int, source: WordSource) -> Integers:
-        return discrete_laplace(self._scale(amount), size, source)
+        return discrete_laplace(2 / amount, size, source)
 
     def expected(self, amount: Fraction) -> float:
-        return 1 / math.sinh(1 / float(self._scale(amount)))
+        return 1 / math.sinh(amount / 2)
 
     def variance(self, amount: Fraction) -> float:
-        return 1 / (2 * math.sinh(1 / float(2 * self._scale(amount))) ** 2)
-
-    @staticmethod
-    def _scale(amount: Fraction) -> Fraction:
-        return 2 / amount
+        return 1 / (2 * math.sinh(amount / 4) ** 2)
 
 
 @dataclass(frozen=True)
 class ConcentratedBudget(Budget):
     """ρ: exponential mechanism by its bounded range, discrete Gaussian noise."""
 
+    doubling = 4
+
     @property
     def guarantee(self) -> ZeroConcentratedDP:
         return ZeroConcentratedDP.of(
             self.total, adjacency=Adjacency.REPLACE_RECORD, unit=Unit.RECORD
         )
-
-    @property
-    def doubling(self) -> int:
-        return 4
 
     def rate(self, amount: Fraction) -> Fraction:
         """``ε/(2Δ)`` with ε²/8 <= ρ (the mechanism has ε-bounded range), Δ = 2."""
@@ -129,4 +120,4 @@ class ConcentratedBudget(Budget):
     @staticmethod
     def _variance(amount: Fraction) -> Fraction:
         """``Δ²/(2ρ)`` with Δ² = 2, rounded up to what the sampler takes."""
-        return Fraction(math.ceil(_VARIANCE_GRAIN / amount), _VARIANCE_GRAIN)
+        return multiple_above(1 / amount)

@@ -44,16 +44,9 @@ class Domain:
         return prod(self.sizes)
 
     def index(self, codes: ArrayLike) -> Integers:
-        """Cell of each record.
+        """(n,) cell of each record, of (n, d) integers, each in 0 … size - 1 of its attribute.
 
-        Parameters
-        ----------
-        codes
-            (n, d) integers, each in 0 … size - 1 of its attribute.
-
-        Returns
-        -------
-        (n,) int64; the last attribute varies fastest.
+        The last attribute varies fastest.
         """
         array = np.asarray(codes)
         if array.ndim != 2 or array.shape[1] != len(self.sizes) or array.dtype.kind not in "iu":
@@ -79,13 +72,7 @@ class Domain:
 
         Systematic: records lie at equal distances along the cumulative weights, so every run of
         neighbouring cells, the values of the first attribute among them, is right to within one.
-
-        Parameters
-        ----------
-        weights
-            (cells,) >= 0, not all 0.
-        count
-            Number of records >= 0.
+        Weights are (cells,) numbers >= 0, not all 0.
         """
         cumulative = np.cumsum(weights)
         targets = (np.arange(count) + 0.5) / max(count, 1) * cumulative[-1]

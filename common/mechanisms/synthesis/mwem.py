@@ -87,16 +87,9 @@ class MWEM:
         return workload.scale / self.step.exact_epsilon
 
     def draw(self, histogram: ArrayLike, workload: Workload, entropy: Entropy) -> Fitted:
-        """Learn a model of the table.
+        """Learn a model of a table of (cells,) counts, whose sum n is public.
 
-        Parameters
-        ----------
-        histogram
-            (cells,) counts; their sum n is public.
-        workload
-            The queries to answer well.
-        entropy
-            The secret of this one release.
+        Entropy must be fresh for every release.
         """
         table = check_histogram(histogram, workload.cells)
         records = int(table.sum())

@@ -39,20 +39,9 @@ def project(
     records: int,
     iterations: int,
 ) -> Floats:
-    """(cells,) the distribution found after a number of steps from ``weights``.
+    """(cells,) the distribution found after a number of steps from ``weights``, which has no zeros.
 
-    Parameters
-    ----------
-    weights
-        (cells,) where to start: a distribution without zeros.
-    measured
-        Noisy marginals, at least one.
-    workload
-        What they are marginals of.
-    records
-        Number of rows n.
-    iterations
-        Mirror descent steps.
+    ``measured`` are one or more noisy marginals of the workload, on a table of n ``records``.
     """
     merged = _merge(measured)
     shape = workload.domain.sizes

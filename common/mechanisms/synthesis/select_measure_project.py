@@ -70,18 +70,10 @@ class SelectMeasureProject:
         entropy: Entropy,
         progress: Callable[[float], None] = lambda share: None,
     ) -> Model:
-        """Learn a model of the table.
+        """Learn a model of a table of (cells,) counts, whose sum n is public.
 
-        Parameters
-        ----------
-        histogram
-            (cells,) counts; their sum n is public.
-        workload
-            The marginals to answer well; those of one attribute must be among them.
-        entropy
-            The secret of this one release.
-        progress
-            Called with the share of the budget spent.
+        The workload has the marginals to answer well; those of one attribute must be among them.
+        ``progress`` is called with the share of the budget spent. Entropy must be fresh.
         """
         table = check_histogram(histogram, workload.cells)
         singles = [i for i, chosen in enumerate(workload.sets) if len(chosen) == 1]
@@ -93,10 +85,10 @@ class SelectMeasureProject:
         for which in singles:
             run.measure(which, self.single(attributes))
         run.project(_STEPS)
-        while run.left > 0:
-            last = run.left < 2 * each
-            learnt = run.round(run.left if last else each)
-            progress(float(1 - run.left / self.budget.total))
+        while run.unspent > 0:
+            last = run.unspent < 2 * each
+            learnt = run.round(run.unspent if last else each)
+            progress(float(1 - run.unspent / self.budget.total))
             each *= 1 if learnt else self.budget.doubling
         run.project(_LAST_STEPS)
         return Model(run.weights, tuple(run.measured), self.guarantee)
@@ -110,7 +102,7 @@ class _Run:
     ) -> None:
         self.budget, self.workload = budget, workload
         self.records = int(table.sum())
-        self.left = budget.total
+        self.unspent = budget.total
         self.weights: Floats = np.full(workload.cells, 1 / workload.cells)
         self.measured: list[NoisyMarginal] = []
         self._truth = [
@@ -121,7 +113,7 @@ class _Run:
 
     def measure(self, which: int, amount: Fraction) -> None:
         """Release one marginal with noise."""
-        self.left -= amount
+        self.unspent -= amount
         noise = self.budget.noise(amount, self._truth[which].size, self._measure)
         values = (self._truth[which] + noise).astype(np.float64)
         self.measured.append(NoisyMarginal(which, values, self.budget.variance(amount)))
@@ -136,7 +128,7 @@ class _Run:
             int(np.abs(true - np.rint(mine).astype(np.int64)).sum()) - round(expected * true.size)
             for true, mine in zip(self._truth, own, strict=True)
         ]
-        self.left -= selection
+        self.unspent -= selection
         rate = self.budget.rate(selection)
         which = exponential_choice(np.array(scores, dtype=np.int64), rate, self._select)
         self.measure(which, rest)

@@ -186,14 +186,7 @@ class Marginals:
 def errors(workload: Workload, truth: ArrayLike, answers: ArrayLike) -> tuple[float, float]:
     """Largest and mean absolute error of answers, as shares of the number of records.
 
-    Parameters
-    ----------
-    workload
-        The queries.
-    truth
-        (cells,) true counts.
-    answers
-        (size,) estimated answers, as :meth:`Workload.answers` would give them for the truth.
+    ``truth`` are (cells,) counts; (size,) answers are as :meth:`Workload.answers` would give them.
     """
     table = np.asarray(truth)
     gap = np.abs(np.asarray(answers, dtype=np.float64) - workload.answers(table))
@@ -204,22 +197,9 @@ def errors(workload: Workload, truth: ArrayLike, answers: ArrayLike) -> tuple[fl
 def laplace_answers(
     workload: Workload, histogram: ArrayLike, epsilon: Fraction, entropy: Entropy
 ) -> Integers:
-    """Answer every query with discrete Laplace noise of scale Δ₁/ε: ε-DP, and the baseline.
+    """(size,) answers, in units of 1/scale, with discrete Laplace noise of scale Δ₁/ε: a baseline.
 
-    Parameters
-    ----------
-    workload
-        The queries; Δ₁ is its ``l1_sensitivity``.
-    histogram
-        (cells,) counts.
-    epsilon
-        ε > 0 of all answers.
-    entropy
-        The secret of this one release.
-
-    Returns
-    -------
-    (size,) int64 in units of 1/scale.
+    Δ₁ is the workload's ``l1_sensitivity``, and all answers together are ε-DP.
     """
     if epsilon <= 0:
         raise PrivacyError(f"epsilon={float(epsilon)} must be > 0")

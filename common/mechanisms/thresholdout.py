@@ -96,13 +96,7 @@ class Thresholdout:
         return optimal_composition([self.once] * self.most, delta)
 
     def draw(
-        self,
-        values: Integers,
-        estimate: float,
-        *,
-        used: int,
-        question: str,
-        entropy: Entropy,
+        self, values: Integers, estimate: float, *, used: int, question: str, entropy: Entropy
     ) -> Answer:
         """Answer one question; the same question in the same state gets the same answer.
 

@@ -25,14 +25,7 @@ from common.mechanisms.continual.tree import TreeNoise
 from common.mechanisms.interactive import SparseVector, Terms
 from common.mechanisms.interactive.targets import boundary, not_prior
 from common.mechanisms.pate import GNMax
-from common.mechanisms.selection import (
-    Law,
-    LimitedDomain,
-    NoisyMax,
-    Peeling,
-    StableTopK,
-    TopStable,
-)
+from common.mechanisms.selection import Law, LimitedDomain, NoisyMax, Peeling, StableTopK, TopStable
 
 
 @dataclass(frozen=True)

@@ -74,9 +74,7 @@ def _hit_curve(epsilon: Fraction, q: Fraction) -> tuple[tuple[Fraction, ...], tu
 
 
 def hit_cost(
-    target: Target,
-    adjacency: Adjacency = Adjacency.REPLACE_LABEL,
-    unit: Unit = Unit.RECORD,
+    target: Target, adjacency: Adjacency = Adjacency.REPLACE_LABEL, unit: Unit = Unit.RECORD
 ) -> RenyiDP:
     """RDP that one hit costs if misses are free: ``ε(α) = ln(a_T/(1 − a_N)) / (α − 1)``.
 

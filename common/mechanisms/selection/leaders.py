@@ -19,14 +19,7 @@ from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.exact.exponential_choice import exponential_peeling
 from common.exact.noise import discrete_laplace
-from common.guarantees import (
-    Adjacency,
-    PureDP,
-    Unit,
-    ZeroConcentratedDP,
-    largest_rho,
-    to_zcdp,
-)
+from common.guarantees import Adjacency, PureDP, Unit, ZeroConcentratedDP, largest_rho, to_zcdp
 from common.mechanisms.selection.base import Ranking, ranked
 from common.mechanisms.selection.choose_k import ChooseRank
 from common.mechanisms.selection.noisy_max import Law, NoisyMax

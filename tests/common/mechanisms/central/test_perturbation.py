@@ -14,14 +14,7 @@ from common.arrays import Floats
 from common.entropy import seeded_entropy
 from common.errors import ConfigError, DataError, PrivacyError
 from common.exact.radial_noise import radial_laplace
-from common.guarantees import (
-    Adjacency,
-    ApproximateDP,
-    Guarantee,
-    PureDP,
-    epsilon_at,
-    largest_rho,
-)
+from common.guarantees import Adjacency, ApproximateDP, Guarantee, PureDP, epsilon_at, largest_rho
 from common.guarantees.gaussian import gaussian_sigma, gaussian_zcdp
 from common.mechanisms.central import perturbation
 from common.mechanisms.central.losses import Huber, HuberHinge, Logistic, Loss, ridge_loss

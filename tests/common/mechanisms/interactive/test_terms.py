@@ -61,11 +61,7 @@ def test_the_table_of_the_module_is_what_it_computes() -> None:
         for epsilon in (Fraction(1, 10), Fraction(1)):
             q = not_prior(epsilon).probability
             published, exact = published_calls(hits, q, DELTA), calls_until(hits, q, DELTA)
-            wanted += [
-                f"{published / hits:.2f}",
-                f"{exact / hits:.2f}",
-                f"{published / exact:.2f}",
-            ]
+            wanted += [f"{published / hits:.2f}", f"{exact / hits:.2f}", f"{published / exact:.2f}"]
         assert cells == wanted, hits
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import pairwise
 from typing import Any, Self
 
@@ -78,73 +79,32 @@ def gradients(layers: Layers, inputs: list[Floats], slopes: Floats) -> Floats:
     return np.concatenate(parts, axis=1)
 
 
+@dataclass(eq=False, repr=False)
 class _DPSGD(BaseEstimator, ABC):  # type: ignore[misc]
     """What both share.
 
-    Parameters
-    ----------
-    epsilon, delta
-        The budget of one fit; δ = 0 needs Laplace noise.
-    noise
-        ``gaussian`` (gradients clipped in L2) or ``laplace`` (in L1).
-    sampling
-        ``poisson``, for adding or removing a record, or ``fixed``, for replacing one.
-    sample
-        m, the (mean) size of a step's sample; None is a sixteenth of the rows, 64 at least. 1 with
-        fixed samples selects one random record a step.
-    steps
-        T; None passes over the rows ten times.
-    hidden
-        Sizes of hidden layers; none is a linear model.
-    clip
-        C, of a record's gradient.
-    learning_rate
-        Of the first step, falling along a cosine; the weights of the last half are averaged.
-    bounds, norm_bound, fit_intercept
-        As in :class:`~common.mechanisms.central.scaling.RowScaling`.
-    entropy
-        None draws fresh noise in every fit. A ``seeded_entropy`` repeats it, for tests.
-
-    Attributes
-    ----------
-    layers_
-        Private weights of each layer.
-    noise_scale_
-        σ, or the Laplace scale, as a multiple of C.
-    guarantee_
-        Of this fit.
+    After a fit they have the private ``layers_``, ``noise_scale_``, which is σ, or the Laplace
+    scale, as a multiple of C, and ``guarantee_``.
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        *,
-        noise: Noise = "gaussian",
-        sampling: Sampling = "poisson",
-        sample: int | None = None,
-        steps: int | None = None,
-        hidden: tuple[int, ...] = (),
-        clip: float = 1.0,
-        learning_rate: float = 4.0,
-        bounds: tuple[Any, Any] | None = None,
-        norm_bound: float | None = None,
-        fit_intercept: bool = True,
-        entropy: Entropy | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.noise = noise
-        self.sampling = sampling
-        self.sample = sample
-        self.steps = steps
-        self.hidden = hidden
-        self.clip = clip
-        self.learning_rate = learning_rate
-        self.bounds = bounds
-        self.norm_bound = norm_bound
-        self.fit_intercept = fit_intercept
-        self.entropy = entropy
+    epsilon: float = 1.0  # the budget of one fit; δ = 0 needs Laplace noise
+    delta: float = 1e-6
+    _: KW_ONLY
+    noise: Noise = "gaussian"  # (gradients clipped in L2), or laplace (in L1)
+    sampling: Sampling = "poisson"  # for adding or removing a record, or fixed, for replacing one
+    # m, the (mean) size of a step's sample; None is a sixteenth of the rows, 64 at least. 1 with
+    # fixed samples selects one random record a step.
+    sample: int | None = None
+    steps: int | None = None  # T; None passes over the rows ten times
+    hidden: tuple[int, ...] = ()  # sizes of hidden layers; none is a linear model
+    clip: float = 1.0  # C, of a record's gradient
+    # of the first step, falling along a cosine; the weights of the last half are averaged
+    learning_rate: float = 4.0
+    bounds: tuple[Any, Any] | None = None  # of features: see RowScaling
+    norm_bound: float | None = None
+    fit_intercept: bool = True
+    # None draws fresh noise in every fit; a seeded_entropy repeats it, for tests
+    entropy: Entropy | None = None
 
     @abstractmethod
     def _slopes(self, outputs: Floats, targets: Floats) -> Floats:
@@ -153,18 +113,18 @@ class _DPSGD(BaseEstimator, ABC):  # type: ignore[misc]
     def _rows(self, features: Floats) -> Floats:
         return RowScaling(self.bounds, self.norm_bound, self.fit_intercept).apply(features)
 
-    def _steps(self, rows: int) -> GradientSteps:
+    def _mechanism(self, rows: int) -> GradientSteps:
         sample = min(max(64, rows // 16), rows) if self.sample is None else self.sample
         steps = max(1, 10 * rows // max(sample, 1)) if self.steps is None else self.steps
-        made = GradientSteps(rows, sample, steps, self.noise, self.sampling)
-        return made.calibrated(self.epsilon, self.delta)
+        mechanism = GradientSteps(rows, sample, steps, self.noise, self.sampling)
+        return mechanism.calibrated(self.epsilon, self.delta)
 
     def _train(self, features: Floats, targets: Floats) -> None:
         for name in ("clip", "learning_rate"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ConfigError(f"{name}={getattr(self, name)} must be a finite number above 0")
         entropy = fresh_entropy(self.entropy)
-        rows, mechanism = self._rows(features), self._steps(len(features))
+        rows, mechanism = self._rows(features), self._mechanism(len(features))
         layers = start((rows.shape[1], *self.hidden, targets.shape[1]))
         ends = np.cumsum([weights.size for weights in layers])
         flat = np.concatenate([weights.ravel() for weights in layers])
@@ -197,8 +157,7 @@ def _shaped(flat: Floats, layers: Layers, ends: NDArray[np.int64]) -> Layers:
 
 
 class DPSGDClassifier(ClassifierMixin, _DPSGD):  # type: ignore[misc]
-    __doc__ = f"""A classifier of two or more classes, cross-entropy of a softmax, by DP-SGD.
-    {_DPSGD.__doc__}"""
+    """A classifier of two or more classes, cross-entropy of a softmax, by DP-SGD."""
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from records: (n, d) features and (n,) classes."""
@@ -223,34 +182,12 @@ class DPSGDClassifier(ClassifierMixin, _DPSGD):  # type: ignore[misc]
         return np.asarray(self.classes_[outputs.argmax(axis=1)])
 
 
+@dataclass(eq=False, repr=False)
 class DPSGDRegressor(RegressorMixin, _DPSGD):  # type: ignore[misc]
-    __doc__ = f"""Regression on labels within public ``label_bounds``, squared loss, by DP-SGD.
-    {_DPSGD.__doc__}"""
+    """Regression on labels within public ``label_bounds``, squared loss, by DP-SGD."""
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        *,
-        label_bounds: tuple[float, float] = (-1.0, 1.0),
-        noise: Noise = "gaussian",
-        sampling: Sampling = "poisson",
-        sample: int | None = None,
-        steps: int | None = None,
-        hidden: tuple[int, ...] = (),
-        clip: float = 1.0,
-        learning_rate: float = 1.0,
-        bounds: tuple[Any, Any] | None = None,
-        norm_bound: float | None = None,
-        fit_intercept: bool = True,
-        entropy: Entropy | None = None,
-    ) -> None:
-        super().__init__(
-            epsilon, delta, noise=noise, sampling=sampling, sample=sample, steps=steps,
-            hidden=hidden, clip=clip, learning_rate=learning_rate, bounds=bounds,
-            norm_bound=norm_bound, fit_intercept=fit_intercept, entropy=entropy,
-        )  # fmt: skip
-        self.label_bounds = label_bounds
+    learning_rate: float = field(default=1.0, kw_only=True)
+    label_bounds: tuple[float, float] = field(default=(-1.0, 1.0), kw_only=True)
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from records: (n, d) features and (n,) labels, clipped to ``label_bounds``."""

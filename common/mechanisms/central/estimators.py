@@ -9,6 +9,7 @@ chosen by looking at the private data.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -23,7 +24,7 @@ from common.entropy import Entropy, system_entropy
 from common.errors import PrivacyError
 from common.mechanisms.central.losses import Huber, HuberHinge, Logistic, Loss, ridge_loss
 from common.mechanisms.central.perturbation import Perturbation
-from common.mechanisms.central.scaling import LabelScaling, RowScaling
+from common.mechanisms.central.scaling import LabelScaling
 
 
 def fresh_entropy(entropy: Entropy | None) -> Entropy:
@@ -41,62 +42,22 @@ def fresh_entropy(entropy: Entropy | None) -> Entropy:
     return entropy
 
 
+@dataclass(eq=False, repr=False)
 class _PrivateLinearModel(BaseEstimator, ABC):  # type: ignore[misc]
-    """What all models share.
+    """What all models share; after a fit they have ``coef_`` and ``guarantee_``."""
 
-    Parameters
-    ----------
-    epsilon
-        ε > 0 of one fit.
-    delta
-        δ of one fit: 0, or above 0 for Gaussian noise.
-    perturbation
-        ``objective``, ``output`` or ``input`` (local DP: noise on every record).
-    alpha
-        λ > 0, the L2 regularization of the mean loss, for rows of norm at most 1.
-    bounds
-        Public lower and upper bounds of the features, numbers or arrays; None takes them as they
-        are.
-    norm_bound
-        Public bound of a row's norm (:class:`~common.mechanisms.central.scaling.RowScaling`).
-    fit_intercept
-        Whether to add a constant feature, which is regularised like the others.
-    entropy
-        None draws fresh noise in every fit. A ``seeded_entropy`` repeats it, for tests: such a fit
-        is not private.
-
-    Attributes
-    ----------
-    coef_
-        Private weights of the scaled features, the intercept's last.
-    guarantee_
-        :class:`~common.guarantees.PureDP` of this fit, or with δ
-        :class:`~common.guarantees.ApproximateDP`.
-    """
-
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        *,
-        delta: float = 0.0,
-        perturbation: str = "objective",
-        alpha: float = 0.01,
-        bounds: tuple[Any, Any] | None = None,
-        norm_bound: float | None = None,
-        fit_intercept: bool = True,
-        entropy: Entropy | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.perturbation = perturbation
-        self.alpha = alpha
-        self.bounds = bounds
-        self.norm_bound = norm_bound
-        self.fit_intercept = fit_intercept
-        self.entropy = entropy
-
-    def _rows(self, features: Floats) -> Floats:
-        return RowScaling(self.bounds, self.norm_bound, self.fit_intercept).apply(features)
+    epsilon: float = 1.0  # ε > 0 of one fit
+    _: KW_ONLY
+    delta: float = 0.0  # δ of one fit: 0, or above 0 for Gaussian noise
+    perturbation: str = "objective"  # or output, or input (local DP: noise on every record)
+    alpha: float = 0.01  # λ > 0, the L2 regularization of the mean loss, for rows of norm <= 1
+    # public lower and upper bounds of the features, numbers or arrays; None takes them as they are
+    bounds: tuple[Any, Any] | None = None
+    norm_bound: float | None = None  # public bound of a row's norm: see RowScaling
+    fit_intercept: bool = True  # adds a constant feature, which is regularised like the others
+    # None draws fresh noise in every fit; a seeded_entropy repeats it, for tests: such a fit is not
+    # private
+    entropy: Entropy | None = None
 
     @property
     @abstractmethod
@@ -149,7 +110,7 @@ class _PrivateClassifier(ClassifierMixin, _PrivateLinearModel):  # type: ignore[
 
 
 class PrivateLogisticRegression(_PrivateClassifier):
-    __doc__ = f"""Logistic regression under ε-DP.\n{_PrivateLinearModel.__doc__}"""
+    """Logistic regression under ε-DP."""
 
     _loss = Logistic()
 
@@ -160,37 +121,14 @@ class PrivateLogisticRegression(_PrivateClassifier):
 
 
 class PrivateHuberClassifier(_PrivateClassifier):
-    __doc__ = f"""Support vector machine with the Huberised hinge loss (h = 1/2), under ε-DP.
-    {_PrivateLinearModel.__doc__}"""
+    """Support vector machine with the Huberised hinge loss (h = 1/2), under ε-DP."""
 
     _loss = HuberHinge()
 
 
+@dataclass(eq=False, repr=False)
 class _PrivateRegressor(RegressorMixin, _PrivateLinearModel):  # type: ignore[misc]
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        *,
-        label_bounds: tuple[float, float] = (-1.0, 1.0),
-        delta: float = 0.0,
-        perturbation: str = "objective",
-        alpha: float = 0.01,
-        bounds: tuple[Any, Any] | None = None,
-        norm_bound: float | None = None,
-        fit_intercept: bool = True,
-        entropy: Entropy | None = None,
-    ) -> None:
-        super().__init__(
-            epsilon,
-            delta=delta,
-            perturbation=perturbation,
-            alpha=alpha,
-            bounds=bounds,
-            norm_bound=norm_bound,
-            fit_intercept=fit_intercept,
-            entropy=entropy,
-        )
-        self.label_bounds = label_bounds
+    label_bounds: tuple[float, float] = field(default=(-1.0, 1.0), kw_only=True)  # public
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from records: (n, d) features and (n,) labels, clipped to ``label_bounds``."""
@@ -210,8 +148,7 @@ class _PrivateRegressor(RegressorMixin, _PrivateLinearModel):  # type: ignore[mi
 
 
 class PrivateRidge(_PrivateRegressor):
-    __doc__ = f"""Ridge regression under ε-DP, for labels within public ``label_bounds``.
-    {_PrivateLinearModel.__doc__}"""
+    """Ridge regression under ε-DP, for labels within public ``label_bounds``."""
 
     @property
     def _loss(self) -> Loss:
@@ -219,7 +156,6 @@ class PrivateRidge(_PrivateRegressor):
 
 
 class PrivateHuberRegressor(_PrivateRegressor):
-    __doc__ = f"""Regression with the Huber loss, its knee at a quarter of the labels' range, ε-DP.
-    {_PrivateLinearModel.__doc__}"""
+    """Regression with the Huber loss, its knee at a quarter of the labels' range, ε-DP."""
 
     _loss = Huber(0.5)

@@ -30,6 +30,7 @@ from common.exact.exponential_choice import exponential_choice
 from common.exact.noise import discrete_laplace, uniform_below
 from common.mechanisms.interactive.session import Outcome
 from common.mechanisms.interactive.targets import Target, boundary
+from common.mechanisms.interactive.thresholds import integers
 
 _SLACK = Fraction(1, 10**8)
 _LEAST_EPSILON = Fraction(1, 10**4)
@@ -84,43 +85,47 @@ class Boundary:
 
 
 @dataclass(frozen=True)
-class ExponentialMechanism:
-    """``P(i) ∝ exp(rate · score_i)``."""
-
+class _Scored:
     scores: Callable[[Any], ArrayLike]  # from the data to (n,) integers
-    epsilon: Fraction  # ε
-    # By how much the difference of two scores can change between neighbours: 2Δ, or Δ if all scores
-    # move in one direction. ``rate = ε/spread``.
+    epsilon: Fraction
+    # by how much the difference of two scores can change between neighbours: 2Δ, or Δ if all scores
+    # move in one direction
     spread: int = 2
-
-    def likeliest(self, data: Any) -> tuple[int, float]:
-        """The highest score (the first of equals) and its share."""
-        scores = _scores(self.scores(data))
-        weights = np.exp((scores - scores.max()) * float(self._rate))
-        return int(scores.argmax()), 1 / float(weights.sum())
-
-    def draw(self, data: Any, source: WordSource) -> int:
-        """Draw exactly."""
-        return exponential_choice(_scores(self.scores(data)), self._rate, source)
 
     @property
     def _rate(self) -> Fraction:
         return self.epsilon / self.spread
 
+    def _of(self, data: Any) -> Integers:
+        scores = integers(self.scores(data))
+        if not scores.size:
+            raise DataError("there are no scores; name at least one outcome")
+        return scores
+
 
 @dataclass(frozen=True)
-class NoisyMaxLaplace:
-    """The first index of the largest score plus discrete Laplace noise of scale ``spread/ε``."""
+class ExponentialMechanism(_Scored):
+    """``P(i) ∝ exp(score_i · ε/spread)``."""
 
-    scores: Callable[[Any], ArrayLike]  # as for :class:`ExponentialMechanism`
-    epsilon: Fraction
-    spread: int = 2
+    def likeliest(self, data: Any) -> tuple[int, float]:
+        """The highest score (the first of equals) and its share."""
+        scores = self._of(data)
+        weights = np.exp((scores - scores.max()) * float(self._rate))
+        return int(scores.argmax()), 1 / float(weights.sum())
+
+    def draw(self, data: Any, source: WordSource) -> int:
+        """Draw exactly."""
+        return exponential_choice(self._of(data), self._rate, source)
+
+
+@dataclass(frozen=True)
+class NoisyMaxLaplace(_Scored):
+    """The first index of the largest score plus discrete Laplace noise of scale ``spread/ε``."""
 
     def likeliest(self, data: Any) -> tuple[int, float]:
         """The highest score (the first of equals) and its chance, by a sum over its noise."""
-        scores = _scores(self.scores(data))
-        best = int(scores.argmax())
-        rate = float(self.epsilon / self.spread)
+        scores = self._of(data)
+        best, rate = int(scores.argmax()), float(self._rate)
         behind = np.minimum(scores.max() - scores, 1 << 40).astype(np.float64)
         reach = math.ceil((_TAIL + math.log(scores.size)) / rate)
         noise = np.arange(-reach, reach + 1.0)
@@ -135,8 +140,8 @@ class NoisyMaxLaplace:
 
     def draw(self, data: Any, source: WordSource) -> int:
         """Draw exactly."""
-        scores = _scores(self.scores(data))
-        noise = discrete_laplace(self.spread / self.epsilon, scores.size, source)
+        scores = self._of(data)
+        noise = discrete_laplace(1 / self._rate, scores.size, source)
         return int(np.argmax(scores + noise))
 
 
@@ -145,8 +150,8 @@ class LaplaceTest:
     """1 if a count plus discrete Laplace noise of scale Δ/ε reaches a threshold, else 0."""
 
     count: Callable[[Any], int]  # from the data to one integer
-    threshold: int  # A public integer
-    epsilon: Fraction  # ε
+    threshold: int  # public
+    epsilon: Fraction
     sensitivity: int = 1  # Δ >= 1
 
     def likeliest(self, data: Any) -> tuple[int, float]:
@@ -167,12 +172,3 @@ def _laplace_cdf(points: Floats, rate: float) -> Floats:
     below = np.exp(rate * np.minimum(points, 0)) / (1 + math.exp(-rate))
     above = 1 - np.exp(-rate * (np.maximum(points, 0) + 1)) / (1 + math.exp(-rate))
     return np.where(points < 0, below, above)
-
-
-def _scores(scores: ArrayLike) -> Integers:
-    array = np.asarray(scores)
-    if array.ndim != 1 or not array.size or array.dtype.kind not in "iu":
-        raise DataError(
-            f"scores of shape {array.shape} and type {array.dtype} must be a vector of integers"
-        )
-    return array.astype(np.int64)

@@ -49,7 +49,6 @@ REASONS = {
     ("common.mechanisms.central.estimators", "sklearn"): "they are scikit-learn's estimators",
     ("common.mechanisms.central.dp_sgd", "sklearn"): "they are scikit-learn's estimators",
     ("common.mechanisms.pate.torch_model", "torch"): "a teacher is a network",
-    ("common.mechanisms.selection.user_counts", "polars"): "it counts a table's users",
 }
 """Other libraries in the mathematics, by module."""
 

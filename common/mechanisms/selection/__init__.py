@@ -7,13 +7,11 @@ from common.mechanisms.selection.peeling import LimitedDomain, Peeling
 from common.mechanisms.selection.stability import GaussianTest, LaplaceTest
 from common.mechanisms.selection.stable_top_k import FixedStableTopK, StableTopK
 from common.mechanisms.selection.top_stable import TopStable
-from common.mechanisms.selection.user_counts import ItemCounts, count_users
 
 __all__ = [
     "ChooseRank",
     "FixedStableTopK",
     "GaussianTest",
-    "ItemCounts",
     "LaplaceTest",
     "Law",
     "LimitedDomain",
@@ -24,7 +22,6 @@ __all__ = [
     "Selector",
     "StableTopK",
     "TopStable",
-    "count_users",
     "indifferent",
     "pull_towards",
 ]

@@ -28,6 +28,8 @@ from common.mechanisms.selection.peeling import LimitedDomain
 from common.mechanisms.selection.stability import GaussianTest, LaplaceTest
 
 _GRAIN = 1 << 12
+_CHOICE_SHARE, PEEL_SHARE = Fraction(1, 20), Fraction(9, 10)
+"""Parts of an exact k's ρ for choosing k̃ and for peeling; the rest is the test's."""
 
 
 def choice_epsilon(rho: Fraction, divisor: int = 8) -> Fraction:
@@ -129,10 +131,6 @@ class FixedStableTopK:
     k: int  # how many to select
     rho: Fraction  # budget ρ > 0 of everything
     delta: Fraction  # failure probability of the test
-    strength: Fraction = Fraction(1)  # λ of the regularizer −λ|j − k|
-    most: int | None = None  # largest k̃ considered; the default is 2k
-    choice_share: Fraction = Fraction(1, 20)  # parts of ρ for choosing k̃ and for peeling
-    peel_share: Fraction = Fraction(9, 10)
     # k̄ >= k, a public number, or None for a public list. A limited domain fails with probability
     # δ, too, below 1/(2k + 2).
     domain: int | None = None
@@ -142,33 +140,26 @@ class FixedStableTopK:
             raise PrivacyError(f"k={self.k} must be at least 1")
         if self.domain is not None:
             self._limited(self.k, self.domain)  # checks
-        if min(self.choice_share, self.peel_share) <= 0 or self.choice_share + self.peel_share >= 1:
-            raise PrivacyError(
-                f"choice_share={self.choice_share} and peel_share={self.peel_share} must be > 0"
-                " and leave something for the test"
-            )
 
     @cached_property
     def rank_choice(self) -> ChooseRank:
-        """Algorithm 1, pulled towards k."""
-        epsilon = choice_epsilon(self.rho * self.choice_share)
-        pull = pull_towards(self.k, self.strength)
-        return ChooseRank(NoisyMax(Law.GUMBEL, epsilon), self.most or 2 * self.k, pull)
+        """Algorithm 1, pulled towards k, over 1 … 2k."""
+        noise = NoisyMax(Law.GUMBEL, choice_epsilon(self.rho * _CHOICE_SHARE))
+        return ChooseRank(noise, 2 * self.k, pull_towards(self.k))
 
     @cached_property
     def test(self) -> GaussianTest:
         """The stability test of the set at the chosen k̃."""
-        rest = 1 - self.choice_share - self.peel_share
-        return GaussianTest(variance_for(self.rho * rest), self.delta)
+        return GaussianTest(variance_for(self.rho * (1 - _CHOICE_SHARE - PEEL_SHARE)), self.delta)
 
     @cached_property
     def guarantee(self) -> ZeroConcentratedDP | RenyiDP:
-        """The guarantee of the whole: choice, test, and peeling at most ``peel_share · ρ``.
+        """The guarantee of the whole: choice, test, and peeling at most its share of ρ.
 
         A limited domain adds most where it draws all k.
         """
         choice = to_zcdp(self.rank_choice.noise.guarantee(2)).compose(self.test.guarantee)
-        peel = ZeroConcentratedDP(ADJACENCY, UNIT, self.rho * self.peel_share, Fraction(0))
+        peel = ZeroConcentratedDP(ADJACENCY, UNIT, self.rho * PEEL_SHARE, Fraction(0))
         if self.domain is None:
             return choice.compose(peel)
         return to_renyi(choice).compose(self._limited(self.k, self.domain).limiting(to_renyi(peel)))
@@ -192,8 +183,8 @@ class FixedStableTopK:
         return Selection(chosen if chosen.size else None, False, self.guarantee)
 
     def _rate(self, draws: int) -> Fraction:
-        """ε of each of that many draws: of ε-bounded range, together within ``peel_share · ρ``."""
-        return choice_epsilon(self.rho * self.peel_share / draws)
+        """ε of each of that many draws: of ε-bounded range, together within its share of ρ."""
+        return choice_epsilon(self.rho * PEEL_SHARE / draws)
 
     def _limited(self, draws: int, domain: int) -> LimitedDomain:
         return LimitedDomain(draws, domain, self._rate(draws), self.delta)

@@ -25,6 +25,8 @@ from common.guarantees import ApproximateDP
 from common.mechanisms.selection.base import ADJACENCY, UNIT, Ranking, Selection, ranked
 
 _ERROR = 1e-9
+_SHARE = Fraction(37, 100)
+"""ε₁/ε, as in the authors' experiments."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,11 @@ class TopStable:
     k: int  # the most to select
     epsilon: Fraction  # ε = ε₁ + ε₂ > 0
     delta: Fraction  # failure probability over all ranks
-    share: Fraction = Fraction(37, 100)  # ε₁/ε; the authors' experiments use 0.37
 
     def __post_init__(self) -> None:
-        if self.k < 1 or self.epsilon <= 0 or not 0 < self.share < 1:
+        if self.k < 1 or self.epsilon <= 0:
             raise PrivacyError(
-                f"k={self.k} must be at least 1, epsilon={float(self.epsilon)} > 0 and"
-                f" share={float(self.share)} in (0, 1)"
+                f"k={self.k} must be at least 1 and epsilon={float(self.epsilon)} > 0"
             )
         if not Fraction(1, 10**100) <= self.delta < 1:
             raise PrivacyError(f"delta={float(self.delta)} must lie in 1e-100 … 1")
@@ -54,8 +54,8 @@ class TopStable:
     @cached_property
     def scales(self) -> tuple[Fraction, Fraction]:
         """Scales of the threshold's and of a query's noise, ``1/ε₁`` and ``2/ε₂``, rounded up."""
-        first = multiple_above(1 / (self.share * self.epsilon))
-        return first, multiple_above(2 / ((1 - self.share) * self.epsilon))
+        first = multiple_above(1 / (_SHARE * self.epsilon))
+        return first, multiple_above(2 / ((1 - _SHARE) * self.epsilon))
 
     @cached_property
     def threshold(self) -> int:

@@ -100,7 +100,7 @@ def test_a_certain_answer_is_free() -> None:
 def test_the_wrapper_refuses_what_its_proof_does_not_cover() -> None:
     with pytest.raises(PrivacyError, match="1e-4"):
         Boundary(ExponentialMechanism(lambda data: data, Fraction(1, 10**5)))
-    with pytest.raises(DataError, match="scores"):
+    with pytest.raises(DataError, match="integers"):
         Boundary(ExponentialMechanism(lambda data: data, EPSILON)).draw(
             np.array([0.5]), seeded_entropy(0).source("x")
         )

@@ -104,7 +104,7 @@ def peel_law(scores: list[float], draws: int) -> laws.Law:
 
 
 def fixed_law(selector: FixedStableTopK, counts: Counts) -> laws.Law:
-    from common.mechanisms.selection.stable_top_k import choice_epsilon
+    from common.mechanisms.selection.stable_top_k import PEEL_SHARE, choice_epsilon
 
     law: laws.Law = {}
     m = len(counts)
@@ -124,7 +124,7 @@ def fixed_law(selector: FixedStableTopK, counts: Counts) -> laws.Law:
             if not draws:
                 law[chosen, outcome, tuple(top)] = mass * share
                 continue
-            rate = float(choice_epsilon(selector.rho * selector.peel_share / draws))
+            rate = float(choice_epsilon(selector.rho * PEEL_SHARE / draws))
             sign = 1 if len(top) < selector.k else -1
             scores = [sign * rate * counts[i] for i in pool]
             for path, part in peel_law(scores, draws).items():
@@ -228,7 +228,7 @@ NOISES = {
     for test in (Law.GAUSSIAN, Law.LAPLACE)
 }
 PULLED = replace(STABLE, regularizer=pull_towards(2, Fraction(1, 2)), share=Fraction(1, 3))
-FIXED = FixedStableTopK(2, Fraction(2), DELTA, most=3)
+FIXED = FixedStableTopK(2, Fraction(2), DELTA)
 UNLISTED = FixedStableTopK(2, Fraction(2), DELTA, most=3, domain=2)
 LIMITED = LimitedDomain(2, 2, EPSILON, Fraction(1, 20))
 TOP = TopStable(2, Fraction(3), DELTA)

@@ -6,7 +6,6 @@ import math
 from fractions import Fraction
 
 import numpy as np
-import polars as pl
 import pytest
 
 from common.entropy import seeded_entropy
@@ -24,7 +23,6 @@ from common.mechanisms.selection import (
     Ranking,
     StableTopK,
     TopStable,
-    count_users,
     pull_towards,
 )
 
@@ -140,7 +138,6 @@ def test_guarantees_come_from_the_noise() -> None:
         lambda: LimitedDomain(5, 9, Fraction(1), Fraction(1, 2)),
         lambda: TopStable(3, Fraction(0), DELTA),
         lambda: FixedStableTopK(0, Fraction(1), DELTA),
-        lambda: FixedStableTopK(2, Fraction(1), DELTA, peel_share=Fraction(1)),
     ],
 )
 def test_impossible_parameters_are_refused(build: object) -> None:
@@ -152,31 +149,6 @@ def test_impossible_parameters_are_refused(build: object) -> None:
 def test_counts_that_are_none_are_refused(counts: list[object]) -> None:
     with pytest.raises(DataError):
         Ranking(counts)  # type: ignore[arg-type]
-
-
-def test_counting_distinct_users() -> None:
-    table = pl.DataFrame(
-        {"user": [1, 1, 1, 2, 2, 3, None], "item": ["a", "a", "b", "a", "c", None, "a"]}
-    )
-    counted = count_users(table, "user", "item")
-    assert dict(zip(counted.items.to_list(), counted.counts.tolist(), strict=True)) == {
-        "a": 2,
-        "b": 1,
-        "c": 1,
-    }
-    listed = count_users(table, "user", "item", candidates=pl.Series(["d", "a"]))
-    assert (listed.items.to_list(), listed.counts.tolist()) == (["a", "d"], [2, 0])
-    bounded = count_users(table, "user", "item", most_items=1, entropy=seeded_entropy(2))
-    assert bounded.counts.sum() == 2
-    for broken in (
-        lambda: count_users(table, "who", "item"),
-        lambda: count_users(table, "user", "item", most_items=1),
-        lambda: count_users(table, "user", "item", most_items=0, entropy=seeded_entropy(1)),
-        lambda: count_users(table, "user", "item", candidates=pl.Series(["a", "a"])),
-        lambda: count_users(table.head(0), "user", "item"),
-    ):
-        with pytest.raises(DataError):
-            broken()
 
 
 def test_exactly_k_of_candidates_that_nobody_listed() -> None:

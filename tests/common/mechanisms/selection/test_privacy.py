@@ -229,7 +229,7 @@ NOISES = {
 }
 PULLED = replace(STABLE, regularizer=pull_towards(2, Fraction(1, 2)), share=Fraction(1, 3))
 FIXED = FixedStableTopK(2, Fraction(2), DELTA)
-UNLISTED = FixedStableTopK(2, Fraction(2), DELTA, most=3, domain=2)
+UNLISTED = FixedStableTopK(2, Fraction(2), DELTA, domain=2)
 LIMITED = LimitedDomain(2, 2, EPSILON, Fraction(1, 20))
 TOP = TopStable(2, Fraction(3), DELTA)
 PEEL = Peeling(2, EPSILON)

@@ -247,9 +247,10 @@ def pate() -> Iterator[Case]:
         )
         few = tuple((one[:2], other[:2]) for one, other in pairs if one[:2] != other[:2])
         kept = {"replacing": replacing}
-        stable = StableVote(TWO, DELTA, **kept)
         gaps = FRONTS if replacing else FRONTS[::3]
-        yield Case(StableVote, stable.guarantee(1, 2), _labels(stable, 14), gaps, 8)
+        for options in ({}, {"most": 1, "choice_law": Law.GAUSSIAN}):
+            stable = StableVote(TWO, DELTA, **kept, **options)  # type: ignore[arg-type]
+            yield Case(StableVote, stable.guarantee(1, 2), _labels(stable, 14), gaps, 8)
         majority = StableMajority(TWO, DELTA, **kept)
         yield Case(StableMajority, majority.guarantee(1, 2), _labels(majority, 14), gaps)
         for full in (FullVote(ONE, **kept), BinaryVote(ONE, **kept)):

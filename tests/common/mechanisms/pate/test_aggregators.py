@@ -41,8 +41,6 @@ from common.mechanisms.pate.data_dependent import (
     per_query,
 )
 from common.mechanisms.pate.gnmax import threshold_error
-from common.mechanisms.selection import GaussianTest, Law
-from common.mechanisms.selection.base import Ranking
 from tests.common.mechanisms.interactive.laws import violation
 from tests.common.mechanisms.selection import laws
 from tests.common.mechanisms.selection.test_privacy import rank_law
@@ -152,47 +150,6 @@ def test_confident_gnmax_answers_the_sure_and_stops_in_time() -> None:
     assert incurred_epsilon(answers.incurred, DELTA) < guaranteed
 
 
-@pytest.mark.parametrize("replacing", [False, True])
-@pytest.mark.parametrize(("choice", "most"), [(Law.GUMBEL, None), (Law.GAUSSIAN, 2)])
-def test_stable_vote_privacy_exactly(choice: Law, most: int | None, replacing: bool) -> None:
-    """Three labels, up to four teachers, every vote that may come, go or change."""
-    vote = StableVote(
-        Fraction(1), Fraction(1, 40), replacing=replacing, most=most, choice_law=choice
-    )
-    selector, step = vote.selector, 2 if replacing else 1
-    assert isinstance(selector.test, GaussianTest)
-    noise = laws.gaussian_mass(float(selector.test.variance), 120)
-
-    def law(teachers: int, counts: tuple[int, ...]) -> laws.Law:
-        ranking = Ranking(np.array([teachers, *counts, 0]))
-        out: laws.Law = {}
-        shares = rank_law(selector.rank_choice, (teachers, *counts, 0))
-        for k, mass in enumerate(shares, start=1):
-            gap = max(step, int(ranking.gaps[k - 1]))
-            passed = laws.tail(noise, step + selector.test.threshold - gap)
-            out[k, tuple(ranking.top(k).tolist())] = mass * passed
-            out[k, laws.BOTTOM] = mass * (1 - passed)
-        return out
-
-    claim = laws.Claim(vote.guarantee(1, 3))
-    assert claim.guarantee.adjacency == (
-        Adjacency.REPLACE_RECORD if replacing else Adjacency.ADD_REMOVE
-    )
-    steps = list(product((-1, 0, 1) if replacing else (0, 1), repeat=3))
-    cache: dict[tuple[int, tuple[int, ...]], laws.Law] = {}
-    for teachers in (2, 4):
-        for counts in product(range(teachers + 1), repeat=3):
-            for move in steps:
-                other = tuple(a + b for a, b in zip(counts, move, strict=True))
-                # the number of teachers stays, or grows with a voter who comes
-                for more in {teachers} if replacing else {teachers, teachers + 1}:
-                    if min(other) < 0 or max(other) > more:
-                        continue
-                    for key in ((teachers, counts), (more, other)):
-                        cache.setdefault(key, law(*key))
-                    assert claim.broken(cache[teachers, counts], cache[more, other]) is None
-
-
 def test_votes_that_turn_cost_more_than_votes_that_vanish() -> None:
     """The guarantee for voters who come or go does not stand where a record turns a vote."""
     vanishing = StableVote(Fraction(1, 10), Fraction(1, 10**6), replacing=False)
@@ -240,31 +197,6 @@ def test_clipping_bounds_what_one_teacher_moves(norm: Norm, replacing: bool) -> 
     assert vote.draw(base, seeded_entropy(1)).guarantee.exact_rho > 0
     with pytest.raises(PrivacyError, match="tau"):
         ClippedVote(Fraction(1), Fraction(1, 2), Norm.L1)
-
-
-@pytest.mark.parametrize("replacing", [False, True])
-def test_stable_majority_privacy_exactly(replacing: bool) -> None:
-    vote = StableMajority(Fraction(1), Fraction(1, 40), replacing=replacing)
-    noise, step = laws.gaussian_mass(float(vote.test.variance), 120), vote.test.step
-
-    def law(teachers: int, counts: tuple[int, ...]) -> laws.Law:
-        margin = max(step, min(abs(2 * n - teachers) for n in counts))
-        passed = laws.tail(noise, step + vote.test.threshold - margin)
-        winners = tuple(2 * n > teachers for n in counts)
-        return {winners: passed, laws.BOTTOM: 1 - passed}
-
-    claim = laws.Claim(vote.guarantee(1, 2))
-    weaker = laws.Claim(GaussianTest(Fraction(40), Fraction(1, 10**6), step).guarantee)
-    caught = False
-    for teachers in (2, 5, 12):
-        for counts in product(range(teachers + 1), repeat=2):
-            for move in product((-1, 0, 1) if replacing else (0, 1), repeat=2):
-                other = tuple(a + b for a, b in zip(counts, move, strict=True))
-                if min(other) >= 0 and max(other) <= teachers:
-                    pair = law(teachers, counts), law(teachers, other)
-                    assert claim.broken(*pair) is None
-                    caught |= weaker.broken(*pair) is not None
-    assert caught
 
 
 @pytest.mark.parametrize("replacing", [False, True])

@@ -59,13 +59,13 @@ from common.guarantees import (
 )
 from common.mechanisms.central.label_statistics import (
     check_budget,
-    checked_labels,
     gaussian_release,
     limited,
     posterior_mean,
     principal_features,
     sensitivity_of,
 )
+from common.mechanisms.clipping import checked_labels
 
 RECTIFIERS = 400
 QUANTILES = (1.0, 0.9, 0.75, 0.5, 0.25)

@@ -51,6 +51,7 @@ from common.guarantees import (
     to_approximate,
     to_renyi,
 )
+from common.mechanisms.clipping import rounded_within, rounding_length
 
 Noise = Literal["gaussian", "laplace"]
 Sampling = Literal["poisson", "fixed"]
@@ -67,7 +68,7 @@ class GradientSteps:
     rows: int  # n >= 1
     sample: int  # m in 1 … n: a sample's size, or the mean of it
     steps: int  # T >= 1
-    noise: Noise = "gaussian"  # which
+    noise: Noise = "gaussian"
     sampling: Sampling = "poisson"
     # σ of Gaussian noise, or scale of Laplace noise, as a multiple of C: a multiple of 1/1024
     scale: Fraction = Fraction(1)
@@ -160,35 +161,21 @@ class GradientSteps:
             while grid > 16 and self.scale * grid > 1 << 16:
                 grid //= 2
         most = 1 << (16 if self.noise == "gaussian" else 48)
-        if self._lost(size) > grid // 4 or self.scale * grid > most:
+        if rounding_length(size, self._order) > grid // 4 or self.scale * grid > most:
             raise ConfigError(
                 f"noise of scale {float(self.scale):g} on {size} weights passes what the exact"
                 " sampler takes; raise epsilon or sample, or train fewer weights"
             )
         return grid
 
-    def _lost(self, size: int) -> float:
-        """How much longer rounding may make a vector, in steps of the grid."""
-        return size / 2 if self.noise == "laplace" else math.sqrt(size) / 2
-
     def rounded(self, gradients: Floats) -> Integers:
-        """Gradients, (m, p) in units of C, as integers of norm G at most, a record by itself.
+        """Gradients, (m, p) in units of C, as integers of norm G at most, a record by itself."""
+        return rounded_within(gradients, self.grid(gradients.shape[1]), self._order)
 
-        They are clipped to a norm by so much shorter that rounding to nearest cannot pass G, which
-        is then looked at in integers: a record that did, whatever the floats, would count as 0. So
-        does a gradient that is no number, or too long to have a norm: what a cast to integers makes
-        of it has squares that wrap around.
-        """
-        size = gradients.shape[1]
-        grid, order = self.grid(size), 1 if self.noise == "laplace" else 2
-        with np.errstate(over="ignore", invalid="ignore"):
-            norms = np.linalg.norm(gradients, ord=order, axis=1)
-        usual = np.isfinite(norms)
-        most = (1 - 1e-9) * (1 - self._lost(size) / grid)
-        factors = np.minimum(1, most / np.maximum(np.where(usual, norms, 1), 1e-300))
-        shrunk = np.where(usual[:, None], gradients, 0) * factors[:, None]
-        steps = np.rint(shrunk * grid).astype(np.int64)
-        return np.where((np.abs(steps) ** order).sum(axis=1) <= grid**order, steps.T, 0).T
+    @property
+    def _order(self) -> int:
+        """Of the norm that gradients are clipped in."""
+        return 1 if self.noise == "laplace" else 2
 
 
 @lru_cache(maxsize=64)
@@ -202,9 +189,9 @@ def _least_scale(made: GradientSteps, epsilon: float, delta: float) -> Fraction:
 def _distinct(rows: int, count: int, source: WordSource) -> Integers:
     """A uniformly random set of ``count`` of 0 … rows - 1: the first distinct of many draws."""
     if 2 * count > rows:
-        left = np.ones(rows, dtype=np.bool_)
-        left[_distinct(rows, rows - count, source)] = False
-        return np.flatnonzero(left)
+        kept = np.ones(rows, dtype=np.bool_)
+        kept[_distinct(rows, rows - count, source)] = False
+        return np.flatnonzero(kept)
     draws = np.empty(0, dtype=np.int64)
     while True:
         _, first = np.unique(draws, return_index=True)

@@ -39,12 +39,12 @@ from common.exact.radial_noise import radial_laplace
 from common.guarantees import Adjacency, PureDP
 from common.mechanisms.central.label_statistics import (
     check_budget,
-    checked_labels,
     limited,
     posterior_mean,
     principal_features,
     sensitivity_of,
 )
+from common.mechanisms.clipping import checked_labels
 
 SHAPES = (0.0, 0.25, 0.5, 0.75, 1.0)
 QUANTILES = (1.0, 0.999, 0.99, 0.95, 0.9, 0.75)

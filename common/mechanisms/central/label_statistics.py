@@ -39,17 +39,6 @@ def check_budget(epsilon: float, delta: float) -> None:
         raise PrivacyError(f"epsilon={epsilon} must be > 0 and delta={delta} must lie in [0, 1)")
 
 
-def checked_labels(rows: Floats, labels: Floats) -> Floats:
-    """(n,) labels clipped to -1 … 1; refuses rows and labels that do not fit together."""
-    if rows.ndim != 2 or labels.shape != rows.shape[:1] or not rows.size:
-        raise DataError(
-            f"rows of shape {rows.shape} with labels of shape {labels.shape}; give one label a row"
-        )
-    if not (np.all(np.isfinite(rows)) and np.all(np.isfinite(labels))):
-        raise DataError("rows and labels must be finite; replace missing values first")
-    return np.clip(labels, -1.0, 1.0)
-
-
 def principal_features(rows: Floats) -> tuple[Floats, Floats]:
     """(r,) eigenvalues s of XᵀX/n that are not negligible, and (n, r) rows in that basis.
 

@@ -69,6 +69,7 @@ from common.guarantees import Adjacency, ApproximateDP, PureDP, largest_rho
 from common.guarantees.gaussian import gaussian_sigma
 from common.mechanisms.central.losses import Loss
 from common.mechanisms.central.minimiser import Risk, least_tolerance, minimise
+from common.mechanisms.clipping import checked_labels, clip_rows
 
 PERTURBATIONS = ("objective", "output", "input")
 
@@ -76,19 +77,6 @@ _SHARE_OF_ROUNDING = Fraction(1, 128)
 """Of objective perturbation's ε, for hiding how far the computed minimiser is off."""
 _RECORD_GRID = 1 << 10
 _SCALE_GRAIN = 1 << 10
-
-
-def clip_rows(rows: Floats) -> Floats:
-    """Shrink rows to norm 1 where they are longer, certainly, floats' rounding included.
-
-    A row that is too long to have a norm, or holds what is no number, becomes 0.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        norms = np.sqrt(np.sum(rows * rows, axis=1))
-    usual = np.isfinite(norms)
-    limit = 1 - (rows.shape[1] + 16) * 2.0**-52
-    factors = np.minimum(1.0, limit / np.maximum(np.where(usual, norms, 1.0), 1e-300))
-    return np.asarray(np.where(usual[:, None], rows, 0.0) * factors[:, None])
 
 
 @dataclass(frozen=True)
@@ -126,18 +114,12 @@ class Perturbation:
         Longer rows than 1 are shrunk to it; labels are ±1 for a loss of the margin, otherwise
         clipped to -1 … 1. Entropy must be fresh: two fits under one key would share their noise.
         """
-        if rows.ndim != 2 or not rows.size or labels.shape != rows.shape[:1]:
-            raise DataError(
-                f"rows of shape {rows.shape} with labels of shape {labels.shape}; give one label a"
-                " row"
-            )
-        if not (np.all(np.isfinite(rows)) and np.all(np.isfinite(labels))):
-            raise DataError("rows and labels must be finite; replace missing values first")
+        clipped = checked_labels(rows, labels)
         if self.loss.margin and not np.all(np.abs(labels) == 1):
             raise DataError("labels must be -1 or 1 for a loss of the margin")
         clean = clip_rows(np.asarray(rows, dtype=np.float64))
         none = np.zeros(rows.shape[1])
-        risk = Risk(self.loss, clean, np.clip(labels, -1.0, 1.0), self.ridge, none)
+        risk = Risk(self.loss, clean, clipped, self.ridge, none)
         perturbed = {"objective": self._objective, "output": self._output, "input": self._input}
         return perturbed[self.kind](risk, entropy.source(f"{self.kind} perturbation"), entropy)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from common.arrays import Floats
 from common.errors import ConfigError
-from common.mechanisms.central.perturbation import clip_rows
+from common.mechanisms.clipping import clip_rows
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import softmax
 
-from common.arrays import Floats, Integers
+from common.arrays import Floats
 from common.entropy import Entropy
 from common.errors import DataError, PrivacyError
 from common.exact.rounding import multiple_above
 from common.guarantees import Adjacency, Guarantee
+from common.mechanisms.clipping import rounded_within
 from common.mechanisms.continual.tree import RunningSums, TreeNoise
 
 _GRID = 1 << 10
@@ -117,7 +118,7 @@ class FollowTheLeader:
             scaled = np.asarray(gradient, dtype=np.float64) / (self._unit * self._grid)
         if scaled.shape != self.play.shape:
             raise DataError(f"a gradient must be {self.play.size} numbers")
-        sums = self._sums.add(_within(scaled, self._grid)) * self._unit
+        sums = self._sums.add(rounded_within(scaled[None], self._grid)[0]) * self._unit
         ahead = -self._rate * sums
         shrunk = min(1.0, self._radius / max(float(np.linalg.norm(ahead)), 1e-300))
         self.play = np.asarray(ahead * shrunk, dtype=np.float64)
@@ -178,15 +179,3 @@ class PrivateHedge:
         steps = np.rint(np.clip(finite, 0, 1) * self._grid).astype(np.int64)
         self.weights = softmax(-self._rate * self._sums.add(steps) / self._grid)
         return self.weights
-
-
-def _within(vector: Floats, grid: int) -> Integers:
-    """A vector in units of C as integers of norm ``grid`` at most, rounding included."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        length = float(np.linalg.norm(vector))
-    if not math.isfinite(length):
-        return np.zeros(vector.shape, dtype=np.int64)
-    most = max(0.0, 1 - math.sqrt(vector.size) / (2 * grid) - 1e-9)
-    shrunk = vector * min(1.0, most / max(length, 1e-300))
-    steps = np.rint(shrunk * grid).astype(np.int64)
-    return steps if int(steps @ steps) <= grid**2 else np.zeros_like(steps)

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -58,18 +58,6 @@ class LabelAnswers:
     # (a,) data-dependent RDP at ``common.mechanisms.pate.data_dependent.ORDERS``, where there is
     # one
     incurred: Floats | None = None
-
-
-class MultiLabelAggregator(Protocol):
-    """Votes in, label sets and a guarantee out."""
-
-    def guarantee(self, queries: int, labels: int) -> Guarantee:
-        """The guarantee of answering queries about that many labels, whatever the votes."""
-        ...
-
-    def draw(self, votes: Booleans, entropy: Entropy) -> LabelAnswers:
-        """Answer queries; ``votes`` is (teachers, q, c)."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,6 @@ from common.mechanisms.pate import (
     ConfidentGNMax,
     FullVote,
     GNMax,
-    MultiLabelAggregator,
     Norm,
     StableMajority,
     StableVote,
@@ -43,6 +42,8 @@ from tests.benchmarks.published.panels import panels
 
 DELTA = 1e-5
 TEACHERS = 100
+
+Aggregator = StableVote | StableMajority | FullVote | ClippedVote
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def classes(task: sources.Task, classes: int, student: Callable[[], Any]) -> Out
     return Outcome(task.name, clean.accuracy, points)
 
 
-def aggregators(queries: int, replacing: bool) -> Iterator[tuple[str, MultiLabelAggregator]]:
+def aggregators(queries: int, replacing: bool) -> Iterator[tuple[str, Aggregator]]:
     """Every multi-label aggregator at a ladder of noise levels; PATE-τ at every τ worth trying."""
     failure = Fraction(DELTA) / 4 / queries
     for step in range(15):
@@ -188,7 +189,7 @@ def many_attributes(vectors: Booleans, queries: int = 300) -> Outcome:
         return float(np.mean(answers.labels == truth))
 
     failure = Fraction(DELTA) / 4 / queries
-    ladder: list[tuple[str, MultiLabelAggregator]] = []
+    ladder: list[tuple[str, Aggregator]] = []
     for step in range(22):
         rho = Fraction(0.4 * 0.75**step).limit_denominator(1 << 20)
         variance = Fraction(8 * 1.35**step).limit_denominator(64)
@@ -230,7 +231,7 @@ def by_set_size(
 
         failure = Fraction(DELTA) / 4 / queries
         tau = Fraction(size**0.5).limit_denominator(64)
-        ladder: list[tuple[str, MultiLabelAggregator]] = []
+        ladder: list[tuple[str, Aggregator]] = []
         for step in range(26):
             rho = Fraction(0.05 * 0.82**step).limit_denominator(1 << 20)
             variance = Fraction(60 * 1.2**step).limit_denominator(64)
@@ -250,7 +251,7 @@ def _sweep(
     votes: Booleans,
     replacing: bool,
     quality: Callable[[Any], float],
-    ladder: Iterable[tuple[str, MultiLabelAggregator]] | None = None,
+    ladder: Iterable[tuple[str, Aggregator]] | None = None,
 ) -> Outcome:
     clean = FullVote(Fraction(1, 4096)).draw(votes, seeded_entropy(0))
     points = []

@@ -26,7 +26,6 @@ from tests.imports import ROOT
 ELSEWHERE = {
     "Call": "a protocol",
     "Batch": "a protocol",
-    "MultiLabelAggregator": "a protocol",
     "Budget": "abstract",
     "DistinctCountTest": "no noise to enumerate: its sketch's law is that of coins of 2**-32, see"
     " test_a_distinct_count_sketch_is_private_without_noise",

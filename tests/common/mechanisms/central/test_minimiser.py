@@ -13,7 +13,7 @@ from common.entropy import seeded_entropy
 from common.errors import PrivacyError
 from common.mechanisms.central.losses import Huber, HuberHinge, Logistic, Loss
 from common.mechanisms.central.minimiser import Risk, least_tolerance, minimise
-from common.mechanisms.central.perturbation import clip_rows
+from common.mechanisms.clipping import clip_rows
 
 LOSSES: list[Loss] = [Logistic(), HuberHinge(), HuberHinge(0.01), Huber(0.1)]
 

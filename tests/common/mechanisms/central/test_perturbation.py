@@ -22,10 +22,10 @@ from common.mechanisms.central.minimiser import Risk, minimise
 from common.mechanisms.central.perturbation import (
     PERTURBATIONS,
     Perturbation,
-    clip_rows,
     objective_noise,
     output_sensitivity,
 )
+from common.mechanisms.clipping import clip_rows
 from tests.common.mechanisms.central.test_minimiser import uniforms
 from tests.effort import EXHAUSTIVE, effort
 from tests.statistics import follows

@@ -11,8 +11,8 @@ import pytest
 from common.entropy import seeded_entropy
 from common.errors import DataError, PrivacyError
 from common.guarantees import Adjacency, ZeroConcentratedDP
+from common.mechanisms.clipping import rounded_within
 from common.mechanisms.continual import FollowTheLeader, PrivateHedge
-from common.mechanisms.continual.online import _within
 from tests.common.mechanisms.central.test_minimiser import uniforms
 
 
@@ -30,7 +30,7 @@ def test_what_is_asked_for_is_kept(rho: float | Fraction) -> None:
 
 @pytest.mark.parametrize("grid", [8, 1024])
 def test_one_round_moves_sums_by_no_more_than_the_noise_is_for(grid: int) -> None:
-    steps = np.array([_within(10 * row, grid) for row in uniforms(1, 500, 5)])
+    steps = rounded_within(10 * uniforms(1, 500, 5), grid)
     assert (steps**2).sum(axis=1).max() <= grid**2
     # rounding without the shorter norm would pass it
     rows = 10 * uniforms(1, 500, 5)
@@ -85,7 +85,7 @@ def test_plays_stay_in_the_ball() -> None:
 
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, 1e200])
 def test_no_number_refuses_a_round_or_passes_the_clip(odd: float) -> None:
-    steps = _within(np.array([odd, 1.0]), 1 << 10)
+    (steps,) = rounded_within(np.array([[odd, 1.0]]), 1 << 10)
     assert not steps.any()
     learner, hedge = (kind(10, 2, 1, seeded_entropy(0)) for kind in (FollowTheLeader, PrivateHedge))
     assert np.all(np.isfinite(learner.see([odd, 0])))

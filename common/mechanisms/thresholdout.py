@@ -103,24 +103,16 @@ class Thresholdout:
         Parameters
         ----------
         values
-            (m,) integers 0 … RESOLUTION of :func:`rounded`, m >= 1: the holdout's records that are
-            asked about.
+            (m,) integers of :func:`rounded`, m >= 1: the records that are asked about.
         estimate
             The asker's own mean, clipped to 0 … 1.
         used
-            Answers that came from the holdout so far.
+            Answers that came from the holdout so far; ``BudgetError`` when that is all of them.
         question
             Name of the question's noise. Different questions must have different names.
         entropy
             From the holdout's key, anew for each question: those between two answers from the
             holdout share the threshold's noise.
-
-        Raises
-        ------
-        BudgetError
-            If the holdout is used up.
-        DataError
-            If there is no value, or the estimate is not a number.
         """
         if used >= self.most:
             raise BudgetError(
@@ -184,13 +176,7 @@ class ReusableHoldout:
         return self.mechanism.most - self._used
 
     def ask(self, values: ArrayLike, estimate: float) -> Answer:
-        """Answer a question about the mean of ``values``, one in 0 … 1 for each record.
-
-        Raises
-        ------
-        BudgetError
-            If the holdout is used up.
-        """
+        """Answer a question about the mean of ``values``, one in 0 … 1 for each record."""
         answer = self.mechanism.draw(
             rounded(values),
             estimate,

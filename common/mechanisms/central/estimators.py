@@ -63,6 +63,9 @@ class _PrivateLinearModel(BaseEstimator, ABC):  # type: ignore[misc]
     @abstractmethod
     def _loss(self) -> Loss: ...
 
+    def _rows(self, features: Floats) -> Floats:
+        return RowScaling(self.bounds, self.norm_bound, self.fit_intercept).apply(features)
+
     def _learn(self, features: Floats, labels: Floats) -> None:
         entropy = fresh_entropy(self.entropy)
         mechanism = Perturbation(

@@ -76,24 +76,10 @@ class Risk:
 
 
 def minimise(risk: Risk, tolerance: float | None = None) -> Floats:
-    """Minimise F by Newton's method with line search.
+    """(d,) w that minimises F, by Newton's method with line search.
 
-    Parameters
-    ----------
-    risk
-        F.
-    tolerance
-        Bound of ``‖∇F(w)‖`` that the result must certainly keep, rounding errors included; None
-        asks for no certificate.
-
-    Returns
-    -------
-    (d,) w.
-
-    Raises
-    ------
-    PrivacyError
-        If the certificate is not reached: too strict a tolerance for float64 and this λ.
+    ``tolerance`` bounds ``‖∇F(w)‖``, rounding errors included; None asks for no certificate. Raises
+    ``PrivacyError`` if it is not reached: too strict for float64 and this λ.
     """
     w = np.zeros(risk.rows.shape[1])
     gradient = risk.gradient(w)
@@ -124,9 +110,9 @@ def _search(risk: Risk, w: Floats, step: Floats, gradient: Floats) -> tuple[Floa
     blur = _BLUR * (1 + abs(value))
     for _ in range(_HALVINGS):
         there = w - size * step
-        slope, found = risk.gradient(there), risk.value(there)
+        slope, reached = risk.gradient(there), risk.value(there)
         if size * descent > blur:
-            falls = found <= value - 1e-4 * size * descent
+            falls = reached <= value - 1e-4 * size * descent
         else:
             falls = bool(np.linalg.norm(slope) < norm / 2)
         if falls:

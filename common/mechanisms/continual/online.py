@@ -57,29 +57,11 @@ def _running_sums(
 
 
 class FollowTheLeader:
-    """Online convex optimisation.
+    """Online convex optimisation in at most T rounds, ρ-zCDP for replacing one round's loss.
 
-    Parameters
-    ----------
-    horizon
-        T, rounds at most.
-    size
-        d, of a play.
-    rho
-        ρ > 0 of all plays, zCDP for replacing one round's loss.
-    radius
-        R, of the ball of plays.
-    clip
-        C; longer gradients are shrunk to it.
-    learning_rate
-        η; None is the best for the noise: ``R/√(T(C² + the noise's part))``.
-    entropy
-        The secret of this one run.
-
-    Attributes
-    ----------
-    play
-        (d,) what to play next; 0 at first.
+    ``play`` is what to play next, (d,) and 0 at first, in a ball of radius R; gradients longer than
+    C = ``clip`` are shrunk to it. The learning rate η is by default the best for the noise:
+    ``R/√(T(C² + the noise's part))``. Entropy is the secret of this one run.
     """
 
     def __init__(
@@ -126,25 +108,11 @@ class FollowTheLeader:
 
 
 class PrivateHedge:
-    """Prediction with expert advice.
+    """Prediction with expert advice in at most T rounds, ρ-zCDP for replacing one round's losses.
 
-    Parameters
-    ----------
-    horizon
-        T, rounds at most.
-    experts
-        k >= 2.
-    rho
-        ρ > 0 of all weights, zCDP for replacing one round's losses.
-    entropy
-        The secret of this one run.
-    learning_rate
-        η; None is ``√(8 ln k / T)``, or less where noise would decide.
-
-    Attributes
-    ----------
-    weights
-        (k,) with which to follow each expert next.
+    ``weights`` are those with which to follow each of k >= 2 experts next. The learning rate η is
+    by default ``√(8 ln k / T)``, or less where noise would decide. Entropy is the secret of this
+    one run.
     """
 
     def __init__(

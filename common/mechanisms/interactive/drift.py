@@ -109,15 +109,7 @@ class DriftTest:
 def affordable_epsilon(
     prior_epsilon: Fraction, rows: int, tolerance: float, false_alarm: float, group: int = 1
 ) -> Fraction:
-    """ε of a test whose noise is half of the tolerance; at most a quarter of what a prior costs.
-
-    Parameters
-    ----------
-    prior_epsilon
-        ε₁ that a new prior would cost.
-    rows, tolerance, false_alarm, group
-        As in :class:`DriftTest`.
-    """
+    """ε of a test whose noise is half of the tolerance; at most a quarter of a new prior's ε₁."""
     most = prior_epsilon / 4
     if not tolerance:
         return rational_epsilon(most)

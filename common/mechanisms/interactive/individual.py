@@ -36,20 +36,10 @@ Question = Integers | tuple[Integers, Integers]
 class IndividualSparseVector:
     """Sums over records, published above a threshold, charged to those that added to them.
 
-    Parameters
-    ----------
-    records
-        n, known to the party that answers; not published.
-    epsilon
-        ε of a question: noise is discrete Laplace of scale 1/ε.
-    hits
-        τ: a record is no longer counted once it matched so many published answers.
-    entropy
-        Where noise comes from.
-    unit
-        Whether a record is all that a person has.
-    grain
-        g >= 1: values, thresholds and answers are in units of 1/g.
+    Of n ``records``, a number that is not published, each is no longer counted once it matched
+    τ = ``hits`` published answers. A question's noise is discrete Laplace of scale 1/ε; values,
+    thresholds and answers are in units of 1/g, g >= 1 the ``grain``. ``unit`` says whether a record
+    is all that a person has.
     """
 
     def __init__(
@@ -84,21 +74,11 @@ class IndividualSparseVector:
         return self._charges.copy()
 
     def ask(self, questions: Sequence[Question], threshold: int) -> list[int | None]:
-        """Answer questions in order: the noisy sum, or None if it is below the threshold.
+        """Answer questions in order: the noisy sum, or None if it is below the public threshold.
 
-        Parameters
-        ----------
-        questions
-            Of each question, who matches, and with what value; f must look at each record alone.
-            Without values every match adds 1.
-        threshold
-            A public integer, in units of 1/g.
-
-        Raises
-        ------
-        DataError
-            If a question names a record twice, one that there is not, or a value outside 1 … g.
-            Nothing is asked then.
+        A question says who matches, and with what value, 1 without; it must look at each record
+        alone. Raises ``DataError``, and answers nothing, if one names a record twice, or one that
+        there is not, or a value outside 1 … g.
         """
         checked = [self._checked(question) for question in questions]
         noise = discrete_laplace(self._scale, len(checked), self._source)

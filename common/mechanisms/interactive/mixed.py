@@ -82,14 +82,9 @@ def mixed_budget(
 class MixedSession(AnySession[DataT]):
     """Runs calls of any ε and q while a hit of theirs fits the budget.
 
-    Parameters
-    ----------
-    budget
-        The guarantee of everything published, fixed before the first call: from
-        :func:`mixed_budget`, or a plan such as ``hit_cost(a).repeat(20).compose(hit_cost(b))``.
-        Its failure probability is what the calls' δ may reach together.
-    data, entropy, journal
-        As in :class:`common.mechanisms.interactive.session.AnySession`.
+    The budget is the guarantee of everything published, fixed before the first call: from
+    :func:`mixed_budget`, or a plan such as ``hit_cost(a).repeat(20).compose(hit_cost(b))``. Its
+    failure probability is what the calls' δ may reach together.
     """
 
     def __init__(

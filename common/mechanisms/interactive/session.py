@@ -235,12 +235,7 @@ class Session(AnySession[DataT]):
     :mod:`common.mechanisms.interactive.terms`), provided that every call keeps its target's
     guarantee.
 
-    Parameters
-    ----------
-    terms
-        Fixed before the first call.
-    data, entropy, journal
-        As in :class:`AnySession`.
+    The terms are fixed before the first call; the rest is as in :class:`AnySession`.
     """
 
     def __init__(
@@ -283,11 +278,6 @@ class Session(AnySession[DataT]):
         f of a ladder, and with ``δ_f = δ'/((f + 1)(f + 2))``, which sum to δ', all readings hold
         together (the odometer of Rogers, Roth, Ullman and Vadhan, NeurIPS 2016). The calls' δ comes
         on top of δ' and is counted in full.
-
-        Raises
-        ------
-        PrivacyError
-            If the calls' δ leave nothing of δ.
         """
         terms, exact = self.terms, Fraction(delta)
         rung = max(0, (min(self.hits + 1, terms.hits) - 1).bit_length())

@@ -147,13 +147,7 @@ class Terms:
         return delta - self.call_delta
 
     def routes(self, delta: float | Fraction) -> dict[str, ApproximateDP]:
-        """Every route's (ε, δ) of the whole session, at the same δ.
-
-        Raises
-        ------
-        PrivacyError
-            If the calls' δ leave nothing of δ.
-        """
+        """Every route's (ε, δ) of the whole session, at the same δ."""
         exact, own = Fraction(delta), self.delta_beside_calls(Fraction(delta))
         routes = {
             name: ApproximateDP(self.adjacency, self.unit, epsilon, exact)

@@ -11,18 +11,8 @@ import numpy as np
 class TorchModel:
     """Gives a torch module scikit-learn's ``fit`` and ``predict``.
 
-    Parameters
-    ----------
-    build
-        From (features, outputs) to a fresh module.
-    outputs
-        Number of classes, or of labels.
-    multi_label
-        Whether labels are (n, outputs) indicators.
-    epochs, learning_rate
-        Full-batch Adam.
-    seed
-        Initial weights.
+    ``build`` makes a fresh module from numbers of features and of outputs: of classes, or with
+    ``multi_label`` of labels, which are (n, outputs) indicators then. Training is full-batch Adam.
     """
 
     def __init__(

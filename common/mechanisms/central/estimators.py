@@ -24,7 +24,7 @@ from common.entropy import Entropy, system_entropy
 from common.errors import PrivacyError
 from common.mechanisms.central.losses import Huber, HuberHinge, Logistic, Loss, ridge_loss
 from common.mechanisms.central.perturbation import Perturbation
-from common.mechanisms.central.scaling import LabelScaling
+from common.mechanisms.central.scaling import LabelScaling, RowScaling
 
 
 def fresh_entropy(entropy: Entropy | None) -> Entropy:

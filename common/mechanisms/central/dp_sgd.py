@@ -87,11 +87,11 @@ class _DPSGD(BaseEstimator, ABC):  # type: ignore[misc]
     scale, as a multiple of C, and ``guarantee_``.
     """
 
-    epsilon: float = 1.0  # the budget of one fit; δ = 0 needs Laplace noise
-    delta: float = 1e-6
+    epsilon: float = 1.0  # ε > 0 of one fit
+    delta: float = 1e-6  # δ of one fit; 0 needs Laplace noise
     _: KW_ONLY
-    noise: Noise = "gaussian"  # (gradients clipped in L2), or laplace (in L1)
-    sampling: Sampling = "poisson"  # for adding or removing a record, or fixed, for replacing one
+    noise: Noise = "gaussian"  # gradients are clipped in L2, with "laplace" in L1
+    sampling: Sampling = "poisson"  # for adding or removing a record; "fixed" is for replacing one
     # m, the (mean) size of a step's sample; None is a sixteenth of the rows, 64 at least. 1 with
     # fixed samples selects one random record a step.
     sample: int | None = None
@@ -100,9 +100,9 @@ class _DPSGD(BaseEstimator, ABC):  # type: ignore[misc]
     clip: float = 1.0  # C, of a record's gradient
     # of the first step, falling along a cosine; the weights of the last half are averaged
     learning_rate: float = 4.0
-    bounds: tuple[Any, Any] | None = None  # of features: see RowScaling
-    norm_bound: float | None = None
-    fit_intercept: bool = True
+    bounds: tuple[Any, Any] | None = None  # public, of the features: see RowScaling
+    norm_bound: float | None = None  # public, of a row: see RowScaling
+    fit_intercept: bool = True  # adds a constant feature
     # None draws fresh noise in every fit; a seeded_entropy repeats it, for tests
     entropy: Entropy | None = None
 

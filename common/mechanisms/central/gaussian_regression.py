@@ -84,8 +84,8 @@ class Rectifiers:
     """Random features of public rows."""
 
     directions: Floats  # (d, m) w
-    thresholds: Floats  # (m,) θ, and the means that are taken off
-    centres: Floats
+    thresholds: Floats  # (m,) θ
+    centres: Floats  # (m,) means that are taken off
     scale: float  # factor of all
 
     @classmethod
@@ -180,7 +180,7 @@ class LabelProcess:
     """Regression of private labels on random features of public ones, (ε, δ)-DP for δ > 0."""
 
     epsilon: float
-    delta: float
+    delta: float  # in (0, 1)
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)

@@ -34,8 +34,8 @@ class Risk:
     """F, for n records of d features."""
 
     loss: Loss  # ℓ
-    rows: Floats  # (n, d) x, of norm at most 1 where a certificate is wanted, and (n,) y
-    labels: Floats
+    rows: Floats  # (n, d) x, of norm at most 1 where a certificate is wanted
+    labels: Floats  # (n,) y
     ridge: float  # λ > 0
     linear: Floats  # (d,) v
 

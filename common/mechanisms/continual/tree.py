@@ -45,8 +45,8 @@ class TreeNoise:
     # L2 for Gaussian noise
     sensitivity: int
     scale: Fraction  # Laplace scale, or Gaussian variance σ²
-    noise: Literal["laplace", "gaussian"] = "gaussian"  # which; ``gaussian`` gives zCDP
-    # what neighbours are: streams that differ in one number
+    noise: Literal["laplace", "gaussian"] = "gaussian"  # gives zCDP; "laplace" pure ε
+    # neighbouring streams differ in one number
     adjacency: Adjacency = Adjacency.ADD_REMOVE
     unit: Unit = Unit.RECORD
 

@@ -22,9 +22,9 @@ class NotPrior(Generic[ValueT]):
     """Publish whatever an ε-DP algorithm says; a hit unless it says what was expected."""
 
     algorithm: Algorithm[ValueT]  # (ε, δ)-DP
-    epsilon: Fraction  # its ε
+    epsilon: Fraction
     prior: ValueT  # the outcome that is expected, named before the call
-    delta: Fraction = Fraction(0)  # its δ
+    delta: Fraction = Fraction(0)
 
     @property
     def target(self) -> Target:
@@ -45,9 +45,9 @@ class BestOfPriors(Generic[ValueT]):
     """
 
     algorithm: Algorithm[ValueT]  # (ε, δ)-DP
-    epsilon: Fraction  # its ε
+    epsilon: Fraction
     priors: Sequence[ValueT]  # (k,) expected outcomes, one a family
-    delta: Fraction = Fraction(0)  # its δ
+    delta: Fraction = Fraction(0)
 
     @property
     def target(self) -> Target:
@@ -69,7 +69,7 @@ class RunTwice:
     """
 
     algorithm: Algorithm[Hashable]  # ε-DP, with outcomes that can be compared
-    epsilon: Fraction  # its ε
+    epsilon: Fraction
 
     @property
     def target(self) -> Target:

@@ -44,18 +44,16 @@ class SparseVector:
     """Above or below for a stream of counts until c are above, with noise scales as given."""
 
     cutoff: int  # c >= 1
-    # b₁ and b₂ > 0 of the discrete Laplace noise on the threshold and on each count
-    threshold_scale: Fraction
-    count_scale: Fraction
-    # scale of the noise on a published value; None publishes none
-    value_scale: Fraction | None = None
+    threshold_scale: Fraction  # b₁ > 0 of the discrete Laplace noise on the threshold
+    count_scale: Fraction  # b₂ > 0 of that on each count
+    value_scale: Fraction | None = None  # of that on a published value; None publishes none
     # Whether the threshold's noise is drawn again after every count above. Each of c runs then
     # costs ``Δ/b₁ + 2Δ/b₂``, and they compose; otherwise all cost ``Δ/b₁ + 2cΔ/b₂`` together.
     refresh: bool = False
     sensitivity: int = 1  # Δ >= 1
     # whether all counts move in one direction between neighbours: Δ then stands for 2Δ at b₂
     monotone: bool = False
-    adjacency: Adjacency = Adjacency.ADD_REMOVE  # which data sets are neighbours
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
     unit: Unit = Unit.USER
 
     def __post_init__(self) -> None:

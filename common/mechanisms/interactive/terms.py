@@ -105,9 +105,9 @@ def hit_cost(
 class Terms:
     """The terms of a session: which calls it admits, and at which hit it stops."""
 
-    target: Target  # The weakest call admitted: ε at most, q at least this. Its δ is not used.
+    target: Target  # the weakest call admitted: ε at most, q at least this; its δ is not used
     hits: int  # τ >= 1: the session stops at this hit
-    call_delta: Fraction = Fraction(0)  # What the δ of all calls together may reach
+    call_delta: Fraction = Fraction(0)  # what the δ of all calls together may reach
     # k >= 1 target families. A call hits any number of them, and the session stops when even the
     # family with the fewest hits has τ (Lemma 2.7): its failure probabilities count k times.
     families: int = 1

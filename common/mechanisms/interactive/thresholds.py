@@ -40,8 +40,7 @@ class ThresholdTests:
     thresholds: ArrayLike  # public integers: (n,) or one for all
     epsilon: Fraction  # ε of each test
     sensitivity: int = 1  # Δ >= 1
-    # Whether a count that passes is published with its noise. It costs no more.
-    values: bool = False
+    values: bool = False  # publishes counts that pass, with their noise; that costs no more
 
     @property
     def target(self) -> Target:
@@ -74,9 +73,9 @@ class BetweenThresholds:
     """
 
     count: Callable[[Any], int]  # from the data to one integer
-    low: int  # between is low <= noisy count < high
+    low: int  # "between" is low <= noisy count < high
     high: int
-    epsilon: Fraction  # ε of the test
+    epsilon: Fraction
     sensitivity: int = 1  # Δ >= 1
 
     @property

@@ -31,7 +31,7 @@ class ClassAnswers:
     """What the aggregator releases for a batch of queries, and what it cost."""
 
     labels: Integers  # (q,) classes; -1 where no answer was given
-    guarantee: Guarantee  # the guarantee, made before looking at any vote
+    guarantee: Guarantee  # made before looking at any vote
     # (a,) data-dependent RDP at ``common.mechanisms.pate.data_dependent.ORDERS``: private, see
     # there. None where there is no such cost.
     incurred: Floats | None
@@ -66,8 +66,8 @@ class ConfidentGNMax:
     """
 
     threshold: int  # T, in teachers
-    test_variance: Fraction  # σ₁² and σ₂², denominators at most 4096
-    answer_variance: Fraction
+    test_variance: Fraction  # σ₁² of a test, denominator at most 4096
+    answer_variance: Fraction  # σ₂² of an answer, likewise
     most_answers: int  # stop after that many
     unit: Unit = Unit.RECORD  # whose data one teacher's shard isolates
 

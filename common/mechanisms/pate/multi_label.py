@@ -54,7 +54,7 @@ class LabelAnswers:
 
     labels: Booleans  # (q, c) label indicators; all False where nothing was answered
     answered: Booleans  # (q,) whether the query was answered
-    guarantee: Guarantee  # the guarantee for the whole batch
+    guarantee: Guarantee  # of the whole batch
     # (a,) data-dependent RDP at ``common.mechanisms.pate.data_dependent.ORDERS``, where there is
     # one
     incurred: Floats | None = None
@@ -86,8 +86,8 @@ class StableVote(_Teachers):
     the gap below the last one that all are; both move like any gap.
     """
 
-    rho: Fraction  # budget and failure probability of one query
-    delta: Fraction
+    rho: Fraction  # budget of one query
+    delta: Fraction  # failure probability of one query
     share: Fraction = Fraction(1, 2)  # part of ρ that chooses k
     # public limit of the number of agreed labels that is considered; None for all
     most: int | None = None
@@ -135,8 +135,8 @@ class StableMajority(_Teachers):
     a query, where StableTopK may find another gap.
     """
 
-    rho: Fraction  # budget and failure probability of one query
-    delta: Fraction
+    rho: Fraction  # budget of one query
+    delta: Fraction  # failure probability of one query
 
     @cached_property
     def test(self) -> GaussianTest:
@@ -196,8 +196,8 @@ class ClippedVote(_Teachers):
     """
 
     variance: Fraction  # σ² > 0 in votes, denominator at most 4096
-    tau: Fraction  # the norm
-    norm: Norm = Norm.L2  # L1 or L2
+    tau: Fraction  # bound of the norm
+    norm: Norm = Norm.L2
 
     def __post_init__(self) -> None:
         if self.tau <= 0 or (self.norm == Norm.L1 and self.tau < 1):

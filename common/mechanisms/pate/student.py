@@ -28,7 +28,7 @@ class StudentReport:
     # the same share among the answers it was trained on; NaN without true labels
     label_accuracy: float
     answered: int  # number of answered queries
-    privacy: ApproximateDP  # The guarantee as (ε, δ)
+    privacy: ApproximateDP  # what is guaranteed
     # ε from the data-dependent cost: private, and not a guarantee. None if there is none.
     incurred_epsilon: float | None
     student: Estimator  # the trained model

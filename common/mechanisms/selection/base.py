@@ -33,9 +33,7 @@ class Selection:
 
     # (k,) indices of the selected candidates, or None for ⊥: nothing could be released safely
     chosen: Integers | None
-    # whether the order of ``chosen`` is part of the release; otherwise it is by index and says
-    # nothing
-    ordered: bool
+    ordered: bool  # whether the order of ``chosen`` is part of the release; else it is by index
     guarantee: Guarantee  # what one user may lose by this release, whatever came out
 
     @property

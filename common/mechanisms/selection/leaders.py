@@ -106,8 +106,8 @@ class StableLeaders:
     unit's votes does to them whatever the unit: each count moves by at most 1, up or down.
     """
 
-    epsilon: Fraction  # (ε, δ) that one use keeps to; half of δ is the test's failure probability
-    delta: Fraction
+    epsilon: Fraction
+    delta: Fraction  # half of it is the test's failure probability
     most: int = 20  # largest k considered
     unit: Unit = Unit.RECORD  # whose votes are replaced
 

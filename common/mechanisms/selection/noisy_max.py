@@ -53,7 +53,7 @@ class NoisyMax:
     Laplace mechanism's own RDP plus ``ln(m)/(α−1)``, which is nowhere below the curve of ε-DP.
     """
 
-    law: Law  # the noise
+    law: Law
     epsilon: Fraction | None = None  # ε > 0 for the first three laws
     # σ² > 0 for Gaussian noise, with a denominator of at most 4096
     variance: Fraction | None = None

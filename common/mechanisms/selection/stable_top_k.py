@@ -68,16 +68,14 @@ class StableTopK:
     """
 
     rho: Fraction  # budget ρ > 0 of choice and test together
-    delta: Fraction  # Failure probability δ_t of the test
+    delta: Fraction  # failure probability δ_t of the test
     # Largest k considered, a public number. None considers every rank of a public list of
     # candidates; without such a list it must be given.
     most: int | None = None
     regularizer: Regularizer = indifferent  # preference among the k; public
     share: Fraction = Fraction(1, 2)  # part of ρ that chooses k
-    # how far a gap can move: 1 if neighbours differ by a user who comes or goes, 2 if one user's
-    # votes are replaced
-    step: int = 1
-    choice_law: Law = Law.GUMBEL  # Noise of the choice of k. Gaussian noise needs ``most``.
+    step: int = 1  # how far a gap can move: 1 if a user comes or goes, 2 if votes are replaced
+    choice_law: Law = Law.GUMBEL  # noise of the choice of k; Gaussian noise needs ``most``
     test_law: Law = Law.GAUSSIAN  # noise of the test: Gaussian or Laplace
 
     def __post_init__(self) -> None:

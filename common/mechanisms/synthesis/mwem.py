@@ -49,7 +49,7 @@ class Fitted:
 
     weights: Floats  # (cells,) the model: a distribution over the cells
     measurements: tuple[Measurement, ...]  # what it was learnt from, in order
-    guarantee: PureDP  # the guarantee of model and measurements together
+    guarantee: PureDP  # of model and measurements together
 
 
 @dataclass(frozen=True)

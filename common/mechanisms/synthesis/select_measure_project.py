@@ -42,7 +42,7 @@ class Model:
 
     weights: Floats  # (cells,) a distribution over the cells
     measured: tuple[NoisyMarginal, ...]  # the noisy marginals that it was fitted to, in order
-    guarantee: Guarantee  # the guarantee of model and measurements together
+    guarantee: Guarantee  # of model and measurements together
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,66 +27,10 @@ from tests.benchmarks.published import (
 )
 from tests.benchmarks.published.kept import Kept, OutOfTimeError
 
-PARTS = (
-    "regression",
-    "top-k",
-    "pate",
-    "interactive",
-    "synthesis",
-    "generalization",
-    "erm",
-    "learning",
-    "watch",
-)
 
-
-def main() -> None:
-    """Write tables (Markdown) and plots (PNG) into a folder; skip what has no data, and say so."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("out/published"))
-    parser.add_argument(
-        "--trials", type=int, default=100, help="trials of a cell (streams: a twentieth)"
-    )
-    parser.add_argument("--only", choices=PARTS, default=None)
-    parser.add_argument("--minutes", type=float, default=math.inf, help="begin nothing after these")
-    parser.add_argument(
-        "--full", action="store_true", help="regression: all rows, ten splits, every ε (days)"
-    )
-    names = ["label-noise", *(one.name for one in regression.EXPERIMENTS)]
-    parser.add_argument("--experiment", choices=names, help="regression: only this one")
-    parser.add_argument("--splits", type=int, help="regression: so many")
-    parser.add_argument("--epsilons", default="", help="regression: these, such as 0.5,2")
-    options = parser.parse_args()
-    out, kept = options.out, Kept(options.out / "kept", options.minutes)
-    epsilons = tuple(numbers("--epsilons", options.epsilons)) if options.epsilons else ()
-    size = regression.Size(options.full, options.splits, epsilons)
-    run: dict[str, Callable[[], Iterator[str]]] = {
-        "regression": lambda: regression.report(out, size, kept, options.experiment),
-        "top-k": lambda: _selection(out, options.trials, kept),
-        "pate": lambda: _pate(out, kept),
-        "interactive": lambda: _interactive(out, options.trials, kept),
-        "synthesis": lambda: _synthesis(out, kept),
-        "generalization": lambda: _generalization(out, kept),
-        "erm": lambda: erm.report(out, kept),
-        "learning": lambda: learning.report(kept),
-        "watch": lambda: watch.report(kept),
-    }
-    sections: list[str] = []
-    report = out / "published.md"
-    try:
-        for part in PARTS if options.only is None else (options.only,):
-            try:
-                sections.extend(run[part]())
-            except OutOfTimeError:
-                sections.append(f"{part}: to be continued by the next run.")
-    finally:
-        report.write_text("\n\n".join(sections) + "\n", encoding="utf-8")
-        print(f"wrote {report}")
-
-
-def _selection(out: Path, trials: int, kept: Kept) -> Iterator[str]:
-    skipped = sources.missing("checkins_brightkite.parquet")
-    if skipped:
+def _selection(options: argparse.Namespace, kept: Kept) -> Iterator[str]:
+    out, trials = options.out, options.trials
+    if skipped := sources.missing("checkins_brightkite.parquet"):
         yield f"Check-ins: skipped, {skipped}."
     for data in [*([] if skipped else [sources.brightkite()]), *sources.whole_check_ins()]:
         cells = []
@@ -97,8 +42,7 @@ def _selection(out: Path, trials: int, kept: Kept) -> Iterator[str]:
             f"## Recall on check-ins: {data.name}, {data.users:,} users = 1/δ, {trials} trials"
             f"\n\n{top_k.check_ins_table(data.name, cells)}"
         )
-    skipped = sources.missing("covid_nyt_us_states.parquet")
-    if skipped:
+    if skipped := sources.missing("covid_nyt_us_states.parquet"):
         yield f"Daily states: skipped, {skipped}."
     else:
         summary = kept("daily states", top_k.covid_plot, out / "covid.png")
@@ -111,49 +55,42 @@ def _selection(out: Path, trials: int, kept: Kept) -> Iterator[str]:
     yield f"## Many uses of mechanisms alike alone\n\n{kept('composed', top_k.composed)}"
 
 
-def _pate(out: Path, kept: Kept) -> Iterator[str]:
+Run = tuple[str, str | None, Callable[[], pate.Outcome]]
+"""Name, the file that it needs, and what finds its result."""
+
+
+def _pate(options: argparse.Namespace, kept: Kept) -> Iterator[str]:
+    out = options.out
     from sklearn.linear_model import LogisticRegression
     from sklearn.multioutput import MultiOutputClassifier
 
-    def linear() -> Any:
-        return LogisticRegression(max_iter=300)
+    linear = partial(LogisticRegression, max_iter=300)
 
     def linear_sets() -> Any:
         return MultiOutputClassifier(LogisticRegression(max_iter=200))
 
-    Run = tuple[str, str | None, Callable[[], pate.Outcome]]
     single: list[Run] = [
-        ("digits", None, lambda: pate.classes(sources.digits(), 10, linear)),
-        (
-            "optdigits",
-            "optdigits.parquet",
-            lambda: pate.classes(sources.optdigits(), 10, linear),
-        ),
-        (
-            "letters",
-            "letter_recognition.parquet",
-            lambda: pate.classes(sources.letters(), 26, linear),
-        ),
+        (name, file, lambda load=load, size=size: pate.classes(load(), size, linear))  # type: ignore[misc]
+        for name, (file, load, size) in sources.TASKS.items()
     ]
     several: list[Run] = []
-    for replacing in (False, True):
-        kind = "replaced" if replacing else "added"
-        several += [
+    for replacing, kind in ((False, "added"), (True, "replaced")):
+        several.append(
             (
                 f"yeast {kind}",
                 "mulan_yeast.parquet",
                 lambda r=replacing: pate.label_sets(sources.yeast(), r, linear_sets),  # type: ignore[misc]
-            ),
-            *(
-                (
-                    f"chest {recall} {kind}",
-                    "nih_chestxray14_labels.parquet",
-                    lambda r=replacing, seen=recall: pate.on_vectors(  # type: ignore[misc]
-                        "chest X-rays", sources.chest(), seen, r
-                    ),
-                )
-                for recall in (0.97, 0.75)
-            ),
+            )
+        )
+        several += [
+            (
+                f"chest {recall} {kind}",
+                "nih_chestxray14_labels.parquet",
+                lambda r=replacing, seen=recall: pate.on_vectors(  # type: ignore[misc]
+                    "chest X-rays", sources.chest(), seen, r
+                ),
+            )
+            for recall in (0.97, 0.75)
         ]
     for title, runs, image in (
         ("PATE, one class", single, "classes.png"),
@@ -161,8 +98,7 @@ def _pate(out: Path, kept: Kept) -> Iterator[str]:
     ):
         outcomes, notes = [], []
         for name, needed, run in runs:
-            skipped = needed and sources.missing(needed)
-            if skipped:
+            if skipped := needed and sources.missing(needed):
                 notes.append(f"Skipped: {skipped}.")
                 continue
             outcomes.append(kept(f"pate {name}", run))
@@ -193,11 +129,11 @@ def _pate(out: Path, kept: Kept) -> Iterator[str]:
     )
 
 
-def _synthesis(out: Path, kept: Kept) -> Iterator[str]:
+def _synthesis(options: argparse.Namespace, kept: Kept) -> Iterator[str]:
+    out = options.out
     table = kept("synthesis BLR", synthesis.blr_table)
     yield f"## BLR on eight cells, seven thresholds\n\n{table}"
-    skipped = sources.CENSUS.missing
-    if skipped:
+    if skipped := sources.CENSUS.missing:
         yield f"Census marginals: skipped, {skipped}."
         return
     cells = []
@@ -212,7 +148,8 @@ def _synthesis(out: Path, kept: Kept) -> Iterator[str]:
     )
 
 
-def _generalization(out: Path, kept: Kept) -> Iterator[str]:
+def _generalization(options: argparse.Namespace, kept: Kept) -> Iterator[str]:
+    out = options.out
     table = kept("holdouts", generalization.plot, out / "holdout.png")
     records, epsilon = generalization.RECORDS, float(generalization.MECHANISM.epsilon)
     yield (
@@ -223,43 +160,86 @@ def _generalization(out: Path, kept: Kept) -> Iterator[str]:
     yield f"## Measured gaps beside their bounds\n\n{table}"
 
 
-def _interactive(out: Path, trials: int, kept: Kept) -> Iterator[str]:
+def _interactive(options: argparse.Namespace, kept: Kept) -> Iterator[str]:
+    out, trials = options.out, options.trials
     table = kept("calls", interactive.calls_table)
     yield f"## Calls until τ hits, δ = 1e-6\n\n{table}"
-    skipped = sources.missing("checkins_brightkite.parquet")
-    if skipped:
+    if skipped := sources.missing("checkins_brightkite.parquet"):
         yield f"Stream of places: skipped, {skipped}."
     else:
         repeats = max(1, trials // 20)
-        found = [
-            one
-            for budget in interactive.BUDGETS
-            for one in kept(f"stream {budget:g} {repeats}", interactive.stream, budget, repeats)
-        ]
+        found = []
+        for budget in interactive.BUDGETS:
+            name = f"stream {budget:g} {repeats}"
+            found += kept(name, interactive.stream, budget, repeats)
         interactive.stream_plot(found, out / "stream.png")
         yield (
             f"## A stream of places, δ = 1e-6, {repeats} trials\n\n"
             f"{interactive.stream_table(found)}\n\n![stream](stream.png)"
         )
-    tasks: list[tuple[str, str | None, Callable[[], sources.Task], int, int]] = [
-        ("digits", None, sources.digits, 10, 100),
-        ("optdigits", "optdigits.parquet", sources.optdigits, 10, 100),
-        ("optdigits", "optdigits.parquet", sources.optdigits, 10, 250),
-        ("letters", "letter_recognition.parquet", sources.letters, 26, 100),
-    ]
     rows, notes = [], []
-    for task, needed, load, classes, teachers in tasks:
-        skipped = needed and sources.missing(needed)
-        if skipped:
+    for task, (needed, load, classes) in sources.TASKS.items():
+        if skipped := needed and sources.missing(needed):
             notes.append(f"Skipped: {skipped}.")
             continue
-        votes = kept(f"votes {task} {teachers}", interactive.votes_of, load(), classes, teachers)
-        for queries in interactive.QUERIES:
-            name = f"costs {task} {teachers} {queries}"
-            rows += kept(name, interactive.costs, votes, queries)
+        for teachers in (100, 250) if task == "optdigits" else (100,):
+            name = f"votes {task} {teachers}"
+            votes = kept(name, interactive.votes_of, load(), classes, teachers)
+            for queries in interactive.QUERIES:
+                name = f"costs {task} {teachers} {queries}"
+                rows += kept(name, interactive.costs, votes, queries)
     interactive.costs_plot(rows, out / "costs.png")
     notes.append(f"{interactive.costs_table(rows)}\n\n![costs](costs.png)")
     yield "## What an answer of PATE costs\n\n" + "\n\n".join(notes)
+
+
+def _regression(options: argparse.Namespace, kept: Kept) -> Iterator[str]:
+    epsilons = tuple(numbers("--epsilons", options.epsilons)) if options.epsilons else ()
+    size = regression.Size(options.full, options.splits, epsilons)
+    return regression.report(options.out, size, kept, options.experiment)
+
+
+PARTS: dict[str, Callable[[argparse.Namespace, Kept], Iterator[str]]] = {
+    "regression": _regression,
+    "top-k": _selection,
+    "pate": _pate,
+    "interactive": _interactive,
+    "synthesis": _synthesis,
+    "generalization": _generalization,
+    "erm": lambda options, kept: erm.report(options.out, kept),
+    "learning": lambda options, kept: learning.report(kept),
+    "watch": lambda options, kept: watch.report(kept),
+}
+
+
+def main() -> None:
+    """Write tables (Markdown) and plots (PNG) into a folder; skip what has no data, and say so."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("out/published"))
+    parser.add_argument(
+        "--trials", type=int, default=100, help="trials of a cell (streams: a twentieth)"
+    )
+    parser.add_argument("--only", choices=PARTS)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin nothing after these")
+    parser.add_argument(
+        "--full", action="store_true", help="regression: all rows, ten splits, every ε (days)"
+    )
+    names = ["label-noise", *(one.name for one in regression.EXPERIMENTS)]
+    parser.add_argument("--experiment", choices=names, help="regression: only this one")
+    parser.add_argument("--splits", type=int, help="regression: so many")
+    parser.add_argument("--epsilons", default="", help="regression: these, such as 0.5,2")
+    options = parser.parse_args()
+    kept, sections = Kept(options.out / "kept", options.minutes), list[str]()
+    report = options.out / "published.md"
+    try:
+        for part in PARTS if options.only is None else (options.only,):
+            try:
+                sections.extend(PARTS[part](options, kept))
+            except OutOfTimeError:
+                sections.append(f"{part}: to be continued by the next run.")
+    finally:
+        report.write_text("\n\n".join(sections) + "\n", encoding="utf-8")
+        print(f"wrote {report}")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -168,6 +169,14 @@ def letters() -> Task:
     _, y = np.unique(y, return_inverse=True)
     x = table.drop("letter").to_numpy().astype(np.float64) / 15.0
     return _split("letters", x, y, 1000, 2000)
+
+
+TASKS: dict[str, tuple[str | None, Callable[[], Task], int]] = {
+    "digits": (None, digits, 10),
+    "optdigits": ("optdigits.parquet", optdigits, 10),
+    "letters": ("letter_recognition.parquet", letters, 26),
+}
+"""The file that each needs, what reads it, and how many classes there are."""
 
 
 def yeast() -> Task:

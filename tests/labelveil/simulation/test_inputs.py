@@ -9,81 +9,51 @@ import polars as pl
 import pytest
 
 from common.errors import DataError
-from labelveil.simulation import Settings
 from labelveil.simulation.inputs import read_inputs
-
-TABLE = pl.DataFrame(
-    {
-        "id": ["a", "b", "c", "d"],
-        "y": [1.0, None, 99.0, float("nan")],
-        "x": [1, 2, 3, 4],
-        "leak": [1, 0, 1, 0],
-    }
-)
+from tests.labelveil.simulation.conftest import TABLE
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Any:
-    def make(**changes: Any) -> Settings:
-        fields = {
-            "labels": tmp_path / "all.parquet",
-            "features": tmp_path / "all.parquet",
-            "label": "y",
-            "lower": 0.0,
-            "upper": 10.0,
-            "epsilon": 1.0,
-            "out": tmp_path / "out",
-            "randomizer": "rr-on-bins",
-        }
-        return Settings(**fields | changes)
-
-    TABLE.write_parquet(tmp_path / "all.parquet")
-    return make
-
-
-def test_the_features_party_never_sees_labels_or_ignored_columns(settings: Any) -> None:
-    inputs = read_inputs(settings(key="id", ignore=("leak",)))
+def test_the_features_party_never_sees_labels_or_ignored_columns(small: Any) -> None:
+    inputs = read_inputs(small(key="id", ignore=("leak",)))
     assert inputs.features.columns == ["id", "x"]
     assert inputs.labels.columns == ["id", "y"]
 
 
 def test_several_labels_are_withheld_and_completed_each_by_itself(
-    settings: Any, tmp_path: Path
+    small: Any, tmp_path: Path
 ) -> None:
     table = pl.DataFrame({"id": ["a", "b"], "x": [1, 2], "y": [3.0, None], "z": [True, False]})
     table.write_parquet(tmp_path / "all.parquet")
-    inputs = read_inputs(settings(key="id", label=["y:2:8", "z:0:1"], lower=None, upper=None))
+    inputs = read_inputs(small(key="id", label=["y:2:8", "z:0:1"], lower=None, upper=None))
     assert inputs.features.columns == ["id", "x"]
     assert inputs.labels.columns == ["id", "y", "z"]
     assert inputs.truth.rows() == [("a", 3.0, 1.0), ("b", 2.0, 0.0)]
 
 
-def test_a_submitted_population_is_the_features_in_their_order(
-    settings: Any, tmp_path: Path
-) -> None:
+def test_a_submitted_population_is_the_features_in_their_order(small: Any, tmp_path: Path) -> None:
     listed = pl.DataFrame({"id": ["d", "z", "c", "a"], "x": [1, 2, 3, 4]})
     listed.write_parquet(tmp_path / "features.parquet")
     features = {"features": tmp_path / "features.parquet", "submit_population": True}
-    inputs = read_inputs(settings(key="id", missing=5.0, **features))
+    inputs = read_inputs(small(key="id", missing=5.0, **features))
     assert inputs.population is None
     assert inputs.truth.rows() == [("d", 5.0), ("z", 5.0), ("c", 10.0), ("a", 1.0)]
 
 
-def test_one_file_without_a_key_is_numbered(settings: Any, tmp_path: Path) -> None:
+def test_one_file_without_a_key_is_numbered(small: Any, tmp_path: Path) -> None:
     TABLE.rename({"x": "event"}).write_parquet(tmp_path / "all.parquet")
-    inputs = read_inputs(settings())
+    inputs = read_inputs(small())
     assert inputs.key == "event_"
     assert inputs.labels["event_"].to_list() == inputs.features["event_"].to_list()
 
 
-def test_the_truth_is_completed_and_clipped(settings: Any) -> None:
-    truth = read_inputs(settings(key="id", missing=5.0)).truth
+def test_the_truth_is_completed_and_clipped(small: Any) -> None:
+    truth = read_inputs(small(key="id", missing=5.0)).truth
     assert dict(truth.iter_rows()) == {"a": 1.0, "b": 5.0, "c": 10.0, "d": 5.0}
 
 
-def test_the_truth_covers_the_population(settings: Any, tmp_path: Path) -> None:
+def test_the_truth_covers_the_population(small: Any, tmp_path: Path) -> None:
     pl.DataFrame({"id": ["e", "a"]}).write_csv(tmp_path / "population.csv")
-    inputs = read_inputs(settings(key="id", population=tmp_path / "population.csv"))
+    inputs = read_inputs(small(key="id", population=tmp_path / "population.csv"))
     assert dict(inputs.truth.iter_rows()) == {"e": 0.0, "a": 1.0}
 
 
@@ -91,20 +61,20 @@ def test_the_truth_covers_the_population(settings: Any, tmp_path: Path) -> None:
     ("rule", "expected"), [("missing", 0.0), ("sum", 4.0), ("mean", 2.0), ("last", 3.0)]
 )
 def test_several_labels_of_one_key_follow_the_rule(
-    settings: Any, tmp_path: Path, rule: str, expected: float
+    small: Any, tmp_path: Path, rule: str, expected: float
 ) -> None:
     pl.DataFrame({"id": [7, 7, 7], "y": [1.0, 3.0, None]}).write_parquet(tmp_path / "l.parquet")
     pl.DataFrame({"id": [7], "x": [1]}).write_parquet(tmp_path / "f.parquet")
     files = {"labels": tmp_path / "l.parquet", "features": tmp_path / "f.parquet", "key": "id"}
-    assert read_inputs(settings(**files, duplicates=rule)).truth["label"].to_list() == [expected]
+    assert read_inputs(small(**files, duplicates=rule)).truth["label"].to_list() == [expected]
     with pytest.raises(DataError, match=r"2 rows of .* repeat a key"):
-        read_inputs(settings(**files))
+        read_inputs(small(**files))
 
 
-def test_keys_of_a_csv_file_are_text(settings: Any, tmp_path: Path) -> None:
+def test_keys_of_a_csv_file_are_text(small: Any, tmp_path: Path) -> None:
     (tmp_path / "all.csv").write_text("id,y,x\n007,1,2\n7,2,3\n")
     csv = {"labels": tmp_path / "all.csv", "features": tmp_path / "all.csv", "key": "id"}
-    assert read_inputs(settings(**csv)).truth["key"].to_list() == ["007", "7"]
+    assert read_inputs(small(**csv)).truth["key"].to_list() == ["007", "7"]
 
 
 @pytest.mark.parametrize(
@@ -119,21 +89,21 @@ def test_keys_of_a_csv_file_are_text(settings: Any, tmp_path: Path) -> None:
         ({"key": "id", "ignore": ("x", "leak")}, "has no feature columns"),
     ],
 )
-def test_unusable_inputs_are_refused(settings: Any, changes: dict[str, Any], message: str) -> None:
+def test_unusable_inputs_are_refused(small: Any, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError) as caught:
-        read_inputs(settings(**changes))
+        read_inputs(small(**changes))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_two_files_need_a_key(settings: Any, tmp_path: Path) -> None:
+def test_two_files_need_a_key(small: Any, tmp_path: Path) -> None:
     TABLE.write_parquet(tmp_path / "other.parquet")
     with pytest.raises(DataError, match="--key is missing"):
-        read_inputs(settings(features=tmp_path / "other.parquet"))
+        read_inputs(small(features=tmp_path / "other.parquet"))
 
 
-def test_a_damaged_file_is_one_line(settings: Any, tmp_path: Path) -> None:
+def test_a_damaged_file_is_one_line(small: Any, tmp_path: Path) -> None:
     (tmp_path / "all.parquet").write_bytes(b"PAR1 nonsense")
     with pytest.raises(DataError, match=r"all\.parquet cannot be read") as caught:
-        read_inputs(settings())
+        read_inputs(small())
     assert "\n" not in str(caught.value)

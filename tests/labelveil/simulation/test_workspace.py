@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -12,23 +13,7 @@ from common.errors import ConfigError
 from labelveil.simulation import Settings
 from labelveil.simulation.inputs import read_inputs
 from labelveil.simulation.workspace import Workspace, furnish
-
-
-def _settings(folder: Path, key: str = "id") -> Settings:
-    table = pl.DataFrame({key: ["a", "b"], "y": [1.0, 2.0], "x": [1, 2]})
-    table.write_parquet(folder / "all.parquet")
-    both = folder / "all.parquet"
-    return Settings(
-        labels=both,
-        features=both,
-        key=key,
-        label="y",
-        lower=0.0,
-        upper=10.0,
-        epsilon=1.0,
-        out=folder / "out",
-        randomizer="rr-on-bins",
-    )
+from tests.labelveil.simulation.conftest import TABLE
 
 
 def test_a_folder_in_use_is_left_alone(tmp_path: Path) -> None:
@@ -56,21 +41,23 @@ def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
         Workspace(tmp_path / "out").claim(overwrite=True)
 
 
-def test_each_party_gets_its_own_data_and_nothing_else(tmp_path: Path) -> None:
-    settings = _settings(tmp_path)
+def furnished(settings: Settings) -> Workspace:
     workspace = Workspace(settings.out)
     workspace.claim(overwrite=False)
     furnish(workspace, read_inputs(settings), settings)
+    return workspace
+
+
+def test_each_party_gets_its_own_data_and_nothing_else(small: Callable[..., Settings]) -> None:
+    workspace = furnished(small(key="id", ignore=["leak"]))
     assert pl.read_parquet(workspace.feature_party / "features.parquet").columns == ["id", "x"]
     assert pl.read_parquet(workspace.label_party / "labels.parquet").columns == ["id", "y"]
 
 
-def test_configurations_survive_odd_names(tmp_path: Path) -> None:
+def test_configurations_survive_odd_names(small: Callable[..., Settings], tmp_path: Path) -> None:
     odd = 'a "quoted" \\ name\n= [x] # é'
-    settings = _settings(tmp_path, key=odd)
-    workspace = Workspace(settings.out)
-    workspace.claim(overwrite=False)
-    furnish(workspace, read_inputs(settings), settings)
+    TABLE.rename({"id": odd}).write_parquet(tmp_path / "all.parquet")
+    workspace = furnished(small(key=odd))
     for party in (workspace.label_party, workspace.feature_party):
         config = tomllib.loads((party / f"{party.name}.toml").read_text())
         assert config["data"]["key"] == odd

@@ -61,9 +61,7 @@ class DataSettings(Section):
         "Features: CSV or Parquet; may be the labels' file. Its label column is then withheld from"
         " the features party.",
     )
-    label: Annotated[
-        list[str], BeforeValidator(lambda label: [label] if isinstance(label, str) else label)
-    ] = setting(
+    label: Annotated[list[str], _OneAlone] = setting(
         ...,
         "Label column, a number; with its bounds, COLUMN:LOWER:UPPER, repeatable for several labels"
         " of one event.",

@@ -26,7 +26,7 @@ from common.guarantees import Guarantee, PureDP, Unit, compose, guarantee_from_j
 from common.randomizers import NoisyPrior, decoded_prior
 from common.randomizers.cells import Cells, Codebook, Group
 from common.randomizers.grid import Grid
-from common.release.claims import Name, PureClaim
+from common.release.claims import Name
 from common.release.facts import items
 from common.release.limits import block_rows_for
 from common.release.sections import (
@@ -161,7 +161,7 @@ class Manifest(ManifestSection):
         counts = np.asarray(prior.noisy_counts, dtype=np.int64)
         group = self.privacy.records_per_unit
         if not prior.decoded:
-            epsilon = _pure(prior.guarantee).exact_epsilon
+            epsilon = prior.spent.exact_epsilon
             shape = self.group(prior.labels).cells.shape if len(prior.labels) > 1 else ()
             return NoisyPrior(counts, epsilon, self.prior_rows, group, shape=shape)
         even = np.full(counts.size, self.population.rows // counts.size)
@@ -182,8 +182,8 @@ class Manifest(ManifestSection):
     @property
     def prior_rows(self) -> int:
         """Labels that the prior's histogram counted: this release's, or an earlier one's."""
-        borrowed = self.drift is not None and not self.drift.drifted
-        return self.drift.in_force.rows if borrowed and self.drift else self.population.rows
+        drift = self.drift
+        return self.population.rows if drift is None or drift.drifted else drift.in_force.rows
 
     @property
     def prior_paid(self) -> bool:
@@ -195,24 +195,24 @@ class Manifest(ManifestSection):
     def test_guarantee(self) -> PureDP | None:
         """What the test for drift spends of this release's budget; None if nothing."""
         test = None if self.drift is None else self.drift.test
-        return None if test is None or test.session is not None else _pure(test.guarantee)
+        return None if test is None or test.session is not None else test.spent
 
     @property
     def parts(self) -> list[PureDP]:
         """What this release's labels spend, one guarantee for each use of them."""
         test = [] if self.test_guarantee is None else [self.test_guarantee]
-        paid = [p.guarantee for p in self.priors if self.prior_paid and not p.decoded]
-        return test + list(map(_pure, [*paid, *(stated.guarantee for stated in self.randomizers)]))
+        paid = [prior.spent for prior in self.priors if self.prior_paid and not prior.decoded]
+        return [*test, *paid, *(stated.spent for stated in self.randomizers)]
 
     @property
     def prior_guarantee(self) -> PureDP:
         """Of all histograms."""
-        return reduce(PureDP.compose, (_pure(prior.guarantee) for prior in self.priors))
+        return reduce(PureDP.compose, (prior.spent for prior in self.priors))
 
     @property
     def labels_guarantee(self) -> PureDP:
         """Of all codes of one event."""
-        return reduce(PureDP.compose, (_pure(stated.guarantee) for stated in self.randomizers))
+        return reduce(PureDP.compose, (stated.spent for stated in self.randomizers))
 
     @property
     def total_guarantee(self) -> Guarantee:
@@ -297,7 +297,7 @@ class Manifest(ManifestSection):
         for name, value in stated.details.items():
             if name != "options" and items(value) > longest:
                 raise ReleaseError(f"the randomizer's detail {name} has more than {longest} items")
-        claimed = _pure(stated.guarantee)
+        claimed = stated.spent
         derived = PureDP.of_channel(channel, claimed.unit).scale(group)
         if derived != claimed:
             raise ReleaseError(
@@ -306,7 +306,7 @@ class Manifest(ManifestSection):
             )
 
     def _check_prior(self, prior: PriorSection) -> None:
-        spent = _pure(prior.guarantee)
+        spent = prior.spent
         both, scale = 2 * self.privacy.records_per_unit, parse_rational(prior.scale)
         if prior.decoded:
             self._decodes(prior)
@@ -329,7 +329,7 @@ class Manifest(ManifestSection):
             if drift.drifted:
                 raise ReleaseError("the prior is said to be new after a test that was not made")
             return
-        guarantee = _pure(drift.test.guarantee)
+        guarantee = drift.test.spent
         guarantee.same_neighbours(self.labels_guarantee)
         if parse_rational(drift.test.scale) * guarantee.exact_epsilon != group:
             raise ReleaseError(
@@ -367,10 +367,3 @@ def block_digest(keys: bytes | memoryview, codes: bytes | memoryview) -> str:
     digest = hashlib.sha256(keys)
     digest.update(codes)
     return digest.hexdigest()
-
-
-def _pure(data: PureClaim) -> PureDP:
-    guarantee = guarantee_from_json(data)
-    if not isinstance(guarantee, PureDP):
-        raise ReleaseError(f"a {guarantee.kind} guarantee where a pure one is expected")
-    return guarantee

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 
+from common.guarantees import PureDP, guarantee_from_json
 from common.randomizers.terms import MOST_LABELS
 from common.release.claims import (
     SUBMITTED_KEYS,
@@ -43,7 +44,17 @@ class LabelSection(ManifestSection):
     """Whether the labels party named the grid; else it follows from bounds, rows and ε."""
 
 
-class PriorSection(ManifestSection):
+class SpendingSection(ManifestSection):
+    """What spends of the budget of one privacy unit."""
+
+    guarantee: PureClaim
+
+    @property
+    def spent(self) -> PureDP:
+        return cast(PureDP, guarantee_from_json(self.guarantee))  # as the form of the claim says
+
+
+class PriorSection(SpendingSection):
     """The released histogram over the grid of a label, or over the cells of several."""
 
     labels: Few[str]
@@ -53,15 +64,17 @@ class PriorSection(ManifestSection):
     """``randomized-response``: decoded from the codes, which spends nothing."""
     scale: Rational
     """Scale of the noise on each cell; 0 where the codes' own is all there is."""
-    guarantee: PureClaim
 
     @property
     def decoded(self) -> bool:
         return self.noise == "randomized-response"
 
 
-class StatedRandomizer(ManifestSection):
-    """The randomizer and its exact channel from the grid, or the cells, to the outputs."""
+class StatedRandomizer(SpendingSection):
+    """The randomizer and its exact channel from the grid, or the cells, to the outputs.
+
+    Its guarantee is of all labels of one privacy unit.
+    """
 
     labels: Few[str]
     """Names of the labels whose grid or cells it randomizes."""
@@ -69,8 +82,6 @@ class StatedRandomizer(ManifestSection):
     details: dict[str, Any]
     """What its builder says that it did, and ``options``, what that was asked to do."""
     channel: ChannelClaim
-    guarantee: PureClaim
-    """Of all labels of one privacy unit."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -143,7 +154,7 @@ class SessionSection(ManifestSection):
     """Terms, hits and calls after this test."""
 
 
-class TrialSection(ManifestSection):
+class TrialSection(SpendingSection):
     """A private test of this epoch's labels against the prior in force."""
 
     statistic: Literal["cdf-distance"] = "cdf-distance"
@@ -151,8 +162,6 @@ class TrialSection(ManifestSection):
     scale: Rational
     """Scale of the noise on the statistic, in events."""
     threshold: int = Field(ge=0, le=1 << 62)
-    guarantee: PureClaim
-    """Of this one test, for one privacy unit."""
     session: SessionSection | None = None
 
 

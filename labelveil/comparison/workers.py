@@ -11,8 +11,8 @@ import json
 import os
 import queue
 import subprocess
-import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -22,61 +22,46 @@ from labelveil.comparison.jobs import Job
 
 WORKER = "labelveil.comparison.worker"
 
-OnResult = Callable[[Job, dict[str, Any]], None]
-
 
 class WorkerFailed(LabelveilError):
     """A worker process died; the message says where its log is."""
 
 
 def run_jobs(
-    jobs: Iterable[Job], data_set: dict[str, Any], workers: int, log: Path, on_result: OnResult
+    jobs: Iterable[Job],
+    data_set: dict[str, Any],
+    workers: int,
+    log: Path,
+    on_result: Callable[[Job, dict[str, Any]], None],
 ) -> None:
-    """Run jobs on ``workers`` processes; ``on_result`` is called from one thread at a time.
+    """Run jobs on ``workers`` processes, and report each result as it comes.
 
-    Raises
-    ------
-    WorkerFailed
-        If a worker dies. Results that were reported until then stand.
+    ``WorkerFailed`` if a worker dies; results that were reported until then stand.
     """
-    waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
-    for job in jobs:
-        waiting.put(job)
-    lock, failures, stop = threading.Lock(), list[BaseException](), threading.Event()
     processes = [_start(workers, log.with_suffix(f".{index}.log")) for index in range(workers)]
+    idle = queue.SimpleQueue[subprocess.Popen[str]]()
 
-    def serve(process: subprocess.Popen[str]) -> None:
+    def prepare(process: subprocess.Popen[str]) -> None:
+        _ask(process, data_set, log)
+        idle.put(process)
+
+    def run(job: Job) -> tuple[Job, dict[str, Any]]:
+        process = idle.get()
         try:
-            _ask(process, data_set)
-            while not stop.is_set():
-                try:
-                    job = waiting.get_nowait()
-                except queue.Empty:
-                    return
-                answer = _ask(process, job.to_json())
-                with lock:
-                    on_result(job, answer)
-        except BaseException as error:
-            failures.append(error)
-            stop.set()
+            return job, _ask(process, job.to_json(), log)
+        finally:
+            idle.put(process)  # a dead one, too: no thread may wait for ever
 
-    threads = [threading.Thread(target=serve, args=(p,), daemon=True) for p in processes]
+    pool = ThreadPoolExecutor(workers)  # each thread waits for one process
     try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            while thread.is_alive():  # a join without a limit would not hear ^C
-                thread.join(0.5)
+        list(pool.map(prepare, processes))
+        for future in as_completed([pool.submit(run, job) for job in jobs]):
+            on_result(*future.result())
     finally:
-        stop.set()
+        pool.shutdown(wait=False, cancel_futures=True)
         for process in processes:
             process.kill()
             process.wait()
-    if failures:
-        first = failures[0]
-        if isinstance(first, LabelveilError):
-            raise first
-        raise WorkerFailed(f"a worker died ({first}); its log is beside {log}") from first
 
 
 def _start(workers: int, log: Path) -> subprocess.Popen[str]:
@@ -93,12 +78,16 @@ def _start(workers: int, log: Path) -> subprocess.Popen[str]:
         )
 
 
-def _ask(process: subprocess.Popen[str], message: dict[str, Any]) -> dict[str, Any]:
+def _ask(process: subprocess.Popen[str], message: dict[str, Any], log: Path) -> dict[str, Any]:
     requests, replies = present(process.stdin), present(process.stdout)
-    requests.write(json.dumps(message) + "\n")
-    requests.flush()
-    line = replies.readline()
-    if not line:
-        raise WorkerFailed(f"the worker ended with exit code {process.wait()}")
-    answer: dict[str, Any] = json.loads(line)
+    try:
+        requests.write(json.dumps(message) + "\n")
+        requests.flush()
+        answer: dict[str, Any] = json.loads(replies.readline())
+    except (OSError, ValueError) as error:  # a closed pipe, or no line
+        process.kill()
+        code = process.wait()
+        raise WorkerFailed(
+            f"a worker died with exit code {code}; its log is beside {log}"
+        ) from error
     return answer

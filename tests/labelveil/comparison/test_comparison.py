@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from labelveil.comparison.tables import (
     write_csv,
     write_markdown,
 )
+from labelveil.comparison.workers import WorkerFailed, run_jobs
 from tests.commands import Result, RunCommand
 
 
@@ -141,6 +143,16 @@ def test_several_labels_are_one_comparison_with_their_bounds(
     assert "- true labels could not be run: objective='true' is for networks alone" in done.out
     other = compare("--label", "y:0:12", "--label", "high:0:1")
     assert "other data or settings" in other.error
+
+
+def test_a_worker_that_dies_ends_the_comparison(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dies = [sys.executable, "-c", "raise SystemExit(3)"]
+    monkeypatch.setattr("labelveil.comparison.workers.child_command", lambda module: dies)
+    jobs = make_jobs([Method("auto")], [1.0], runs=2)
+    with pytest.raises(WorkerFailed, match=r"died with exit code 3; its log is beside .*worker"):
+        run_jobs(jobs, {}, 2, tmp_path / "worker", lambda job, answer: None)
 
 
 def test_jobs_come_run_by_run_with_the_reference_first() -> None:

@@ -30,8 +30,7 @@ def test_one_run_reaches_what_it_can(key: tuple[float, float], reach: tuple[floa
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "reach"),
-    [(1.0, (0.448, 0.830, 0.946, 0.983)), (4.0, (2.874, 3.605, 3.877, 3.961))],
+    ("epsilon", "reach"), [(1.0, (0.448, 0.830, 0.946, 0.983)), (4.0, (2.874, 3.605, 3.877, 3.961))]
 )
 def test_the_histogram_event_reaches_what_it_can(epsilon: float, reach: tuple[float, ...]) -> None:
     for power, expected in zip((3, 4, 5, 6), reach, strict=True):

@@ -140,8 +140,11 @@ def uniform(words: Words) -> np.ndarray:
     return (words >> np.uint64(11)).astype(float) * 2.0**-53
 
 
+Made = tuple[FiniteChannel, np.ndarray, np.ndarray, np.ndarray]
+
+
 @pytest.fixture
-def run() -> tuple[FiniteChannel, np.ndarray, np.ndarray, np.ndarray]:
+def run() -> Made:
     """Channel, features, labels that depend on them, and randomized labels."""
     entropy = seeded_entropy(1)
     features = uniform(entropy.words("features", 0, 3 * EVENTS)).reshape(EVENTS, 3)
@@ -154,9 +157,7 @@ def run() -> tuple[FiniteChannel, np.ndarray, np.ndarray, np.ndarray]:
     return randomizer.channel, (features - 0.5) * math.sqrt(12), labels, codes
 
 
-def test_found_canaries_have_the_law_of_planted_ones(
-    run: tuple[FiniteChannel, np.ndarray, np.ndarray, np.ndarray],
-) -> None:
+def test_found_canaries_have_the_law_of_planted_ones(run: Made) -> None:
     channel, _, labels, codes = run
     rows = channel.probabilities
     found = find_canaries(one_label(channel), labels[:, None], codes, rows[[0, 4]])
@@ -172,9 +173,7 @@ def test_found_canaries_have_the_law_of_planted_ones(
         assert low <= chosen.sum() <= high
 
 
-def test_a_smooth_model_is_silent_and_the_control_is_not(
-    run: tuple[FiniteChannel, np.ndarray, np.ndarray, np.ndarray],
-) -> None:
+def test_a_smooth_model_is_silent_and_the_control_is_not(run: Made) -> None:
     channel, features, labels, codes = run
     rows = channel.probabilities
     canaries = find_canaries(one_label(channel), labels[:, None], codes, rows[[0, 4]])
@@ -188,9 +187,7 @@ def test_a_smooth_model_is_silent_and_the_control_is_not(
     assert control.result.shown >= 0.9
 
 
-def test_a_memorising_model_is_seen(
-    run: tuple[FiniteChannel, np.ndarray, np.ndarray, np.ndarray],
-) -> None:
+def test_a_memorising_model_is_seen(run: Made) -> None:
     channel, features, labels, codes = run
     rows = channel.probabilities
     canaries = find_canaries(one_label(channel), labels[:, None], codes, rows[[0, 4]])

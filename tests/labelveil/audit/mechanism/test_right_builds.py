@@ -7,7 +7,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy.stats import binom
 
 from common.entropy import Entropy, system_entropy
 from common.exact.noise import discrete_laplace
@@ -21,12 +20,11 @@ from labelveil.audit.attacks.implementation import (
 from labelveil.audit.attacks.one_run import draw_secrets, one_run
 from labelveil.audit.attacks.replay import Replay, noise_scale_check, range_check, replay
 from labelveil.audit.attacks.two_worlds import two_worlds
-from labelveil.audit.bounds import histogram_event_probability, one_run_bound, two_world_bound
 from labelveil.audit.mechanism.black_box import clock_check
 from labelveil.audit.mechanism.subject import CallableSubject
 from labelveil.audit.mechanism.trial import Sizes, Trial
 from labelveil.audit.party.one_label import one_label_checks
-from labelveil.audit.verdict import GATE, Verdict
+from labelveil.audit.verdict import Verdict
 from tests.effort import effort
 from tests.labelveil.audit.twins import samplers as twins
 
@@ -64,21 +62,6 @@ def test_two_steps_over_many_repetitions() -> None:
     sampler = TwoStepResponse(4, Fraction(1, 2), Fraction(1, 2))
     for _ in range(REPETITIONS):
         assert histogram_event(sampler, COUNTS, 5_000).bound <= 1
-
-
-def test_full_sizes_over_many_repetitions() -> None:
-    """As above at a million runs: the counts are drawn from their exact binomial laws."""
-    uniform = (
-        system_entropy().words("counts", 0, 3 * REPETITIONS).reshape(3, -1).astype(float) * 2.0**-64
-    )
-    runs, half = 1_000_000, 0.5
-    likely = histogram_event_probability(half, half, 4)
-    right = binom.ppf(uniform[0], runs, 1 / (1 + np.exp(-1.0)))
-    hits = binom.ppf(uniform[1], runs, likely)
-    others = binom.ppf(uniform[2], runs, likely * np.exp(-1.0))
-    assert all(one_run_bound(v, runs, GATE) <= 1 for v in right)
-    pairs = zip(hits, others, strict=True)
-    assert all(two_world_bound(v, w, runs, runs, GATE) <= 1 for v, w in pairs)
 
 
 def test_what_twins_do_wrong_passes_where_it_is_done_right() -> None:

@@ -17,11 +17,7 @@ from labelveil.audit.attacks import timing
 from labelveil.audit.attacks.implementation import byte_equality_check
 from labelveil.audit.party.canary_parties import CanarySettings, make_worlds
 from labelveil.audit.party.endpoint import REQUESTS, Fetched, Part, Refusal
-from labelveil.audit.party.endpoint_checks import (
-    fetched_certificate,
-    refusals_check,
-    resume_check,
-)
+from labelveil.audit.party.endpoint_checks import fetched_certificate, refusals_check, resume_check
 from labelveil.audit.party.one_label import Shown, latency_check, one_label_checks, shown_by
 from labelveil.audit.party.run import audit_party
 from labelveil.audit.verdict import Verdict

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 
@@ -14,64 +12,14 @@ from common.entropy import Entropy, seeded_entropy, system_entropy
 from common.mechanisms.paired_gain import RESOLUTION, NoisyAnswers, PairedGain
 from common.randomizers import private_prior
 from labelveil.audit.attacks import implementation, replay, two_noises
-from labelveil.audit.attacks.exact_channel import certify, count_weights
 from labelveil.audit.attacks.histogram_event import TwoStepResponse, histogram_event
-from labelveil.audit.attacks.static_rule import static_check
 from labelveil.audit.party.one_label import one_label_checks
-from labelveil.audit.verdict import Check, statistical, verdict_of
+from labelveil.audit.verdict import Check, statistical
 from tests.label_party import answered, rehearsed
 from tests.labelveil.audit.twins import samplers
 from tests.labelveil.audit.twins.library import RESPONSE, Twin, twin
-from tests.labelveil.audit.twins.samplers import Rows
 
 LABELS = np.array([0.0, 0.0, 0.0, 1.0, 2.0, 2.0])
-
-
-class WeightsTwin(Twin):
-    """A sampler whose weights are counted word by word."""
-
-    caught_by = "exact ε"
-    epsilon = 4.0
-
-    def rows(self) -> Rows:
-        """(k, d) weights."""
-        raise NotImplementedError
-
-    def audit(self) -> Check:
-        rows = self.rows()
-        counted = count_weights(samplers.word_sampler(rows), len(rows))
-        found = certify(counted.weights, self.epsilon)
-        text = f"Exactly ε = {found.epsilon:.12g}."
-        return Check(self.caught_by, verdict_of(found.holds), "ε", "Words were counted.", text)
-
-
-@twin
-class RoundedToSixteenBits(WeightsTwin):
-    """The keep-probability is rounded up to 16 bits: only the exact audit can see it."""
-
-    def rows(self) -> Rows:
-        return samplers.rounded_up(4.0, 2**-16)
-
-
-@twin
-class OnceInAMillion(WeightsTwin):
-    """The raw label is sent with probability 2⁻²⁰."""
-
-    epsilon = 1.0
-
-    def rows(self) -> Rows:
-        return samplers.raw_leak()
-
-
-@twin
-class HalfTheNoise(Twin):
-    """Histogram noise of scale 1/ε₁ instead of 2/ε₁."""
-
-    caught_by = "noise scale"
-
-    def audit(self) -> Check:
-        release = samplers.releaser(drawn_epsilon=Fraction(2))
-        return replay.noise_scale_check(replay.replay(release, LABELS, 0, 1.0, 100))
 
 
 @twin
@@ -153,19 +101,6 @@ class OneLabelMovesTheRows(Twin):
         labels = {f"k{i:03}": float(i % 5) for i in range(400)}
         rows = samplers.sorted_by_label(labels), samplers.sorted_by_label(labels | {"k200": 4.0})
         return one_label_checks(*rows)[1]
-
-
-@twin
-class NumPyOnTheWire(Twin):
-    """A NumPy generator draws the noise."""
-
-    caught_by = "static rule"
-
-    def audit(self) -> Check:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "noise.py"
-            path.write_text("import numpy as np\nNOISE = np.random.default_rng().laplace\n")
-            return static_check([path], "a twin")
 
 
 class TapesTwin(Twin):

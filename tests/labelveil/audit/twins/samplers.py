@@ -17,9 +17,9 @@ from common.arrays import Floats, Integers
 from common.entropy import Entropy, seeded_entropy, system_entropy
 from common.exact.channel import TOTAL, FiniteChannel, randomized_response_rows
 from common.randomizers import build_randomizer, private_prior
-from common.randomizers.grid import Grid
 from labelveil.audit.attacks.exact_channel import WordSampler
 from labelveil.audit.attacks.replay import Published
+from labelveil.audit.bounds import guess_probability
 from labelveil.audit.party.one_label import Shown
 
 Rows = list[list[int]]
@@ -63,10 +63,6 @@ def response_rows(outputs: int, keep: float) -> Rows:
     return [[own if z == y else lie for z in range(outputs)] for y in range(outputs)]
 
 
-def keep_probability(epsilon: float, outputs: int = 2) -> float:
-    return math.exp(epsilon) / (math.exp(epsilon) + outputs - 1)
-
-
 def doubled() -> Rows:
     """e^ε is applied twice: claims 1, is 2."""
     return randomized_response_rows(2, 2.0)
@@ -74,13 +70,13 @@ def doubled() -> Rows:
 
 def own_bin(outputs: int) -> Rows:
     """A redraw may return its own bin: claims 1, is 1.86 or 1.41."""
-    keep = keep_probability(1.0, outputs)
+    keep = guess_probability(1.0, outputs)
     return response_rows(outputs, keep + (1 - keep) / outputs)
 
 
 def rounded_up(epsilon: float, step: float) -> Rows:
     """The keep-probability is rounded up to a multiple of ``step``."""
-    return response_rows(2, math.ceil(keep_probability(epsilon) / step) * step)
+    return response_rows(2, math.ceil(guess_probability(epsilon) / step) * step)
 
 
 def raw_leak(words: int = TOTAL >> 20) -> Rows:
@@ -101,29 +97,21 @@ def low_bits_leak(indices: Integers, words: NDArray[np.uint64]) -> Integers:
 
 def releaser(
     *,
-    prior_epsilon: Fraction = Fraction(1),
-    drawn_epsilon: Fraction | None = None,
-    stated_scale: Fraction | None = None,
+    drawn_epsilon: Fraction = Fraction(1),
+    stated_scale: Fraction = Fraction(2),
     raw_bins: bool = False,
     skip_empty: bool = False,
 ) -> Callable[[Labels, Entropy], Published]:
-    """A two-step release over the labels 0, 1, 2; the defaults make the right build."""
-    grid = Grid(np.arange(3.0))
+    """A two-step release over the labels 0, 1, 2, ε₁ = 1; the defaults make the right build."""
 
     def release(labels: Labels, entropy: Entropy) -> Published:
         counts = np.bincount(labels.astype(np.int64), minlength=3)
-        drawn = private_prior(counts, drawn_epsilon or prior_epsilon, entropy)
-        noisy = np.where(skip_empty & (counts == 0), 0, drawn.noisy_counts)
+        drawn = private_prior(counts, drawn_epsilon, entropy)
+        noisy = tuple(np.where(skip_empty & (counts == 0), 0, drawn.noisy_counts).tolist())
         prior = counts / counts.sum() if raw_bins else drawn.probabilities
-        channel = build_randomizer(
-            "rr-on-bins", labels=grid.points, prior=prior, epsilon=1.0
-        ).channel
-        return Published(
-            tuple(noisy.tolist()),
-            stated_scale or 2 / prior_epsilon,
-            prior_epsilon,
-            (channel.outputs.tobytes(), channel.weights),
-        )
+        built = build_randomizer("rr-on-bins", labels=np.arange(3.0), prior=prior, epsilon=1.0)
+        stated = built.channel.outputs.tobytes(), built.channel.weights
+        return Published(noisy, stated_scale, Fraction(1), stated)
 
     return release
 
@@ -184,10 +172,6 @@ def clip_after(labels: Labels, entropy: Entropy) -> Integers:
 
 def clip_before(labels: Labels, entropy: Entropy) -> Integers:
     return clip_after(np.clip(labels, 0, 10), entropy)
-
-
-def clip_after_black_box(labels: Labels) -> Integers:
-    return clip_after(labels, system_entropy())
 
 
 class WorkClock:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -110,38 +108,3 @@ def test_an_unreadable_file_is_told_in_one_line(tmp_path: Path) -> None:
     path.write_bytes(b'key = "\xff"')
     with pytest.raises(ConfigError, match="not valid TOML"):
         load_config(File, path)
-
-
-PROGRAM = """
-import typer
-from common import command_line
-from common.errors import DataError
-
-app = typer.Typer()
-
-@app.command()
-def main(how: str) -> None:
-    if how == "mistake":
-        raise DataError("first line\\n  second")
-    if how == "interrupt":
-        raise KeyboardInterrupt
-
-command_line.run(app)
-"""
-
-
-@pytest.mark.parametrize(
-    ("how", "code", "said"),
-    [("well", 0, ""), ("mistake", 1, "error: first line second\n"), ("interrupt", 130, None)],
-)
-def test_exit_codes(how: str, code: int, said: str | None) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, how],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[3],
-        check=False,
-    )
-    assert done.returncode == code
-    assert "Traceback" not in done.stderr
-    assert said is None or done.stderr == said

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import json
 from pathlib import Path
 
 import pytest
 
 from labelveil.comparison.jobs import DIVISIONS
-from labelveil.comparison.worker import Experiment, serve
+from labelveil.comparison.worker import Experiment
 from tests.feature_party.two_labels import NAMES, made_up_orders
+from tests.labelveil.comparison.runs import served
 
 
 @pytest.fixture
@@ -35,9 +34,7 @@ def test_every_division_is_learned_from(spec: dict[str, object]) -> None:
     jobs = [
         {**job, "randomizer": name} for name in DIVISIONS if name != "auto"
     ]  # one of the others
-    answers = io.StringIO()
-    serve([json.dumps(line) for line in (spec, *jobs)], answers)
-    _, *records = map(json.loads, answers.getvalue().splitlines())
+    records = served(spec, *jobs)
     for record in records:
         assert [one["name"] for one in record["labels"]] == [*NAMES]
         assert all(one["test_mse"] < 0.95 * one["constant_mse"] for one in record["labels"])

@@ -59,37 +59,33 @@ class Method:
                 f"method {text!r} must look like RANDOMIZER[,OPTION=VALUE][:OBJECTIVE[:HEAD]]"
             )
         name, *options = parts[0].split(",")
-        if several and (name not in DIVISIONS or options or AS_PUBLISHED in parts):
-            raise ConfigError(
-                f"method {text!r}: several labels are sent by one of {', '.join(DIVISIONS)},"
-                " without options; compare randomizers on one label"
-            )
-        if name in (*CENTRAL, EQUAL_INFORMATION) and (len(parts) > 1 or options):
-            raise ConfigError(
-                f"method {text!r}: {name} has no objective, head or options to choose"
-            )
-        known = (TRUE_LABELS, EQUAL_INFORMATION, *CENTRAL, *randomizer_names())
-        if not several and name not in known:
-            raise ConfigError(
-                f"method {text!r}: randomizer must be one of"
-                f" {', '.join([*randomizer_names(), *CENTRAL, EQUAL_INFORMATION])}"
-            )
         objective, head = (*parts[1:], "auto", "auto")[:2]
         method = cls(name, objective, head, tuple(sorted(parse_settings(options).items())))
         try:
-            method._check()
+            method._check(several)
         except ConfigError as error:
             raise ConfigError(f"method {text!r}: {error}") from error
         return method
 
-    def _check(self) -> None:
+    def _check(self, several: bool) -> None:
+        name, how = self.randomizer, (self.objective, self.head)
+        if several and (name not in DIVISIONS or self.options or AS_PUBLISHED in how):
+            raise ConfigError(
+                f"several labels are sent by one of {', '.join(DIVISIONS)}, without options;"
+                " compare randomizers on one label"
+            )
+        if name in (*CENTRAL, EQUAL_INFORMATION) and (how != ("auto", "auto") or self.options):
+            raise ConfigError(f"{name} has no objective, head or options to choose")
+        known = [*randomizer_names(), *CENTRAL, EQUAL_INFORMATION]
+        if not several and name not in (TRUE_LABELS, *known):
+            raise ConfigError(f"randomizer must be one of {', '.join(known)}")
         options, published = dict(self.options), self.objective == AS_PUBLISHED
         share, continuous = options.pop("prior_share", None), options.pop("continuous", False)
-        if self.randomizer == TRUE_LABELS:
+        if name == TRUE_LABELS:
             if self.options:
                 raise ConfigError("true labels take no options")
         elif options:
-            check_options(self.randomizer, options)
+            check_options(name, options)
         if published and self.head != "auto":
             raise ConfigError(f"{AS_PUBLISHED} has no head to choose")
         if share is not None and (
@@ -99,7 +95,7 @@ class Method:
                 f"prior_share={share} must lie above 0 and below 1; {AS_PUBLISHED} takes none,"
                 " its prior costs √(4k/n)"
             )
-        fits = published and self.randomizer in CONTINUOUS_NOISE and options.keys() <= {"clip"}
+        fits = published and name in CONTINUOUS_NOISE and options.keys() <= {"clip"}
         if not isinstance(continuous, bool) or (continuous and not fits):
             raise ConfigError(
                 f"continuous={continuous} is true or false, and true for"
@@ -112,12 +108,12 @@ class Method:
             return "true labels"
         if self.randomizer in (*CENTRAL, EQUAL_INFORMATION):
             return self.randomizer
-        chosen = [
+        options = [
             name if value is True else f"{name} {str(value).lower()}"
             for name, value in self.options
         ]
         head = [] if self.head == "auto" else [self.head]
-        return " · ".join([", ".join([self.randomizer, *chosen]), self.objective, *head])
+        return " · ".join([", ".join([self.randomizer, *options]), self.objective, *head])
 
 
 @dataclass(frozen=True, order=True)

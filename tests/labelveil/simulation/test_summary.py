@@ -11,19 +11,11 @@ from rich.console import Console
 from labelveil.simulation.summary import number, summary_table
 
 METRICS: dict[str, Any] = {
-    "epsilon": 1.0,
-    "epsilon_prior": 0.0625,
-    "epsilon_labels": 0.9375,
-    "rows": 20190,
-    "holdout_rows": 4038,
-    "outputs": 12,
-    "randomizer": "auto",
-    "objective": "likelihood",
-    "head": "softmax",
-    "label_mse": 1234567.0,
-    "test_mse": 17.61,
-    "constant_mse": 18.83,
-}
+    "epsilon": 1.0, "epsilon_prior": 0.0625, "epsilon_labels": 0.9375,
+    "rows": 20190, "holdout_rows": 4038, "outputs": 12,
+    "randomizer": "auto", "objective": "likelihood", "head": "softmax",
+    "label_mse": 1234567.0, "test_mse": 17.61, "constant_mse": 18.83,
+}  # fmt: skip
 
 
 def _text(**changes: Any) -> str:

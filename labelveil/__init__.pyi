@@ -26,6 +26,7 @@ from common.randomizers.private_labels import PrivateEvents as PrivateEvents
 from common.randomizers.private_labels import PrivateLabels as PrivateLabels
 from common.randomizers.private_labels import randomize_events as randomize_events
 from common.randomizers.private_labels import randomize_labels as randomize_labels
+from common.randomizers.questions import Question as Question
 from common.release.table import Release as Release
 from common.release.table import read_release as read_release
 from labelveil.estimators import LabelDPClassifier as LabelDPClassifier

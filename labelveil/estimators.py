@@ -28,6 +28,7 @@ except ImportError as error:
 if TYPE_CHECKING:
     import polars as pl
 
+    from common.randomizers.questions import Question
     from feature_party.learning.problem import LabelProblem
     from feature_party.model.model import Model, Predictions
     from feature_party.notebook.sources import Source
@@ -83,7 +84,8 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
             (n, …) features: pandas or Polars, with text and categories as they are, or an array.
         y
             (n,) codes in the rows' order; or, instead of them, what holds codes and channel: what
-            ``lv.randomize_labels`` returned, or a release of a submitted population.
+            ``lv.randomize_labels`` returned, or a release of a submitted population; or several of
+            these, as of several rounds, in the rows' order.
         channel
             As the parameter of the estimator, which it replaces.
 
@@ -116,6 +118,37 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         self.labels_: Floats = self.model_.support.values
         return self
 
+    def ask(self, X: Any, strata: int = 16) -> Question:
+        """Say what to ask of further events, whose labels this model has not learned from.
+
+        ::
+
+            first = lv.randomize_labels(y_first, lower=0, upper=1000, epsilon=1)
+            model = lv.LabelDPRegressor().fit(X_first, first)
+            question = model.ask(X_rest)
+            rest = lv.randomize_labels(y_rest, lower=0, upper=1000, epsilon=1, question=question)
+            model.fit(pd.concat([X_first, X_rest]), [first, rest])
+
+        Each label is read in one round alone, and costs its ε whatever is asked. The question tells
+        whoever answers it the events' strata, that is roughly what is predicted of each.
+
+        Parameters
+        ----------
+        X
+            (n, …) features of the further events.
+        strata
+            Classes of like predictions, 1 … 32, each with a channel of its own.
+
+        Raises
+        ------
+        ConfigError
+            If labels are two values, for which nothing better can be asked.
+        """
+        from feature_party.learning.questions import ask
+
+        found = self.predict_distribution(X)
+        return ask(self.model_.problem, self.model_.support, found, strata)
+
     def predict_distribution(self, X: Any) -> Floats:
         """Return (n, m) probabilities of the labels :attr:`labels_`."""
         found = self._predicted(X).distributions
@@ -136,6 +169,8 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
                 "the release's rows are in the order of its keys; `feature-party labels` brings its"
                 " codes in the order of the features"
             )
+        if isinstance(codes, list | tuple) and codes and all(hasattr(c, "codes") for c in codes):
+            return self._joined([self._facts(each, channel) for each in codes])
         if hasattr(codes, "codes"):
             channel, codes = codes if channel is None else channel, codes.codes
         if codes is None:
@@ -148,6 +183,22 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         assert_all_finite(given)
         problem = problem_of(channel, given)
         return problem, check_codes(given, problem).astype(np.uint16)
+
+    @staticmethod
+    def _joined(
+        rounds: list[tuple[LabelProblem, NDArray[np.uint16]]],
+    ) -> tuple[LabelProblem, NDArray[np.uint16]]:
+        """The facts of several rounds together, whose codes lie one behind the other's."""
+        from feature_party.learning.problem import first_codes
+        from feature_party.learning.several_releases import join_problems
+
+        problems, codes = zip(*rounds, strict=True)
+        first = first_codes(problems)
+        if first[-1] > 1 << 16:
+            raise ConfigError(f"{first[-1]:,} codes in all rounds must be at most 65,536")
+        moved = [own + start for own, start in zip(codes, first[:-1], strict=True)]
+        problem = join_problems(problems, [float(own.size) for own in codes])
+        return problem, np.concatenate(moved).astype(np.uint16)
 
     def _table(self, X: Any, *, reset: bool = False) -> pl.DataFrame:
         import polars as pl

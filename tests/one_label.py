@@ -60,7 +60,7 @@ class OneLabel:
 
     def decode(self, codes: Integers) -> OneLabel:
         """Once it is drawn how many codes there are of each; changes nothing where labels paid."""
-        return OneLabel(self.plan, self.message.decode([codes]))
+        return OneLabel(self.plan, self.message.decode(codes))
 
 
 def one_label(
@@ -78,5 +78,5 @@ def one_label(
     label = LabelTerms("label", grid.lower, grid.upper, grid, randomizer=randomizer, **terms)
     rows = int(np.sum(counts))
     plan = plan_message([label], rows, epsilon, records=records, prior_share=prior_share)
-    priors = plan.release_priors([counts] if plan.groups else [], entropy)
-    return OneLabel(plan, plan.build(priors))
+    released = plan.release([counts] if plan.groups else [], entropy)
+    return OneLabel(plan, plan.build(released))

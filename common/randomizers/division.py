@@ -20,6 +20,7 @@ import numpy as np
 
 from common.arrays import Floats
 from common.errors import ConfigError
+from common.exact.channel import MAX_OUTPUTS
 from common.randomizers.base import Randomizer, build_randomizer
 from common.randomizers.budget import PRIOR_SHARE, round_down, split_budget
 from common.randomizers.cells import Cells, Group, row_products
@@ -28,7 +29,7 @@ from common.randomizers.design.joint import Targets, build_joint_design
 from common.randomizers.design.optimal_design import POINTS
 from common.randomizers.design.room import fitting, most_knots
 from common.randomizers.grid import Grid
-from common.randomizers.message import Channels, Message, MessagePlan, Priors, Share, plan_alone
+from common.randomizers.message import Channels, Laws, MessagePlan, Share, plan_alone
 from common.randomizers.terms import Division, LabelTerms
 
 MOST_CELLS = 400
@@ -48,14 +49,24 @@ class JointPlan(MessagePlan):
 
     division: Division = "auto"
 
-    def build(self, priors: Priors) -> Message:
-        names = tuple(label.name for label in self.terms)
-        ((everything, epsilon),) = self.budgets
-        prior = priors[everything]
-        channels = divide(
-            self.terms, everything.cells, prior.probabilities, epsilon, self.rows, self.division
-        )
-        return Message(names, ((everything, prior),), channels, self.records)
+    @property
+    def designed(self) -> list[int | None]:
+        """If each label has a channel of its own, which the histogram decides."""
+        return _designed(self.channels[0].group.cells.grids)
+
+    def channels_of(self, pooled: Laws, strata: Sequence[Laws]) -> list[Channels]:
+        """Divide as the law of all events says, and so in every stratum."""
+        ((group, epsilon),) = self.budgets
+        cells, facts = group.cells, (epsilon, self.rows)
+        chosen = divide(self.terms, cells, pooled[group], *facts, self.division)
+        if strata[0] is pooled:
+            return [chosen]
+        each = joint_channel if len(chosen) == 1 else own_channels
+        parts = [each(self.terms, cells, laws[group], *facts) for laws in strata]
+        if max(map(outputs_of, parts)) > self.most_outputs:  # one a label then needs fewer knots
+            most = self.most_outputs
+            parts = [own_channels(self.terms, cells, x[group], *facts, most) for x in strata]
+        return parts
 
 
 def plan_several(
@@ -126,9 +137,17 @@ def joint_channel(
 
 
 def own_channels(
-    terms: Sequence[LabelTerms], cells: Cells, prior: Floats, epsilon: float, rows: int
+    terms: Sequence[LabelTerms],
+    cells: Cells,
+    prior: Floats,
+    epsilon: float,
+    rows: int,
+    most: int = MAX_OUTPUTS,
 ) -> Channels:
-    """Build a channel for each label, ε divided among them; parameters as in :func:`divide`."""
+    """Build a channel for each label, ε divided among them, with ``most`` combined codes.
+
+    The other parameters are those of :func:`divide`.
+    """
     marginals = [cells.marginal(prior, j) for j in range(len(terms))]
     losses, weights = [one.loss for one in terms], [one.weight for one in terms]
     shares = allocate(cells.grids, marginals, losses, weights, epsilon, rows)
@@ -148,9 +167,19 @@ def own_channels(
         ]
 
     # never refused: at most five grids of three points or more make at most 400 cells
-    knots = most_knots([2 if len(grid) == 2 else None for grid in cells.grids])
+    knots = most_knots(_designed(cells.grids), most)
     groups = [Group((j,), Cells((grid,))) for j, grid in enumerate(cells.grids)]
-    return tuple(zip(groups, fitting(build, knots), strict=True))
+    return tuple(zip(groups, fitting(build, knots, most), strict=True))
+
+
+def _designed(grids: Sequence[Grid]) -> list[int | None]:
+    """Outputs of each label's own channel; None where a design decides."""
+    return [2 if len(grid) == 2 else None for grid in grids]
+
+
+def outputs_of(channels: Channels) -> int:
+    """Combined codes of some channels."""
+    return math.prod(randomizer.channel.outputs.size for _, randomizer in channels)
 
 
 def lost(targets: Targets, cells: Cells, channels: Channels) -> float:

@@ -2,12 +2,13 @@
 
     plan = plan_message(terms, rows, epsilon)         # public facts: what is counted, for which ε
     counts = [... for share in plan.histograms]       # the only look at labels before the codes
-    priors = plan.release_priors(counts, entropy)     # noisy histograms
-    message = plan.build(priors)                      # channels, from these alone
-    codes = message.codebook.randomize(labels, entropy)
+    released = plan.release(counts, entropy)          # noisy histograms
+    message = plan.build(released)                    # channels, from these alone
+    codes = message.codebooks.randomize(labels, strata, entropy)
     message = message.decode(counts_of_codes)         # histograms that codes tell, for no ε
 
-A message is a list of histograms and a list of channels, each over a group of labels; one label is
+A message is a list of histograms, each over a group of labels, and for each stratum of events
+(:mod:`common.randomizers.strata`) a list of channels. One label without strata is a list of one in
 a list of one, and this is then the two-step procedure, Algorithm 3 and Theorem 7 of Ghazi et al.,
 *Regression with Label Differential Privacy*, ICLR 2023: ε₁ on a private prior, ε₂ on each label.
 Everything in the message is a function of these releases, so it is (ε₁ + ε₂)-DP. Which plan is made
@@ -18,27 +19,31 @@ says :mod:`common.randomizers.plan`, and how several labels share ε
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import reduce
+from functools import cached_property, reduce
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from common.arrays import Floats, Integers
 from common.entropy import Entropy
 from common.errors import PrivacyError
+from common.exact.channel import MAX_OUTPUTS
 from common.guarantees import PureDP, Unit
 from common.randomizers.base import Randomizer, check_epsilon
 from common.randomizers.budget import PRIOR_SHARE, round_down, split_budget
 from common.randomizers.cells import Cells, Codebook, Group, stream
+from common.randomizers.codebooks import Codebooks
 from common.randomizers.design.room import fitting, most_knots
 from common.randomizers.prior import PRIOR_STREAM, NoisyPrior, decoded_prior, private_prior
+from common.randomizers.strata import STRATA_STREAM, Strata, StratumTable, keep_strata
 from common.randomizers.terms import LabelTerms
 
 Channels = tuple[tuple[Group, Randomizer], ...]
 """Randomizers, by the labels that each sends."""
-Priors = Mapping[Group, NoisyPrior]
-"""Histograms, by the labels that each counted."""
+Laws = Mapping[Group, Floats]
+"""Weights of cells, by the labels that these are of."""
 
 
 @dataclass(frozen=True)
@@ -50,52 +55,132 @@ class Share:
 
 
 @dataclass(frozen=True)
+class Released:
+    """What is public of the labels before they are sent, by the labels that it is about."""
+
+    priors: Mapping[Group, NoisyPrior]  # histograms of all events
+    tables: Mapping[Group, StratumTable] = field(default_factory=dict)  # of each stratum's
+    asked: tuple[Laws, ...] = ()  # or what somebody expects of each
+
+    @property
+    def laws(self) -> dict[Group, Floats]:
+        """What is known of all events."""
+        return {group: prior.probabilities for group, prior in self.priors.items()}
+
+    @property
+    def laws_of_strata(self) -> list[dict[Group, Floats]]:
+        """What is known of each stratum's; none without strata."""
+        if self.asked:
+            return [dict(laws) for laws in self.asked]
+        laws = {group: table.laws(self.priors[group]) for group, table in self.tables.items()}
+        return [
+            self.laws | dict(zip(laws, of_stratum, strict=True))
+            for of_stratum in zip(*laws.values(), strict=True)
+        ]
+
+
+@dataclass(frozen=True)
 class MessagePlan:
     """What public facts decide of a message, before a label is looked at.
 
-    Attributes
-    ----------
-    terms
-        One a label.
-    rows
-        Number of events.
-    histograms
-        What is counted. Nothing of labels whose codes tell their histogram.
-    channels
-        What is sent, here by a channel for each label.
-    records
-        Records of one privacy unit whose labels may change together.
-    points
-        Knots that the designs of all channels may have, for their codes to fit two bytes.
+    Without strata, or where codes tell every histogram, so that no channel depends on one, all
+    events are sent in the same way.
     """
 
-    terms: tuple[LabelTerms, ...]
-    rows: int
-    histograms: tuple[Share, ...]
-    channels: tuple[Share, ...]
-    records: int = 1
-    points: int = 0
+    terms: tuple[LabelTerms, ...]  # one a label
+    rows: int  # events
+    histograms: tuple[Share, ...]  # what is counted; nothing of labels whose codes tell it
+    channels: tuple[Share, ...]  # what is sent, here by a channel for each label
+    records: int = 1  # of one privacy unit, whose labels may change together
+    points: int = 0  # knots that designs may have, for the codes of all to fit two bytes
+    strata: Strata | None = None  # those that histograms tell apart
 
     @property
     def groups(self) -> list[Group]:
         """Of the histograms."""
         return [share.group for share in self.histograms]
 
-    def release_priors(
-        self, counts: Sequence[ArrayLike], entropy: Entropy
-    ) -> dict[Group, NoisyPrior]:
-        """Put noise on the (k,) counts of each histogram: from here on they are public."""
-        return {
-            share.group: private_prior(
-                cells,
-                share.epsilon,
+    @property
+    def parts(self) -> int:
+        """Strata that channels are built for; 1 without any."""
+        return len(self.strata.names) if self.strata else 1
+
+    @property
+    def most_outputs(self) -> int:
+        """Codes that each of them may have."""
+        return MAX_OUTPUTS // self.parts
+
+    @property
+    def designed(self) -> list[int | None]:
+        """Outputs of each label's channel; None where a design decides."""
+        counted = self.groups
+        return [None if s.group in counted else len(s.group.cells) for s in self.channels]
+
+    def by_stratum(self, values: Sequence[str], rows: Integers) -> MessagePlan:
+        """Send events of each public class by channels of their own, where that may pay.
+
+        Parameters
+        ----------
+        values
+            All v classes.
+        rows
+            (v + 1,) events of each, and of none of them.
+
+        Raises
+        ------
+        ConfigError
+            If so many channels would need more than 65,536 codes.
+        """
+        if not self.histograms:
+            return self
+        table = min(share.epsilon for share in self.histograms) / 2 / self.records
+        strata = keep_strata(values, rows, table)
+        if len(strata.names) < 2:
+            return self
+        plan = replace(self, strata=strata)
+        return replace(plan, points=most_knots(plan.designed, plan.most_outputs))
+
+    def asked(self, strata: Strata) -> MessagePlan:
+        """Count nothing, as what is expected of each stratum's labels is known: all of ε is theirs.
+
+        Raises
+        ------
+        ConfigError
+            As :meth:`by_stratum`.
+        """
+        (counted,), (sent,) = self.histograms, self.channels
+        sent = replace(sent, epsilon=sent.epsilon + counted.epsilon)
+        plan = replace(self, strata=strata)
+        points = most_knots(plan.designed, plan.most_outputs)
+        return replace(plan, histograms=(), channels=(sent,), points=points)
+
+    def release(self, counts: Sequence[ArrayLike], entropy: Entropy) -> Released:
+        """Put noise on histograms: from here on they are public.
+
+        Parameters
+        ----------
+        counts
+            Of each of them (k,) counts; with strata (S, k), a stratum's in each row.
+        """
+        priors, tables = {}, {}
+        for share, cells in zip(self.histograms, counts, strict=True):
+            group, cells = share.group, np.asarray(cells)
+            # the pooled histogram and the table of strata: a half each, half a prior's ε in all
+            epsilon = share.epsilon / 2 if self.strata else share.epsilon
+            priors[group] = private_prior(
+                cells.sum(axis=0) if self.strata else cells,
+                epsilon,
                 entropy,
                 group=self.records,
-                words=stream(PRIOR_STREAM, share.group.labels[0]),
-                shape=share.group.cells.shape,
+                words=stream(PRIOR_STREAM, group.labels[0]),
+                shape=group.cells.shape,
             )
-            for share, cells in zip(self.histograms, counts, strict=True)
-        }
+            if self.strata:
+                words = stream(STRATA_STREAM, group.labels[0])
+                tables[group] = StratumTable.release(
+                    self.strata, group.cells, cells, priors[group], epsilon, entropy, words
+                )
+        return Released(priors, tables)
 
     def after(self, spent: Fraction) -> MessagePlan:
         """Take off its only channel's ε what these labels have spent before.
@@ -113,24 +198,33 @@ class MessagePlan:
             )
         return replace(self, channels=(replace(share, epsilon=share.epsilon - spent),))
 
-    def build(self, priors: Priors) -> Message:
+    def build(self, released: Released) -> Message:
         """Build the channels, from public facts and released histograms alone."""
-        names = tuple(label.name for label in self.terms)
-        groups = [share.group for share in self.channels]
-        built = self.own_channels({group: prior.probabilities for group, prior in priors.items()})
-        every = tuple((group, priors.get(group)) for group in groups)
-        return Message(names, every, tuple(zip(groups, built, strict=True)), self.records)
+        pooled, laws = released.laws, released.laws_of_strata
+        return Message(
+            names=tuple(label.name for label in self.terms),
+            priors=tuple((s.group, released.priors.get(s.group)) for s in self.channels),
+            parts=tuple(self.channels_of(pooled, laws or [pooled])),
+            records=self.records,
+            strata=self.strata if laws else None,
+            released=released,
+        )
 
-    def own_channels(self, priors: Mapping[Group, Floats]) -> list[Randomizer]:
+    def channels_of(self, pooled: Laws, strata: Sequence[Laws]) -> list[Channels]:
+        """Build the channels of each stratum from its laws."""
+        groups = [share.group for share in self.channels]
+        return [tuple(zip(groups, self.own_channels(laws), strict=True)) for laws in strata]
+
+    def own_channels(self, laws: Laws) -> list[Randomizer]:
         """Build a channel for each label, from (k,) weights of the points of those that need it."""
 
         def build(points: int) -> list[Randomizer]:
             return [
-                label.build(group.cells.grids[0], priors.get(group), epsilon, self.rows, points)
+                label.build(group.cells.grids[0], laws.get(group), epsilon, self.rows, points)
                 for label, (group, epsilon) in zip(self.terms, self.budgets, strict=True)
             ]
 
-        return fitting(build, self.points)
+        return fitting(build, self.points, self.most_outputs)
 
     @property
     def budgets(self) -> list[tuple[Group, float]]:
@@ -140,46 +234,55 @@ class MessagePlan:
 
 @dataclass(frozen=True)
 class Message:
-    """What a message of one or several labels is made of.
+    """What a message is made of."""
 
-    Attributes
-    ----------
-    names
-        Of the labels.
-    priors
-        Histograms over groups of labels; None for one that the codes will tell.
-    channels
-        Randomizers over groups of labels.
-    records
-        Records of one privacy unit.
-    """
+    names: tuple[str, ...]  # of the labels
+    priors: tuple[tuple[Group, NoisyPrior | None], ...]  # None: the codes will tell it
+    parts: tuple[Channels, ...]  # of each stratum, over the same groups of labels
+    records: int = 1  # of one privacy unit
+    strata: Strata | None = None  # None where there is one part
+    released: Released = field(default_factory=lambda: Released({}))
 
-    names: tuple[str, ...]
-    priors: tuple[tuple[Group, NoisyPrior | None], ...]
-    channels: Channels
-    records: int = 1
+    @property
+    def channels(self) -> Channels:
+        """Of events that are all sent in the same way."""
+        (channels,) = self.parts
+        return channels
 
     @property
     def codebook(self) -> Codebook:
+        """What their codes mean."""
+        (book,) = self.codebooks.books
+        return book
+
+    @cached_property
+    def codebooks(self) -> Codebooks:
         """What codes mean."""
-        groups, randomizers = zip(*self.channels, strict=True)
-        channels = tuple(randomizer.channel for randomizer in randomizers)
-        return Codebook(self.names, groups, channels)
+        books = []
+        for channels in self.parts:
+            groups, randomizers = zip(*channels, strict=True)
+            sent = tuple(randomizer.channel for randomizer in randomizers)
+            books.append(Codebook(self.names, groups, sent))
+        return Codebooks(tuple(books))
 
     @property
     def labels_guarantee(self) -> PureDP:
-        """Of all codes of one privacy unit, from the channels' integers."""
+        """Of all codes of one privacy unit, from the channels' integers.
+
+        An event has a stratum, whatever its labels are, so the worst one's counts.
+        """
         unit = Unit.RECORD if self.records == 1 else Unit.USER
         parts = [
-            PureDP.of_channel(randomizer.channel, unit).scale(self.records)
-            for _, randomizer in self.channels
+            reduce(PureDP.compose, (PureDP.of_channel(r.channel, unit) for _, r in channels))
+            for channels in self.parts
         ]
-        return reduce(PureDP.compose, parts)
+        return max(parts, key=lambda part: part.exact_epsilon).scale(self.records)
 
     @property
     def guarantee(self) -> PureDP:
         """Of the whole message, these labels having paid for its histograms."""
         paid = [prior.guarantee for _, prior in self.priors if prior and prior.decoded is None]
+        paid += [table.histogram.guarantee for table in self.released.tables.values()]
         return reduce(PureDP.compose, [*paid, self.labels_guarantee])
 
     @property
@@ -187,21 +290,21 @@ class Message:
         """All histograms, once none is left for the codes to tell."""
         return [(group, prior) for group, prior in self.priors if prior is not None]
 
-    def decode(self, counts: Sequence[Integers]) -> Message:
-        """Fill in the histograms that codes tell.
+    def decode(self, counts: Integers) -> Message:
+        """Fill in the histograms that codes tell, from (d,) numbers of each code.
 
-        Parameters
-        ----------
-        counts
-            (d,) for each channel: how many codes there are of each.
+        Their channels depend on no histogram, so they are the same in all strata.
         """
-        decoded = {
-            group: decoded_prior(randomizer.channel, codes, self.records)
-            for (group, randomizer), codes in zip(self.channels, counts, strict=True)
-            if (group, None) in self.priors
-        }
-        priors = tuple((group, prior or decoded[group]) for group, prior in self.priors)
-        return replace(self, priors=priors)
+        if all(prior for _, prior in self.priors):
+            return self
+        counted, width = self.codebooks.of_channels(counts), len(self.parts[0])
+        priors = list(self.priors)
+        for place, (group, prior) in enumerate(priors):
+            if prior is None:
+                channel = self.parts[0][place][1].channel
+                codes = np.sum(counted[place::width], axis=0)
+                priors[place] = group, decoded_prior(channel, codes, self.records)
+        return replace(self, priors=tuple(priors))
 
 
 def plan_alone(

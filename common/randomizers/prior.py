@@ -31,6 +31,8 @@ MAX_GROUP = 1 << 20
 
 _RESOLUTION = 1 << 24
 _MOST = 1 << 53
+_EXPECTED = 1 << 40
+"""What the counts of expected labels add up to."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,12 @@ def decoded_prior(channel: FiniteChannel, codes: Integers, group: int = 1) -> No
     q = lie / TOTAL
     spread = math.sqrt(max(rows, 1) * q * (1 - q) * k / (k - 1)) / (gap / TOTAL)
     return NoisyPrior(counts, Fraction(0), max(rows, 1), group, spread)
+
+
+def expected_prior(weights: Floats) -> NoisyPrior:
+    """A histogram that nobody counted or pays for: what is expected of labels, without noise."""
+    counts = np.rint(weights * (_EXPECTED / weights.sum())).astype(np.int64)
+    return NoisyPrior(counts, Fraction(0), int(counts.sum()), decoded=0.0)
 
 
 def rational_epsilon(epsilon: float | Fraction) -> Fraction:

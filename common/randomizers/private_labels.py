@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Floats, Integers
+from common.arrays import Floats, Indices, Integers
 from common.entropy import Entropy, system_entropy
 from common.errors import ConfigError
 from common.exact.channel import Codes, FiniteChannel
 from common.guarantees import PureDP
 from common.randomizers.grid import Grid
-from common.randomizers.message import Message, MessagePlan
+from common.randomizers.message import Message, MessagePlan, Released
 from common.randomizers.plan import plan_message
+from common.randomizers.questions import EXPLAINED, Question
+from common.randomizers.strata import count_cells
 from common.randomizers.terms import Division, LabelTerms
 
 
@@ -50,7 +52,7 @@ class PrivateEvents:
     @property
     def counts(self) -> Integers:
         """(d,) how many codes there are of each."""
-        return np.bincount(self.codes, minlength=self.message.codebook.outputs)
+        return np.bincount(self.codes, minlength=self.message.codebooks.outputs)
 
     def __getitem__(self, name: str) -> PrivateLabels:
         """One label alone, for a model of it."""
@@ -77,12 +79,26 @@ class PrivateLabels:
     @property
     def codes(self) -> Codes:
         """(n,) uint16 what the channel of this label, and maybe of others, sent."""
-        return self.events.message.codebook.split(self.events.codes)[:, self._column]
+        return self.events.message.codebooks.codes_of(self.name)[self.events.codes].astype(
+            np.uint16
+        )
 
     @property
     def channel(self) -> FiniteChannel:
-        """From the grid's points, or cells of labels sent together, to what is sent."""
-        return self.events.message.channels[self._column][1].channel
+        """From the grid's points, or cells of labels sent together, to what is sent.
+
+        Raises
+        ------
+        ConfigError
+            With strata, each of which has a channel of its own.
+        """
+        (book, *others) = self.events.message.codebooks.books
+        if others:
+            raise ConfigError(
+                f"events in {len(others) + 1} strata have a channel each; see"
+                " .events.message.codebooks.books"
+            )
+        return book.for_label(self.name).channel
 
     @property
     def prior(self) -> Floats:
@@ -95,7 +111,8 @@ class PrivateLabels:
     @property
     def randomizer(self) -> str:
         """What sent it, maybe with others."""
-        return self.events.message.channels[self._column][1].name
+        column = self.events.message.codebooks.books[0].for_label(self.name).column
+        return self.events.message.parts[0][column][1].name
 
     @property
     def loss(self) -> str:
@@ -107,24 +124,28 @@ class PrivateLabels:
         """Of the whole message."""
         return self.events.guarantee
 
-    @property
-    def _column(self) -> int:
-        return self.events.message.codebook.for_label(self.name).column
 
+def randomize(
+    labels: ArrayLike,
+    plan: MessagePlan,
+    entropy: Entropy,
+    strata: Indices | None = None,
+    released: Released | None = None,
+) -> PrivateEvents:
+    """Randomize (n, m) labels, of events in (n,) strata, as a plan says.
 
-def randomize(labels: ArrayLike, plan: MessagePlan, entropy: Entropy) -> PrivateEvents:
-    """Randomize (n, m) labels as :func:`common.randomizers.message.plan_message` planned it."""
+    They are counted, unless what channels are built from is ``released`` already.
+    """
     values = np.asarray(labels, dtype=np.float64)
     counts = [
-        np.bincount(group.round(values, entropy), minlength=len(group.cells))
+        count_cells(group.round(values, entropy), len(group.cells), strata, plan.parts)
         for group in plan.groups
     ]
-    message = plan.build(plan.release_priors(counts, entropy))
-    book = message.codebook
-    codes = book.randomize(values, entropy)
-    columns = zip(book.split(codes).T, book.radices, strict=True)
-    message = message.decode([np.bincount(column, minlength=d) for column, d in columns])
-    return PrivateEvents(codes, message, plan.terms)
+    message = plan.build(released or plan.release(counts, entropy))
+    books = message.codebooks
+    codes = books.randomize(values, strata, entropy)
+    counted = np.bincount(codes, minlength=books.outputs)
+    return PrivateEvents(codes, message.decode(counted), plan.terms)
 
 
 def randomize_labels(
@@ -136,6 +157,8 @@ def randomize_labels(
     values: ArrayLike | None = None,
     randomizer: str = "auto",
     loss: str = "squared",
+    strata: ArrayLike | None = None,
+    question: Question | None = None,
 ) -> PrivateLabels:
     """Randomize labels as a release does: for a notebook that holds labels and features.
 
@@ -151,6 +174,12 @@ def randomize_labels(
         All labels there are, ascending from ``lower`` to ``upper``, where they are classes.
     randomizer, loss
         As in :func:`common.randomizers.build_randomizer`.
+    strata
+        (n,) public classes of the events, such as their campaigns, chosen without looking at the
+        labels: each that is large enough is sent by a channel that fits its own labels.
+    question
+        What a model that learned from other events' labels asks of these, of
+        :meth:`labelveil.LabelDPRegressor.ask`: no histogram is then paid for.
 
     Raises
     ------
@@ -162,7 +191,11 @@ def randomize_labels(
     terms = LabelTerms(
         "label", lower, upper, grid, loss, values=values is not None, randomizer=randomizer
     )
-    return _randomized(column, [terms], epsilon, "auto")["label"]
+    if question is None:
+        return _randomized(column, [terms], epsilon, "auto", strata)["label"]
+    if strata is not None:
+        raise ConfigError("a question says what strata the events are in; leave strata out")
+    return _answered(column, terms, epsilon, question)["label"]
 
 
 def randomize_events(
@@ -172,6 +205,7 @@ def randomize_events(
     epsilon: float,
     weights: Mapping[str, float] | None = None,
     division: Division = "auto",
+    strata: ArrayLike | None = None,
 ) -> PrivateEvents:
     """Randomize several labels of each event in one message, as a release does.
 
@@ -193,6 +227,8 @@ def randomize_events(
     division
         ``split`` gives each label a share of ε, ``joint`` sends all by one channel, and ``auto``
         takes what is predicted to serve better.
+    strata
+        As in :func:`randomize_labels`.
 
     Raises
     ------
@@ -202,16 +238,59 @@ def randomize_events(
     worth = weights or {}
     terms = [LabelTerms(name, *ends, weight=worth.get(name, 1.0)) for name, ends in bounds.items()]
     columns = np.column_stack([np.asarray(labels[name], np.float64) for name in bounds])
-    return _randomized(columns, terms, epsilon, division)
+    return _randomized(columns, terms, epsilon, division, strata)
+
+
+def _answered(
+    labels: Floats, terms: LabelTerms, epsilon: float, question: Question
+) -> PrivateEvents:
+    """Randomize (n, 1) labels by the channels that fit what is asked."""
+    if question.strata.size != len(labels):
+        raise ConfigError(
+            f"the question is about {question.strata.size:,} events, and there are"
+            f" {len(labels):,} labels; ask about the same events"
+        )
+    if (question.grid.lower, question.grid.upper) != (terms.lower, terms.upper):
+        raise ConfigError(
+            f"the question is about labels in {question.grid.lower:g} … {question.grid.upper:g},"
+            f" not in {terms.lower:g} … {terms.upper:g}; name the same bounds in all rounds"
+        )
+    asked = replace(terms, grid=question.grid, options={"explained": EXPLAINED})
+    if not terms.needs_prior(question.grid):  # what is best does not depend on what is expected
+        asked = replace(asked, options={})
+    plan = plan_message([asked], len(labels), epsilon)
+    if not plan.histograms:
+        return _with_noise(labels, plan)
+    plan = plan.asked(question.classes)
+    (share,) = plan.channels
+    return _with_noise(labels, plan, question.strata, question.released(share.group))
 
 
 def _randomized(
-    labels: Floats, terms: Sequence[LabelTerms], epsilon: float, division: Division
+    labels: Floats,
+    terms: Sequence[LabelTerms],
+    epsilon: float,
+    division: Division,
+    strata: ArrayLike | None,
 ) -> PrivateEvents:
-    """Randomize (n, m) labels with noise of the operating system's."""
-    plan = plan_message(terms, len(labels), epsilon, division=division)
+    """Randomize (n, m) labels, told apart by public classes if there are any."""
+    plan, of_event = plan_message(terms, len(labels), epsilon, division=division), None
+    if strata is not None:
+        values, value_of = np.unique(np.asarray(strata).astype(str), return_inverse=True)
+        plan = plan.by_stratum(values.tolist(), np.bincount(value_of, minlength=values.size + 1))
+        of_event = None if plan.strata is None else plan.strata.of_value[value_of]
+    return _with_noise(labels, plan, of_event)
+
+
+def _with_noise(
+    labels: Floats,
+    plan: MessagePlan,
+    strata: Indices | None = None,
+    released: Released | None = None,
+) -> PrivateEvents:
+    """Randomize as :func:`randomize`, with noise of the operating system's."""
     entropy = system_entropy()
     try:
-        return randomize(labels, plan, entropy)
+        return randomize(labels, plan, entropy, strata, released)
     finally:
         entropy.destroy()

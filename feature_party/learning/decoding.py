@@ -63,12 +63,13 @@ def decoder(
     weights
         (k,) weights w > 0 of the labels' biases; the prior by default.
     """
-    # every release by its own channel: labels may have drifted from one to the next
-    found = [_decoder(part, targets, ridge, weights) for part in problem.releases]
+    # by each channel alone: labels may have drifted from release to release, or hang on the stratum
+    shares, parts = zip(*problem.by_channel, strict=True)
+    found = [_decoder(part, targets, ridge, weights) for part in parts]
     each = tuple(all(flags) for flags in zip(*(one.each for one in found), strict=True))
     return Decoder(
         values=np.concatenate([one.values for one in found]),
-        bias=np.einsum("e,ekm->km", problem.shares, np.stack([one.bias for one in found])),
+        bias=np.einsum("e,ekm->km", shares, np.stack([one.bias for one in found])),
         exact=all(each),
         each=each,
     )

@@ -15,5 +15,5 @@ def derivatives_of(head: Head, support: Support) -> Derivatives | None:
     if support.values_alone and isinstance(head, LinearHead):
         return ValuesTable(head, support.likelihood)
     if LawTable.serves(head, support.likelihood.shape[1]):
-        return LawTable(head, support.likelihood)
+        return LawTable(head, support.likelihood, support.channel_of, support.shares)
     return None

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from common.arrays import Floats
+from common.arrays import Floats, Indices
 from feature_party.learning.heads import AtomHead, Head
 
 _AXES = ((-6.0, 6.0, 193), (-4.0, 4.0, 33))
@@ -29,6 +29,7 @@ scale on a logarithm."""
 _NEAR = 1e-3
 _LEAST_INFORMATION = 1e-3
 """Share of the largest Fisher information that every row has: a step is never unbounded."""
+ONE = np.ones(1)
 MOST_CODES = 4096
 """Codes that a table is made for; it holds 6,369 places for each."""
 
@@ -42,6 +43,9 @@ class LawTable:
         A family of one or two parameters, with or without point masses at the ends.
     likelihood
         (m, d) probability of each code given each cell of the support.
+    channel_of, shares
+        (d,) which of c channels each code is of, and (c,) the rows' shares of them, which the
+        likelihood has as factors: a row has the information of its own channel.
 
     Attributes
     ----------
@@ -51,7 +55,13 @@ class LawTable:
         Place of b among them; None where there is none.
     """
 
-    def __init__(self, head: Head, likelihood: Floats) -> None:
+    def __init__(
+        self,
+        head: Head,
+        likelihood: Floats,
+        channel_of: Indices | None = None,
+        shares: Floats = ONE,
+    ) -> None:
         self.outputs = head.outputs
         place: dict[str, Any] = {"dtype": torch.float64, "device": head.device}
         cells = torch.as_tensor(likelihood, **place)
@@ -71,9 +81,15 @@ class LawTable:
         steps = _NEAR * torch.eye(head.outputs, **place)
         slopes = [(codes(step) - codes(-step)) / (2 * _NEAR) for step in steps]
         table = torch.stack([codes(0 * steps[0]), *slopes], dim=-1)
-        information = (table[..., 1:] ** 2 / table[..., :1]).sum(dim=1)
-        floor = _LEAST_INFORMATION * information.amax(dim=0)
-        self.information = torch.maximum(information, floor).float()
+        each = (table[..., 1:] ** 2 / table[..., :1]).transpose(0, 1)
+        of = np.zeros(len(each), np.int64) if channel_of is None else channel_of
+        self.channel_of = torch.as_tensor(of, device=head.device)
+        information = torch.zeros((len(shares), *each.shape[1:]), **place)
+        information.index_add_(0, self.channel_of, each)
+        floor = _LEAST_INFORMATION * information.sum(dim=0).amax(dim=0)
+        information /= torch.as_tensor(np.maximum(shares, 1e-12), **place)[:, None, None]
+        information = torch.maximum(information, floor)
+        self.information = information.reshape(-1, information.shape[-1]).float()
         self.size = len(places)
         self.table = table.transpose(0, 1).reshape(-1, table.shape[-1]).float().contiguous()
         self.ends = ends.float().T.contiguous()
@@ -106,7 +122,8 @@ class LawTable:
         weights = self._weights(raw)
         told = torch.minimum(weights**2 * self.telling, weights * (1 - weights)) + 1e-4
         rest = 1 - weights.sum(dim=1, keepdim=True)
-        inner = rest * _interpolated(self.information, at, share)
+        channels = self.channel_of.index_select(0, torch.as_tensor(codes.astype(np.int64)))
+        inner = rest * _interpolated(self.information, at + self.size * channels, share)
         information = torch.cat([told, inner], dim=1)
         return losses.double().numpy(), gradient.double().numpy(), information.double().numpy()
 

@@ -76,8 +76,10 @@ class LabelProblem:
     parts
         Of several releases, each one's facts over the common grid: see
         :mod:`feature_party.learning.several_releases`.
+    strata
+        Of one release in strata, the facts of each: its events went through a channel of its own.
     shares
-        (e,) the releases' shares of the rows, summing to 1.
+        (e,) the releases', or the strata's, shares of the rows, summing to 1.
     values_alone
         Whether labels are values of their own, two or a few classes, and not places on a range.
     ends
@@ -97,6 +99,7 @@ class LabelProblem:
     outputs: Floats
     loss: str = "squared"
     parts: tuple[LabelProblem, ...] = ()
+    strata: tuple[LabelProblem, ...] = ()
     shares: Floats = field(default_factory=lambda: np.ones(1))
     values_alone: bool = False
     ends: tuple[int, int] | None = None
@@ -135,6 +138,14 @@ class LabelProblem:
     def releases(self) -> tuple[LabelProblem, ...]:
         """The facts of each release, oldest first."""
         return self.parts or (self,)
+
+    @property
+    def by_channel(self) -> list[tuple[float, LabelProblem]]:
+        """What went through one channel each, in the order of the codes, with its share of rows."""
+        if not (self.parts or self.strata):
+            return [(1.0, self)]
+        each = zip(self.shares.tolist(), self.parts or self.strata, strict=True)
+        return [(share * inner, leaf) for share, part in each for inner, leaf in part.by_channel]
 
     def by_release(
         self, codes: NDArray[np.integer]
@@ -244,7 +255,7 @@ class LabelProblem:
         Their channels would be most of its file; one that says nothing stands for them.
         """
         rows, row_of, outputs = self.rows, self.row_of, self.outputs
-        if self.parts:
+        if self.parts or self.strata:
             rows, row_of = np.ones((1, 1)), np.zeros(self.grid.size, dtype=np.int64)
             outputs = np.array([self.mean])
         arrays: dict[str, NDArray[Any]] = {"grid": self.grid, "prior": self.prior}

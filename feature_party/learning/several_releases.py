@@ -84,6 +84,13 @@ def pooled(parts: Sequence[LabelProblem], rows: Sequence[float] | Floats) -> Lab
     )
 
 
+def stratified(parts: Sequence[LabelProblem], rows: Sequence[float]) -> LabelProblem:
+    """Make one problem of a release's strata over one grid, each with its number of rows."""
+    if len(parts) == 1:
+        return parts[0]
+    return replace(pooled(parts, rows), parts=(), strata=tuple(parts))
+
+
 def over_grid(part: LabelProblem, grid: Floats) -> LabelProblem:
     """Restate a release's facts over a finer grid, on which labels are rounded to its own.
 
@@ -105,4 +112,5 @@ def over_grid(part: LabelProblem, grid: Floats) -> LabelProblem:
         rows=rows,
         row_of=row_of.reshape(-1).astype(np.int64),
         ends=ends if ends[1] - ends[0] + 1 < grid.size else None,
+        strata=tuple(over_grid(stratum, grid) for stratum in part.strata),
     )

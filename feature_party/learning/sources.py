@@ -170,6 +170,7 @@ def _moved(problem: LabelProblem, location: float, scale: float) -> LabelProblem
         grid=(problem.grid - location) / scale,
         outputs=(problem.outputs - location) / scale,
         parts=tuple(_moved(part, location, scale) for part in problem.parts),
+        strata=tuple(_moved(part, location, scale) for part in problem.strata),
     )
 
 
@@ -183,6 +184,7 @@ def _inside(problem: LabelProblem, points: slice) -> LabelProblem:
         rows=problem.rows[rows],
         row_of=row_of.reshape(-1).astype(np.int64),
         ends=None,
+        strata=tuple(_inside(stratum, points) for stratum in problem.strata),
     )
 
 

@@ -37,6 +37,8 @@ class Support:
         (k,) share of its cell's mass that each grid point carries.
     likelihood
         (m, d) probability of each output given each cell.
+    channel_of, shares
+        (d,) which of c channels each output is of, and (c,) the rows' shares of them.
     values_alone
         Whether the cells are values of their own, two labels or a few classes, and not a range.
     """
@@ -47,6 +49,8 @@ class Support:
     prior: Floats
     within: Floats
     likelihood: Floats
+    channel_of: Indices
+    shares: Floats
     values_alone: bool = False
 
     @classmethod
@@ -65,6 +69,8 @@ class Support:
         within = prior / mass[cell_of]
         likelihood = np.zeros((count, problem.outputs.size))
         np.add.at(likelihood, cell_of, within[:, None] * problem.channel)
+        shares, channels = zip(*problem.by_channel, strict=True)
+        sizes = [channel.outputs.size for channel in channels]
         return cls(
             values=sums(cell_of, within * grid, count),
             cell_of=cell_of,
@@ -72,6 +78,8 @@ class Support:
             prior=mass / mass.sum(),
             within=within,
             likelihood=likelihood,
+            channel_of=np.repeat(np.arange(len(sizes)), sizes),
+            shares=np.array(shares),
             values_alone=problem.values_alone,
         )
 

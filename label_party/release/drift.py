@@ -33,7 +33,7 @@ from common.mechanisms.interactive import DriftTest, Session, Terms, affordable_
 from common.randomizers import NoisyPrior, split_budget
 from common.randomizers.cells import Cells, Group
 from common.randomizers.grid import Grid
-from common.randomizers.message import MessagePlan, Share
+from common.randomizers.message import MessagePlan, Released, Share
 from common.randomizers.prior import rational_epsilon
 from common.release.sections import DriftSection, InForceSection, SessionSection, TrialSection
 from label_party.config.sections import LabelPartyConfig
@@ -121,7 +121,7 @@ class InForce:
             return replace(counted, drift=section, tested=tested)
         whole = share.epsilon + sum(each.epsilon for each in plan.histograms)
         plan = replace(plan, histograms=(), channels=(Share(here, whole),)).after(spent)
-        return Counted(plan, {here: self.prior}, section, tested, borrowed=True)
+        return Counted(plan, Released({here: self.prior}), section, tested, borrowed=True)
 
     def _test(self, counts: Integers, entropy: Entropy) -> tuple[DriftSection, PureDP | None]:
         """Test an epoch's histogram over the grid, unless the session has halted.

@@ -13,12 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from common.arrays import Integers
 from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.guarantees import PureDP, compose
 from common.randomizers.cells import Codebook
-from common.randomizers.message import Message, MessagePlan, Priors
+from common.randomizers.message import Message, MessagePlan, Released
 from common.release.blocks import KEY_BYTES, decode_codes
 from common.release.claims import CMAC_KEYS, SUBMITTED_KEYS
 from common.release.limits import block_rows_for
@@ -46,7 +45,7 @@ class Counted:
 
     Attributes
     ----------
-    priors
+    released
         The histograms.
     drift
         What a manifest says of a test that was made, and of the prior that is in force.
@@ -57,7 +56,7 @@ class Counted:
     """
 
     plan: MessagePlan
-    priors: Priors
+    released: Released
     drift: DriftSection | None = None
     tested: PureDP | None = None
     borrowed: bool = False
@@ -115,13 +114,13 @@ def build(
     if not entropy.secure:
         raise PrivacyError("a release needs system_entropy(); seeded entropy is for tests alone")
     counted = (count or count_labels)(config.plan_message(events.rows), events, entropy)
-    message = counted.plan.build(counted.priors)
+    message = counted.plan.build(counted.released)
     codes = _Codes(writer, message.codebook)
     decoded = any(prior is None for _, prior in message.priors)
     receiver = codes if decoded else writer
     content, population = _randomize(events, message.codebook, entropy, receiver, progress)
     if decoded:
-        message = message.decode(codes.of_channels())
+        message = message.decode(codes.counts)
     manifest = _manifest(config, message, counted, content, population)
     if not manifest.total_guarantee.within(config.privacy.charge):
         raise PrivacyError(
@@ -135,7 +134,7 @@ def build(
 def count_labels(plan: MessagePlan, events: Events, entropy: Entropy) -> Counted:
     """Count what the plan asks for, and pay for it."""
     counts = events.count(plan.groups, entropy) if plan.groups else []
-    return Counted(plan, plan.release_priors(counts, entropy))
+    return Counted(plan, plan.release(counts, entropy))
 
 
 class _Codes:
@@ -143,7 +142,7 @@ class _Codes:
 
     def __init__(self, writer: RowWriter, codebook: Codebook) -> None:
         self._writer, self._codebook = writer, codebook
-        self._counts = np.zeros(codebook.outputs, dtype=np.int64)
+        self.counts = np.zeros(codebook.outputs, dtype=np.int64)
 
     @property
     def folder(self) -> Path:
@@ -151,14 +150,8 @@ class _Codes:
 
     def adopt(self, keys: Path, codes: Path) -> None:
         found = decode_codes(codes.read_bytes(), self._codebook.code_bytes)
-        self._counts += np.bincount(found, minlength=self._counts.size)
+        self.counts += np.bincount(found, minlength=self.counts.size)
         self._writer.adopt(keys, codes)
-
-    def of_channels(self) -> list[Integers]:
-        """How many codes there are of each, by channel."""
-        table = self._counts.reshape(self._codebook.radices)
-        every = range(table.ndim)
-        return [table.sum(axis=tuple(j for j in every if j != i)) for i in every]
 
 
 def _randomize(

@@ -22,7 +22,7 @@ from common.randomizers import NoisyPrior, Randomizer, build_randomizer, split_b
 from common.randomizers.budget import PRIOR_SHARE, round_down
 from common.randomizers.cells import Group
 from common.randomizers.grid import Grid
-from common.randomizers.message import MessagePlan
+from common.randomizers.message import MessagePlan, Released
 from common.randomizers.plan import plan_message
 from common.randomizers.terms import LabelTerms
 from common.release.facts import MOST_DIGITS
@@ -135,7 +135,7 @@ def _ways_to_build(manifest: Manifest) -> list[Callable[[], Sequence[Randomizer]
         share = prior_share(manifest)
         if share is None:
             raise OtherSplitError(_OTHER_SPLIT)
-        made = dict(plan_of(manifest, share).build(_noisy(manifest)).channels)
+        made = dict(plan_of(manifest, share).build(Released(_noisy(manifest))).channels)
         groups = [manifest.group(stated.labels) for stated in manifest.randomizers]
         if set(groups) != set(made):
             raise OtherSplitError("labels are grouped otherwise")

@@ -94,9 +94,9 @@ class NamedSubject:
         counts = np.bincount(labels.astype(np.int64), minlength=len(grid))
         terms = LabelTerms("label", grid.lower, grid.upper, grid, self.loss, randomizer=self.name)
         plan = plan_message([terms], len(labels), REPLAY_EPSILON, prior_share=Fraction(1, 2))
-        priors = plan.release_priors([counts], entropy)
-        ((_, randomizer),) = plan.build(priors).channels
-        (prior,) = priors.values()
+        released = plan.release([counts], entropy)
+        ((_, randomizer),) = plan.build(released).channels
+        (prior,) = released.priors.values()
         channel = randomizer.channel
         return Published(
             tuple(prior.noisy_counts.tolist()),

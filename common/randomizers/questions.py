@@ -1,0 +1,81 @@
+"""Questions: what a model that has learned from earlier labels wants to know of further ones.
+
+A channel that is designed for the labels of all events asks each the question that fits the average
+one. Who has a model already expects something of every event: its predicted law. Events of like
+laws make a stratum, whose channel is designed for their mean law, so that each event is asked where
+its own label is in doubt (two stages for classes: Ghazi et al., *Deep Learning with Label
+Differential Privacy*, NeurIPS 2021).
+
+Each stratum's channel is ε-DP in the label that it reads, whatever was asked: strata and laws may
+come from earlier codes, of other events' labels, and from anybody. An event's label is read once,
+by one channel, so that the codes of all rounds together are ε-DP in each label (adaptive parallel
+composition). What has to be checked of a question is its shape alone. No histogram is counted: all
+of ε goes to the labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from common.arrays import Indices, Integers
+from common.errors import ConfigError
+from common.randomizers.cells import Group
+from common.randomizers.grid import Grid
+from common.randomizers.message import Laws, Released
+from common.randomizers.prior import expected_prior
+from common.randomizers.strata import MOST_STRATA, Strata
+
+EXPLAINED = 0.15
+"""Share of a stratum's variance that features are taken to explain still. Models of bike rentals,
+diamonds and houses at ε = 0.5 err by 5 to 10 % less than with 0.3, and with 0.6 by 20 to 70 % more.
+"""
+MOST_WEIGHT = 1 << 40
+"""The largest weight of a law's cell."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which stratum each event is in, and what is expected of the labels of each.
+
+    Raises
+    ------
+    ConfigError
+        If it is no such thing.
+    """
+
+    strata: Indices  # (n,) of the events
+    grid: Grid  # k points
+    laws: Integers  # (S, k) weights >= 0 of the grid's points, 1 <= S <= 32
+
+    def __post_init__(self) -> None:
+        laws, strata = self.laws, self.strata
+        if laws.ndim != 2 or laws.dtype != np.int64 or laws.shape[1] != len(self.grid):
+            raise ConfigError(
+                f"laws of shape {laws.shape} must have {len(self.grid)} whole weights each, one for"
+                " each point of the grid"
+            )
+        if not 1 <= len(laws) <= MOST_STRATA:
+            raise ConfigError(f"{len(laws)} strata must be 1 … {MOST_STRATA}")
+        if laws.min() < 0 or laws.max() > MOST_WEIGHT or not laws.sum(axis=1).all():
+            raise ConfigError(f"a law's weights must be 0 … {MOST_WEIGHT:,}, and not all of them 0")
+        if strata.ndim != 1 or strata.dtype.kind not in "iu" or not strata.size:
+            raise ConfigError("strata must be a column of whole numbers, one for each event")
+        if not 0 <= strata.min() <= strata.max() < len(laws):
+            raise ConfigError(f"every event's stratum must be one of 0 … {len(laws) - 1}")
+
+    @property
+    def classes(self) -> Strata:
+        """The strata, by their numbers."""
+        count = len(self.laws)
+        rows = np.bincount(self.strata, minlength=count)
+        return Strata(tuple(map(str, range(count))), tuple(rows.tolist()), np.arange(count))
+
+    def released(self, group: Group) -> Released:
+        """What channels over a label's grid are built from; nothing of it was paid for."""
+        pooled = np.bincount(self.strata, minlength=len(self.laws)) @ (
+            self.laws / self.laws.sum(axis=1, keepdims=True)
+        )
+        laws: list[Laws] = [{group: law / law.sum()} for law in self.laws.astype(np.float64)]
+        return Released({group: expected_prior(pooled)}, asked=tuple(laws))

@@ -1,0 +1,61 @@
+"""What a model asks of further events: strata of like predictions, and what it expects of each."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from common.arrays import Floats
+from common.errors import ConfigError
+from common.randomizers.grid import Grid
+from common.randomizers.questions import Question
+from common.randomizers.strata import MOST_STRATA
+from feature_party.learning.problem import LabelProblem
+from feature_party.learning.support import Support
+
+STRATA = 16
+_DOUBT = 0.05
+"""Share of the released prior in what is expected: no label is impossible because a model says so.
+"""
+_WEIGHTS = 1 << 30
+
+
+def ask(
+    problem: LabelProblem, support: Support, predicted: Floats, strata: int = STRATA
+) -> Question:
+    """Gather events of like predicted means into strata, about as many in each.
+
+    Parameters
+    ----------
+    problem, support
+        What the model was trained on, and the m cells that it predicts.
+    predicted
+        (n, m) predicted distributions of the events.
+    strata
+        How many, 1 … 32; fewer where there are fewer events.
+
+    Raises
+    ------
+    ConfigError
+        If that is no number of strata, or labels are two values: to ask them in another way gains
+        nothing, for the best channel does not depend on what is expected of them.
+    """
+    if not 1 <= strata <= MOST_STRATA:
+        raise ConfigError(f"strata={strata} must be 1 … {MOST_STRATA}")
+    if problem.values.size == 2:
+        raise ConfigError(
+            "labels of two values are asked in the same way whatever is expected of them; send all"
+            " events in one round"
+        )
+    n = len(predicted)
+    count = min(strata, n)
+    order = np.argsort(predicted @ support.values, kind="stable")
+    stratum = np.empty(n, dtype=np.int64)
+    stratum[order] = np.arange(n) * count // n
+    sums = np.zeros((count, support.size))
+    np.add.at(sums, stratum, predicted)
+    means = sums / np.bincount(stratum, minlength=count)[:, None]
+    laws = means[:, support.cell_of] * support.within
+    laws = (1 - _DOUBT) * laws / laws.sum(axis=1, keepdims=True) + _DOUBT * problem.prior
+    # of one grid, whatever the labels that share its points are
+    weights = np.rint(laws * _WEIGHTS).astype(np.int64)
+    return Question(stratum, Grid(problem.grid), weights)

@@ -1,0 +1,102 @@
+"""What rounds are worth: one message against several, each event read once, with the same ε.
+
+``python -m tests.benchmarks.rounds``: for every data set that is present, the error of a default
+model on held-out true labels, as a share of a constant's. Splits are the same for all columns;
+noise is the operating system's. Results are kept in ``out/rounds`` and taken up again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from itertools import pairwise, product
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+import labelveil as lv
+from common.arrays import Floats
+from tests.benchmarks.harness import markdown
+from tests.data_sets import BIKE, CENSUS, DIAMONDS, HOUSING, RANDHIE, RETAIL, DataSet
+
+ROWS = {BIKE: None, DIAMONDS: 20_000, HOUSING: None, CENSUS: 12_500, RETAIL: 60_000, RANDHIE: None}
+"""How many events of each data set are used, a fifth of them held out."""
+SHARES = {"one": (1.0,), "two": (0.25, 0.75), "three": (0.15, 0.25, 0.6), "five": (0.2,) * 5}
+OUT = Path("out/rounds")
+
+
+def main() -> None:
+    """Run what is present and not there yet, and print the table of all that is."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="data sets; all that are present if none is named")
+    parser.add_argument("--epsilon", type=float, action="append", help="budget; repeatable")
+    parser.add_argument("--rounds", choices=SHARES, action="append", help="repeatable")
+    parser.add_argument("--runs", type=int, default=5, help="splits (5)")
+    parser.add_argument("--out", type=Path, default=OUT)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    for data_set, rows in ROWS.items():
+        if data_set.missing or (options.names and data_set.name not in options.names):
+            continue
+        table = data_set.load()
+        grid = product(range(options.runs), options.epsilon or (0.5, 1.0), options.rounds or SHARES)
+        for run, epsilon, rounds in grid:
+            path = options.out / f"{data_set.name}-{epsilon:g}-{rounds}-{run}.json"
+            if not path.exists():
+                found = _error(data_set, table, rows, run, epsilon, SHARES[rounds])
+                path.write_text(json.dumps(found))
+    print(_table(options.out))
+
+
+def _error(
+    data_set: DataSet,
+    table: pl.DataFrame,
+    rows: int | None,
+    run: int,
+    epsilon: float,
+    shares: tuple[float, ...],
+) -> float:
+    """Share of a constant's squared error that is left."""
+    order = np.random.default_rng(run).permutation(table.height)[:rows]
+    test, train = np.split(order, [order.size // 5])
+    labels = table[data_set.label].to_numpy().astype(np.float64)
+    features = table.drop(data_set.label)
+    ends = [0, *np.rint(np.cumsum(shares) * train.size).astype(int).tolist()]
+    bounds = {"lower": data_set.lower, "upper": data_set.upper, "epsilon": epsilon}
+    model, sent = lv.LabelDPRegressor(random_state=run), list[lv.PrivateLabels]()
+    for start, stop in pairwise(ends):
+        part = train[start:stop]
+        question = model.ask(features[part]) if sent else None
+        sent.append(lv.randomize_labels(labels[part], question=question, **bounds))
+        model.fit(features[train[:stop]], sent)
+    points: Floats = model.predict(features[test])
+    clipped = np.clip(labels, data_set.lower, data_set.upper)
+    constant = np.mean((clipped[test] - clipped[train].mean()) ** 2)
+    return float(np.mean((points - clipped[test]) ** 2) / constant)
+
+
+def _table(out: Path) -> str:
+    """Means over splits, and in brackets the standard error of the difference to one round."""
+    found: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
+    for path in sorted(out.glob("*.json")):
+        name, epsilon, rounds, run = path.stem.rsplit("-", 3)
+        column = found.setdefault((name, epsilon), {}).setdefault(rounds, {})
+        column[run] = json.loads(path.read_text())
+    rows = []
+    for (name, epsilon), columns in found.items():
+        row = [name, epsilon]
+        for rounds in SHARES:
+            both = sorted(columns.get(rounds, {}).keys() & columns.get("one", {}).keys())
+            errors = np.array([columns[rounds][run] for run in both])
+            gains = errors - [columns["one"][run] for run in both] if both else errors
+            doubt = np.std(gains, ddof=1) / math.sqrt(len(both)) if len(both) > 1 else math.nan
+            shown = f"{errors.mean():.3f}" if both else "–"
+            row.append(shown if rounds == "one" or not both else f"{shown} ({doubt:.3f})")
+        rows.append(row)
+    return markdown(["data set", "ε", *SHARES], rows)
+
+
+if __name__ == "__main__":
+    main()

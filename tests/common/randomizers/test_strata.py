@@ -1,0 +1,242 @@
+"""Strata and questions: channels of their own for public classes, or for like predictions."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from common.arrays import Floats, Indices
+from common.entropy import seeded_entropy
+from common.errors import ConfigError
+from common.exact.channel import exp_lower_bound
+from common.guarantees import Unit
+from common.randomizers.cells import Cells
+from common.randomizers.grid import Grid
+from common.randomizers.plan import plan_message
+from common.randomizers.private_labels import PrivateEvents, randomize, randomize_labels
+from common.randomizers.questions import Question
+from common.randomizers.strata import (
+    MOST_STRATA,
+    OTHERS,
+    bins_of,
+    count_cells,
+    keep_strata,
+    stratum_law,
+)
+from common.randomizers.terms import Division, LabelTerms
+from tests.statistics import counts_fit
+
+GRID = Grid.from_count(0.0, 30.0, 16)
+TERMS = LabelTerms("label", 0.0, 30.0, GRID)
+PAIR = [LabelTerms("returned", 0, 1, Grid.from_edges([0.0, 1.0]), values=True), TERMS]
+VALUES = ["high", "low"]
+
+
+def in_strata(rows: int = 6000) -> tuple[Floats, Indices]:
+    """Labels that are near 24 in the first stratum and near 6 in the second."""
+    words = seeded_entropy(5)
+    spread, which = (words.words(name, 0, rows) / 2.0**64 for name in ("spread", "which"))
+    strata = (which < 0.5).astype(np.int64)
+    return np.where(strata == 0, 18 + 12 * spread, 12 * spread), strata
+
+
+def sent(epsilon: float = 2.0, records: int = 1, seed: int = 1) -> tuple[PrivateEvents, Indices]:
+    labels, strata = in_strata()
+    plan = plan_message([TERMS], labels.size, epsilon, records=records)
+    plan = plan.by_stratum(VALUES, np.bincount(strata, minlength=3))
+    return randomize(labels[:, None], plan, seeded_entropy(seed), strata), strata
+
+
+@pytest.mark.parametrize("records", [1, 3])
+def test_the_message_spends_what_its_integers_say_and_no_more(records: int) -> None:
+    message = sent(2.0, records)[0].message
+    tables = [table.histogram for table in message.released.tables.values()]
+    counted = [*(prior for _, prior in message.histograms), *tables]
+    paid = sum((2 * records / histogram.scale for histogram in counted), Fraction(0))
+    worst = max(
+        PureEpsilon.of(randomizer.channel.weights)
+        for channels in message.parts
+        for _, randomizer in channels
+    )
+    spent = message.guarantee
+    assert spent.unit == (Unit.RECORD if records == 1 else Unit.USER)
+    assert paid + records * worst <= spent.exact_epsilon <= Fraction(2.0)
+    assert spent.exact_epsilon > Fraction(1.9)
+
+
+class PureEpsilon:
+    """ε of a matrix of integers, by every pair of its rows: a lower bound to 1e-12."""
+
+    @staticmethod
+    def of(weights: list[list[int]]) -> Fraction:
+        table = np.array(weights, dtype=object)
+        ratio = max(Fraction(max(column), min(column)) for column in table.T)
+        epsilon = Fraction(float(np.log(float(ratio)))) - Fraction(1, 10**12)
+        assert exp_lower_bound(epsilon) < ratio
+        return epsilon
+
+
+def test_replacing_a_label_moves_two_units_of_each_histogram() -> None:
+    labels, strata = in_strata(50)
+    cells = GRID.round(labels, seeded_entropy(1).coins("rounding", 0, 50))
+    before = count_cells(cells, len(GRID), strata, 2)
+    for row in range(50):
+        moved = cells.copy()
+        moved[row] = (cells[row] + 7) % len(GRID)
+        after = count_cells(moved, len(GRID), strata, 2)
+        assert np.abs(after - before).sum() == 2
+        assert np.abs(after.sum(axis=0) - before.sum(axis=0)).sum() == 2
+
+
+def test_a_label_moves_no_code_but_its_own_and_the_stratum_is_seen() -> None:
+    labels, strata = in_strata(400)
+    message = sent()[0].message
+    books = message.codebooks
+    codes = books.randomize(labels[:, None], strata, seeded_entropy(3))
+    starts = np.array(books.starts)
+    assert np.all((starts[strata] <= codes) & (codes < starts[strata + 1]))
+    for row in (0, 123, 399):
+        other = labels.copy()
+        other[row] = 30.0 - other[row]
+        again = books.randomize(other[:, None], strata, seeded_entropy(3))
+        assert np.flatnonzero(again != codes).tolist() in ([], [row])
+    halves = [
+        books.randomize(labels[a:b, None], strata[a:b], seeded_entropy(3), a)
+        for a, b in ((0, 150), (150, 400))
+    ]
+    assert np.array_equal(np.concatenate(halves), codes)
+
+
+@pytest.mark.parametrize("stratum", [0, 1])
+def test_codes_follow_the_channel_of_their_stratum(stratum: int) -> None:
+    rows = 40_000
+    books = sent()[0].message.codebooks
+    mixed = np.arange(rows) % 2
+    codes = books.randomize(np.full((rows, 1), 12.0), mixed, seeded_entropy(9))
+    own = codes[mixed == stratum] - books.starts[stratum]
+    counts = np.bincount(own, minlength=books.books[stratum].outputs)
+    laws = [book.laws(np.array([[12.0]]))[0] for book in books.books]
+    assert counts_fit(counts, laws[stratum])
+    assert laws[0].size != laws[1].size or not counts_fit(counts, laws[1 - stratum])
+
+
+def test_without_strata_codes_are_those_of_the_only_codebook() -> None:
+    labels, _ = in_strata(500)
+    plan = plan_message([TERMS], 500, 1.0)
+    events = randomize(labels[:, None], plan, seeded_entropy(2))
+    again = events.message.codebook.randomize(labels[:, None], seeded_entropy(2))
+    assert np.array_equal(events.codes, again)
+
+
+def test_a_stratum_has_the_law_of_its_own_labels_and_a_noisy_one_that_of_all() -> None:
+    events, strata = sent(8.0)
+    labels, _ = in_strata()
+    of_strata = events.message.released.laws_of_strata
+    means = [float(next(iter(laws.values())) @ GRID.points) for laws in of_strata]
+    assert np.allclose(means, [labels[strata == s].mean() for s in (0, 1)], atol=2.0)
+    pooled = np.full(16, 1 / 16)
+    bins = bins_of(Cells((GRID,)), pooled)
+    noise = np.array([3, -2, 4, 0, 1, -1, 2, 3])
+    assert np.allclose(stratum_law(pooled, bins, noise, 10, 100.0), pooled)
+
+
+@pytest.mark.parametrize("count", [1, 2, 40, 10_000])
+def test_at_most_32_strata_are_kept_the_largest_and_all_others_are_one(count: int) -> None:
+    rows = np.r_[np.arange(1, count + 1) * 1000, 0]
+    strata = keep_strata([f"c{i}" for i in range(count)], rows, 1.0)
+    assert len(strata.names) == min(count, MOST_STRATA)
+    assert sum(strata.rows) == rows.sum()
+    assert (strata.names[-1] == OTHERS) == (count > MOST_STRATA)
+    if count > MOST_STRATA:
+        assert strata.of_value[0] == strata.of_value[-1] == MOST_STRATA - 1
+        assert strata.names[0] == f"c{count - MOST_STRATA + 1}"
+
+
+def test_few_events_are_no_stratum_of_their_own() -> None:
+    strata = keep_strata(["many", "one", "none"], np.array([5000, 1, 0, 2]), 0.1)
+    assert strata.names == ("many", OTHERS)
+    assert strata.rows == (5000, 3)
+    labels = np.linspace(0, 30, 40)
+    made = randomize_labels(labels, lower=0, upper=30, epsilon=1, strata=["a", "b"] * 20)
+    assert made.events.message.strata is None
+
+
+@pytest.mark.parametrize("division", ["auto", "split", "joint"])
+def test_several_labels_are_sent_by_channels_of_their_stratum(division: Division) -> None:
+    labels, strata = in_strata(4000)
+    both = np.column_stack([labels > 15, labels]).astype(np.float64)
+    plan = plan_message(PAIR, 4000, 2.0, division=division)
+    plan = plan.by_stratum(VALUES, np.bincount(strata, minlength=3))
+    events = randomize(both, plan, seeded_entropy(4), strata)
+    assert len(events.message.parts) == 2
+    assert events.guarantee.exact_epsilon <= 2
+    assert all(prior is not None for _, prior in events.message.priors)
+    for name in events.names:
+        assert events[name].codes.max() < sum(
+            book.for_label(name).channel.outputs.size for book in events.message.codebooks.books
+        )
+
+
+ADVERSARIAL = {
+    "a point mass": np.eye(16, dtype=np.int64)[[3, 12]],
+    "the largest weights": np.full((2, 16), 1 << 40, dtype=np.int64),
+    "one event alone": np.ones((3, 16), dtype=np.int64),
+}
+
+
+@pytest.mark.parametrize("laws", ADVERSARIAL.values(), ids=ADVERSARIAL)
+def test_epsilon_holds_whatever_is_asked(laws: Indices) -> None:
+    labels, strata = in_strata(2000)
+    strata[0] = len(laws) - 1
+    question = Question(strata, GRID, laws)
+    answer = randomize_labels(labels, lower=0, upper=30, epsilon=1, question=question)
+    message = answer.events.message
+    assert message.guarantee.exact_epsilon <= 1
+    for channels in message.parts:
+        ((_, randomizer),) = channels
+        assert PureEpsilon.of(randomizer.channel.weights) <= 1
+    assert not answer.events.message.released.tables
+    assert message.guarantee.exact_epsilon > Fraction(99, 100)  # nothing is paid for a histogram
+
+
+def test_two_values_are_sent_the_same_whatever_is_asked() -> None:
+    grid = Grid.from_edges([0.0, 1.0])
+    question = Question(np.array([0, 1, 1]), grid, np.array([[1, 9], [9, 1]]))
+    answer = randomize_labels([0, 1, 1], lower=0, upper=1, epsilon=1, question=question)
+    assert len(answer.events.message.parts) == 1
+
+
+def law(*weights: int) -> Indices:
+    return np.array([weights], dtype=np.int64)
+
+
+@pytest.mark.parametrize(
+    ("strata", "laws", "message"),
+    [
+        ([0, 0], law(1, 1), "16 whole weights"),
+        ([0, 1], np.ones((1, 16), np.int64), "one of 0 … 0"),
+        ([-1, 0], np.ones((1, 16), np.int64), "one of 0 … 0"),
+        ([0.0, 1.0], np.ones((2, 16), np.int64), "whole numbers"),
+        ([], np.ones((2, 16), np.int64), "one for each event"),
+        ([0], np.zeros((1, 16), np.int64), "not all of them 0"),
+        ([0], -np.ones((1, 16), np.int64), "weights must be 0"),
+        ([0], np.ones((33, 16), np.int64), "33 strata"),
+    ],
+)
+def test_what_is_no_question_is_refused(strata: list[float], laws: Indices, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Question(np.array(strata), GRID, laws)
+
+
+def test_a_question_about_other_events_or_bounds_is_refused() -> None:
+    question = Question(np.zeros(3, np.int64), GRID, np.ones((1, 16), np.int64))
+    with pytest.raises(ConfigError, match="3 events, and there are 2 labels"):
+        randomize_labels([1, 2], lower=0, upper=30, epsilon=1, question=question)
+    with pytest.raises(ConfigError, match=r"labels in 0 … 30, not in 0 … 50"):
+        randomize_labels([1, 2, 3], lower=0, upper=50, epsilon=1, question=question)
+    with pytest.raises(ConfigError, match="leave strata out"):
+        randomize_labels(
+            [1, 2, 3], lower=0, upper=30, epsilon=1, question=question, strata=["a", "b", "c"]
+        )

@@ -30,6 +30,15 @@ class Loss:
         return self(predictions[:, None], labels[None, :])
 
 
+# functions with names, as those of estimators are pickled
+def _squared(prediction: Any, label: Any) -> Any:
+    return (prediction - label) ** 2
+
+
+def _absolute(prediction: Any, label: Any) -> Any:
+    return np.abs(prediction - label)
+
+
 def _poisson(prediction: Any, label: Any) -> Any:
     prediction, label = np.broadcast_arrays(prediction, label)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -37,9 +46,9 @@ def _poisson(prediction: Any, label: Any) -> Any:
     return np.where(prediction < 0, np.inf, prediction - product)
 
 
-SQUARED = Loss("squared", lambda prediction, label: (prediction - label) ** 2)
+SQUARED = Loss("squared", _squared)
 """(ŷ - y)²; the best constant is the mean."""
-ABSOLUTE = Loss("absolute", lambda prediction, label: np.abs(prediction - label))
+ABSOLUTE = Loss("absolute", _absolute)
 """|ŷ - y|; the best constant is the median."""
 POISSON = Loss("poisson", _poisson)
 """ŷ - y ln ŷ for labels >= 0, infinite for predictions < 0; the best constant is the mean."""

@@ -23,7 +23,12 @@ APPS = {
     "feature-party": feature_party.commands.cli.app,
     "labelveil": labelveil.commands.cli.app,
 }
-SLOW = {"docs/how-to/own-model.md", "docs/how-to/several-labels.md", "docs/tutorial.md"}
+SLOW = {
+    "docs/how-to/own-model.md",
+    "docs/how-to/several-labels.md",
+    "docs/ideas/rounds.md",
+    "docs/tutorial.md",
+}
 """Pages whose Python takes more than five seconds."""
 
 PARSERS = {"json": json.loads, "toml": tomllib.loads}

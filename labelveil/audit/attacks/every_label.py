@@ -29,12 +29,10 @@ from common.arrays import Booleans, Floats, Integers
 from common.entropy import system_entropy
 from common.exact.noise import uniform_below
 from labelveil.audit import power
+from labelveil.audit.attacks.implementation import Mechanism
 from labelveil.audit.attacks.two_worlds import Observations, View, views_of
 from labelveil.audit.bounds import one_run_bound
 from labelveil.audit.verdict import GATE, Bounds, Power, at_both_levels
-
-Randomize = Callable[[Floats], Observations]
-"""(n,) labels to (n,) outputs, with fresh noise."""
 
 MOST_LABELS = 400
 """Labels that are piloted; of more, a random sample."""
@@ -129,7 +127,7 @@ class Counts:
             table += np.bincount(cells, minlength=table.size).reshape(table.shape)
 
 
-def every_label(randomize: Randomize, labels: Floats, epsilon: float, runs: int) -> EveryLabel:
+def every_label(randomize: Mechanism, labels: Floats, epsilon: float, runs: int) -> EveryLabel:
     """Search for the label, the pair and the output that say most, and bound ε with them.
 
     There are (k,) labels, k >= 2; ``runs`` is the effort (:class:`Effort`). The claim ``epsilon``

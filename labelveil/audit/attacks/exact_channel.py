@@ -29,7 +29,6 @@ from common.randomizers import Randomizer
 from common.randomizers.base import LABEL_STREAM
 
 WORDS = 1 << 64
-SERIES_TERMS = 60
 PROBES = 1 << 20
 """Words tried for each label; an interval this many times shorter than all words is found."""
 
@@ -81,7 +80,7 @@ def exp_series(epsilon: float | Fraction) -> Fraction:
     if value < 0:
         raise ValueError(f"epsilon={float(value):g} must be >= 0")
     total = term = Fraction(1)
-    for j in range(1, max(SERIES_TERMS, 8 * math.ceil(value))):
+    for j in range(1, max(60, 8 * math.ceil(value))):
         term = term * value / j
         total += term
     return total

@@ -10,7 +10,6 @@ about ¼ e^ε₂ / (e^ε₂ + k - 1), and its ratio is exactly e^(ε₁+ε₂): 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -25,10 +24,6 @@ from labelveil.audit.verdict import Bounds, at_both_levels
 
 BATCH = 1 << 16
 
-TwoStepSampler = Callable[[Integers, int, int], tuple[Integers, Integers]]
-"""(k,) true counts, the audited label's grid index, runs N; gives (N, k) noisy histograms and (N,)
-outputs of the label in as many independent releases. The label 0 has Φ(0) = 0."""
-
 
 @dataclass(frozen=True)
 class HistogramEvent(Bounds):
@@ -41,8 +36,9 @@ class HistogramEvent(Bounds):
 class TwoStepResponse:
     """This project's own two steps, many at a time: noisy histogram, randomized response.
 
-    Each of k labels is a grid point and an output of its own, which randomized response gives it
-    most often.
+    Each of k labels y is a grid point and an output of its own, Φ(y) = y. Called with (k,) true
+    counts, the audited label and N runs, it gives (N, k) noisy histograms and the label's (N,)
+    outputs in as many independent releases.
     """
 
     def __init__(
@@ -61,7 +57,7 @@ class TwoStepResponse:
         return noisy.reshape(runs, counts.size), sent.astype(np.int64)
 
 
-def histogram_event(sampler: TwoStepSampler, counts: Integers, runs: int) -> HistogramEvent:
+def histogram_event(sampler: TwoStepResponse, counts: Integers, runs: int) -> HistogramEvent:
     """Count E* in releases of (k,) counts, and of those with a label moved from point 0 to 1."""
     if counts[0] < 1:
         raise ValueError(f"counts[0]={counts[0]} must be at least 1")

@@ -248,8 +248,8 @@ def _form_check(data: bytes) -> Check:
 
 def outputs_check(evidence: Evidence) -> Check:
     """Every code is an index of a declared output."""
-    sizes = [len(one.channel.get("outputs", [])) for one in evidence.manifest.randomizers]
-    codes, outputs = evidence.labels["code"].to_numpy(), math.prod(sizes)
+    randomizers, codes = evidence.manifest.randomizers, evidence.labels["code"].to_numpy()
+    outputs = math.prod(len(stated.channel.get("outputs", [])) for stated in randomizers)
     wrong = int(np.count_nonzero(codes >= outputs))
     return Check(
         name="outputs",

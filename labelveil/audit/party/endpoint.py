@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -94,8 +94,9 @@ _WRONG: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     "another release's digest": ({}, {"manifest_sha256": bytes(32)}),
     "a short digest": ({}, {"manifest_sha256": bytes(5)}),
     "a row beyond the last": ({}, {"start_row": 1 << 50}),
+    "nothing wrong": ({}, {}),
 }
-"""What is wrong about each: in describing the release, or in fetching it."""
+"""What is wrong about each, in describing the release or in fetching it; and a right request."""
 
 
 @dataclass(frozen=True)
@@ -193,17 +194,6 @@ def fetch_release(connection: Connection, folder: Path) -> None:
     with connected(connection) as endpoint:
         answer = endpoint.fetch()
     write_release(folder, answer.manifest, answer.keys, answer.codes)
-
-
-def unknown_client(connection: Connection, certificate: Path | None, key: Path | None) -> Refusal:
-    """How a describe request ends for somebody with another certificate, or with none."""
-    other = replace(connection, certificate=certificate, private_key=key, timeout=10.0)
-    with connected(other) as endpoint:
-        try:
-            endpoint.describe()
-        except grpc.RpcError as error:
-            return _refusal(error)
-    return Refusal("OK", "")
 
 
 def _refusal(error: grpc.RpcError) -> Refusal:

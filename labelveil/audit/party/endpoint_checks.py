@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from common.release.manifest import Manifest
 from common.release.table import write_release
 from common.security.pilot_certificates import write_certificates
-from labelveil.audit.certificate.run import certificate, read_evidence
+from labelveil.audit.certificate.run import certify
 from labelveil.audit.party.endpoint import (
     REQUESTS,
     Connection,
     Endpoint,
     Fetched,
     Refusal,
-    unknown_client,
+    connected,
 )
 from labelveil.audit.verdict import Audit, Check, Verdict, verdict_of
 
@@ -60,11 +61,13 @@ def unknown_clients_check(connection: Connection) -> Check:
     """Nobody without the right certificate is answered."""
     with tempfile.TemporaryDirectory() as folder:
         foreign = write_certificates(Path(folder) / "foreign", days=1)
-        other_authority = foreign.feature_party_certificate, foreign.feature_party_key
-        refusals = {
-            "no certificate": unknown_client(connection, None, None),
-            "a certificate of another authority": unknown_client(connection, *other_authority),
-        }
+        stranger = foreign.feature_party_certificate, foreign.feature_party_key
+        clients = {"no certificate": (None, None), "a certificate of another authority": stranger}
+        refusals = {}
+        for name, (certificate, key) in clients.items():
+            other = replace(connection, certificate=certificate, private_key=key, timeout=10.0)
+            with connected(other) as endpoint:
+                refusals[name] = endpoint.refuse("nothing wrong")
     admitted = sum(refusal == Refusal("OK", "") for refusal in refusals.values())
     return Check(
         name="unknown clients are refused",
@@ -81,7 +84,7 @@ def fetched_certificate(answer: Fetched) -> Audit:
     """The certificate of exactly what was fetched."""
     with tempfile.TemporaryDirectory() as folder:
         write_release(Path(folder), answer.manifest, answer.keys, answer.codes)
-        return certificate(read_evidence(Path(folder)))
+        return certify(Path(folder))
 
 
 def beyond_an_endpoint() -> list[Check]:

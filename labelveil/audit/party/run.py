@@ -178,11 +178,11 @@ def _labels(audit: Audit, world: World, answer: Fetched, manifest: Manifest) -> 
 
 def _cold_start_check(answer: Fetched, second: Fetched) -> Check:
     """Two processes, started one after the other on the same labels, draw different noise."""
-    counts, others = (
-        [prior.noisy_counts for prior in Manifest.parse(one.manifest).priors]
-        for one in (answer, second)
-    )
-    same = (counts, answer.codes) == (others, second.codes)
+    noises = [
+        ([prior.noisy_counts for prior in Manifest.parse(sent.manifest).priors], sent.codes)
+        for sent in (answer, second)
+    ]
+    same = noises[0] == noises[1]
     return Check(
         name="two cold starts differ",
         question="Does a second start draw noise of its own?",

@@ -71,20 +71,16 @@ class Before:
 
     Attributes
     ----------
-    outputs
-        Files that it would write beside the store; checked already.
     foreseen
         What a dry run has planned so far, as several epochs add up.
-    warned
-        What it has warned of so far.
     """
 
     config: LabelPartyConfig
     wanted: BeforeOptions
     shown: Shown
-    outputs: Sequence[Path] = ()
+    outputs: Sequence[Path] = ()  # files that it would write beside the store; checked already
     foreseen: list[Order] = field(default_factory=list)
-    warned: list[str] = field(default_factory=list)
+    warned: list[str] = field(default_factory=list)  # what it has warned of so far
     _rehearsing: ExitStack = field(default_factory=ExitStack)
 
     @property

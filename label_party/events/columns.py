@@ -20,17 +20,13 @@ class Column:
 
     Attributes
     ----------
-    name
-        What it is called in the file.
-    values
-        The public list of its categories; None: any text is one.
     public
         Whether it is read from the population's file, where that has it. The labels' rows have it
         otherwise: then events without such a row have no category.
     """
 
-    name: str
-    values: pl.Series | None = None
+    name: str  # what it is called in the file
+    values: pl.Series | None = None  # the public list of its categories; None: any text is one
     public: bool = False
 
     def codes(self, texts: pl.Series, secret: bytes) -> Integers:

@@ -38,21 +38,11 @@ _SLICE = 1 << 16
 
 @dataclass(frozen=True)
 class Rules:
-    """What an event's labels are, given its rows.
+    """What an event's labels are, given its rows."""
 
-    Attributes
-    ----------
-    missing
-        (m,) of each label: its value for an event without one.
-    domains
-        (m,) labels outside them are counted.
-    duplicates
-        What an event's label is if it has several rows.
-    """
-
-    missing: tuple[float, ...]
-    domains: tuple[tuple[float, float], ...]
-    duplicates: Duplicates = "missing"
+    missing: tuple[float, ...]  # (m,) of each label: its value for an event without one
+    domains: tuple[tuple[float, float], ...]  # (m,) labels outside them are counted
+    duplicates: Duplicates = "missing"  # what an event's label is if it has several rows
 
 
 @dataclass(frozen=True)
@@ -61,25 +51,17 @@ class LabelRows:
 
     Attributes
     ----------
-    keys
-        (r,) hashed keys.
-    values
-        (r, m) labels, NaN where there is none.
-    places
-        (r,) where the operator finds each row.
     users
         (r,) hashed users, where the labels' own keys are the population and users count. An event
         is its first row's user's; the rows of anybody else do not count, or their labels would
         change what is released of somebody who does not pay for them.
-    codes
-        (r,) codes of further columns.
     """
 
-    keys: Keys
-    values: Floats
-    places: Integers
+    keys: Keys  # (r,) hashed keys
+    values: Floats  # (r, m) labels, NaN where there is none
+    places: Integers  # (r,) where the operator finds each row
     users: Keys | None = None
-    codes: Mapping[str, Integers] = field(default_factory=dict)
+    codes: Mapping[str, Integers] = field(default_factory=dict)  # (r,) codes of further columns
 
 
 @dataclass(frozen=True)
@@ -88,24 +70,16 @@ class Part:
 
     Attributes
     ----------
-    keys
-        (n,) hashed keys, ascending.
-    labels
-        (n, m) float64 without NaN, not yet clipped.
     order
         (n,) where each event lies among the population's rows, or, where the labels' own keys are
         the population, the first row of labels that has its key.
-    codes
-        (n,) of each further column that the labels' rows have.
-    tally
-        What was found; the rest is of use only if :func:`check_population` lets it pass.
     """
 
-    keys: Keys
-    labels: Floats
+    keys: Keys  # (n,) hashed keys, ascending
+    labels: Floats  # (n, m) float64 without NaN, not yet clipped
     order: Integers
-    codes: dict[str, Integers]
-    tally: Tally
+    codes: dict[str, Integers]  # (n,) of each further column that the labels' rows have
+    tally: Tally  # what was found; the rest is of use only if :func:`check_population` lets it pass
 
 
 def complete_part(rows: LabelRows, listed: Keys | None, rules: Rules) -> Part:

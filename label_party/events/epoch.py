@@ -23,12 +23,8 @@ class Rows:
     ----------
     key, labels, user
         Names of the columns, as :func:`label_party.sources.tables.read_events` reads them.
-    others
-        Further columns.
     day
         A column of dates or times, and the day whose rows are wanted.
-    dialect
-        How the source is written, if it is CSV.
     """
 
     source: Source
@@ -36,8 +32,8 @@ class Rows:
     labels: tuple[str, ...] = ()
     user: str | None = None
     day: tuple[str, str] | None = None
-    others: tuple[Column, ...] = ()
-    dialect: Dialect = CSV
+    others: tuple[Column, ...] = ()  # further columns
+    dialect: Dialect = CSV  # how the source is written, if it is CSV
 
     @property
     def naming(self) -> list[str]:

@@ -31,20 +31,12 @@ class NotBought(Exception):
 
 @dataclass(frozen=True)
 class Spread:
-    """How the events spread over a column's public list of categories.
-
-    Attributes
-    ----------
-    listed
-        Events with a category on the list.
-    most
-        Events in the commonest one.
-    """
+    """How the events spread over a column's public list of categories."""
 
     name: str
     events: int
-    listed: int
-    most: int
+    listed: int  # events with a category on the list
+    most: int  # events in the commonest one
 
     @classmethod
     def of(cls, name: str, codes: Integers, categories: int) -> Spread:
@@ -60,28 +52,20 @@ class Intention:
 
     Attributes
     ----------
-    purchases
-        What would be charged, in this order.
-    tally
-        What was read.
     fingerprints
         Given the ledger's secret, those of the events that the last of them is about.
-    in_memory
-        Whether in this process's memory, or by the configured engine.
     labels
         Names of the labels that it is about; none if it is about categories alone.
-    spreads
-        Of the columns of categories that it is about.
     too_few
         Says, from public facts alone, why nothing useful would come out; None if it might.
     """
 
-    purchases: tuple[Order, ...]
-    tally: Tally
+    purchases: tuple[Order, ...]  # what would be charged, in this order
+    tally: Tally  # what was read
     fingerprints: Fingerprints
-    in_memory: bool = True
+    in_memory: bool = True  # whether in this process's memory, or by the configured engine
     labels: Sequence[str] = ()
-    spreads: tuple[Spread, ...] = ()
+    spreads: tuple[Spread, ...] = ()  # of the columns of categories that it is about
     too_few: Callable[[], str | None] = lambda: None
 
     def warnings(self) -> list[str]:

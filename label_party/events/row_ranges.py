@@ -46,13 +46,11 @@ class Randomized:
     ----------
     keys, codes
         As they will be sent; no keys where the features party submitted them.
-    blocks
-        Digests of the blocks that begin in the range.
     """
 
     keys: bytes | memoryview
     codes: bytes
-    blocks: list[str]
+    blocks: list[str]  # digests of the blocks that begin in the range
 
 
 def count_rows(

@@ -69,37 +69,23 @@ class Sizes:
 
     Attributes
     ----------
-    slice_rows
-        Rows of a file that one task reads.
     bucket_rows
         Rows, of labels and population together, that a bucket holds on average.
-    part_rows
-        Rows of one part of the release: a multiple of a block's.
     """
 
-    slice_rows: int = SLICE_ROWS
+    slice_rows: int = SLICE_ROWS  # rows of a file that one task reads
     bucket_rows: int = BUCKET_ROWS
-    part_rows: int = PART_ROWS
+    part_rows: int = PART_ROWS  # rows of one part of the release: a multiple of a block's
 
 
 @dataclass(frozen=True)
 class Table:
-    """All slices of a source, in the order of its rows.
-
-    Attributes
-    ----------
-    rows
-        How many these are.
-    types
-        Their columns.
-    odd
-        What was odd when it was copied.
-    """
+    """All slices of a source, in the order of its rows."""
 
     slices: tuple[Slice, ...]
-    rows: int
-    types: Mapping[str, str]
-    odd: Oddities = NOTHING
+    rows: int  # how many these are
+    types: Mapping[str, str]  # their columns
+    odd: Oddities = NOTHING  # what was odd when it was copied
 
 
 @dataclass(frozen=True)
@@ -108,18 +94,14 @@ class Sources:
 
     Attributes
     ----------
-    labels
-        Rows of labels.
     population
         Rows of the population; None if the labels' own keys are the population, or it was
         submitted.
-    submitted
-        File and rows of the population that was submitted.
     """
 
-    labels: Table
+    labels: Table  # rows of labels
     population: Table | None
-    submitted: tuple[Path, int] | None
+    submitted: tuple[Path, int] | None  # file and rows of the population that was submitted
 
     @property
     def rows(self) -> int:
@@ -141,14 +123,12 @@ class Work:
     ----------
     folder
         That all workers see. None: everything stays in this process's memory, in one piece.
-    sizes
-        How work is cut, where there is a folder.
     """
 
     engine: Engine
     folder: Path | None
     join: bytes
-    sizes: Sizes
+    sizes: Sizes  # how work is cut, where there is a folder
 
     @classmethod
     def in_memory(cls, join: bytes) -> Work:

@@ -43,24 +43,18 @@ class Submitted:
 
     Attributes
     ----------
-    rows
-        Number of keys.
     sha256
         Hexadecimal digest of all keys in order; the release's manifest states the same one.
     secret_check
         Hexadecimal :func:`common.release.event_keys.secret_check` of the secret that the keys were
         hashed under.
-    client
-        Name of the certificate that submitted it.
-    submitted_at
-        UTC, ISO 8601.
     """
 
-    rows: int
+    rows: int  # number of keys
     sha256: str
     secret_check: str
-    client: str
-    submitted_at: str
+    client: str  # name of the certificate that submitted it
+    submitted_at: str  # UTC, ISO 8601
 
 
 class Upload:

@@ -19,16 +19,12 @@ class LabelTally:
 
     Attributes
     ----------
-    unlabelled
-        Events that got the missing value because they had none.
-    outside
-        Labels outside the domain.
     smallest, largest
         Of the completed labels.
     """
 
-    unlabelled: int = 0
-    outside: int = 0
+    unlabelled: int = 0  # events that got the missing value because they had none
+    outside: int = 0  # labels outside the domain
     smallest: float = math.inf
     largest: float = -math.inf
 
@@ -53,33 +49,23 @@ class Tally:
 
     Attributes
     ----------
-    rows
-        Events in the population.
-    left_out
-        Labelled keys outside the population.
-    merged
-        Events with several rows of labels, made one label by the configured rule.
     over_limit
         Events that got the missing value because their user has too many, or is not named. What
         follows is counted before that.
-    repeated
-        Rows of the population whose key occurred before.
     label_rows, most_rows
         Rows of labels that were read, and the most of one key.
-    labels
-        What was found of each label.
     odd, odd_population
         What is odd about rows of labels, and of the population.
     """
 
-    rows: int = 0
-    left_out: int = 0
-    merged: int = 0
+    rows: int = 0  # events in the population
+    left_out: int = 0  # labelled keys outside the population
+    merged: int = 0  # events with several rows of labels, made one label by the configured rule
     over_limit: int = 0
-    repeated: int = 0
+    repeated: int = 0  # rows of the population whose key occurred before
     label_rows: int = 0
     most_rows: int = 0
-    labels: tuple[LabelTally, ...] = ()
+    labels: tuple[LabelTally, ...] = ()  # what was found of each label
     odd: Oddities = NOTHING
     odd_population: Oddities = NOTHING
 

@@ -142,10 +142,6 @@ class Complete:
 
     Attributes
     ----------
-    population
-        None: the labels' own keys.
-    out
-        Where completed rows go.
     range_rows
         0: to the bucket's own file, in the order of their keys. Where the population was submitted,
         to ranges of so many of its rows.
@@ -153,9 +149,9 @@ class Complete:
 
     bucket: int
     labels: Exchange
-    population: Exchange | None
+    population: Exchange | None  # none: the labels' own keys
     rules: Rules
-    out: Exchange
+    out: Exchange  # where completed rows go
     range_rows: int = 0
 
     def run(self, secrets: Secrets) -> Tally:
@@ -341,21 +337,17 @@ class Randomize:
 
     Attributes
     ----------
-    rows
-        What to randomize.
     codebook
         From labels to codes; for other processes, which would get a copy with every task, a file
         with it as JSON. It is public.
-    submitted
-        Whether keys are not sent.
     keys, codes
         The files to write.
     """
 
-    rows: Range
+    rows: Range  # what to randomize
     codebook: Codebook | Path
     block_rows: int
-    submitted: bool
+    submitted: bool  # whether keys are not sent
     keys: Path
     codes: Path
 

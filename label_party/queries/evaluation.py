@@ -83,19 +83,11 @@ class Session:
 
 @dataclass(frozen=True)
 class _State:
-    """A session as the ledger knows it.
+    """A session as the ledger knows it."""
 
-    Attributes
-    ----------
-    charge
-        None if it is not sold yet.
-    closed
-        Why it answers nothing new; None if it does.
-    """
-
-    charge: Charge | None
+    charge: Charge | None  # none if it is not sold yet
     given: list[Answer]
-    closed: str | None
+    closed: str | None  # why it answers nothing new; None if it does
 
 
 class Evaluation:

@@ -68,19 +68,13 @@ class TableRequest:
         Category columns, each with the file of its public list of values.
     edges
         Ends of the label's bins, ascending, from the domain's lower to its upper bound.
-    order
-        The table is made to agree on all sets of up to so many columns.
-    delta
-        δ where noise is Gaussian, accounted in zCDP; None for pure ε.
-    label
-        The label's place among those of an event.
     """
 
     columns: tuple[tuple[str, Path], ...]
     edges: tuple[float, ...]
-    order: int
-    delta: float | None = None
-    label: int = 0
+    order: int  # the table is made to agree on all sets of up to so many columns
+    delta: float | None = None  # δ where noise is Gaussian, accounted in zCDP; None for pure ε
+    label: int = 0  # the label's place among those of an event
 
     def purpose(self, config: LabelPartyConfig) -> str:
         """Name of the charge in the ledger; of several labels each has tables of its own."""

@@ -46,14 +46,12 @@ class TopKRequest:
 
     Attributes
     ----------
-    k
-        How many to name; None lets the counts decide, up to ``most``.
     delta
         δ of a stable set without noise; None for noisy counts, which need no δ.
     """
 
     by: str
-    k: int | None
+    k: int | None  # how many to name; None lets the counts decide, up to ``most``
     most: int
     categories: Path
     user: str | None

@@ -45,24 +45,12 @@ _STREAM = "drift"
 
 @dataclass(frozen=True)
 class PaidSession:
-    """The session that pays for tests.
+    """The session that pays for tests."""
 
-    Attributes
-    ----------
-    outcome
-        Digest that the ledger knows its charge by.
-    terms
-        Its terms.
-    state
-        Where it stands; None before its first test.
-    lost_hits
-        Releases since then whose bytes are lost, each counted as a hit.
-    """
-
-    outcome: str
-    terms: Terms
-    state: dict[str, Any] | None
-    lost_hits: int = 0
+    outcome: str  # digest that the ledger knows its charge by
+    terms: Terms  # its terms
+    state: dict[str, Any] | None  # where it stands; None before its first test
+    lost_hits: int = 0  # releases since then whose bytes are lost, each counted as a hit
 
     def open(self, data: Any, entropy: Entropy) -> Session[Any]:
         """Go on where the last release left it."""
@@ -80,21 +68,15 @@ class InForce:
 
     Attributes
     ----------
-    origin
-        The release that paid for it.
     grid, prior
         The released histogram.
-    config
-        What a test may cost.
-    session
-        The session that pays for tests; None if each epoch does.
     """
 
-    origin: InForceSection
+    origin: InForceSection  # the release that paid for it
     grid: Grid
     prior: NoisyPrior
-    config: LabelPartyConfig
-    session: PaidSession | None = None
+    config: LabelPartyConfig  # what a test may cost
+    session: PaidSession | None = None  # the session that pays for tests; None if each epoch does
 
     def test(self, rows: int) -> DriftTest:
         """The test that an epoch of so many events gets; a function of public facts."""

@@ -45,21 +45,15 @@ class Counted:
 
     Attributes
     ----------
-    released
-        The histograms.
     drift
         What a manifest says of a test that was made, and of the prior that is in force.
-    tested
-        The test's guarantee, if these labels paid for it.
-    borrowed
-        Whether other labels paid for the priors.
     """
 
     plan: MessagePlan
-    released: Released
+    released: Released  # the histograms
     drift: DriftSection | None = None
-    tested: PureDP | None = None
-    borrowed: bool = False
+    tested: PureDP | None = None  # the test's guarantee, if these labels paid for it
+    borrowed: bool = False  # whether other labels paid for the priors
 
 
 Count = Callable[[MessagePlan, Events, Entropy], Counted]
@@ -67,18 +61,10 @@ Count = Callable[[MessagePlan, Events, Entropy], Counted]
 
 @dataclass(frozen=True)
 class Built:
-    """A finished message, its rows being with the writer already.
+    """A finished message, its rows being with the writer already."""
 
-    Attributes
-    ----------
-    manifest
-        Everything public about it.
-    manifest_bytes
-        The manifest as it will be served, forever.
-    """
-
-    manifest: Manifest
-    manifest_bytes: bytes
+    manifest: Manifest  # everything public about it
+    manifest_bytes: bytes  # the manifest as it will be served, forever
 
 
 def build(

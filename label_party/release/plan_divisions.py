@@ -41,25 +41,19 @@ class DivisionRow:
 
     Attributes
     ----------
-    epsilon
-        Of the whole message.
     division
         ``joint``: one channel; ``separate``: one prior over cells and a channel a label; ``split``:
         a prior and a channel a label.
     epsilon_prior, epsilon_labels
         What goes to priors, and to each channel.
-    predicted_errors
-        Of a model of each label, in the units of its loss.
-    auto
-        Whether ``auto`` takes it.
     """
 
-    epsilon: float
+    epsilon: float  # of the whole message
     division: str
     epsilon_prior: float
     epsilon_labels: list[float]
-    predicted_errors: list[float]
-    auto: bool = False
+    predicted_errors: list[float]  # of a model of each label, in the units of its loss
+    auto: bool = False  # whether ``auto`` takes it
 
     def to_json(self) -> dict[str, object]:
         """Return a flat record."""

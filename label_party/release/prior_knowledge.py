@@ -37,13 +37,11 @@ class KnownLabels:
 
     Attributes
     ----------
-    labels
-        (m,) their positions among all labels.
     values, weights
         (j, m) labels of an event, and their (j,) weights >= 0.
     """
 
-    labels: tuple[int, ...]
+    labels: tuple[int, ...]  # (m,) their positions among all labels
     values: Floats
     weights: Floats
 
@@ -69,18 +67,12 @@ class PriorKnowledge:
     parts
         Every label in one; labels of different parts are taken to be independent. Empty for
         uniform labels.
-    rows
-        Number of events.
-    source
-        In words, for the table's caption.
-    leaks
-        Whether it comes from raw labels.
     """
 
     parts: tuple[KnownLabels, ...]
-    rows: int
-    source: str
-    leaks: bool = False
+    rows: int  # number of events
+    source: str  # in words, for the table's caption
+    leaks: bool = False  # whether it comes from raw labels
 
     def over(self, group: Group) -> Floats:
         """(k,) prior over cells: every value is split between its neighbours without bias."""

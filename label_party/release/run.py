@@ -38,20 +38,16 @@ class ReleaseOutcome:
     ----------
     manifest, digest
         The release.
-    tally
-        What happened to the raw labels; None if the release existed already.
     left
         What is left of the data set's total; None where that is not one number.
-    recovered
-        Reservations of dead processes that were taken back on the way.
     """
 
     manifest: Manifest
     digest: str
-    tally: Tally | None
+    tally: Tally | None  # what happened to the raw labels; None if the release existed already
     left: Guarantee | None
     limit: Guarantee
-    recovered: int
+    recovered: int  # reservations of dead processes that were taken back on the way
 
     @property
     def existed(self) -> bool:

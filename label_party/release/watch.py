@@ -184,19 +184,11 @@ def _waiting(config: LabelPartyConfig, store: Store) -> list[str]:
 
 @dataclass(frozen=True)
 class Watcher:
-    """Releases epochs as they arrive, until it is asked to stop.
-
-    Attributes
-    ----------
-    report
-        Told of each release.
-    idle
-        Told of each wait, in words.
-    """
+    """Releases epochs as they arrive, until it is asked to stop."""
 
     config: LabelPartyConfig
-    report: Report
-    idle: Callable[[str], None]
+    report: Report  # told of each release
+    idle: Callable[[str], None]  # told of each wait, in words
     quiet: bool = False
     confirm: Confirm = go_on
 

@@ -69,16 +69,12 @@ class Running:
 
     Attributes
     ----------
-    address
-        Where it listens.
-    observed_at
-        Where probes and metrics are answered, if anywhere.
     question
         What the first question about a model will be charged, if it will be.
     """
 
-    address: str
-    observed_at: str | None
+    address: str  # where it listens
+    observed_at: str | None  # where probes and metrics are answered, if anywhere
     question: Guarantee | None
 
 

@@ -48,21 +48,11 @@ _OPEN, _WIDTH, _LONG, _BEHIND = (
 
 @dataclass(frozen=True)
 class Layout:
-    """What the header and the configuration say of every line.
+    """What the header and the configuration say of every line."""
 
-    Attributes
-    ----------
-    header
-        Names of all columns.
-    wanted
-        Names of those to read, each once.
-    naming
-        Those of them that say whose row it is, the key first.
-    """
-
-    header: Sequence[str]
-    wanted: Sequence[str]
-    naming: Sequence[str]
+    header: Sequence[str]  # names of all columns
+    wanted: Sequence[str]  # names of those to read, each once
+    naming: Sequence[str]  # those of them that say whose row it is, the key first
     dialect: Dialect
 
     @property

@@ -20,20 +20,14 @@ class Oddity:
 
     Attributes
     ----------
-    column
-        Name of the column; empty where it is about whole rows.
-    reason
-        What is odd, in words that hold no value.
-    count
-        How many.
     places
         The first few, ascending: lines of a CSV file, whose header is line 1; of anything else
         rows, the first being row 1.
     """
 
-    column: str
-    reason: str
-    count: int
+    column: str  # name of the column; empty where it is about whole rows
+    reason: str  # what is odd, in words that hold no value
+    count: int  # how many
     places: tuple[int, ...]
 
     def __str__(self) -> str:

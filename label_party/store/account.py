@@ -19,17 +19,13 @@ class AccountState:
 
     Attributes
     ----------
-    ledger
-        Name of the ledger that says so.
-    limit
-        What may be spent now: the cap, or less where the configuration says so.
     left
         What a further release of the configured kind may spend; None where that is not one number.
     """
 
-    ledger: str
+    ledger: str  # name of the ledger that says so
     account: str
-    limit: Guarantee
+    limit: Guarantee  # what may be spent now: the cap, or less where the configuration says so
     spent: Guarantee | None
     left: Guarantee | None
     caps: list[Cap]

@@ -58,19 +58,11 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Backup:
-    """What was written.
-
-    Attributes
-    ----------
-    releases
-        Directories of releases and other outcomes.
-    size
-        Of the file, in bytes.
-    """
+    """What was written."""
 
     path: Path
-    releases: int
-    size: int
+    releases: int  # directories of releases and other outcomes
+    size: int  # of the file, in bytes
 
 
 def run_backup(config: LabelPartyConfig, path: Path, *, quiet: bool = False) -> Backup:

@@ -40,20 +40,10 @@ class Purchase:
     ----------
     purpose
         What the bytes are; with data set and epoch their name, under which nothing else is sold.
-    guarantee
-        What is spent at most, and for which neighbours.
-    account
-        What pays for it: by default the data set's name.
     composition
         ``additive``, or ``disjoint`` if no record occurs in another epoch's charge.
-    records_per_unit
-        For how many records of one privacy unit the guarantee holds.
-    answers
-        Of a session, how many answers share the guarantee; otherwise 0.
     request
         Every other term, as JSON values: the mechanism, its parameters and limits, which labels.
-    covered
-        The events that it is about; None if that is not known.
     digest, rows
         SHA-256 of what it bought, in hexadecimal, and rows if that has any; empty while there are
         no bytes, or none any more.
@@ -62,13 +52,13 @@ class Purchase:
     data_set: str
     epoch: str
     purpose: str
-    guarantee: Guarantee
-    account: str = ""
+    guarantee: Guarantee  # what is spent at most, and for which neighbours
+    account: str = ""  # what pays for it: by default the data set's name
     composition: Composition = "additive"
-    records_per_unit: int = 1
-    answers: int = 0
+    records_per_unit: int = 1  # for how many records of one privacy unit the guarantee holds
+    answers: int = 0  # of a session, how many answers share the guarantee; otherwise 0
     request: dict[str, Any] = field(default_factory=dict)
-    covered: Covered | None = None
+    covered: Covered | None = None  # the events that it is about; None if that is not known
     digest: str = ""
     rows: int = 0
 
@@ -131,13 +121,11 @@ class Charge(Purchase):
 
     Attributes
     ----------
-    id
-        Ascends in the order of commits, whatever the clock says.
     counted
         Whether it was sold under another ledger, and this one has been shown, or told, that it was.
     """
 
-    id: int
+    id: int  # ascends in the order of commits, whatever the clock says
     state: State
     counted: bool
     who: str
@@ -178,16 +166,12 @@ class Answer:
 
     Attributes
     ----------
-    number
-        Its number in its session, from 1 on.
-    question
-        SHA-256 of all that is asked, in hexadecimal.
     value, noise_scale
         In units of the loss.
     """
 
-    number: int
-    question: str
+    number: int  # its number in its session, from 1 on
+    question: str  # SHA-256 of all that is asked, in hexadecimal
     value: float
     noise_scale: float
 

@@ -33,17 +33,13 @@ class Outcome:
 
     Attributes
     ----------
-    digest
-        SHA-256 of the bytes, in hexadecimal, as the ledger has it.
-    existed
-        Whether an earlier call made it; then nothing was spent.
     left
         What a charge of a new epoch may spend; None where that is not one number.
     """
 
     data: bytes
-    digest: str
-    existed: bool
+    digest: str  # SHA-256 of the bytes, in hexadecimal, as the ledger has it
+    existed: bool  # whether an earlier call made it; then nothing was spent
     left: Guarantee | None
 
     @property

@@ -56,15 +56,13 @@ class Order(Purchase):
 
     Attributes
     ----------
-    limit
-        What the account may spend in all.
     limit_is_stated
         Whether somebody wrote the limit down; else the account's cap holds once there is one.
     separate_reason
         Why the account pays by itself although others have paid for some of its events.
     """
 
-    limit: Guarantee
+    limit: Guarantee  # what the account may spend in all
     limit_is_stated: bool = True
     separate_reason: str = ""
 
@@ -110,37 +108,23 @@ class Payment:
 
     Attributes
     ----------
-    charge
-        Its committed entry in the ledger.
-    existed
-        Whether an earlier call made it; then nothing was spent.
     left
         What a charge of a new epoch may spend; None where that is not one number.
-    recovered
-        Reservations of dead processes that were taken back on the way.
     """
 
-    charge: Charge
-    existed: bool
+    charge: Charge  # its committed entry in the ledger
+    existed: bool  # whether an earlier call made it; then nothing was spent
     left: Guarantee | None
-    recovered: int = 0
+    recovered: int = 0  # reservations of dead processes that were taken back on the way
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """What an account has spent, and what purchases would leave.
-
-    Attributes
-    ----------
-    limit
-        What it may spend in all.
-    recorded
-        Whether the ledger has a cap for it; else the first charge records the limit.
-    """
+    """What an account has spent, and what purchases would leave."""
 
     account: str
-    limit: Guarantee
-    recorded: bool
+    limit: Guarantee  # what it may spend in all
+    recorded: bool  # whether the ledger has a cap for it; else the first charge records the limit
     spent: Guarantee | None
     left: Guarantee | None
 

@@ -36,18 +36,10 @@ from label_party.store.release_store import CHARGE_FILE, Store
 
 @dataclass(frozen=True)
 class Recovery:
-    """What was found.
+    """What was found."""
 
-    Attributes
-    ----------
-    undone
-        Reservations of dead builders that were taken back.
-    counted
-        Releases that the ledger did not know and that now count as spent.
-    """
-
-    undone: int
-    counted: list[str]
+    undone: int  # reservations of dead builders that were taken back
+    counted: list[str]  # releases that the ledger did not know and that now count as spent
 
 
 def recover(store: Store, ledger: Ledger) -> Recovery:

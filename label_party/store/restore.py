@@ -65,21 +65,11 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class Restored:
-    """What was restored.
+    """What was restored."""
 
-    Attributes
-    ----------
-    made_at
-        When the backup was taken, UTC.
-    releases
-        Releases and other outcomes whose bytes are at hand.
-    counted
-        Those of them that the backup did not know.
-    """
-
-    made_at: str
-    releases: int
-    counted: list[str]
+    made_at: str  # when the backup was taken, UTC
+    releases: int  # releases and other outcomes whose bytes are at hand
+    counted: list[str]  # those of them that the backup did not know
 
 
 def parse_lost(config: LabelPartyConfig, text: str) -> Purchase:

@@ -39,7 +39,7 @@ LossName = Literal["squared", "absolute"]
 
 @dataclass(frozen=True)
 class PairedGain:
-    """What differences are made of; all of it is public."""
+    """Public parameters of the differences."""
 
     loss: LossName  # ``squared`` or ``absolute``
     lower: float  # the labels' domain; predictions are clipped to it
@@ -52,7 +52,7 @@ class PairedGain:
     def of_prior(
         cls, grid: Floats, prior: Floats, loss: LossName, largest: float | None = None
     ) -> PairedGain:
-        """From (k,) labels and their released shares; ``largest`` is a bound B to use instead."""
+        """Derive it from (k,) labels and their released shares; ``largest`` replaces B."""
         if loss == "squared":
             constant = float(prior @ grid)
         else:
@@ -70,7 +70,7 @@ class PairedGain:
 
     @classmethod
     def of_ends(cls, lower: float, upper: float) -> PairedGain:
-        """Of the squared error, with even odds of both ends: what audits ask about."""
+        """The gain in squared error, with even odds of both ends, that audits ask about."""
         return cls.of_prior(np.array([lower, upper]), np.full(2, 0.5), "squared")
 
     def differences(self, predictions: Floats, labels: Floats) -> Integers:

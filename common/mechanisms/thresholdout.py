@@ -43,7 +43,7 @@ RESOLUTION = 1 << 16
 
 @dataclass(frozen=True)
 class Answer:
-    """What the asker learns."""
+    """An answer."""
 
     # the mean: the asker's own estimate, or the holdout's with noise, which may leave 0 … 1
     value: float
@@ -92,7 +92,7 @@ class Thresholdout:
         return PureDP.of(self.epsilon, self.adjacency, self.unit)
 
     def approximate(self, delta: float | Fraction) -> ApproximateDP:
-        """The same in (ε, δ): B adaptive uses of :attr:`once` by optimal composition."""
+        """(ε, δ) of all answers: B adaptive uses of :attr:`once` by optimal composition."""
         return optimal_composition([self.once] * self.most, delta)
 
     def draw(

@@ -81,7 +81,7 @@ def gradients(layers: Layers, inputs: list[Floats], slopes: Floats) -> Floats:
 
 @dataclass(eq=False, repr=False)
 class _DPSGD(BaseEstimator, ABC):  # type: ignore[misc]
-    """What both share.
+    """The fit and its parameters, for both estimators.
 
     After a fit they have the private ``layers_``, ``noise_scale_``, which is σ, or the Laplace
     scale, as a multiple of C, and ``guarantee_``.
@@ -108,7 +108,7 @@ class _DPSGD(BaseEstimator, ABC):  # type: ignore[misc]
 
     @abstractmethod
     def _slopes(self, outputs: Floats, targets: Floats) -> Floats:
-        """Of each row's loss in its outputs."""
+        """Derivatives of each row's loss in its outputs."""
 
     def _rows(self, features: Floats) -> Floats:
         return RowScaling(self.bounds, self.norm_bound, self.fit_intercept).apply(features)

@@ -130,7 +130,7 @@ def water_filling(variances: Floats, noise: float, residual: float, total: float
 
 @dataclass(frozen=True)
 class Measurement:
-    """What is measured: ``vectorsᵀ y``."""
+    """The measured statistic ``vectorsᵀ y``."""
 
     vectors: Floats  # (n, r) columns of Aᵀ, rows weighted
     quantile: float  # share of rows that keep their full weight
@@ -194,7 +194,7 @@ class LabelProcess:
 
     @property
     def guarantee(self) -> ApproximateDP:
-        """For replacing one label."""
+        """(ε, δ) for replacing one label."""
         return to_approximate(
             ZeroConcentratedDP.of(self.rho, adjacency=Adjacency.REPLACE_LABEL), self.delta
         )

@@ -63,7 +63,7 @@ _BLOCK = 1 << 18
 
 @dataclass(frozen=True)
 class GradientSteps:
-    """How sums are made; nothing here may depend on the records but n."""
+    """Parameters of all steps; of the records they depend on their number n alone."""
 
     rows: int  # n >= 1
     sample: int  # m in 1 … n: a sample's size, or the mean of it
@@ -92,7 +92,7 @@ class GradientSteps:
 
     @property
     def step(self) -> Guarantee:
-        """What one step guarantees: an RDP curve, or ε-DP with Laplace noise."""
+        """The guarantee of one step: an RDP curve, or ε-DP with Laplace noise."""
         if self.noise == "gaussian" and self.sampling == "poisson":
             return subsampled_gaussian(self.scale, self.rate)
         if self.noise == "gaussian":
@@ -104,11 +104,11 @@ class GradientSteps:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What all steps guarantee: an RDP curve, or ε-DP with Laplace noise."""
+        """The guarantee of all steps, of the same kind."""
         return self.step.repeat(self.steps)
 
     def approximate(self, delta: float) -> PureDP | ApproximateDP:
-        """The same at δ; at δ = 0 only Laplace noise guarantees anything."""
+        """The least (ε, δ) of all steps; at δ = 0 only Laplace noise guarantees anything."""
         whole = self.guarantee
         if not isinstance(whole, PureDP):
             return to_approximate(whole, delta)
@@ -122,7 +122,7 @@ class GradientSteps:
         )
 
     def calibrated(self, epsilon: float, delta: float) -> Self:
-        """The same with the least noise that is (ε, δ)-DP after all steps."""
+        """These parameters with the least noise that is (ε, δ)-DP after all steps."""
         if not 0 < epsilon < math.inf or not 0 <= delta < 1:
             raise PrivacyError(
                 f"epsilon={epsilon} must be > 0 and delta={delta} must lie in [0, 1)"
@@ -174,7 +174,7 @@ class GradientSteps:
 
     @property
     def _order(self) -> int:
-        """Of the norm that gradients are clipped in."""
+        """1 or 2, of the norm in which gradients are clipped."""
         return 1 if self.noise == "laplace" else 2
 
 

@@ -54,7 +54,7 @@ _SIGNAL = 0.25
 
 @dataclass(frozen=True)
 class Design:
-    """What is measured."""
+    """The measured statistic ``vectorsᵀ y``, and how it was chosen."""
 
     vectors: Floats  # (n, r) ω_i A x_i
     shape: float  # p
@@ -108,7 +108,7 @@ class LabelRidge:
 
     @property
     def guarantee(self) -> PureDP:
-        """For replacing one label: ε, exactly."""
+        """ε, exactly, for replacing one label."""
         return PureDP.of(self.epsilon, Adjacency.REPLACE_LABEL)
 
     def draw(self, rows: Floats, labels: Floats, entropy: Entropy) -> RidgeFit:

@@ -74,7 +74,7 @@ from common.mechanisms.clipping import checked_labels, clip_rows
 PERTURBATIONS = ("objective", "output", "input")
 
 _SHARE_OF_ROUNDING = Fraction(1, 128)
-"""Of objective perturbation's ε, for hiding how far the computed minimiser is off."""
+"""Share of objective perturbation's ε that hides how far the computed minimiser is off."""
 _RECORD_GRID = 1 << 10
 _SCALE_GRAIN = 1 << 10
 

@@ -18,7 +18,7 @@ from common.mechanisms.clipping import clip_rows
 
 @dataclass(frozen=True)
 class RowScaling:
-    """From features to rows of norm at most 1."""
+    """Scales features to rows of norm at most 1."""
 
     # Public lower and upper bounds, numbers or one for each feature: each is mapped to -1 … 1 and
     # clipped. None leaves features as they are.
@@ -51,7 +51,7 @@ class RowScaling:
 
 @dataclass(frozen=True)
 class LabelScaling:
-    """From labels within public bounds to -1 … 1, and back."""
+    """Scales labels within public bounds to -1 … 1, and back."""
 
     lower: float
     upper: float

@@ -88,7 +88,7 @@ class FollowTheLeader:
 
     @property
     def guarantee(self) -> Guarantee:
-        """Of all plays."""
+        """The guarantee of all plays."""
         return self._sums.noise.guarantee
 
     def see(self, gradient: ArrayLike) -> Floats:
@@ -133,7 +133,7 @@ class PrivateHedge:
 
     @property
     def guarantee(self) -> Guarantee:
-        """Of all weights."""
+        """The guarantee of all weights."""
         return self._sums.noise.guarantee
 
     def see(self, losses: ArrayLike) -> Floats:

@@ -66,7 +66,7 @@ class TreeNoise:
 
     @property
     def guarantee(self) -> PureDP | ZeroConcentratedDP:
-        """Of all sums: ``LΔ/b``-DP, or ``LΔ²/(2σ²)``-zCDP."""
+        """The guarantee of all sums: ``LΔ/b``-DP, or ``LΔ²/(2σ²)``-zCDP."""
         if self.noise == "laplace":
             once: PureDP | ZeroConcentratedDP = PureDP.of(
                 self.sensitivity / self.scale, self.adjacency, self.unit

@@ -39,7 +39,7 @@ class NotPrior(Generic[ValueT]):
 
 @dataclass(frozen=True)
 class BestOfPriors(Generic[ValueT]):
-    """As :class:`NotPrior` for k people who expect different things: one target family each.
+    """Like :class:`NotPrior`, for k people with different expectations: one target family each.
 
     A session of k families stops when even the best guesser was wrong τ times (Lemma 2.7).
     """

@@ -2,7 +2,7 @@
 
 *What is computed.* An adversary chooses calls, each an ε-DP pair of laws with a q-target, one after
 another and knowing all outcomes, until τ targets were hit. The privacy of the session is the
-largest δ(ε₀) he can reach. There is no slack for the number of calls: misses are part of the game.
+largest δ(ε₀) within reach. There is no slack for the number of calls: misses are part of the game.
 
 *Why it is small.* What is left of the game depends on the hits to go, k, and the privacy loss so
 far, ℓ. With the value written as a function of the two likelihoods it is convex and homogeneous, so

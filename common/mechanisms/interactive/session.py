@@ -203,7 +203,7 @@ class AnySession(ABC, Generic[DataT]):
 
     @abstractmethod
     def _account(self) -> dict[str, Any]:
-        """What is allowed, and spent of it, as JSON."""
+        """The limits and what is spent of them, as JSON."""
 
     @classmethod
     @abstractmethod

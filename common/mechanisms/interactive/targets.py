@@ -149,15 +149,15 @@ def run_twice(epsilon: Fraction) -> Target:
 
 
 def hit_probability(
-    one: ArrayLike, other: ArrayLike, target: Collection[int], epsilon: float
+    law: ArrayLike, neighbour: ArrayLike, target: Collection[int], epsilon: float
 ) -> float:
     """The largest q for which Definition 2.1 can be met by two laws; 1 if they are equal.
 
-    ``one`` and ``other`` are (n,) probabilities of the outcomes under two neighbours, ``target``
-    has the indices of those in T. Raises ``PrivacyError`` if the laws are not ε-close, so that
+    ``law`` and ``neighbour`` are (n,) probabilities of the outcomes, ``target`` has the indices of
+    those in T. Raises ``PrivacyError`` if the laws are not ε-close, so that
     nothing can be decomposed.
     """
-    laws = np.asarray([one, other], dtype=np.float64)
+    laws = np.asarray([law, neighbour], dtype=np.float64)
     low, high = laws.min(axis=0), laws.max(axis=0)
     if laws.ndim != 2 or np.any(high > low * math.exp(epsilon) * (1 + 1e-12)):
         raise PrivacyError(f"the two laws are not within a factor of e^{epsilon:g} of each other")

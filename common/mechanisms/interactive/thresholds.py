@@ -95,12 +95,12 @@ class BetweenThresholds:
 class DistinctCountTest:
     """Whether many different users occur, by a sketch whose own randomness is all the noise.
 
-    Each user, however often he occurs, falls into one of r registers and raises its flag with
+    Each user, however often they occur, falls into one of r registers and raises its flag with
     probability p; so do k phantoms in every register. The test asks how many flags are up. Sketches
     of this kind merge by "or" and never hold an identity, only their randomness must be fresh for a
     test: where a plain count is at hand, :class:`ThresholdTests` tells more at the same ε.
 
-    Privacy, for a user who comes or goes. Which register he falls into says nothing of the others,
+    Privacy, for a user who comes or goes. Which register they fall into says nothing of the others,
     so let it be given; its flag stays down with probability s^N for N users and phantoms,
     ``s = 1 − p``. One more multiplies that by s, which is at least ``e^{−ε}``, and raises the
     chance of "up" by ``(1 − s^{N+1})/(1 − s^N)``, largest at N = k and at most 1/s if

@@ -35,7 +35,7 @@ from common.mechanisms.pate.gnmax import ADJACENCY, NO_ANSWER, ClassAnswers, che
 
 @dataclass(frozen=True)
 class _Vote:
-    """What both kinds of vote are told."""
+    """Parameters of both kinds of vote."""
 
     # ε of one vote: a class with a lead of d votes loses with odds of about ``e^{−εd/2}``
     epsilon: Fraction
@@ -61,7 +61,7 @@ class BoundaryVote(_Vote):
 
     @cached_property
     def terms(self) -> Terms:
-        """What any number of queries costs; ``approximate(δ)`` is the tightest."""
+        """Terms of the session, for any number of queries."""
         return Terms(
             Boundary(self._mechanism(0)).target, self.hits, adjacency=ADJACENCY, unit=self.unit
         )
@@ -86,7 +86,7 @@ class PriorVote(_Vote):
 
     @cached_property
     def terms(self) -> Terms:
-        """What any number of queries costs; ``approximate(δ)`` is the tightest."""
+        """Terms of the session, for any number of queries."""
         return Terms(not_prior(self.epsilon), self.hits, adjacency=ADJACENCY, unit=self.unit)
 
     def draw(

@@ -3,7 +3,7 @@
 Each teacher may vote for any number of the c labels; the number n of teachers is public. Neighbours
 differ in a record of one teacher's shard, whether it is added, removed or replaced: that teacher
 may then vote for any other set of labels, so that each count moves by at most 1, some up and some
-down, and gaps by at most 2. Where each teacher *is* a person, who comes or goes with his votes (the
+down, and gaps by at most 2. Where each teacher *is* a person, who comes or goes with all votes (the
 voter of Zhu and Wang 2022, ``replacing=False``), counts move in one direction and gaps by at most
 1: half the noise. It must not be asked for where teachers are trained: a record that comes or goes
 does not take its teacher's votes away, it turns them. Noise is exact and discrete in every
@@ -187,7 +187,7 @@ class Norm(StrEnum):
 class ClippedVote(_Teachers):
     """PATE-τ: a teacher's votes for one query are clipped to norm τ before they are counted.
 
-    With L1 a teacher keeps at most ⌊τ⌋ of his labels, drawn at random; with L2 all his s votes
+    With L1 a teacher keeps at most ⌊τ⌋ of the labels, drawn at random; with L2 all s votes
     shrink to the largest multiple of 1/64 of a vote, 1 at most, at which their norm is at most τ.
 
     Replaced votes are less than twice as far apart as votes that come or go. Of two vectors v, w
@@ -205,7 +205,7 @@ class ClippedVote(_Teachers):
 
     @property
     def squared_sensitivity(self) -> Fraction:
-        """Of the vector of counts, in L2."""
+        """Squared L2 sensitivity of the vector of counts."""
         squared = Fraction(math.floor(self.tau)) if self.norm == Norm.L1 else self.tau**2
         return 2 * squared if self.replacing else squared
 

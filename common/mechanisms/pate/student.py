@@ -1,4 +1,4 @@
-"""From answers to a student, and from costs to one ε."""
+"""A student learns from private answers; ε of what they cost."""
 
 from __future__ import annotations
 

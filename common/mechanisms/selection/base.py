@@ -1,7 +1,7 @@
 """The one interface of private selection: counts in; a selected set (or ⊥) and a guarantee out.
 
 Neighbours differ by one user who is added or removed. A user counts at most once for a candidate
-but for as many candidates as he likes, so every count moves by at most 1, all in one direction.
+but for any number of candidates, so every count moves by at most 1, all in one direction.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from common.mechanisms.selection.base import Ranking
 from common.mechanisms.selection.noisy_max import NoisyMax
 
 Regularizer = Callable[[int], Fraction]
-"""From a rank j to r(j), in users; public, so it must not look at the counts."""
+"""Maps a rank j to r(j), in users; public, so it must not look at the counts."""
 
 _MAX_DENOMINATOR = 1 << 20
 

@@ -83,7 +83,7 @@ class LimitedDomain:
         return self.limiting(to_renyi(ranges))
 
     def limiting(self, peeling: RenyiDP) -> RenyiDP:
-        """What the limit makes of the guarantee of k draws over G and ⊥."""
+        """The guarantee with the limit, from that of k draws over G and ⊥."""
         near = Fraction(above(-math.log1p(-float(self.delta))))
         far = Fraction(above(-math.log1p(-float((self.k + 1) * self.delta))))
         values = tuple(

@@ -79,7 +79,7 @@ class MWEM:
         return self.step.repeat(2 * self.rounds)
 
     def rate(self, workload: Workload) -> Fraction:
-        """Of the selection: weights ``exp(rate · score)``."""
+        """Rate of the selection, whose weights are ``exp(rate · score)``."""
         return self.step.exact_epsilon / (2 * workload.scale)
 
     def noise_scale(self, workload: Workload) -> Fraction:

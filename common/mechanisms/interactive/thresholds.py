@@ -23,7 +23,7 @@ from common.arrays import Booleans, Integers
 from common.entropy import WordSource
 from common.errors import DataError, PrivacyError
 from common.exact.noise import discrete_laplace, uniform_below
-from common.exact.rounding import above
+from common.exact.rounding import above, multiple_above
 from common.mechanisms.interactive.session import Answers, Outcome
 from common.mechanisms.interactive.targets import Target, between_thresholds, not_prior
 
@@ -130,7 +130,7 @@ class DistinctCountTest:
     def stays_down(self) -> Fraction:
         """s, a multiple of 2⁻³² that is at least ``e^{−ε}``."""
         exact = Fraction(above(math.exp(-float(self.epsilon))))
-        return min(Fraction(math.ceil(exact * _FINE), _FINE), Fraction(_FINE - 1, _FINE))
+        return min(multiple_above(exact, _FINE), Fraction(_FINE - 1, _FINE))
 
     @property
     def phantoms(self) -> int:

@@ -34,7 +34,7 @@ from common.guarantees import (
 )
 
 LEAST = 1e-5
-DELTAS = (0.3, 0.1, 0.03, 1e-2, 1e-3)
+DELTAS = (0.3, 0.1, 0.03, 1e-2, 1e-3, 1e-5)
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def broken(guarantee: Guarantee, one: Law, other: Law) -> str | None:
 
 def _one_way(guarantee: Guarantee, p: Law, q: Law) -> str | None:
     most = {z: q.masses.get(z, 0.0) + q.lost for z in p.masses}
-    logs = {z: math.log(mass / most[z]) for z, mass in p.masses.items()}
+    logs = {z: math.log(mass / most[z]) if most[z] else math.inf for z, mass in p.masses.items()}
     epsilon = getattr(guarantee, "epsilon", math.inf)
     if isinstance(guarantee, PureDP | BoundedRange) and max(logs.values()) > epsilon + 1e-9:
         return f"a ratio of e^{max(logs.values()):.4f} above e^{epsilon:.4f}"
@@ -207,13 +207,15 @@ def _one_way(guarantee: Guarantee, p: Law, q: Law) -> str | None:
     points, orders = _numbers(guarantee)
     for alpha, bound in orders:
         powers = (p.masses[z] * math.exp((alpha - 1) * logs[z]) for z in p.masses)
-        divergence = math.log(sum(powers)) / (alpha - 1)
+        divergence = (
+            math.log(sum(powers)) / (alpha - 1)
+        )
         if divergence > bound + 1e-9:
             return f"a divergence of {divergence:.4f} above {bound:.4f} at order {alpha:g}"
     for e, delta in points:
         grow = math.exp(min(e, 700.0))
         gap = sum(max(0.0, m - grow * q.masses.get(z, 0.0)) for z, m in p.masses.items())
-        if gap - grow * q.lost > delta + 1e-9:
+        if gap - grow * q.lost > delta * (1 + 1e-9) + 1e-13:
             return f"a delta of {gap:.6f} above {delta:g} at epsilon {e:.4f}"
     return None
 

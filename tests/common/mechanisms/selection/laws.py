@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from fractions import Fraction
+from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import permutations, product
 from typing import Any
 
 import numpy as np
 
 from common.entropy import Entropy, seeded_entropy
-from common.guarantees import BoundedRange, Guarantee, PureDP, RenyiDP, to_approximate
+from common.guarantees import Guarantee
+from tests.common.mechanisms import enumeration
 
 Law = dict[Any, float]
 BOTTOM = None
@@ -89,55 +90,9 @@ def top_of(counts: tuple[int, ...], k: int) -> tuple[int, ...]:
     return tuple(sorted(order_of(counts)[:k]))
 
 
-def hockey_stick(p: Mapping[Any, float], q: Mapping[Any, float], epsilon: float) -> float:
-    return sum(max(0.0, mass - math.exp(epsilon) * q.get(z, 0.0)) for z, mass in p.items())
-
-
-class Claim:
-    """A guarantee, turned once into the numbers that two laws are checked against."""
-
-    def __init__(self, guarantee: Guarantee) -> None:
-        self.guarantee = guarantee
-        failure = float(getattr(guarantee, "exact_delta", 0))
-        self.points = [
-            (to_approximate(guarantee, Fraction(delta)).epsilon, delta)
-            for delta in (failure + extra for extra in (1e-1, 1e-2, 1e-3, 1e-5))
-        ]
-        self.orders: list[tuple[float, float]] = []
-        if isinstance(guarantee, RenyiDP) and not guarantee.exact_delta:
-            pairs = list(zip(guarantee.orders, guarantee.values, strict=True))[::40]
-            self.orders = [(float(order), float(value)) for order, value in pairs]
-
-    def broken(self, p: Law, q: Law) -> str | None:
-        """Why two neighbours' laws break the guarantee, or None; checked in both directions."""
-        for one, other in ((p, q), (q, p)):
-            if isinstance(self.guarantee, PureDP | BoundedRange):
-                reason = self._ratios(one, other)
-                if reason:
-                    return reason
-            for order, bound in self.orders:
-                if renyi(one, other, order) > bound + 1e-9:
-                    return f"divergence above {bound} at order {order}"
-            for epsilon, delta in self.points:
-                found = hockey_stick(one, other, epsilon)
-                if found > delta * (1 + 1e-9) + 1e-13:
-                    return f"delta {found} above {delta} at epsilon {epsilon}"
-        return None
-
-    def _ratios(self, one: Law, other: Law) -> str | None:
-        if set(one) != set(other):
-            return "an outcome of one is impossible for the other"
-        limit = self.guarantee.epsilon * (1 + 1e-9)  # type: ignore[attr-defined]
-        logs = [math.log(one[z] / other[z]) for z in one]
-        if max(logs) > limit:
-            return f"log ratio {max(logs)} above {limit}"
-        single = (
-            isinstance(self.guarantee, BoundedRange)
-            and sum(n for _, n in self.guarantee.parts) == 1
-        )
-        if single and max(logs) - min(logs) > limit:
-            return f"range {max(logs) - min(logs)} above {limit}"
-        return None
+def broken(guarantee: Guarantee, p: Law, q: Law) -> str | None:
+    """Why two neighbours' laws break the guarantee, or None; looked at in both directions."""
+    return enumeration.broken(guarantee, enumeration.Law(p, 0.0), enumeration.Law(q, 0.0))
 
 
 def renyi(p: Law, q: Law, order: float) -> float:
@@ -151,17 +106,13 @@ def worst(
     guarantee: Guarantee, law: Callable[[tuple[int, ...]], Law], candidates: int, most: int
 ) -> str | None:
     """The first broken guarantee over all neighbours, or None."""
-    cache: dict[tuple[int, ...], Law] = {}
-    claim = Claim(guarantee)
-    for one, other in neighbours(candidates, most):
-        for counts in (one, other):
-            if counts not in cache:
-                cache[counts] = law(counts)
-                total = sum(cache[counts].values())
-                assert abs(total - 1) < 1e-9, (counts, total)
-        broken = claim.broken(cache[one], cache[other])
-        if broken:
-            return f"{one} against {other}: {broken}"
+    known = cache(law)
+    for pair in neighbours(candidates, most):
+        p, q = map(known, pair)
+        assert abs(sum(p.values()) - 1) < 1e-9, pair
+        reason = broken(guarantee, p, q)
+        if reason:
+            return f"{pair[0]} against {pair[1]}: {reason}"
     return None
 
 

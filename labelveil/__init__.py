@@ -28,11 +28,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     check_own_packages()
     if name == "__version__":
-        found: Any = import_module("common.version").version()
+        value: Any = import_module("common.version").version()
     else:
-        found = getattr(import_module(_MODULES[name]), name)
-    globals()[name] = found
-    return found
+        value = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

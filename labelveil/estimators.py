@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -34,8 +35,9 @@ if TYPE_CHECKING:
     from feature_party.notebook.sources import Source
 
 
+@dataclass(eq=False, repr=False)
 class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
-    """What both estimators share.
+    """Training and prediction for both estimators.
 
     Parameters
     ----------
@@ -58,22 +60,13 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         As of every scikit-learn estimator.
     """
 
-    def __init__(
-        self,
-        channel: Source | None = None,
-        *,
-        head: str = "auto",
-        learner: str = "auto",
-        ensemble: int | str = "auto",
-        epochs: int | str = "auto",
-        random_state: int = 0,
-    ) -> None:
-        self.channel = channel
-        self.head = head
-        self.learner = learner
-        self.ensemble = ensemble
-        self.epochs = epochs
-        self.random_state = random_state
+    channel: Source | None = None
+    _: KW_ONLY
+    head: str = "auto"
+    learner: str = "auto"
+    ensemble: int | str = "auto"
+    epochs: int | str = "auto"
+    random_state: int = 0
 
     def fit(self, X: Any, y: Any = None, channel: Source | None = None) -> Self:
         """Train on privatized labels.
@@ -101,8 +94,8 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         from feature_party.training.run import train
 
         table = self._table(X, reset=True)
-        problem, found = self._facts(y, self.channel if channel is None else channel)
-        check_consistent_length(table, found)
+        problem, codes = self._facts(y, self.channel if channel is None else channel)
+        check_consistent_length(table, codes)
         section = TrainingSection.model_validate(
             {
                 "head": self.head,
@@ -114,7 +107,7 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
             }
         )
         setup = TrainingSetup(section, learners=QuickLearners.of)
-        self.model_: Model = train(Prepared.of_table(table, found, problem), setup)
+        self.model_: Model = train(Prepared.of_table(table, codes, problem), setup)
         self.labels_: Floats = self.model_.support.values
         return self
 
@@ -151,13 +144,13 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
 
     def predict_distribution(self, X: Any) -> Floats:
         """Return (n, m) probabilities of the labels :attr:`labels_`."""
-        found = self._predicted(X).distributions
-        if found is None:
+        distributions = self._predicted(X).distributions
+        if distributions is None:
             raise ConfigError(
                 "this model predicts no distribution: labels decoded without bias served it best;"
                 " choose a head, such as gaussian"
             )
-        return found
+        return distributions
 
     def _facts(self, codes: Any, channel: Any) -> tuple[LabelProblem, NDArray[np.uint16]]:
         from common.release.table import Release
@@ -179,10 +172,10 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
             raise ConfigError(
                 "codes alone say nothing of how labels were randomized; give channel, a release"
             )
-        given = column_or_1d(codes, warn=True)
-        assert_all_finite(given)
-        problem = problem_of(channel, given)
-        return problem, check_codes(given, problem).astype(np.uint16)
+        vector = column_or_1d(codes, warn=True)
+        assert_all_finite(vector)
+        problem = problem_of(channel, vector)
+        return problem, check_codes(vector, problem).astype(np.uint16)
 
     @staticmethod
     def _joined(
@@ -256,8 +249,8 @@ class LabelDPRegressor(RegressorMixin, _LabelDPEstimator):  # type: ignore[misc]
         from feature_party.notebook.targets import decode_targets
 
         points = self.predict(X)
-        problem, found = self._facts(y, self.model_.problem)
-        decoded = decode_targets(problem, found.astype(np.int64), "low-variance").targets
+        problem, codes = self._facts(y, self.model_.problem)
+        decoded = decode_targets(problem, codes.astype(np.int64), "low-variance").targets
         gain = np.mean((points - problem.mean) * (2 * decoded - points - problem.mean))
         return float(gain) / problem.deviation**2
 
@@ -301,6 +294,6 @@ class LabelDPClassifier(ClassifierMixin, _LabelDPEstimator):  # type: ignore[mis
         from feature_party.learning.decoding import decoder
 
         places = self.predict_proba(X).argmax(axis=1)
-        problem, found = self._facts(y, self.model_.problem)
-        told = decoder(problem, np.eye(problem.values.size)[problem.value_of]).values
-        return float(np.mean(told[found, places]))
+        problem, codes = self._facts(y, self.model_.problem)
+        decoded = decoder(problem, np.eye(problem.values.size)[problem.value_of]).values
+        return float(np.mean(decoded[codes, places]))

@@ -115,13 +115,13 @@ def decoded_labels(
     from feature_party.notebook.sources import check_codes, problem_of
     from feature_party.notebook.targets import decode_targets
 
-    given: Any = getattr(release, "codes", None) if codes is None else codes
-    if given is None:
+    sent: Any = getattr(release, "codes", None) if codes is None else codes
+    if sent is None:
         raise ConfigError(
             f"{type(release).__name__} holds no codes; give them, or a release that was read"
         )
     problem = problem_of(release)
-    checked = check_codes(given, problem)
+    checked = check_codes(sent, problem)
     points = None if around is None else np.asarray(around, dtype=np.float64)
     if points is not None and points.shape != checked.shape:
         raise DataError(f"around={points.shape} must be a prediction for each of {checked.shape}")

@@ -16,29 +16,20 @@ HOME = Path(__file__).parents[1]
 
 
 def check_own_packages() -> None:
-    """Refuse to go on where a package of ours is hidden by another.
-
-    Raises
-    ------
-    ImportError
-        With one line: which file stands in the way, and what to do.
-    """
+    """Raise ``ImportError``, in one line with a remedy, where another hides a package of ours."""
     for name in PACKAGES:
         own = HOME / name / "__init__.py"
         if not own.exists():  # an image of one party leaves the other out
             continue
-        if (found := _found(name)) is not None and not (found.exists() and found.samefile(own)):
+        spec = find_spec(name)
+        if spec is None:
+            continue
+        # a package's file, or its folder where it has no __init__.py
+        taken = Path(spec.origin or next(iter(spec.submodule_search_locations or ()), name))
+        if not (taken.exists() and taken.samefile(own)):
             late = " and restart Python" if name in sys.modules else ""
             raise ImportError(
-                f"{found} stands in the way of labelveil's own package {name!r}; rename it, or take"
+                f"{taken} stands in the way of labelveil's own package {name!r}; rename it, or take"
                 f" its folder off Python's path{late}: type the program's name instead of"
                 " 'python -m', use 'python -P', unset PYTHONPATH"
             )
-
-
-def _found(name: str) -> Path | None:
-    """File, or folder without ``__init__.py``, that Python takes for a package."""
-    spec = find_spec(name)
-    if spec is None:
-        return None
-    return Path(spec.origin or next(iter(spec.submodule_search_locations or ()), name))

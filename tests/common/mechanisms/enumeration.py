@@ -207,9 +207,7 @@ def _one_way(guarantee: Guarantee, p: Law, q: Law) -> str | None:
     points, orders = _numbers(guarantee)
     for alpha, bound in orders:
         powers = (p.masses[z] * math.exp((alpha - 1) * logs[z]) for z in p.masses)
-        divergence = (
-            math.log(sum(powers)) / (alpha - 1)
-        )
+        divergence = math.log(sum(powers)) / (alpha - 1)
         if divergence > bound + 1e-9:
             return f"a divergence of {divergence:.4f} above {bound:.4f} at order {alpha:g}"
     for e, delta in points:

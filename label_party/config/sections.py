@@ -7,7 +7,6 @@ Relative paths are relative to the working directory.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -333,7 +332,7 @@ class LabelPartyConfig(Section):
                     f" set {where}"
                 )
 
-    @cached_property
+    @property
     def labels(self) -> list[LabelTable]:
         """Every label; [domain] and what goes with it are short for one [[label]]."""
         if self.domain is None:

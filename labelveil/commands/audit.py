@@ -12,6 +12,7 @@ import typer
 
 from common.config import Section, setting
 from common.config.options import with_options
+from common.errors import ConfigError
 from labelveil.commands.canaries import PartyOptions
 from labelveil.commands.canaries import canaries as planted
 from labelveil.commands.verdicts import VerdictOptions, announce, conduct
@@ -114,7 +115,6 @@ def mechanism(
     options: AttackOptions,
 ) -> None:
     """Attack a randomizer, or any Python callable, as a black box, and exactly where possible."""
-    from common.errors import ConfigError
     from common.randomizers.base import check_epsilon
     from common.randomizers.grid import Grid
     from labelveil.audit.mechanism.run import audit_mechanism, mechanism_cost, step_names
@@ -150,7 +150,6 @@ def mechanism(
 
 def _ends(text: str) -> tuple[float, float]:
     """Read ``LOWER:UPPER``."""
-    from common.errors import ConfigError
 
     try:
         lower, upper = map(float, text.split(":"))
@@ -191,7 +190,6 @@ def party(
     """Question a labels party, and run its software on two data sets that differ in one event."""
     import tempfile
 
-    from common.errors import ConfigError
     from common.randomizers.base import check_epsilon
     from common.randomizers.terms import MOST_LABELS
     from labelveil.audit.party.canary_parties import CanarySettings

@@ -101,11 +101,11 @@ class DomainSection(Section):
 
 
 class LabelTable(DomainSection):
-    """One label of several that each event has: its column, bounds and what it is worth.
+    """One of the labels that each event has: its column, bounds and what it is worth.
 
-    With these tables, two or more, [domain] and [data] label, missing and [randomizer] loss are
-    left out. Each bound is public: chosen from what everybody knows, never by looking at the
-    labels.
+    [domain] with [data] label, missing and [randomizer] loss is short for a single table, and is
+    left out where there are any. Each bound is public: chosen from what everybody knows, never by
+    looking at the labels.
     """
 
     TABLE: ClassVar = "[[label]]"

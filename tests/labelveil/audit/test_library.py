@@ -20,18 +20,17 @@ from labelveil.audit.mechanism.black_box import (
     repeats_check,
 )
 from labelveil.audit.mechanism.subject import NamedSubject
-from labelveil.audit.mechanism.trial import Sizes, Trial
+from labelveil.audit.mechanism.trial import Trial
 from labelveil.audit.verdict import Verdict
 from tests.effort import effort
 from tests.labelveil.audit.twins import labels, parties, releases, rows
 from tests.labelveil.audit.twins.labels import ChannelTwin
-from tests.labelveil.audit.twins.library import TWINS, MechanismTwin, Twin
+from tests.labelveil.audit.twins.library import SMALL, TWINS, MechanismTwin, Twin
 from tests.statistics import binomial_range
 
 pytestmark = pytest.mark.statistical
 
 MODULES = (labels, parties, releases, rows)
-SMALL = Sizes(runs=20_000, records=20_000, rows=20_011, small_calls=256, small_rows=16)
 RIGHT = ("randomized-response", "rr-on-bins", "two-point", "randomized-thresholds", "unbiased")
 CHECKS = (
     every_label_check,

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from common.exact.channel import FiniteChannel
+from common.exact.channel import FiniteChannel, randomized_response_rows
 from common.randomizers import NoisyPrior, build_randomizer
 from labelveil.audit.attacks.exact_channel import certify, count_weights
 from labelveil.audit.attacks.exact_joint import joint_audit
@@ -44,7 +44,7 @@ def exact(rows: twins.Rows, claim: float) -> tuple[float, bool]:
 @pytest.mark.parametrize(
     ("rows", "claim", "epsilon"),
     [
-        (twins.doubled(), 1.0, 2.0),
+        (randomized_response_rows(2, 2.0), 1.0, 2.0),
         (twins.own_bin(2), 1.0, 1.862),
         (twins.own_bin(8), 1.0, 1.413),
         (twins.rounded_up(1.0, 0.01), 1.0, 1.046),

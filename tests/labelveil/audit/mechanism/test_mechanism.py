@@ -21,24 +21,12 @@ from labelveil.audit.attacks.exact_channel import (
 from labelveil.audit.mechanism.black_box import black_box_range_check, every_label_check
 from labelveil.audit.mechanism.run import audit_mechanism, step_names
 from labelveil.audit.mechanism.subject import CallableSubject, NamedSubject
-from labelveil.audit.mechanism.trial import Sizes, Trial
+from labelveil.audit.mechanism.trial import Trial
 from labelveil.audit.verdict import Verdict
 from labelveil.commands.cli import app
 from tests.labelveil.audit.conftest import without_power
 from tests.labelveil.audit.twins import samplers as twins
-
-SMALL = Sizes(
-    runs=20_000,
-    records=20_000,
-    releases=5_000,
-    calls=100,
-    seeds=60,
-    rows=20_011,
-    small_calls=256,
-    small_rows=16,
-    starts=4,
-    forks=2,
-)
+from tests.labelveil.audit.twins.library import SMALL
 
 
 @pytest.mark.parametrize(
@@ -58,17 +46,16 @@ def test_a_named_randomizer(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "names"),
     [
-        pytest.param("right_response", set(), marks=pytest.mark.slow),
-        pytest.param("constant_seed", {"cold starts"}, marks=pytest.mark.slow),
-        pytest.param("float_laplace", {"float mantissa", "every label"}, marks=pytest.mark.slow),
-        pytest.param("slow_flips", {"timing"}, marks=pytest.mark.slow),
+        ("samplers:right_response", set()),
+        ("rows:ConstantSeed", {"cold starts"}),
+        ("labels:FloatLaplace", {"float mantissa", "every label"}),
+        ("labels:SlowFlips", {"timing"}),
     ],
 )
+@pytest.mark.slow
 def test_a_callable(name: str, names: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "clock", twins.CLOCK)
-    subject = CallableSubject(
-        f"tests.labelveil.audit.twins.samplers:{name}", np.array([0.0, 1.0]), 1.0
-    )
+    subject = CallableSubject(f"tests.labelveil.audit.twins.{name}", np.array([0.0, 1.0]), 1.0)
     audit = audit_mechanism(subject, replace(SMALL, calls=600))
     failed = {check.name for check in audit.checks if check.verdict is Verdict.FAIL}
     assert names <= failed

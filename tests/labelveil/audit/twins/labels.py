@@ -178,7 +178,10 @@ class FloatLaplace(MechanismTwin):
     caught_by = "float mantissa"
 
     def __call__(self, labels: Floats) -> Outputs:
-        return samplers.float_laplace(labels)
+        words = self.words(labels.size)
+        uniform = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+        sign = np.where(words & np.uint64(1), 1.0, -1.0)
+        return np.asarray(labels - sign * np.log(uniform))
 
 
 @twin
@@ -201,7 +204,10 @@ class SlowFlips(MechanismTwin):
     slow = True
 
     def __call__(self, labels: Floats) -> Outputs:
-        return samplers.slow_flips(labels)
+        out = super().__call__(labels)
+        if out[0] != labels[0]:
+            samplers.CLOCK.work(500)
+        return out
 
     def audit(self) -> Check:
         with mock.patch.object(timing, "clock", samplers.CLOCK):

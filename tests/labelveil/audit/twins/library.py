@@ -21,6 +21,20 @@ Outputs = NDArray[np.generic]
 SIZES = Sizes(starts=4, forks=2)
 """As the audit's own, with fewer starts."""
 
+SMALL = Sizes(
+    runs=20_000,
+    records=20_000,
+    releases=5_000,
+    calls=100,
+    seeds=60,
+    rows=20_011,
+    small_calls=256,
+    small_rows=16,
+    starts=4,
+    forks=2,
+)
+"""For what is right and must pass quickly."""
+
 RESPONSE = word_sampler(randomized_response_rows(2, 1.0))
 """Randomized response of two labels at ε = 1, from words."""
 

@@ -63,11 +63,6 @@ def response_rows(outputs: int, keep: float) -> Rows:
     return [[own if z == y else lie for z in range(outputs)] for y in range(outputs)]
 
 
-def doubled() -> Rows:
-    """e^ε is applied twice: claims 1, is 2."""
-    return randomized_response_rows(2, 2.0)
-
-
 def own_bin(outputs: int) -> Rows:
     """A redraw may return its own bin: claims 1, is 1.86 or 1.41."""
     keep = guess_probability(1.0, outputs)
@@ -123,13 +118,6 @@ def serving(entropy: Callable[[], Entropy]) -> Callable[[], bytes]:
     return lambda: channel.sample(labels, entropy().words("labels", 0, labels.size)).tobytes()
 
 
-def constant_seed(labels: Labels) -> Integers:
-    """Noise under one seed forever."""
-    words = seeded_entropy(7).words("labels", 0, labels.size)
-    indices = np.clip(labels, 0, 1).astype(np.int64)
-    return np.asarray(word_sampler(randomized_response_rows(2, 1.0))(indices, words))
-
-
 def right_response(labels: Labels) -> Integers:
     """Randomized response as it should be, ε = 1."""
     return mechanism(word_sampler(randomized_response_rows(2, 1.0)))(np.clip(labels, 0, 1))
@@ -153,14 +141,6 @@ def strict_response(labels: Labels) -> Integers:
     if labels.min() < 0 or labels.max() > 1:
         raise ValueError("a label is outside 0 … 1")
     return right_response(labels)
-
-
-def float_laplace(labels: Labels) -> Labels:
-    """Label plus floating-point Laplace noise of scale 1: claims 1, its low bits tell all."""
-    words = system_entropy().words("noise", 0, labels.size)
-    uniform = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-    sign = np.where(words & np.uint64(1), 1.0, -1.0)
-    return np.asarray(labels - sign * np.log(uniform))
 
 
 def clip_after(labels: Labels, entropy: Entropy) -> Integers:
@@ -194,14 +174,6 @@ class WorkClock:
 
 CLOCK = WorkClock()
 """What the twins below work against; a test gives it to the audit, too."""
-
-
-def slow_flips(labels: Labels) -> Integers:
-    """Flipping a label takes some work that keeping it does not."""
-    out = right_response(labels)
-    if out[0] != labels[0]:
-        CLOCK.work(500)
-    return out
 
 
 def dropped_rows(labels: dict[str, float | None]) -> Shown:

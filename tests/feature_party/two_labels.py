@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from typing import Literal
 
@@ -11,15 +10,13 @@ import polars as pl
 
 from common.entropy import Entropy, seeded_entropy
 from common.exact.channel import TOTAL, FiniteChannel
-from common.guarantees import PureDP, compose
 from common.randomizers import NoisyPrior, build_randomizer, private_prior
 from common.randomizers.cells import Cells, Codebook, Group
 from common.randomizers.grid import Grid
 from common.release.blocks import decode_codes, encode_codes
-from common.release.claims import CMAC_KEYS
 from common.release.event_keys import hash_keys
-from common.release.manifest import Manifest, block_digest, content_digest
 from common.release.table import Release, labels_frame
+from tests.common.release.releases import manifest_of
 from tests.feature_party.worlds import SECRET
 
 NAMES = ("returned", "amount")
@@ -84,68 +81,17 @@ def two_labels(
     codebook = (channel_of_both if division == "joint" else channels_alone)(both, epsilon)
     codes = encode_codes(draw(codebook, labels, entropy), codebook.code_bytes)
     keys = hash_keys(table["event"], SECRET)
-    guarantees = [PureDP.of_channel(channel) for channel in codebook.channels]
-    total = compose([*(prior.guarantee for prior in priors), *guarantees])
-    blocks = [block_digest(keys, codes)]
-    manifest = Manifest.model_validate(
-        {
-            "format": "labelveil-release/1",
-            "software": "labelveil/test",
-            "data_set": "orders",
-            "epoch": "one",
-            "labels": [
-                {
-                    "name": name,
-                    "grid": grid.points.tolist(),
-                    "missing": 0.0,
-                    "loss": "squared",
-                    "weight": 1.0,
-                    "asked": False,
-                }
-                for name, grid in zip(NAMES, CELLS.grids, strict=True)
-            ],
-            "priors": [
-                {
-                    "labels": [NAMES[j] for j in group.labels],
-                    "noisy_counts": prior.noisy_counts.tolist(),
-                    "noise": "discrete-laplace",
-                    "scale": str(prior.scale),
-                    "guarantee": prior.guarantee.to_json(),
-                }
-                for group, prior in zip(counted, priors, strict=True)
-            ],
-            "randomizers": [
-                {
-                    "labels": [NAMES[j] for j in group.labels],
-                    "name": "randomized-thresholds",
-                    "details": {},
-                    "channel": channel.to_json(),
-                    "guarantee": guarantee.to_json(),
-                }
-                for group, channel, guarantee in zip(
-                    codebook.groups, codebook.channels, guarantees, strict=True
-                )
-            ],
-            "drift": None,
-            "privacy": {
-                "requested_epsilon": total.epsilon,
-                "division": "auto",
-                "records_per_unit": 1,
-                "total": total.to_json(),
-            },
-            "population": {
-                "rows": rows,
-                "digest": hashlib.sha256(keys).hexdigest(),
-                "keys": CMAC_KEYS,
-            },
-            "content": {
-                "code_bytes": codebook.code_bytes,
-                "key_bytes": 16,
-                "block_rows": 1 << 16,
-                "blocks": blocks,
-                "digest": content_digest(blocks),
-            },
-        }
+    manifest = manifest_of(
+        {name: grid.points for name, grid in zip(NAMES, CELLS.grids, strict=True)},
+        [([NAMES[j] for j in g.labels], prior) for g, prior in zip(counted, priors, strict=True)],
+        [
+            ([NAMES[j] for j in group.labels], channel)
+            for group, channel in zip(codebook.groups, codebook.channels, strict=True)
+        ],
+        keys,
+        codes,
+        data_set="orders",
+        epoch="one",
     )
     frame = labels_frame(manifest, keys, decode_codes(codes, codebook.code_bytes))
     return Release(manifest, manifest.to_bytes(), frame), table, labels

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,16 +10,15 @@ import polars as pl
 
 from common.entropy import seeded_entropy
 from common.exact.channel import FiniteChannel, randomized_response_rows
-from common.guarantees import PureDP
 from common.randomizers import NoisyPrior, private_prior
 from common.randomizers.exact_rows import sorted_channel
 from common.randomizers.grid import Grid
-from common.release.blocks import block_ranges, encode_codes
-from common.release.claims import CMAC_KEYS, SUBMITTED_KEYS
+from common.release.blocks import encode_codes
 from common.release.event_keys import hash_keys
-from common.release.manifest import FORMAT, Manifest, block_digest, content_digest
+from common.release.manifest import Manifest
 from common.release.table import Release, read_release, write_release
 from feature_party.model.facts import EpochLosses, FitSettings, HeadFacts, ModelFacts
+from tests.common.release.releases import manifest_of
 
 SECRET = bytes(range(32))
 
@@ -63,68 +61,17 @@ def build_manifest(
     loss: str = "squared",
 ) -> Manifest:
     """The manifest that belongs to rows; without keys the population is what was submitted."""
-    width, key_width = channel.code_bytes, 16 if keys else 0
-    rows = len(codes) // width
-    blocks = [
-        block_digest(keys[a * key_width : b * key_width], codes[a * width : b * width])
-        for a, b in block_ranges(rows, block_rows)
-    ]
-    labels = PureDP.of_channel(channel)
-    total = prior.guarantee.compose(labels)
-    return Manifest.model_validate(
-        {
-            "format": FORMAT,
-            "software": "labelveil/test",
-            "data_set": "sales",
-            "epoch": "one",
-            "labels": [
-                {
-                    "name": "amount",
-                    "grid": channel.inputs.tolist(),
-                    "missing": 0.0,
-                    "loss": loss,
-                    "weight": 1.0,
-                    "asked": False,
-                }
-            ],
-            "priors": [
-                {
-                    "labels": ["amount"],
-                    "noisy_counts": prior.noisy_counts.tolist(),
-                    "noise": "discrete-laplace",
-                    "scale": str(2 / prior.guarantee.exact_epsilon),
-                    "guarantee": prior.guarantee.to_json(),
-                }
-            ],
-            "randomizers": [
-                {
-                    "labels": ["amount"],
-                    "name": "randomized-thresholds",
-                    "details": {},
-                    "channel": channel.to_json(),
-                    "guarantee": labels.to_json(),
-                }
-            ],
-            "drift": None,
-            "privacy": {
-                "requested_epsilon": float(total.exact_epsilon),
-                "division": "auto",
-                "records_per_unit": 1,
-                "total": total.to_json(),
-            },
-            "population": {
-                "rows": rows,
-                "digest": hashlib.sha256(keys or submitted).hexdigest(),
-                "keys": CMAC_KEYS if keys else SUBMITTED_KEYS,
-            },
-            "content": {
-                "code_bytes": width,
-                "key_bytes": key_width,
-                "block_rows": block_rows,
-                "blocks": blocks,
-                "digest": content_digest(blocks),
-            },
-        }
+    return manifest_of(
+        {"amount": channel.inputs},
+        [(["amount"], prior)],
+        [(["amount"], channel)],
+        keys,
+        codes,
+        submitted=submitted,
+        block_rows=block_rows,
+        loss=loss,
+        data_set="sales",
+        epoch="one",
     )
 
 

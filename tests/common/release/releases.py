@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from common.entropy import seeded_entropy
+from common.exact.channel import FiniteChannel
+from common.guarantees import PureDP, compose
+from common.randomizers import NoisyPrior
 from common.randomizers.grid import Grid
 from common.release.blocks import block_ranges, encode_codes
+from common.release.claims import CMAC_KEYS, SUBMITTED_KEYS
 from common.release.manifest import FORMAT, Manifest, block_digest, content_digest
 from tests.one_label import one_label
 
@@ -25,6 +31,93 @@ def words_of(row: str) -> list[int]:
 def text_of(words: Sequence[int]) -> str:
     """A manifest's row of weights."""
     return b64encode(np.array(words, dtype="<u8").tobytes()).decode()
+
+
+def manifest_of(
+    grids: Mapping[str, ArrayLike],
+    priors: Sequence[tuple[Sequence[str], NoisyPrior]],
+    channels: Sequence[tuple[Sequence[str], FiniteChannel]],
+    keys: bytes,
+    codes: bytes,
+    *,
+    randomizer: str = "randomized-thresholds",
+    details: Mapping[str, Any] | None = None,
+    submitted: bytes = b"",
+    block_rows: int = 1 << 16,
+    records: int = 1,
+    epsilon: float | None = None,
+    loss: str = "squared",
+    **facts: str,
+) -> Manifest:
+    """State the parts of a message, each with the labels that it is about.
+
+    Without keys of rows the population is what was submitted. ``epsilon`` is what was asked for, by
+    default what is spent.
+    """
+    width = 1 if prod(channel.outputs.size for _, channel in channels) <= 256 else 2
+    key_bytes, rows = (16 if keys else 0), len(codes) // width
+    blocks = [
+        block_digest(keys[a * key_bytes : b * key_bytes], codes[a * width : b * width])
+        for a, b in block_ranges(rows, block_rows)
+    ]
+    unit = priors[0][1].guarantee.unit
+    spent = [PureDP.of_channel(channel, unit).scale(records) for _, channel in channels]
+    total = compose([*(prior.guarantee for _, prior in priors), *spent])
+    data: dict[str, Any] = {
+        "format": FORMAT,
+        "software": "labelveil/test",
+        "labels": [
+            {
+                "name": name,
+                "grid": np.asarray(points).tolist(),
+                "missing": 0.0,
+                "loss": loss,
+                "weight": 1.0,
+                "asked": False,
+            }
+            for name, points in grids.items()
+        ],
+        "priors": [
+            {
+                "labels": list(names),
+                "noisy_counts": prior.noisy_counts.tolist(),
+                "noise": "discrete-laplace" if prior.decoded is None else "randomized-response",
+                "scale": str(prior.scale),
+                "guarantee": prior.guarantee.to_json(),
+            }
+            for names, prior in priors
+        ],
+        "randomizers": [
+            {
+                "labels": list(names),
+                "name": randomizer,
+                "details": dict(details or {}),
+                "channel": channel.to_json(),
+                "guarantee": guarantee.to_json(),
+            }
+            for (names, channel), guarantee in zip(channels, spent, strict=True)
+        ],
+        "drift": None,
+        "privacy": {
+            "requested_epsilon": total.epsilon if epsilon is None else epsilon,
+            "division": "auto",
+            "records_per_unit": records,
+            "total": total.to_json(),
+        },
+        "population": {
+            "rows": rows,
+            "digest": hashlib.sha256(keys or submitted).hexdigest(),
+            "keys": CMAC_KEYS if keys else SUBMITTED_KEYS,
+        },
+        "content": {
+            "code_bytes": width,
+            "key_bytes": key_bytes,
+            "block_rows": block_rows,
+            "blocks": blocks,
+            "digest": content_digest(blocks),
+        },
+    }
+    return Manifest.model_validate({"data_set": "clicks", "epoch": "2026-11", **data, **facts})
 
 
 def make_release(
@@ -48,66 +141,16 @@ def make_release(
     channel = both.randomizer.channel
     codes = encode_codes(drawn, channel.code_bytes)
     keys = entropy.words("test keys", 0, 2 * rows).tobytes() if keyed else b""
-    key_bytes, width = (16 if keyed else 0), channel.code_bytes
-    blocks = [
-        block_digest(
-            keys[start * key_bytes : stop * key_bytes], codes[start * width : stop * width]
-        )
-        for start, stop in block_ranges(rows, block_rows)
-    ]
-    data: dict[str, Any] = {
-        "format": FORMAT,
-        "software": "labelveil/test",
-        "data_set": "clicks",
-        "epoch": "2026-11",
-        "labels": [
-            {
-                "name": "revenue",
-                "grid": grid.points.tolist(),
-                "missing": 0.0,
-                "loss": "squared",
-                "weight": 1.0,
-                "asked": False,
-            }
-        ],
-        "priors": [
-            {
-                "labels": ["revenue"],
-                "noisy_counts": both.prior.noisy_counts.tolist(),
-                "noise": "discrete-laplace"
-                if both.prior.decoded is None
-                else "randomized-response",
-                "scale": str(both.prior.scale),
-                "guarantee": both.prior.guarantee.to_json(),
-            }
-        ],
-        "randomizers": [
-            {
-                "labels": ["revenue"],
-                "name": both.randomizer.name,
-                "details": dict(both.randomizer.details),
-                "channel": channel.to_json(),
-                "guarantee": both.labels_guarantee.to_json(),
-            }
-        ],
-        "drift": None,
-        "privacy": {
-            "requested_epsilon": epsilon,
-            "division": "auto",
-            "records_per_unit": group,
-            "total": both.guarantee.to_json(),
-        },
-        "population": {
-            "rows": rows,
-            "digest": hashlib.sha256(keys).hexdigest(),
-            "keys": "aes-256-cmac-128" if keyed else "submitted",
-        },
-        "content": {
-            "code_bytes": width,
-            "key_bytes": key_bytes,
-            "block_rows": block_rows,
-            "blocks": blocks,
-            "digest": content_digest(blocks),
-        },
-    }
-    return Manifest.model_validate(data), keys, codes
+    manifest = manifest_of(
+        {"revenue": grid.points},
+        [(["revenue"], both.prior)],
+        [(["revenue"], channel)],
+        keys,
+        codes,
+        randomizer=both.randomizer.name,
+        details=both.randomizer.details,
+        block_rows=block_rows,
+        records=group,
+        epsilon=epsilon,
+    )
+    return manifest, keys, codes

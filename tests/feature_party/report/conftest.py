@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -12,14 +11,15 @@ import pytest
 
 from common.entropy import seeded_entropy
 from common.randomizers.grid import Grid
-from common.release.blocks import block_ranges, encode_codes
-from common.release.manifest import Manifest, block_digest, content_digest
+from common.release.blocks import encode_codes
+from common.release.manifest import Manifest
 from feature_party.evaluation.breakdown import segments, tenths
 from feature_party.evaluation.decoded_labels import DecodedLabels
 from feature_party.evaluation.intervals import Measured
 from feature_party.join.matches import MatchCounts
 from feature_party.model.facts import EpochLosses
 from feature_party.report import ReportInputs
+from tests.common.release.releases import manifest_of
 from tests.one_label import one_label
 
 ROWS = 6000
@@ -38,65 +38,19 @@ def _release(label: str, data_set: str) -> tuple[np.ndarray, np.ndarray, Manifes
     counts = np.bincount(labels.astype(int), minlength=len(grid))
     both = one_label(counts, grid, 1.0, entropy, "rr-on-bins")
     codes = both.randomizer.randomize(labels, entropy)
-    width = both.randomizer.channel.code_bytes
-    blocks = [
-        block_digest(b"", encode_codes(codes[start:stop], width))
-        for start, stop in block_ranges(codes.size, 1 << 16)
-    ]
-    manifest = Manifest.model_validate(
-        {
-            "format": "labelveil-release/1",
-            "software": "labelveil/0.1.0",
-            "data_set": data_set,
-            "epoch": "2026-01",
-            "labels": [
-                {
-                    "name": label,
-                    "grid": grid.points.tolist(),
-                    "missing": 0.0,
-                    "loss": "squared",
-                    "weight": 1.0,
-                    "asked": False,
-                }
-            ],
-            "priors": [
-                {
-                    "labels": [label],
-                    "noisy_counts": both.prior.noisy_counts.tolist(),
-                    "noise": "discrete-laplace",
-                    "scale": str(both.prior.scale),
-                    "guarantee": both.prior.guarantee.to_json(),
-                }
-            ],
-            "randomizers": [
-                {
-                    "labels": [label],
-                    "name": both.randomizer.name,
-                    "details": dict(both.randomizer.details),
-                    "channel": both.randomizer.channel.to_json(),
-                    "guarantee": both.labels_guarantee.to_json(),
-                }
-            ],
-            "drift": None,
-            "privacy": {
-                "requested_epsilon": 1.0,
-                "division": "auto",
-                "records_per_unit": 1,
-                "total": both.guarantee.to_json(),
-            },
-            "population": {
-                "rows": labels.size,
-                "digest": hashlib.sha256(b"").hexdigest(),
-                "keys": "submitted",
-            },
-            "content": {
-                "code_bytes": width,
-                "key_bytes": 0,
-                "block_rows": 1 << 16,
-                "blocks": blocks,
-                "digest": content_digest(blocks),
-            },
-        }
+    channel = both.randomizer.channel
+    manifest = manifest_of(
+        {label: grid.points},
+        [([label], both.prior)],
+        [([label], channel)],
+        b"",
+        encode_codes(codes, channel.code_bytes),
+        randomizer=both.randomizer.name,
+        details=both.randomizer.details,
+        epsilon=1.0,
+        software="labelveil/0.1.0",
+        data_set=data_set,
+        epoch="2026-01",
     )
     manifest.check()
     return means, labels, manifest, codes

@@ -24,10 +24,7 @@ _GRID = 201
 
 
 def critical(guesses: Integers, epsilon: float, alpha: float) -> Integers:
-    """(n,) the least number of right ones of as many guesses that refutes ε at level α.
-
-    One more than the number of guesses where not even all of them would.
-    """
+    """(n,) least numbers of right guesses that refute ε at level α; above the guesses if none do."""
     share = guess_probability(epsilon)
     needed = np.asarray(binom.isf(alpha, guesses, share)).astype(np.int64) + 1
     return np.asarray(np.where(guesses > 0, needed, 1))
@@ -155,10 +152,7 @@ def bernstein_threshold(variance: Floats | float, largest: float, alpha: float) 
 
 
 def least(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """Where a monotone condition begins to hold, by bisection on a logarithmic scale.
-
-    Infinite if it does not hold at ``high``.
-    """
+    """Where a monotone condition begins to hold, by bisection of logarithms; infinite if nowhere."""
     if not holds(high):
         return math.inf
     for _ in range(20):

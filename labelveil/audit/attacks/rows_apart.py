@@ -34,7 +34,7 @@ from common.arrays import Booleans, Floats, Integers
 from common.entropy import system_entropy
 from labelveil.audit.bounds import clopper_pearson_upper
 from labelveil.audit.power import FOUND, bernstein_threshold
-from labelveil.audit.verdict import GATE, Check, Power, verdict_of
+from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
 
 Outputs = NDArray[np.generic]
 
@@ -111,18 +111,24 @@ class Association:
 
 
 def words_check(name: str, outputs: Outputs, *, claim: str, tried: str) -> Check:
-    """No randomness comes back in (n,) outputs of one label, in stretches or here and there."""
+    """No randomness comes back in (n,) outputs of one label, in stretches or here and there.
+
+    Outputs that vary too little for either to be seen decide nothing.
+    """
     repeat, lags = find_repeat(outputs, GATE / 2), agreement(outputs, GATE / 2)
+    blind = not repeat.window and math.isinf(lags.least_share)
+    again = repeat.exists or lags.exceeds
+    windows = f"every window of {repeat.window:,} rows with every other one, and "
     return Check(
         name=name,
-        verdict=verdict_of(not (repeat.exists or lags.exceeds)),
+        verdict=Verdict.NOT_CHECKABLE if blind else verdict_of(not again),
         claim=claim,
-        tried=f"{tried}; every window of {repeat.window:,} rows was compared with every other one,"
-        f" and outputs at {lags.sums:,} lags.",
+        tried=f"{tried}, and compared: {windows if repeat.window else ''}outputs at"
+        f" {lags.sums:,} lags.",
         found=f"The rows from {repeat.first:,} on are the same {repeat.lag:,} rows later."
         if repeat.exists
         else str(lags),
-        bound=math.inf if repeat.exists or lags.exceeds else 0.0,
+        bound=math.inf if again else None if blind else 0.0,
         confidence=1 - GATE,
         power=(
             Power("rows of a stretch that is repeated", float(repeat.window or math.inf)),
@@ -322,8 +328,8 @@ def largest_sum(
 
 def _least_share(threshold: float, variance: float, certain: float) -> float:
     """Share s at which a mean of s · ``certain`` passes the threshold with 95%."""
-    share = (threshold + float(norm.isf(1 - FOUND)) * math.sqrt(variance)) / certain
-    return share if share <= 1 else math.inf
+    needed = threshold + float(norm.isf(1 - FOUND)) * math.sqrt(variance)
+    return needed / certain if needed <= certain else math.inf
 
 
 def random_bits(count: int) -> Integers:

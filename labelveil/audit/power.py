@@ -24,7 +24,7 @@ _GRID = 201
 
 
 def critical(guesses: Integers, epsilon: float, alpha: float) -> Integers:
-    """(n,) least numbers of right guesses that refute ε at level α; above the guesses if none do."""
+    """(n,) least numbers of right guesses that refute ε at level α; above ``guesses`` if none."""
     share = guess_probability(epsilon)
     needed = np.asarray(binom.isf(alpha, guesses, share)).astype(np.int64) + 1
     return np.asarray(np.where(guesses > 0, needed, 1))
@@ -152,7 +152,7 @@ def bernstein_threshold(variance: Floats | float, largest: float, alpha: float) 
 
 
 def least(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """Where a monotone condition begins to hold, by bisection of logarithms; infinite if nowhere."""
+    """Where a monotone condition begins to hold, by bisecting logarithms; infinite if nowhere."""
     if not holds(high):
         return math.inf
     for _ in range(20):

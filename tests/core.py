@@ -62,6 +62,7 @@ OPTIONS = {
     "databases and object stores": (
         "label_party.sources.addresses",
         "label_party.sources.databases",
+        "label_party.sources.object_stores",
     ),
     "randomizers beside the default": (
         "common.randomizers.additive",

@@ -10,20 +10,13 @@ from tests.imports import modules
 LINES_AT_MOST = 27_300
 """Of the four main commands together; the goal is 25,000. Lower it as options leave."""
 
-OPEN = {
-    "submitted populations": {"label_party.server.release_service"},
-    "databases and object stores": {"label_party.events.epoch", "label_party.sources.tables"},
-}
-"""Doors that are still open: what is closed is struck out here, and nothing is added."""
-
 
 def test_the_core_is_small() -> None:
     assert sum(map(core.lines, core.whole())) <= LINES_AT_MOST, "python -m tests.core shows where"
 
 
 def test_the_core_asks_for_no_option() -> None:
-    for option, names in core.open_doors().items():
-        assert set(names) <= OPEN.get(option, set()), f"wire {option!r} in one of {core.ROOTS}"
+    assert core.open_doors() == {}, f"wire these options in one of {core.ROOTS}"
 
 
 @pytest.mark.parametrize("option", core.OPTIONS)

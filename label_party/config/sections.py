@@ -24,10 +24,11 @@ from label_party.config.labels import DomainSection, LabelTable
 from label_party.config.offers import EvaluationSection, WatchSection
 from label_party.config.privacy import NOT_IN_REQUEST, PrivacySection
 from label_party.config.serving import ObservabilitySection, ServerSection
-from label_party.sources.addresses import Address, Source, is_database, locate
+from label_party.sources.addresses import Address, check_query, is_database, locate
 
 if TYPE_CHECKING:
     from common.csv_files import Dialect
+    from label_party.sources.foreign import Source
 
 DEFAULT_CONFIG = Path("label_party.toml")
 EPOCH_PLACE = "{epoch}"
@@ -151,7 +152,14 @@ class DataSection(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _ = self.labels_source, self.population_source
+        check_query("labels", self.labels, self.labels_query)
+        if self.population is not None and not self.submitted:
+            check_query("population", self.population, self.population_query)
+        elif self.population_query is not None:
+            raise ConfigError(
+                "population_query has no effect without a database in population; remove it or"
+                " set [data] population"
+            )
         for name in ("labels", "population"):
             place = getattr(self, name)
             given = [key for key in _WRITTEN if getattr(self, f"{name}_{key}", None) is not None]
@@ -164,7 +172,7 @@ class DataSection(Section):
     @property
     def labels_source(self) -> Source:
         """Where the labels are read."""
-        return locate("labels", self.labels, self.labels_query, self.credentials_file)
+        return locate(self.labels, self.labels_query, self.credentials_file)
 
     @property
     def labels_dialect(self) -> Dialect:
@@ -181,13 +189,8 @@ class DataSection(Section):
     def population_source(self) -> Source | None:
         """Where the population is read; None if it is the labels' own, or submitted."""
         if self.population is None or self.submitted:
-            if self.population_query is not None:
-                raise ConfigError(
-                    "population_query has no effect without a database in population; remove it or"
-                    " set [data] population"
-                )
             return None
-        return locate("population", self.population, self.population_query, self.credentials_file)
+        return locate(self.population, self.population_query, self.credentials_file)
 
     @property
     def submitted(self) -> bool:

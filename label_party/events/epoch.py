@@ -10,7 +10,7 @@ import polars as pl
 from common.csv_files import Dialect
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.columns import Column
-from label_party.sources.addresses import Source
+from label_party.sources.foreign import Source
 from label_party.sources.oddities import Oddities
 from label_party.sources.tables import CSV, columns_of, read_events
 

@@ -24,7 +24,7 @@ from label_party.events.intention import Confirm, Intention, NotBought, go_on
 from label_party.events.submitted import Populations
 from label_party.release.prior_in_force import open_session, prior_in_force, session_to_open
 from label_party.release.run import ReleaseOutcome, run_release
-from label_party.sources.addresses import Source
+from label_party.sources.foreign import Source
 from label_party.sources.tables import days_of
 from label_party.store.disk import StoreBusy
 from label_party.store.entries import LABELS

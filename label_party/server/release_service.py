@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import Protocol
 
 import grpc
 
@@ -21,13 +22,24 @@ from label_party.server.calls import Rpc
 from label_party.server.catalog import Catalog, Damaged
 from label_party.server.limits import Places
 from label_party.server.refusal import Refusal, damaged, forbidden, invalid, not_found
-from label_party.server.submission import Reception
 from label_party.store.release_store import StoredRelease
 
 _log = logging.getLogger(__name__)
 
 _DIGEST_BYTES = 32
 _NAME_CHARACTERS = 64
+
+
+class PopulationReceiver(Protocol):
+    """Takes in populations that clients submit."""
+
+    data_set: str
+
+    async def receive(
+        self, header: wire.PopulationHeader, rpc: Rpc, stall_seconds: float
+    ) -> wire.SubmitPopulationResponse:
+        """Take in one submission whose sender and data set are authorized, or refuse it."""
+        ...
 
 
 class LabelReleaseService:
@@ -55,7 +67,7 @@ class LabelReleaseService:
         policy: AccessPolicy,
         streams: Places,
         stall_seconds: float,
-        reception: Reception,
+        reception: PopulationReceiver,
         telemetry: Telemetry,
     ) -> None:
         self.streams = streams

@@ -9,17 +9,17 @@ from a file that its owner alone can read.
 from __future__ import annotations
 
 import re
-import tomllib
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BeforeValidator
 
 from common.config import Words
 from common.errors import ConfigError
-from common.files import read_private
+
+if TYPE_CHECKING:
+    from label_party.sources.foreign import Source
 
 STORES = ("s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl", "https", "http")
 DATABASES = ("sqlite", "postgresql", "postgres")
@@ -33,36 +33,6 @@ _REMEDY = (
     "leave them out and give them by the environment (PGPASSFILE, AWS_ACCESS_KEY_ID, …) or by"
     " [data] credentials_file"
 )
-
-
-@dataclass(frozen=True)
-class Remote:
-    """An object in a store that Polars scans; named by an address without credentials."""
-
-    address: str
-    credentials_file: Path | None = None
-
-    def __str__(self) -> str:
-        return self.address
-
-
-@dataclass(frozen=True)
-class Query:
-    """A query to a database; named by an address without credentials."""
-
-    address: str
-    sql: str
-    credentials_file: Path | None = None
-
-    @property
-    def scheme(self) -> str:
-        return urlsplit(self.address).scheme
-
-    def __str__(self) -> str:
-        return self.address
-
-
-Source = Path | Remote | Query
 
 
 def check_address(value: Any) -> Any:
@@ -122,16 +92,8 @@ def is_database(place: Path | str) -> bool:
     return isinstance(place, str) and urlsplit(place).scheme in DATABASES
 
 
-def locate(
-    name: str, place: Path | str, query: str | None, credentials_file: Path | None
-) -> Source:
-    """Return the source that a checked place and its query mean.
-
-    Raises
-    ------
-    ConfigError
-        If a database has no query, or something else has one.
-    """
+def check_query(name: str, place: Path | str, query: str | None) -> None:
+    """Raise ``ConfigError`` if a database has no query, or something else has one."""
     database = is_database(place)
     if database and not query:
         raise ConfigError(
@@ -143,46 +105,17 @@ def locate(
             f"{name}_query has no effect where {name} is no database; remove it or set [data]"
             f" {name} to sqlite:///… or postgresql://…"
         )
+
+
+def locate(place: Path | str, query: str | None, credentials_file: Path | None) -> Source:
+    """Return the source that a checked place and its query mean."""
     if isinstance(place, Path):
         return place
+    # a server checks its configuration, too, and reads no table
     if query:
+        from label_party.sources.databases import Query
+
         return Query(place, query, credentials_file)
+    from label_party.sources.object_stores import Remote
+
     return Remote(place, credentials_file)
-
-
-def check_private(path: Path) -> None:
-    """Refuse a credentials file that others can read.
-
-    Raises
-    ------
-    ConfigError
-        If it is missing or its rights go beyond its owner's.
-    """
-    try:
-        read_private(path, "credentials_file")
-    except OSError as error:
-        raise ConfigError(
-            f"credentials_file {path} cannot be read: {error.strerror}; set [data] credentials_file"
-        ) from error
-
-
-def storage_options(source: Remote) -> dict[str, str | int] | None:
-    """Read an object store's credentials: a TOML file of Polars' storage options.
-
-    None leaves them to the environment.
-    """
-    path = source.credentials_file
-    if path is None:
-        return None
-    check_private(path)
-    try:
-        options = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        options = {"": None}
-    if not all(isinstance(value, str | int) for value in options.values()):
-        # not "from error": it would show a line of the file
-        raise ConfigError(
-            f'credentials_file {path} must hold lines such as aws_access_key_id = "…", in TOML,'
-            " every value a text or a whole number"
-        ) from None
-    return options

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -20,7 +21,7 @@ from uuid import UUID
 import polars as pl
 
 from common.errors import ConfigError, DataError, present
-from label_party.sources.addresses import Query, check_private
+from label_party.sources.foreign import Foreign, check_private
 from label_party.sources.oddities import LINE, NOTHING, Oddities, oddity_of
 
 CHUNK_ROWS = 50_000
@@ -29,6 +30,56 @@ _READING = {
     *(sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ),
     *(sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE),
 }
+
+
+@dataclass(frozen=True)
+class Query(Foreign):
+    """A query to a database; named by an address without credentials."""
+
+    address: str
+    sql: str
+    credentials_file: Path | None = None
+
+    def __str__(self) -> str:
+        return self.address
+
+    @property
+    def columns(self) -> list[str]:
+        with snapshot():
+            return _connection(self).columns(self)
+
+    def parts(self, names: Sequence[str]) -> Iterator[tuple[pl.DataFrame, Oddities]]:
+        """Its rows, ``CHUNK_ROWS`` at a time, in the database's order.
+
+        Every value is made text by itself, as it would stand in a CSV file: SQLite's values have
+        types of their own, whatever their column's. What is neither text, number nor time is
+        missing.
+
+        Raises
+        ------
+        DataError
+            If the database refuses the query. It may do so because of one row, in which a cast or
+            a function of the query fails: a query must be written so that none can.
+        """
+        with snapshot():
+            connection = _connection(self)
+            present = connection.columns(self)
+            start = 1
+            for rows in connection.rows(self):
+                places = pl.int_range(start, start + len(rows), eager=True).alias(LINE)
+                columns, odd = [], NOTHING
+                for name in names:
+                    at = present.index(name)
+                    values = [row[at] for row in rows]
+                    texts = pl.Series(name, [_text(value) for value in values], dtype=pl.String)
+                    untaken = texts.is_null() & pl.Series([value is not None for value in values])
+                    odd += oddity_of(name, "neither text nor a number", untaken, places)
+                    columns.append(texts)
+                yield pl.DataFrame([*columns, places]), odd
+                start += len(rows)
+
+    def scan(self) -> pl.LazyFrame:
+        raise TypeError(f"{self} is a query, which is not scanned")
 
 
 class Connection(Protocol):
@@ -67,42 +118,6 @@ def snapshot() -> Iterator[None]:
             _open.reset(token)
 
 
-def columns_of_query(query: Query) -> list[str]:
-    """Return the names of a query's columns."""
-    with snapshot():
-        return _connection(query).columns(query)
-
-
-def query_parts(query: Query, names: Sequence[str]) -> Iterator[tuple[pl.DataFrame, Oddities]]:
-    """Yield some columns of a query's rows, ``CHUNK_ROWS`` at a time, in the database's order.
-
-    Every value is made text by itself, as it would stand in a CSV file: SQLite's values have types
-    of their own, whatever their column's. What is neither text, number nor time is missing.
-
-    Raises
-    ------
-    DataError
-        If the database refuses the query. It may do so because of one row, in which a cast or a
-        function of the query fails: a query must be written so that none can.
-    """
-    with snapshot():
-        connection = _connection(query)
-        present = connection.columns(query)
-        start = 1
-        for rows in connection.rows(query):
-            places = pl.int_range(start, start + len(rows), eager=True).alias(LINE)
-            columns, odd = [], NOTHING
-            for name in names:
-                at = present.index(name)
-                values = [row[at] for row in rows]
-                texts = pl.Series(name, [_text(value) for value in values], dtype=pl.String)
-                untaken = texts.is_null() & pl.Series([value is not None for value in values])
-                odd += oddity_of(name, "neither text nor a number", untaken, places)
-                columns.append(texts)
-            yield pl.DataFrame([*columns, places]), odd
-            start += len(rows)
-
-
 def _text(value: object) -> str | None:
     return str(value) if isinstance(value, str | int | float | Decimal | UUID | date) else None
 
@@ -111,7 +126,7 @@ def _connection(query: Query) -> Connection:
     connections, stack = present(_open.get())
     key = (query.address, query.credentials_file)
     if key not in connections:
-        make = _sqlite if query.scheme == "sqlite" else _postgres
+        make = _sqlite if urlsplit(query.address).scheme == "sqlite" else _postgres
         connections[key] = stack.enter_context(make(query))
     return connections[key]
 

@@ -20,7 +20,7 @@ terminal's scroll-back and in a log.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TypeVar
 
 import polars as pl
@@ -29,9 +29,8 @@ from common.csv_files import Dialect
 from common.errors import DataError
 from common.files import PARQUET_SUFFIXES, directory_files
 from common.release.event_keys import canonical_keys
-from label_party.sources.addresses import Query, Remote, Source, storage_options
 from label_party.sources.csv_rows import Layout, header_of, lines_of_file, rows_of
-from label_party.sources.databases import columns_of_query, query_parts
+from label_party.sources.foreign import Foreign, Source
 from label_party.sources.oddities import LINE, NOTHING, Oddities, oddity_of
 
 Read = TypeVar("Read")
@@ -40,11 +39,9 @@ _PARQUET_MAGIC = b"PAR1"
 _MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none")
 _BOOLEANS = {"true": "1", "false": "0"}
 _COLUMNS_SHOWN = 20
-_REMOTE_CSV = (".csv", ".tsv")
-_NO_SEPARATOR = "\x1c"
+_FAILURES = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 _FAR_DAYS = 10_000_000
 _A_DAY = {"ms": 86_400_000, "us": 86_400_000_000}
-_LINES_AT_ONCE = 1 << 18
 
 CSV = Dialect()
 
@@ -217,12 +214,13 @@ def _parts(
     path: Source, names: Sequence[str], naming: Sequence[str], dialect: Dialect
 ) -> Iterator[tuple[pl.DataFrame, Oddities]] | None:
     """A source's rows as text, a part at a time; None of Parquet."""
-    if isinstance(path, Query):
-        return query_parts(path, names)
+    parts = path.parts(names) if isinstance(path, Foreign) else None
+    if parts is not None:
+        return parts
     lines = _csv_lines(path)
     if lines is None:
         return None
-    if isinstance(path, Remote) and dialect.encoding != "utf-8":
+    if isinstance(path, Foreign) and dialect.encoding != "utf-8":
         raise DataError(
             f"{path} is read as UTF-8 alone, of which {dialect.encoding} makes other events' keys;"
             " save it as UTF-8, or as Parquet"
@@ -255,8 +253,9 @@ def _days(column: pl.Series, path: Source) -> pl.Series:
 
 def columns_of(path: Source, dialect: Dialect = CSV) -> list[str]:
     """Return the names of a source's columns."""
-    if isinstance(path, Query):
-        return columns_of_query(path)
+    names = path.columns if isinstance(path, Foreign) else None
+    if names is not None:
+        return names
     lines = _csv_lines(path)
     if lines is not None:
         return header_of(_reading(path, lambda: next(lines, b"")), dialect, path)
@@ -264,17 +263,13 @@ def columns_of(path: Source, dialect: Dialect = CSV) -> list[str]:
 
 
 def _reading(path: Source, read: Callable[[], Read]) -> Read:
-    # ValueError, TypeError: what is said of a storage option shows its value
-    options = (ValueError, TypeError) if isinstance(path, Remote) else ()
+    foreign = path if isinstance(path, Foreign) else None
+    failures: tuple[type[BaseException], ...] = _FAILURES + (foreign.failures if foreign else ())
     try:
         return read()
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, *options) as error:
+    except failures as error:
         reason = getattr(error, "strerror", None) or "it is damaged, or neither CSV nor Parquet"
-        if isinstance(path, Remote):
-            reason = (
-                "it is not there, not readable with these credentials (from the environment or"
-                " [data] credentials_file), or neither CSV nor Parquet"
-            )
+        reason = foreign.reason if foreign and foreign.reason else reason
         # not "from error": a traceback would show the line that cannot be parsed
         raise DataError(f"{path} cannot be read: {reason}") from None
 
@@ -285,7 +280,7 @@ def _reading_all(path: Source, parts: Iterator[Read]) -> Iterator[Read]:
         yield part  # type: ignore[misc]
 
 
-def _csv_lines(path: Path | Remote) -> Iterator[bytes] | None:
+def _csv_lines(path: Source) -> Iterator[bytes] | None:
     """The header's line, then the others, many at a time; None if it is Parquet.
 
     Raises
@@ -293,8 +288,8 @@ def _csv_lines(path: Path | Remote) -> Iterator[bytes] | None:
     DataError
         If it is there, and neither.
     """
-    if isinstance(path, Remote):
-        return _remote_lines(path) if _suffix(path) in _REMOTE_CSV else None
+    if isinstance(path, Foreign):
+        return path.lines()
     if path.is_dir() or (head := _head(path)) == _PARQUET_MAGIC:
         return None
     if not head:
@@ -304,47 +299,10 @@ def _csv_lines(path: Path | Remote) -> Iterator[bytes] | None:
     return lines_of_file(path)
 
 
-def _remote_lines(source: Remote) -> Iterator[bytes]:
-    """Lines of an object, as Polars reads them: as the first cell of two, that are put together.
-
-    Polars makes U+FFFD of what is no UTF-8; it is made none again, so that such a cell is missing
-    as in a file. The separator is one that no text has: of a line that has it twice the rest is
-    lost, and nothing of any other.
-    """
-    lines = pl.scan_csv(
-        source.address,
-        has_header=False,
-        separator=_NO_SEPARATOR,
-        quote_char=None,
-        encoding="utf8-lossy",
-        schema={"line": pl.String, "more": pl.String},
-        truncate_ragged_lines=True,
-        storage_options=storage_options(source),
-    ).select(pl.concat_str("line", _NO_SEPARATOR + pl.col("more"), ignore_nulls=True))
-    at_first = True
-    for batch in lines.collect_batches(chunk_size=_LINES_AT_ONCE, maintain_order=True):
-        text = "".join(f"{line}\n" for line in batch.to_series())
-        data = text.encode().replace("\N{REPLACEMENT CHARACTER}".encode(), b"\xff")
-        if at_first:
-            cut = data.find(b"\n") + 1
-            yield data[:cut]
-            data, at_first = data[cut:], False
-        if data:
-            yield data
-
-
 def _scan(path: Source) -> pl.LazyFrame:
-    if isinstance(path, Query):
-        raise TypeError(f"{path} is a query, which is not scanned")
-    if isinstance(path, Path):
-        return pl.scan_parquet(directory_files(path) if path.is_dir() else path)
-    if _suffix(path) in PARQUET_SUFFIXES:
-        return pl.scan_parquet(path.address, storage_options=storage_options(path))
-    raise DataError(f"{path} must end in .parquet, .pq, .csv or .tsv, so that it can be read")
-
-
-def _suffix(source: Remote) -> str:
-    return PurePosixPath(source.address).suffix.lower()
+    if isinstance(path, Foreign):
+        return path.scan()
+    return pl.scan_parquet(directory_files(path) if path.is_dir() else path)
 
 
 def _head(path: Path) -> bytes:

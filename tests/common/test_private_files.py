@@ -19,7 +19,7 @@ from feature_party.config import LabelsPartySection
 from label_party.config.serving import ServerSection
 from label_party.server.credentials import ServerCredentials
 from label_party.server.handshakes import Handshakes
-from label_party.sources.addresses import check_private
+from label_party.sources.foreign import check_private
 from labelveil.audit.party.endpoint import Connection, connected
 
 

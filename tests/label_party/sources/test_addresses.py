@@ -11,7 +11,9 @@ import pytest
 
 from common.csv_files import Dialect
 from common.errors import ConfigError, DataError
-from label_party.sources.addresses import Query, Remote, check_address, locate
+from label_party.sources.addresses import check_address, locate
+from label_party.sources.databases import Query
+from label_party.sources.object_stores import Remote
 from label_party.sources.tables import read_events
 from tests.label_party.conftest import Party
 from tests.label_party.objects import Objects, serving
@@ -160,11 +162,11 @@ def test_labels_do_not_travel_in_the_clear() -> None:
 
 def test_places_are_distinguished() -> None:
     assert check_address("a/b.csv") == Path("a/b.csv")
-    assert locate("labels", Path("a.csv"), None, None) == Path("a.csv")
+    assert locate(Path("a.csv"), None, None) == Path("a.csv")
     for address in ("s3://bucket/a.csv", "abfss://container@account.dfs.core.windows.net/a.csv"):
-        assert locate("labels", check_address(address), None, None) == Remote(address)
+        assert locate(check_address(address), None, None) == Remote(address)
     database = check_address("postgresql://me@/db?host=/run/pg&sslmode=verify-full")
-    assert locate("labels", database, "SELECT 1", None) == Query(str(database), "SELECT 1")
+    assert locate(database, "SELECT 1", None) == Query(str(database), "SELECT 1")
 
 
 @pytest.mark.parametrize(

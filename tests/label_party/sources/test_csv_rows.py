@@ -14,8 +14,8 @@ import pytest
 from common.csv_files import Dialect
 from common.errors import DataError
 from label_party.sources import csv_rows
-from label_party.sources.addresses import Remote
 from label_party.sources.csv_rows import Layout, any_rows, lines_of_file, regular_rows, rows_of
+from label_party.sources.object_stores import Remote
 from label_party.sources.oddities import LINE
 from label_party.sources.tables import copy_as_parquet, read_columns, read_events
 from tests.label_party.objects import serving

@@ -16,8 +16,7 @@ import pytest
 from common.errors import ConfigError, DataError
 from label_party.events.open import open_events
 from label_party.sources import databases
-from label_party.sources.addresses import Query
-from label_party.sources.databases import columns_of_query, query_parts, snapshot
+from label_party.sources.databases import Query, snapshot
 from label_party.sources.tables import read_events
 from tests.label_party.conftest import EVENTS, Party
 from tests.label_party.postgres import PASSWORD, Postgres, started
@@ -27,7 +26,7 @@ PLANTED = "73571.25"
 
 
 def read_query(query: Query, names: list[str]) -> pl.DataFrame:
-    return pl.concat(frame for frame, _ in query_parts(query, names)).select(names)
+    return pl.concat(frame for frame, _ in query.parts(names)).select(names)
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ def test_a_query_reads_as_the_same_table_in_a_file(database: Database, tmp_path:
     )
     frame.write_parquet(tmp_path / "t.parquet")
     query = database.query("SELECT * FROM t ORDER BY id")
-    assert columns_of_query(query) == ["id", "name", "y", "z"]
+    assert query.columns == ["id", "name", "y", "z"]
     for key in ("id", "name"):
         for label in ("y", "z"):
             read = read_events(query, key, labels=[label], user="name")[0]

@@ -1,0 +1,58 @@
+"""Sources that are no files of this machine: what reading asks of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from common.errors import ConfigError
+from common.files import read_private
+from label_party.sources.oddities import Oddities
+
+
+class Foreign(ABC):
+    """A table that lies elsewhere: its rows as text, its lines of CSV, or else a scan."""
+
+    failures: tuple[type[Exception], ...] = ()
+    """What reading may raise besides what a file does."""
+    reason = ""
+    """Why it could not be read, in words that show nothing of it; empty where errors say so."""
+
+    @property
+    def columns(self) -> list[str] | None:
+        """Names of its columns; None where lines or a scan tell."""
+        return None
+
+    def parts(self, names: Sequence[str]) -> Iterator[tuple[pl.DataFrame, Oddities]] | None:
+        """Some columns of its rows as text, a part at a time; None where lines or a scan tell."""
+        return None
+
+    def lines(self) -> Iterator[bytes] | None:
+        """The header's line, then the others, in UTF-8, many at a time; None if it is no CSV."""
+        return None
+
+    @abstractmethod
+    def scan(self) -> pl.LazyFrame:
+        """What Polars makes of it."""
+
+
+Source = Path | Foreign
+
+
+def check_private(path: Path) -> None:
+    """Refuse a credentials file that others can read.
+
+    Raises
+    ------
+    ConfigError
+        If it is missing or its rights go beyond its owner's.
+    """
+    try:
+        read_private(path, "credentials_file")
+    except OSError as error:
+        raise ConfigError(
+            f"credentials_file {path} cannot be read: {error.strerror}; set [data] credentials_file"
+        ) from error

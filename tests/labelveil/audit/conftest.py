@@ -39,6 +39,11 @@ def in_key_order(manifest: Manifest, keys: bytes, codes: bytes) -> tuple[Manifes
     return Manifest.model_validate(data), keys, codes
 
 
+def other_population(data: dict[str, Any]) -> None:
+    """A lie that the population digest gives away."""
+    data["population"]["digest"] = "0" * 64
+
+
 def without_power(audit: Audit) -> list[str]:
     """Checks that decide something, and do not say what they would have found."""
     decided = [check for check in audit.checks if check.verdict is not Verdict.NOT_CHECKABLE]

@@ -21,7 +21,7 @@ from labelveil.audit.certificate import manifest_checks as claims
 from labelveil.audit.certificate.run import certificate, read_evidence
 from labelveil.audit.verdict import Audit, Verdict
 from tests.common.release.releases import make_release, text_of, words_of
-from tests.labelveil.audit.conftest import WriteRelease, without_power
+from tests.labelveil.audit.conftest import WriteRelease, other_population, without_power
 
 Change = Callable[[dict[str, Any]], None]
 
@@ -101,10 +101,6 @@ def other_bins(data: dict[str, Any]) -> None:
 def other_counts(data: dict[str, Any]) -> None:
     counts = data["priors"][0]["noisy_counts"]
     data["priors"][0]["noisy_counts"] = [count + 7 * i * i for i, count in enumerate(counts)]
-
-
-def other_population(data: dict[str, Any]) -> None:
-    data["population"]["digest"] = "0" * 64
 
 
 def other_content(data: dict[str, Any]) -> None:

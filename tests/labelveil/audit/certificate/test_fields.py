@@ -16,7 +16,7 @@ from common.release.sections import DriftSection, InForceSection
 from labelveil.audit.certificate.fields import _DECIDED_BY, out_of_reach
 from labelveil.audit.certificate.run import certificate, certify, read_evidence
 from labelveil.audit.verdict import Audit, Verdict
-from tests.labelveil.audit.conftest import WriteRelease
+from tests.labelveil.audit.conftest import WriteRelease, other_population
 
 DRIFT = DriftSection(in_force=InForceSection(epoch="1", manifest="0" * 64, rows=300))
 
@@ -47,10 +47,6 @@ def test_every_check_that_a_field_names_exists(write: WriteRelease) -> None:
     decoded = read_evidence(write(points=2, randomizer="auto"))
     made |= {check.name for check in certificate(decoded).checks}
     assert {name for decided_by in _DECIDED_BY.values() for name in decided_by} <= made
-
-
-def other_population(data: dict[str, Any]) -> None:
-    data["population"]["digest"] = "0" * 64
 
 
 def digits_of_epsilon(data: dict[str, Any]) -> None:

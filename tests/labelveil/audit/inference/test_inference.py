@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from common.guarantees import PureDP
 from common.randomizers import build_randomizer
 from common.randomizers.cells import Cells, Codebook, Group
 from common.randomizers.grid import Grid
-from labelveil.audit.attacks.canaries import find_canaries
+from labelveil.audit.attacks.canaries import Canaries, find_canaries
 from labelveil.audit.attacks.message_attack import (
     Counted,
     additive_cap,
@@ -140,12 +141,19 @@ def uniform(words: Words) -> np.ndarray:
     return (words >> np.uint64(11)).astype(float) * 2.0**-53
 
 
-Made = tuple[FiniteChannel, np.ndarray, np.ndarray, np.ndarray]
+@dataclass(frozen=True)
+class Made:
+    """A run: labels that depend on features, their codes, and canaries found among them."""
+
+    channel: FiniteChannel
+    features: np.ndarray
+    labels: np.ndarray
+    codes: np.ndarray
+    canaries: Canaries
 
 
 @pytest.fixture
 def run() -> Made:
-    """Channel, features, labels that depend on them, and randomized labels."""
     entropy = seeded_entropy(1)
     features = uniform(entropy.words("features", 0, 3 * EVENTS)).reshape(EVENTS, 3)
     labels = np.clip(np.rint(4 * features[:, 0] ** 2), 0, 4)
@@ -153,48 +161,42 @@ def run() -> Made:
     randomizer = build_randomizer(
         "randomized-thresholds", labels=GRID, prior=prior, epsilon=1.0, rows=EVENTS
     )
-    codes = randomizer.randomize(labels, entropy).astype(np.int64)
-    return randomizer.channel, (features - 0.5) * math.sqrt(12), labels, codes
+    codes, channel = randomizer.randomize(labels, entropy).astype(np.int64), randomizer.channel
+    laws = channel.probabilities[[0, 4]]
+    canaries = find_canaries(one_label(channel), labels[:, None], codes, laws)
+    return Made(channel, (features - 0.5) * math.sqrt(12), labels, codes, canaries)
 
 
 def test_found_canaries_have_the_law_of_planted_ones(run: Made) -> None:
-    channel, _, labels, codes = run
-    rows = channel.probabilities
-    found = find_canaries(one_label(channel), labels[:, None], codes, rows[[0, 4]])
-    sent = codes[found.rows]
+    rows, canaries = run.channel.probabilities, run.canaries
     for secret, law in ((0, rows[0]), (1, rows[4])):
-        counts = np.bincount(sent[found.secrets == secret], minlength=law.size)
+        sent = run.codes[canaries.rows[canaries.secrets == secret]]
+        counts = np.bincount(sent, minlength=law.size)
         assert counts_fit(counts, law)
         assert not counts_fit(counts, rows[2])
     # true labels say nothing about the secret that was found
     for label in GRID:
-        chosen = found.secrets[labels[found.rows] == label]
+        chosen = canaries.secrets[run.labels[canaries.rows] == label]
         low, high = binomial_range(chosen.size, 0.5)
         assert low <= chosen.sum() <= high
 
 
 def test_a_smooth_model_is_silent_and_the_control_is_not(run: Made) -> None:
-    channel, features, labels, codes = run
-    rows = channel.probabilities
-    canaries = find_canaries(one_label(channel), labels[:, None], codes, rows[[0, 4]])
-    columns = np.concatenate([np.ones((EVENTS, 1)), features], axis=1)
-    weights = np.linalg.lstsq(columns, channel.outputs[codes], rcond=None)[0]
-    ridge = attack_predictions({"prediction": columns @ weights}, features, canaries)
+    columns = np.concatenate([np.ones((EVENTS, 1)), run.features], axis=1)
+    weights = np.linalg.lstsq(columns, run.channel.outputs[run.codes], rcond=None)[0]
+    ridge = attack_predictions({"prediction": columns @ weights}, run.features, run.canaries)
     assert ridge.result.bound <= 1
     assert ridge.result.shown < 0.1
-    control = attack_control(codes, features, canaries, 1.0)
+    control = attack_control(run.codes, run.features, run.canaries, 1.0)
     assert control.result.bound <= 1
     assert control.result.shown >= 0.9
 
 
 def test_a_memorising_model_is_seen(run: Made) -> None:
-    channel, features, labels, codes = run
-    rows = channel.probabilities
-    canaries = find_canaries(one_label(channel), labels[:, None], codes, rows[[0, 4]])
-    memory = labels + 0.3 * channel.outputs[codes]
-    found = attack_predictions({"prediction": memory}, features, canaries)
-    assert found.result.shown > 0.3
-    assert found.result.bound <= 1
+    memory = run.labels + 0.3 * run.channel.outputs[run.codes]
+    attack = attack_predictions({"prediction": memory}, run.features, run.canaries)
+    assert attack.result.shown > 0.3
+    assert attack.result.bound <= 1
 
 
 def test_a_model_that_saw_planted_labels_is_caught() -> None:

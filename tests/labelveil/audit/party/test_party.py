@@ -23,7 +23,12 @@ from labelveil.audit.party.run import audit_party
 from labelveil.audit.verdict import Verdict
 from labelveil.commands.cli import app
 from tests.common.release.releases import make_release
-from tests.labelveil.audit.conftest import WriteRelease, in_key_order, without_power
+from tests.labelveil.audit.conftest import (
+    WriteRelease,
+    in_key_order,
+    other_population,
+    without_power,
+)
 from tests.labelveil.audit.twins import samplers as twins
 
 
@@ -138,11 +143,8 @@ def test_the_command_line(write: WriteRelease, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert json.loads((out / "audit.json").read_text())["verdict"] == "pass"
     assert "<h1>All 14 claims" in (out / "audit.html").read_text()
-
-    def lie(data: dict[str, dict[str, str]]) -> None:
-        data["population"]["digest"] = "0" * 64
-
-    done = runner.invoke(app, ["audit", "certificate", str(write(lie)), "--out", str(out)])
+    arguments[2] = str(write(other_population))
+    done = runner.invoke(app, arguments)
     assert done.exit_code == 1
     assert "population digest" in done.output
 

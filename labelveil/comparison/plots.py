@@ -31,7 +31,7 @@ def _figure(
     """Draw a panel for each label, if there is anything to be seen."""
     from common.report.figures import picture
 
-    if all(math.isinf(cell.epsilon) or math.isnan(cell.means[metric]) for cell in cells):
+    if not any(cell.has(metric) for cell in cells):
         return
     labels = by_label(cells)
     with picture(path, 8 if len(labels) == 1 else 5 * len(labels), 5) as figure:
@@ -49,9 +49,7 @@ def _panel(axes: Axes, cells: Sequence[Cell], metric: str, unit: str) -> None:
     levels = [("constant", cells[0].constant_mse)] if metric == "test_mse" else []
     if metric != "label_mse":
         levels += [("true labels", c.means[metric]) for c in cells if math.isinf(c.epsilon)]
-    cells = [
-        cell for cell in cells if math.isfinite(cell.epsilon) and not math.isnan(cell.means[metric])
-    ]
+    cells = [cell for cell in cells if cell.has(metric)]
     methods = list(dict.fromkeys(cell.method for cell in cells))
     for index, method in enumerate(methods):
         mine = sorted((c for c in cells if c.method == method), key=lambda cell: cell.epsilon)

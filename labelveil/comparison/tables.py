@@ -34,6 +34,10 @@ class Cell:
     constant_mse: float
     label: str = ""
 
+    def has(self, metric: str) -> bool:
+        """Whether it is private, and has this figure."""
+        return math.isfinite(self.epsilon) and not math.isnan(self.means[metric])
+
     def to_json(self) -> dict[str, Any]:
         """JSON values; what is not a finite number is null."""
 
@@ -139,9 +143,7 @@ def write_markdown(
 
 
 def _table(cells: Sequence[Cell], metric: str, title: str) -> list[str]:
-    private = [
-        cell for cell in cells if math.isfinite(cell.epsilon) and not math.isnan(cell.means[metric])
-    ]
+    private = [cell for cell in cells if cell.has(metric)]
     epsilons = sorted({cell.epsilon for cell in private})
     methods = list(dict.fromkeys(cell.method for cell in private))
     choose = max if metric == GAIN else min

@@ -121,17 +121,17 @@ class TapesTwin(Twin):
         return two_noises.tapes_check(parts, system_entropy().key)
 
 
-class Renamed(Entropy):
-    """Entropy under whose names another stream lies."""
+class Nameless(Entropy):
+    """Another entropy's words, as if all its streams had one name."""
 
-    __slots__ = ("_inner", "_length")
+    __slots__ = ("_inner",)
 
-    def __init__(self, inner: Entropy, length: int) -> None:
+    def __init__(self, inner: Entropy) -> None:
         super().__init__(inner.key, secure=False)
-        self._inner, self._length = inner, length
+        self._inner = inner
 
     def words(self, stream: str, start: int, count: int) -> Words:
-        return self._inner.words(stream[: self._length], start, count)
+        return self._inner.words("", start, count)
 
 
 @twin
@@ -147,10 +147,10 @@ class TruncatedStreamNames(TapesTwin):
     """Stream names are cut before the key is derived, until two of them are one."""
 
     def prior(self, entropy: Entropy) -> object:
-        return super().prior(Renamed(entropy, 0))
+        return super().prior(Nameless(entropy))
 
     def rows(self, entropy: Entropy) -> object:
-        return super().rows(Renamed(entropy, 0))
+        return super().rows(Nameless(entropy))
 
 
 @twin
@@ -203,23 +203,18 @@ class AnswersTwin(Twin):
 
     def audit(self) -> Check:
         bits = (seeded_entropy(5).words("labels", 0, 512) & np.uint64(1)).astype(np.int64)
-        asked = [bits[left_out:].astype(np.float64) for left_out in range(4)]
+        labels = {str(n): bits[n:].astype(np.float64) for n in range(4)}
         mechanism, gain = NoisyAnswers(Fraction(1), 4), PairedGain.of_ends(0.0, 1.0)
-        keys, names = [system_entropy().key for _ in range(100)], [f"{n}" for n in range(4)]
-        values = np.array(
-            [
-                [
-                    mechanism.draw(
-                        gain, np.zeros_like(one), one, question=name, entropy=Entropy(key)
-                    )
-                    for name, one in zip(names, asked, strict=True)
-                ]
-                for key in keys
-            ]
-        )
-        handed = [self.key(key) for key in keys]
-        right = answered.Asked(mechanism, gain, 0.0, asked, names, handed, values)
-        units = np.array([one.size for one in asked]) * RESOLUTION / gain.bound
+        keys = [system_entropy().key for _ in range(100)]
+
+        def answer(key: bytes, name: str) -> float:
+            points, entropy = np.zeros_like(labels[name]), Entropy(key)
+            return mechanism.draw(gain, points, labels[name], question=name, entropy=entropy)
+
+        values = np.array([[answer(key, name) for name in labels] for key in keys])
+        asked, handed = [*labels.values()], [self.key(key) for key in keys]
+        right = answered.Asked(mechanism, gain, 0.0, asked, [*labels], handed, values)
+        units = np.array([about.size for about in asked]) * RESOLUTION / gain.bound
         sent = values + (self.noise(right.noise) - right.noise) / units
         checks = answered.answers_checks(replace(right, answers=sent))
         return next(check for check in checks if check.name.endswith(self.caught_by))

@@ -181,7 +181,7 @@ def synthesize(
     if paid is None:
         with open_events(config, _columns(lists), quiet=quiet) as events:
             table = domain.histogram(_records(events, request, lists))
-            mechanism = SelectMeasureProject(budget)
+            mechanism = SelectMeasureProject(workload, budget)
             confirm(
                 Intention(
                     (order,),
@@ -193,7 +193,7 @@ def synthesize(
                         Spread.of(name, events.codes(name), len(values) - 1)
                         for name, values in lists.items()
                     ),
-                    too_few=lambda: _too_few(mechanism, domain, events.rows),
+                    too_few=lambda: _too_few(mechanism, events.rows),
                 )
             )
 
@@ -203,7 +203,6 @@ def synthesize(
                     model = _fit(
                         mechanism,
                         table,
-                        workload,
                         lambda share: bar.update(task, completed=round(share * _STEPS)),
                     )
                 records = int(table.sum())
@@ -264,10 +263,10 @@ def _meaning(
     }
 
 
-def _too_few(mechanism: SelectMeasureProject, domain: Domain, events: int) -> str | None:
+def _too_few(mechanism: SelectMeasureProject, events: int) -> str | None:
     """Say so if noise covers the average count of some column; looks at public facts alone."""
-    amount = mechanism.single(len(domain.sizes))
-    deviation, each = math.sqrt(mechanism.budget.variance(amount)), events / max(domain.sizes)
+    deviation = math.sqrt(mechanism.budget.variance(mechanism.single))
+    each = events / max(mechanism.workload.domain.sizes)
     if deviation <= each:
         return None
     return (
@@ -295,12 +294,11 @@ def _records(events: Events, request: TableRequest, lists: dict[str, list[str]])
 def _fit(
     mechanism: SelectMeasureProject,
     table: Integers,
-    workload: Marginals,
     progress: Callable[[float], None],
 ) -> Model:
     entropy = system_entropy()
     try:
-        return mechanism.draw(table, workload, entropy, progress)
+        return mechanism.draw(table, entropy, progress)
     finally:
         entropy.destroy()
 

@@ -56,6 +56,7 @@ class Fitted:
 class MWEM:
     """Multiplicative weights with the exponential mechanism."""
 
+    workload: Workload  # the queries to answer well
     epsilon: Fraction  # ε > 0 of all rounds
     rounds: int  # T >= 1
     # passes through all measurements in each round; 0 for the average of plain updates
@@ -78,19 +79,22 @@ class MWEM:
         """The guarantee of all rounds."""
         return self.step.repeat(2 * self.rounds)
 
-    def rate(self, workload: Workload) -> Fraction:
+    @property
+    def rate(self) -> Fraction:
         """Rate of the selection, whose weights are ``exp(rate · score)``."""
-        return self.step.exact_epsilon / (2 * workload.scale)
+        return self.step.exact_epsilon / (2 * self.workload.scale)
 
-    def noise_scale(self, workload: Workload) -> Fraction:
+    @property
+    def noise_scale(self) -> Fraction:
         """Scale of a measurement's noise, in units of 1/scale."""
-        return workload.scale / self.step.exact_epsilon
+        return self.workload.scale / self.step.exact_epsilon
 
-    def draw(self, histogram: ArrayLike, workload: Workload, entropy: Entropy) -> Fitted:
+    def draw(self, histogram: ArrayLike, entropy: Entropy) -> Fitted:
         """Learn a model of a table of (cells,) counts, whose sum n is public.
 
         Entropy must be fresh for every release.
         """
+        workload = self.workload
         table = check_histogram(histogram, workload.cells)
         records = int(table.sum())
         truth = workload.answers(table).astype(np.int64)
@@ -101,8 +105,8 @@ class MWEM:
         for _ in range(self.rounds):
             average += weights / self.rounds
             own = np.rint(workload.answers(weights * records)).astype(np.int64)
-            query = exponential_choice(np.abs(truth - own), self.rate(workload), selections)
-            error = int(discrete_laplace(self.noise_scale(workload), 1, noise)[0])
+            query = exponential_choice(np.abs(truth - own), self.rate, selections)
+            error = int(discrete_laplace(self.noise_scale, 1, noise)[0])
             measured.append(Measurement(query, int(truth[query]) + error))
             again = measured * self.replays if self.replays else measured[-1:]
             weights = _update(weights, again, workload, records)

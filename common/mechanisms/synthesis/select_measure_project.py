@@ -49,42 +49,47 @@ class Model:
 class SelectMeasureProject:
     """Adaptive measurement of marginals under one budget."""
 
+    workload: Marginals  # to be answered well; those of one attribute must be among them
     budget: Budget  # :class:`PureBudget` or :class:`ConcentratedBudget`
+
+    def __post_init__(self) -> None:
+        if len(self._singles) < len(self.workload.domain.sizes):
+            raise ConfigError("the workload must have the marginal of every attribute by itself")
 
     @property
     def guarantee(self) -> Guarantee:
         """The guarantee of everything that comes out."""
         return self.budget.guarantee
 
-    def single(self, attributes: int) -> Fraction:
-        """What the marginal of one of so many attributes is measured for, before all else."""
-        return self.budget.share(self._round(attributes) * (1 - _SELECTION))
+    @property
+    def single(self) -> Fraction:
+        """The amount that measures the marginal of one attribute, before all else."""
+        return self.budget.share(self._round * (1 - _SELECTION))
 
-    def _round(self, attributes: int) -> Fraction:
-        return self.budget.share(self.budget.total / ((1 + _ROUNDS) * attributes))
+    @property
+    def _round(self) -> Fraction:
+        return self.budget.share(self.budget.total / ((1 + _ROUNDS) * len(self._singles)))
+
+    @property
+    def _singles(self) -> list[int]:
+        return [i for i, chosen in enumerate(self.workload.sets) if len(chosen) == 1]
 
     def draw(
         self,
         histogram: ArrayLike,
-        workload: Marginals,
         entropy: Entropy,
         progress: Callable[[float], None] = lambda share: None,
     ) -> Model:
         """Learn a model of a table of (cells,) counts, whose sum n is public.
 
-        The workload has the marginals to answer well; those of one attribute must be among them.
         ``progress`` is called with the share of the budget spent. Entropy must be fresh.
         """
-        table = check_histogram(histogram, workload.cells)
-        singles = [i for i, chosen in enumerate(workload.sets) if len(chosen) == 1]
-        if len(singles) < len(workload.domain.sizes):
-            raise ConfigError("the workload must have the marginal of every attribute by itself")
-        run = _Run(self.budget, workload, table, entropy)
-        attributes = len(singles)
-        each = self._round(attributes)
-        for which in singles:
-            run.measure(which, self.single(attributes))
+        table = check_histogram(histogram, self.workload.cells)
+        run = _Run(self.budget, self.workload, table, entropy)
+        for which in self._singles:
+            run.measure(which, self.single)
         run.project(_STEPS)
+        each = self._round
         while run.unspent > 0:
             last = run.unspent < 2 * each
             learnt = run.round(run.unspent if last else each)

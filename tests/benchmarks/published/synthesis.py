@@ -85,10 +85,10 @@ def _answers(
         full = Marginals(workload.domain, (tuple(range(len(workload.domain.sizes))),))
         return workload.answers(laplace_answers(full, table, epsilon, entropy))
     if name == NAMES[2]:
-        weights = MWEM(epsilon, ROUNDS).draw(table, workload, entropy).weights
+        weights = MWEM(workload, epsilon, ROUNDS).draw(table, entropy).weights
     else:
         budget = PureBudget(epsilon) if name == NAMES[3] else ConcentratedBudget(rho)
-        weights = SelectMeasureProject(budget).draw(table, workload, entropy).weights
+        weights = SelectMeasureProject(workload, budget).draw(table, entropy).weights
     return workload.answers(weights * records)
 
 

@@ -355,12 +355,10 @@ def synthesis() -> Iterator[Case]:
     queries = LinearQueries(_array([[1, 0], [0, 1]]))
     blr = BLR(queries, TWO, 0.7)
     yield Case(BLR, blr.guarantee, lambda x, e: tuple(blr.draw(_array(x), e)), TABLES, 3)
-    mwem = MWEM(THREE * 2, 1, 1)
+    mwem = MWEM(queries, THREE * 2, 1, 1)
 
     def fitted(table: Data, entropy: Entropy) -> Hashable:
-        return tuple(
-            (m.query, m.value) for m in mwem.draw(_array(table), queries, entropy).measurements
-        )
+        return tuple((m.query, m.value) for m in mwem.draw(_array(table), entropy).measurements)
 
     yield Case(MWEM, mwem.guarantee, fitted, TABLES, 3)
     for budget in (PureBudget(THREE), ConcentratedBudget(TWO)):

@@ -53,7 +53,7 @@ def test_everything_spent_is_the_total(budget: Budget, monkeypatch: pytest.Monke
     monkeypatch.setattr(kind, "rate", rated)
     for seed in range(3):
         spent.clear()
-        model = SelectMeasureProject(budget).draw(TABLE, WORKLOAD, seeded_entropy(seed))
+        model = SelectMeasureProject(WORKLOAD, budget).draw(TABLE, seeded_entropy(seed))
         assert sum(spent) == budget.total
         assert model.guarantee == budget.guarantee
         assert len(model.measured) > len(DOMAIN.sizes)
@@ -115,7 +115,7 @@ def test_projection_fits_consistent_marginals_exactly() -> None:
 
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_the_model_is_close_on_a_small_table(budget: Budget) -> None:
-    model = SelectMeasureProject(budget).draw(TABLE, WORKLOAD, seeded_entropy(2))
+    model = SelectMeasureProject(WORKLOAD, budget).draw(TABLE, seeded_entropy(2))
     uniform = errors(WORKLOAD, TABLE, WORKLOAD.answers(np.full(12, 2000 / 12)))
     ours = errors(WORKLOAD, TABLE, WORKLOAD.answers(model.weights * 2000))
     assert ours[1] < 0.15 * uniform[1]
@@ -123,11 +123,11 @@ def test_the_model_is_close_on_a_small_table(budget: Budget) -> None:
 
 def test_cheap_rounds_that_teach_nothing_become_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     """At a tiny budget noise drowns the table, and annealing ends the run after a few rounds."""
-    tiny = SelectMeasureProject(PureBudget(Fraction(1, 1000)))
-    few = len(tiny.draw(TABLE, WORKLOAD, seeded_entropy(2)).measured)
+    tiny = SelectMeasureProject(WORKLOAD, PureBudget(Fraction(1, 1000)))
+    few = len(tiny.draw(TABLE, seeded_entropy(2)).measured)
     round_ = adaptive._Run.round
     monkeypatch.setattr(adaptive._Run, "round", lambda run, amount: (round_(run, amount), True)[1])
-    many = len(tiny.draw(TABLE, WORKLOAD, seeded_entropy(2)).measured)
+    many = len(tiny.draw(TABLE, seeded_entropy(2)).measured)
     assert few < many == 3 + 6
 
 
@@ -141,8 +141,8 @@ def test_census_marginals_are_better_than_mwem_and_noise_on_each(epsilon: Fracti
     def mean_error(weights: np.ndarray) -> float:
         return errors(workload, table, workload.answers(weights * table.sum()))[1]
 
-    ours = SelectMeasureProject(PureBudget(epsilon)).draw(table, workload, seeded_entropy(3))
-    older = MWEM(epsilon, rounds=60).draw(table, workload, seeded_entropy(3))
+    ours = SelectMeasureProject(workload, PureBudget(epsilon)).draw(table, seeded_entropy(3))
+    older = MWEM(workload, epsilon, rounds=60).draw(table, seeded_entropy(3))
     noisy = laplace_answers(workload, table, epsilon, seeded_entropy(3))
     assert mean_error(ours.weights) < 0.6 * mean_error(older.weights)
     assert mean_error(ours.weights) < 0.3 * errors(workload, table, noisy)[1]
@@ -158,6 +158,4 @@ def test_refusals() -> None:
     with pytest.raises(PrivacyError, match="at least 2"):
         PureBudget(Fraction(0))
     with pytest.raises(ConfigError, match="every attribute"):
-        SelectMeasureProject(BUDGETS[0]).draw(
-            TABLE, Marginals(DOMAIN, ((0, 1), (2,))), seeded_entropy(0)
-        )
+        SelectMeasureProject(Marginals(DOMAIN, ((0, 1), (2,))), BUDGETS[0])

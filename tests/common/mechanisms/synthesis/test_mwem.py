@@ -29,7 +29,7 @@ QUERIES = LinearQueries(np.array([[3, 0, 0], [0, 3, 0]]), scale=3)
 def selection_law(mwem: MWEM, table: np.ndarray, haste: int = 1) -> np.ndarray:
     """(queries,) exact law of the first selection, on the uniform model."""
     own = np.rint(QUERIES.answers(np.full(3, table.sum() / 3)))
-    scores = np.abs(QUERIES.answers(table) - own) * float(haste * mwem.rate(QUERIES))
+    scores = np.abs(QUERIES.answers(table) - own) * float(haste * mwem.rate)
     choice = np.exp(scores - scores.max())
     return np.asarray(choice / choice.sum())
 
@@ -38,13 +38,13 @@ def round_law(mwem: MWEM, table: np.ndarray, reach: int = 150) -> np.ndarray:
     """(queries, values) exact law of one round's outcome on the uniform model."""
     truth, choice = QUERIES.answers(table), selection_law(mwem, table)
     values = np.arange(-reach, reach + 1)
-    noise = laplace_mass(mwem.noise_scale(QUERIES))
+    noise = laplace_mass(mwem.noise_scale)
     return np.array([p * noise(values - t) for p, t in zip(choice, truth, strict=True)])
 
 
 def test_a_selection_costs_at_most_half_a_round() -> None:
     """Over neighbours of whom one query gains and the other loses; a twin in double haste fails."""
-    mwem = MWEM(Fraction(2), rounds=1)
+    mwem = MWEM(QUERIES, Fraction(2), rounds=1)
 
     def worst(haste: int) -> float:
         return max(
@@ -59,25 +59,25 @@ def test_a_selection_costs_at_most_half_a_round() -> None:
 
 
 def test_a_round_costs_at_most_epsilon_and_more_than_half_of_it() -> None:
-    mwem = MWEM(Fraction(2), rounds=1)
+    mwem = MWEM(QUERIES, Fraction(2), rounds=1)
     worst = 0.0
     for table in tables(3, 4):
         law = np.log(round_law(mwem, table))
         for other in neighbours(table):
             worst = max(worst, float(np.abs(law - np.log(round_law(mwem, other))).max()))
     assert 1.0 < worst <= 2.0 + 1e-9
-    guarantee = MWEM(Fraction(2), rounds=7).guarantee
+    guarantee = MWEM(QUERIES, Fraction(2), rounds=7).guarantee
     assert guarantee.exact_epsilon == 2
     assert guarantee.adjacency == Adjacency.REPLACE_RECORD
 
 
 def test_rounds_draw_from_that_law_and_other_noise_is_seen() -> None:
-    mwem, table = MWEM(Fraction(2), rounds=1, replays=0), np.array([4, 0, 0])
+    mwem, table = MWEM(QUERIES, Fraction(2), rounds=1, replays=0), np.array([4, 0, 0])
     law = round_law(mwem, table).ravel()
     width = law.size // 2
     draws = []
     for seed in range(1500):
-        (measured,) = mwem.draw(table, QUERIES, seeded_entropy(seed)).measurements
+        (measured,) = mwem.draw(table, seeded_entropy(seed)).measurements
         draws.append(measured.query * width + measured.value + width // 2)
 
     def mass(of: np.ndarray):  # type: ignore[no-untyped-def]
@@ -86,16 +86,16 @@ def test_rounds_draw_from_that_law_and_other_noise_is_seen() -> None:
         )
 
     assert fits(np.array(draws), mass(law))
-    wrong = round_law(MWEM(Fraction(14, 5), rounds=1), table).ravel()
+    wrong = round_law(MWEM(QUERIES, Fraction(14, 5), rounds=1), table).ravel()
     assert not fits(np.array(draws), mass(wrong))
 
 
 def test_rounds_share_the_budget() -> None:
     table = np.array([40, 0, 0])
-    mwem = MWEM(Fraction(240), rounds=40, replays=0)  # scale 3 · 2 · 40 / 240
+    mwem = MWEM(QUERIES, Fraction(240), rounds=40, replays=0)  # scale 3 · 2 · 40 / 240
     noise = []
     for seed in range(60):
-        fitted = mwem.draw(table, QUERIES, seeded_entropy(seed))
+        fitted = mwem.draw(table, seeded_entropy(seed))
         noise += [m.value - int(QUERIES.answers(table)[m.query]) for m in fitted.measurements]
     assert fits(np.array(noise), laplace_mass(Fraction(1)))
     assert not fits(np.array(noise), laplace_mass(Fraction(1, 2)))  # selection would be free
@@ -107,7 +107,7 @@ def test_the_model_moves_from_uniform_to_the_table(replays: int) -> None:
     table = np.zeros(12, dtype=np.int64)
     table[[1, 5, 6]] = 4000, 2000, 4000
     workload = Marginals.up_to(domain, 2)
-    fitted = MWEM(Fraction(20), rounds=30, replays=replays).draw(table, workload, seeded_entropy(1))
+    fitted = MWEM(workload, Fraction(20), rounds=30, replays=replays).draw(table, seeded_entropy(1))
     assert fitted.weights.sum() == pytest.approx(1)
     uniform = errors(workload, table, workload.answers(np.full(12, 10000 / 12)))
     learnt = errors(workload, table, workload.answers(fitted.weights * 10000))
@@ -120,7 +120,7 @@ def test_the_model_moves_from_uniform_to_the_table(replays: int) -> None:
 def test_census_marginals_are_better_than_with_noise_on_each(epsilon: Fraction) -> None:
     domain, table = census_table()
     workload = Marginals.up_to(domain, 3)
-    fitted = MWEM(epsilon, rounds=60).draw(table, workload, seeded_entropy(3))
+    fitted = MWEM(workload, epsilon, rounds=60).draw(table, seeded_entropy(3))
     ours = errors(workload, table, workload.answers(fitted.weights * table.sum()))
     noisy = laplace_answers(workload, table, epsilon, seeded_entropy(3))
     theirs = errors(workload, table, noisy)
@@ -131,4 +131,4 @@ def test_census_marginals_are_better_than_with_noise_on_each(epsilon: Fraction) 
 def test_impossible_settings_are_refused() -> None:
     for settings in ((Fraction(0), 1, 0), (Fraction(1), 0, 0), (Fraction(1), 1, -1)):
         with pytest.raises(PrivacyError, match="must be > 0"):
-            MWEM(*settings)
+            MWEM(QUERIES, *settings)

@@ -18,13 +18,8 @@ _STANDARD_ERRORS = 3.0
 
 @dataclass(frozen=True)
 class Slope:
-    """Least-squares slope of the decoded label on the prediction; 1 is right.
-
-    Attributes
-    ----------
-    value, error
-        The slope and its standard error, robust to unequal variances.
-    """
+    """Least-squares slope of the decoded label on the prediction; 1 is right. Its standard error is
+    robust to unequal variances."""
 
     value: float
     error: float
@@ -55,17 +50,10 @@ def decoding_slope(
 ) -> Slope | None:
     """Regress decoded labels on predictions; None if the channel or the predictions forbid it.
 
-    Parameters
-    ----------
-    codes
-        (n,) privatized labels of rows that the predictions have not seen.
-    predictions
-        (n,) predictions of the label's mean.
+    (n,) ``predictions`` of the label's mean are of rows that the models had not seen.
     """
     decoded = decoder(problem, problem.grid)
-    if not decoded.exact:
-        return None
-    return slope(predictions, decoded.values[codes, 0])
+    return slope(predictions, decoded.values[codes, 0]) if decoded.exact else None
 
 
 def slope(predictions: Floats, values: Floats) -> Slope | None:

@@ -35,15 +35,13 @@ class Decoder:
     bias
         (k, m) expected decoded value minus the target, for every grid point.
     exact
-        Whether every target is decoded without bias, up to 1e-6 of its range.
-    each
-        (m,) the same for each target. A target that is not has bias 0 on average under the prior.
+        Whether every target is decoded without bias, up to 1e-6 of its range. One that is not has
+        bias 0 on average under the prior.
     """
 
     values: Floats
     bias: Floats
     exact: bool
-    each: tuple[bool, ...] = ()
 
 
 def decoder(
@@ -53,8 +51,6 @@ def decoder(
 
     Parameters
     ----------
-    problem
-        Channel and prior.
     targets
         (k,) or (k, m) values of the target functions on the grid.
     ridge
@@ -64,56 +60,49 @@ def decoder(
         (k,) weights w > 0 of the labels' biases; the prior by default.
     """
     # by each channel alone: labels may have drifted from release to release, or hang on the stratum
-    shares, parts = zip(*problem.by_channel, strict=True)
-    found = [_decoder(part, targets, ridge, weights) for part in parts]
-    each = tuple(all(flags) for flags in zip(*(one.each for one in found), strict=True))
+    shares, channels = zip(*problem.by_channel, strict=True)
+    parts = [_decoder(channel, targets, ridge, weights) for channel in channels]
     return Decoder(
-        values=np.concatenate([one.values for one in found]),
-        bias=np.einsum("e,ekm->km", shares, np.stack([one.bias for one in found])),
-        exact=all(each),
-        each=each,
+        values=np.concatenate([part.values for part in parts]),
+        bias=np.einsum("e,ekm->km", shares, np.stack([part.bias for part in parts])),
+        exact=all(part.exact for part in parts),
     )
 
 
 def _decoder(
     problem: LabelProblem, targets: Floats, ridge: float, weights: Floats | None
 ) -> Decoder:
-    wanted = targets.reshape(targets.shape[0], -1).astype(np.float64)
+    targets = targets.reshape(targets.shape[0], -1).astype(np.float64)
     if problem.ends is not None:  # no label of this release is beyond them
-        wanted = wanted[np.clip(np.arange(wanted.shape[0]), *problem.ends)]
+        targets = targets[np.clip(np.arange(targets.shape[0]), *problem.ends)]
+    span = np.maximum(np.ptp(targets, axis=0), 1e-300)
     weights = problem.prior if weights is None else weights
     of_rows = sums(problem.row_of, weights, problem.rows.shape[0])
-    weight = np.maximum(of_rows, 1e-9 / problem.rows.shape[0])
-    means = np.zeros((problem.rows.shape[0], wanted.shape[1]))
-    each_label = weights + 1e-12
-    np.add.at(means, problem.row_of, each_label[:, None] * wanted)
-    means /= np.bincount(problem.row_of, weights=each_label)[:, None]
+    root = np.sqrt(np.maximum(of_rows, 1e-9 / problem.rows.shape[0]))[:, None]
+    means = np.zeros((problem.rows.shape[0], targets.shape[1]))
+    of_labels = weights + 1e-12
+    np.add.at(means, problem.row_of, of_labels[:, None] * targets)
+    means /= np.bincount(problem.row_of, weights=of_labels)[:, None]
 
     # With v = √P · u and rows scaled by √(row prior), u solves an ordinary (ridge) least squares.
     marginal = np.maximum(problem.output_prior, 1e-300)
     centre = of_rows @ means / of_rows.sum()
+    means -= centre
     scaled = problem.rows / np.sqrt(marginal)
     if ridge > 0:
-        root = np.sqrt(weight)[:, None]
         left = root * scaled
         gram = left.T @ left + ridge * np.eye(left.shape[1])
-        solution = np.linalg.solve(gram, left.T @ (root * (means - centre)))
+        solution = np.linalg.solve(gram, left.T @ (root * means))
     else:
-        solution = np.linalg.pinv(scaled, rcond=_RELATIVE_RANK) @ (means - centre)
-        left_over = np.abs(scaled @ solution - (means - centre)).max(axis=0)
-        inexact = left_over > _EXACT * np.maximum(np.ptp(wanted, axis=0), 1e-300)
+        solution = np.linalg.pinv(scaled, rcond=_RELATIVE_RANK) @ means
+        inexact = np.abs(scaled @ solution - means).max(axis=0) > _EXACT * span
         if inexact.any():
             # the constant is always decodable, so that the weighted residual has prior mean 0
-            root = np.sqrt(weight)[:, None]
-            projected = np.linalg.pinv(root * scaled, rcond=_RELATIVE_RANK) @ (
-                root * (means - centre)
-            )
+            projected = np.linalg.pinv(root * scaled, rcond=_RELATIVE_RANK) @ (root * means)
             solution[:, inexact] = projected[:, inexact]
     values = solution / np.sqrt(marginal)[:, None] + centre
-    bias = (problem.rows @ values)[problem.row_of] - wanted
-    span = np.maximum(np.ptp(wanted, axis=0), 1e-300)
-    each = np.all(np.abs(bias) <= _EXACT * span, axis=0)
-    return Decoder(values, bias, bool(each.all()), tuple(each.tolist()))
+    bias = (problem.rows @ values)[problem.row_of] - targets
+    return Decoder(values, bias, bool(np.all(np.abs(bias) <= _EXACT * span)))
 
 
 def indicator_decoder(problem: LabelProblem) -> Decoder:

@@ -1,17 +1,76 @@
-"""Which derivatives serve a law: tabulated ones, or those of few values."""
+"""What boosting and Fisher scoring need of a law: tabulated derivatives, or those of few values.
+
+Of two labels, or some classes, the derivatives have a closed form. With q the probabilities of m
+values and K their channel, P(z) = Σ_y q_y K[y, z], and by a logit a_j ∂P(z)/∂a_j =
+q_j (K[j, z] − P(z)). The Hessian is the diagonal of the Fisher information,
+Σ_z (∂P(z)/∂a_j)² / P(z).
+"""
 
 from __future__ import annotations
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from common.arrays import Floats
 from feature_party.learning.heads import Head, LinearHead
 from feature_party.learning.law_table import LawTable
 from feature_party.learning.support import Support
-from feature_party.learning.values_table import ValuesTable
+
+_LEAST_INFORMATION = 1e-3
+"""Share of the information at the prior that every row has: a step is never unbounded."""
+
+
+class ValuesTable:
+    """First derivatives and Fisher information of −ln P(z | outputs), as of a :class:`LawTable`.
+
+    Parameters
+    ----------
+    head
+        ``bernoulli`` or ``softmax``.
+    likelihood
+        (m, d) probability of each code given each value.
+    """
+
+    def __init__(self, head: LinearHead, likelihood: Floats) -> None:
+        self.outputs, self._head, self._likelihood = head.outputs, head, likelihood
+        # Bernoulli's one output is the logit of the second value
+        self._moved = slice(1, 2) if head.statistics is not None else slice(None)
+        self.scale = None  # no output is slower than the others
+        self._least = np.zeros(head.outputs)
+        nothing = np.zeros((1, head.outputs))
+        self._least = _LEAST_INFORMATION * self.derivatives(nothing, np.zeros(1, np.int64))[2][0]
+
+    def loss(self, outputs: Floats, codes: NDArray[np.integer]) -> Floats:
+        """(n,) −ln P of (n,) codes for (n, p) outputs."""
+        chances = np.sum(self._values(outputs) * self._likelihood[:, codes].T, axis=1)
+        return np.asarray(-np.log(chances))
+
+    def derivatives(
+        self, outputs: Floats, codes: NDArray[np.integer]
+    ) -> tuple[Floats, Floats, Floats]:
+        """(n,) losses, (n, p) first derivatives by the outputs, and (n, p) Fisher information."""
+        values = self._values(outputs)
+        seen = values @ self._likelihood
+        moved, likelihood = values[:, self._moved], self._likelihood[self._moved]
+        chances = seen[np.arange(codes.size), codes]
+        slopes = moved * (likelihood[:, codes].T / chances[:, None] - 1)
+        # Σ_z q² (K − P)² / P = q² (Σ_z K² / P − 1), as Σ_z K = Σ_z P = 1
+        information = moved**2 * ((1 / seen) @ (likelihood**2).T - 1)
+        return -np.log(chances), -slopes, np.maximum(information, self._least)
+
+    def _values(self, outputs: Floats) -> Floats:
+        """(n, m) probabilities of the values."""
+        with torch.no_grad():
+            raw = torch.as_tensor(np.asarray(outputs, np.float64))
+            return self._head.log_probabilities(raw).exp().numpy()
+
 
 Derivatives = LawTable | ValuesTable
 
 
 def derivatives_of(head: Head, support: Support) -> Derivatives | None:
-    """What boosting and Fisher scoring need of a law over a support; None if nothing serves it."""
+    """The derivatives of a law over a support; None if nothing serves it."""
     if support.values_alone and isinstance(head, LinearHead):
         return ValuesTable(head, support.likelihood)
     if LawTable.serves(head, support.likelihood.shape[1]):

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -46,15 +47,7 @@ _MOST_COUNTS = 128
 
 
 class Head(ABC):
-    """A family of distributions over a support's cells.
-
-    Attributes
-    ----------
-    name
-        As in the configuration.
-    outputs
-        Number p of network outputs.
-    """
+    """A family of distributions over a support's cells, with p network ``outputs``."""
 
     name: str
     outputs: int
@@ -181,9 +174,7 @@ class AtomHead(Head):
     """Another head over the inner cells, with a free point mass at one or both ends."""
 
     def __init__(self, inner: Head, prior: Floats, low: bool, high: bool) -> None:
-        self.name = inner.name
-        self.inner = inner
-        self.low, self.high = low, high
+        self.name, self.inner, self.low, self.high = inner.name, inner, low, high
         self.ends = int(low) + int(high)
         self.outputs = inner.outputs + self.ends
         masses = [float(prior[0])] * low + [float(prior[-1])] * high
@@ -193,11 +184,7 @@ class AtomHead(Head):
     def logits(self, raw: Tensor) -> Tensor:
         ends = self.log_odds + raw[..., : self.ends]
         middle = self.inner.log_probabilities(raw[..., self.ends :])
-        parts = [middle]
-        if self.low:
-            parts.insert(0, ends[..., :1])
-        if self.high:
-            parts.append(ends[..., -1:])
+        parts = [ends[..., :1]] * self.low + [middle] + [ends[..., -1:]] * self.high
         return torch.cat(parts, dim=-1)
 
 
@@ -216,11 +203,6 @@ def _log_axis(values: Floats, prior: Floats) -> Floats:
     return np.asarray(np.log(above + max(0.25 * float(median), 1e-3 * float(above[-1]), 1e-300)))
 
 
-def _axis_widths(axis: Floats) -> Floats:
-    gaps = np.diff(axis)
-    return np.concatenate([gaps[:1], (gaps[1:] + gaps[:-1]) / 2, gaps[-1:]])
-
-
 def _tilts(axis: Floats, prior: Floats) -> Floats:
     """(m, 2) columns s and s², standardised under the prior, s² made orthogonal to s."""
     s = axis - prior @ axis
@@ -233,38 +215,11 @@ def _tilts(axis: Floats, prior: Floats) -> Floats:
     return np.stack([s, square], axis=1)
 
 
-def _softmax(support: Support) -> Head:
-    return LinearHead("softmax", np.log(support.prior), None)
-
-
-def _bernoulli(support: Support) -> Head:
-    if support.size != 2:
-        raise ConfigError(
-            f"head='bernoulli' is for two labels, not for {support.size}; use softmax"
-        )
-    return LinearHead("bernoulli", np.log(support.prior), np.array([[0.0], [1.0]]))
-
-
-def _gaussian(support: Support) -> Head:
-    return _with_atoms(support, lambda v, w, p: LocationScaleHead("gaussian", v, w, p))
-
-
-def _log_normal(support: Support) -> Head:
-    def build(values: Floats, widths: Floats, prior: Floats) -> Head:
-        axis = _log_axis(values, prior)
-        return LocationScaleHead("log-normal", axis, _axis_widths(axis), prior)
-
-    return _with_atoms(support, build)
-
-
-def _prior_tilt(support: Support) -> Head:
-    tilts = _tilts(support.values, support.prior)
-    return LinearHead("prior-tilt", np.log(support.prior), tilts)
-
-
-def _log_prior_tilt(support: Support) -> Head:
-    tilts = _tilts(_log_axis(support.values, support.prior), support.prior)
-    return LinearHead("log-prior-tilt", np.log(support.prior), tilts)
+def _log_normal(values: Floats, widths: Floats, prior: Floats) -> Head:
+    axis = _log_axis(values, prior)
+    gaps = np.diff(axis)
+    widths = np.concatenate([gaps[:1], (gaps[1:] + gaps[:-1]) / 2, gaps[-1:]])
+    return LocationScaleHead("log-normal", axis, widths, prior)
 
 
 def canonical_tilts(support: Support) -> Floats:
@@ -298,66 +253,59 @@ def canonical_tilts(support: Support) -> Floats:
     return np.asarray(tilts * np.minimum(1.0, _STEEPEST / np.abs(tilts).max(axis=0)))
 
 
-_BUILDERS: dict[str, Callable[[Support], Head]] = {
-    "softmax": _softmax,
-    "bernoulli": _bernoulli,
-    "gaussian": _gaussian,
+_FAMILIES: dict[str, Callable[[Floats, Floats, Floats], Head]] = {
+    "gaussian": partial(LocationScaleHead, "gaussian"),
     "log-normal": _log_normal,
-    "gamma": lambda support: _with_atoms(support, GammaHead),
-    "prior-tilt": _prior_tilt,
-    "log-prior-tilt": _log_prior_tilt,
-    "poisson": lambda support: _with_atoms(support, PoissonHead),
-    "negative-binomial": lambda support: _with_atoms(support, NegativeBinomialHead),
+    "gamma": GammaHead,
+    "poisson": PoissonHead,
+    "negative-binomial": NegativeBinomialHead,
 }
+"""Parametric families, from (m,) values, widths and prior of the cells."""
 _NON_NEGATIVE = ("gamma", "poisson", "negative-binomial")
 
 
 def build_head(name: str, support: Support, tilts: Floats | None = None) -> Head:
-    """Build a head by name for a support.
+    """Build one of ``HEAD_NAMES`` for a support.
 
-    Parameters
-    ----------
-    name
-        One of ``HEAD_NAMES``.
-    support
-        Cells, prior, and what the channel says of them.
-    tilts
-        (m, r) tilts of a ``canonical`` head that has been trained; None finds them. They are kept
-        with a model, since a singular vector is only defined up to what the last digit decides.
+    ``tilts``, (m, r), are those of a ``canonical`` head that has been trained; None finds them.
+    They are kept with a model: a singular vector is only defined up to what the last digit decides.
 
     Raises
     ------
     ConfigError
-        For an unknown name, or a family of labels >= 0 on a grid with negative ones.
+        For an unknown name, or a family of other labels than the support's.
     """
-    if name == "canonical":
-        found = canonical_tilts(support) if tilts is None else tilts
-        return LinearHead(name, np.log(support.prior), found)
-    if name not in _BUILDERS:
-        raise ConfigError(f"head={name!r} must be auto or one of {', '.join(HEAD_NAMES)}")
-    if name in _NON_NEGATIVE and support.values[0] < 0:
+    prior, values = support.prior, support.values
+    base = np.log(prior)
+    if name in _NON_NEGATIVE and values[0] < 0:
         raise ConfigError(
-            f"head={name!r} needs labels >= 0, but the grid starts at {support.values[0]:g};"
-            " use gaussian"
+            f"head={name!r} needs labels >= 0, but the grid starts at {values[0]:g}; use gaussian"
         )
-    return _BUILDERS[name](support)
+    if name in _FAMILIES:
+        return _with_atoms(support, _FAMILIES[name])
+    if name == "softmax":
+        return LinearHead(name, base, None)
+    if name == "bernoulli":
+        if support.size != 2:
+            raise ConfigError(
+                f"head='bernoulli' is for two labels, not for {support.size}; use softmax"
+            )
+        return LinearHead(name, base, np.array([[0.0], [1.0]]))
+    if name == "prior-tilt":
+        return LinearHead(name, base, _tilts(values, prior))
+    if name == "log-prior-tilt":
+        return LinearHead(name, base, _tilts(_log_axis(values, prior), prior))
+    if name == "canonical":
+        return LinearHead(name, base, canonical_tilts(support) if tilts is None else tilts)
+    raise ConfigError(f"head={name!r} must be auto or one of {', '.join(HEAD_NAMES)}")
 
 
 def candidate_heads(support: Support, counts: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Heads worth trying for a prior.
+    """Heads worth trying for a prior; ``counts`` says that the grid is whole numbers from 0 on.
 
-    Parameters
-    ----------
-    support
-        Cells and prior.
-    counts
-        Whether the grid holds consecutive whole numbers from 0.
-
-    Returns
-    -------
-    Plain heads, which are trusted unless the privatized labels speak against them, the first most,
-    and flexible ones, which must prove themselves: under much noise they fit it, and the likelihood
-    of held-out privatized labels is too blunt to show it.
+    First plain heads, which are trusted unless the privatized labels speak against them, the first
+    most; then flexible ones, which must prove themselves: under much noise they fit it, and the
+    likelihood of held-out privatized labels is too blunt to show it.
     """
     if support.values_alone:
         # A law over a range has nothing to say of two labels, nor of a few that are classes.

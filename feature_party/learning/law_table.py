@@ -40,19 +40,14 @@ class LawTable:
     Parameters
     ----------
     head
-        A family of one or two parameters, with or without point masses at the ends.
+        A family of one or two parameters, with or without point masses at the ends; ``outputs`` is
+        their number p: those of the point masses, a, and b. ``scale`` is b's place among them, None
+        where there is none.
     likelihood
         (m, d) probability of each code given each cell of the support.
     channel_of, shares
         (d,) which of c channels each code is of, and (c,) the rows' shares of them, which the
         likelihood has as factors: a row has the information of its own channel.
-
-    Attributes
-    ----------
-    outputs
-        Number p of the law's parameters: those of the point masses, a, and b.
-    scale
-        Place of b among them; None where there is none.
     """
 
     def __init__(
@@ -93,7 +88,7 @@ class LawTable:
         self.size = len(places)
         self.table = table.transpose(0, 1).reshape(-1, table.shape[-1]).float().contiguous()
         self.ends = ends.float().T.contiguous()
-        # what a code says of an end, at the start
+        # Fisher information of a code about an end's weight, at the start
         middle = table[len(places) // 2, :, :1]
         self.telling = ((ends.T - middle) ** 2 / middle).sum(dim=0).float()
 
@@ -120,11 +115,11 @@ class LawTable:
         at, share = self._place(raw)
         losses, gradient = self._slopes(raw, torch.as_tensor(codes), at, share)
         weights = self._weights(raw)
-        told = torch.minimum(weights**2 * self.telling, weights * (1 - weights)) + 1e-4
+        of_ends = torch.minimum(weights**2 * self.telling, weights * (1 - weights)) + 1e-4
         rest = 1 - weights.sum(dim=1, keepdim=True)
         channels = self.channel_of.index_select(0, torch.as_tensor(codes.astype(np.int64)))
         inner = rest * _interpolated(self.information, at + self.size * channels, share)
-        information = torch.cat([told, inner], dim=1)
+        information = torch.cat([of_ends, inner], dim=1)
         return losses.double().numpy(), gradient.double().numpy(), information.double().numpy()
 
     def _slopes(

@@ -20,6 +20,7 @@ _STANDARD_ERRORS = 2.0
 _FARTHEST = 4.0
 """Standard errors from which on it does not matter how far behind a candidate is: what adds to the
 others grows from there."""
+_ROUNDS = 500
 _BELIEF = 10.0
 """Rows that the shares before any is seen stand for. A candidate that moves them must explain the
 labels better by about as many nats in all: the best of several, stopped in time, does so by a few
@@ -49,7 +50,7 @@ def choose_mixture(
     -------
     (a,) and (b,) weights, together summing to 1.
     """
-    others = plain.shape[0] - 1
+    others = len(plain) - 1
     first = 1 / (1 + min(effective_labels / _ENOUGH, others))
     start = np.array([first, *[(1 - first) / max(others, 1)] * others])
     behind = plain - plain[plain.mean(axis=1).argmin()]
@@ -57,14 +58,12 @@ def choose_mixture(
     apart = np.minimum(behind.mean(axis=1) / errors, _FARTHEST)
     start[1:] *= np.exp(-0.5 * apart[1:] ** 2)
     weights = mixture_weights(np.exp(-plain), start / start.sum())
-    none = np.zeros(flexible.shape[0])
-    if not flexible.shape[0]:
-        return weights, none
-    mixed = -np.log(weights @ np.exp(-plain))
-    if not Gain.between(mixed, flexible[flexible.mean(axis=1).argmin()]).certain:
-        return weights, none
-    both = mixture_weights(np.exp(-np.concatenate([plain, flexible])))
-    return both[: plain.shape[0]], both[plain.shape[0] :]
+    if len(flexible):
+        mixed = -np.log(weights @ np.exp(-plain))
+        if Gain.between(mixed, flexible[flexible.mean(axis=1).argmin()]).certain:
+            both = mixture_weights(np.exp(-np.concatenate([plain, flexible])))
+            return both[: len(plain)], both[len(plain) :]
+    return weights, np.zeros(len(flexible))
 
 
 def null_share(model: Floats, nothing: Floats, effective_labels: float) -> float:
@@ -96,8 +95,8 @@ def null_share(model: Floats, nothing: Floats, effective_labels: float) -> float
     weights[0] += 1
     weights[-1] += min(effective_labels / _ENOUGH, 1.0)
     posterior = weights * np.exp(np.array(mixed) - max(mixed))
-    found = 1 - float(posterior @ _SHARES / posterior.sum())
-    return found if found > _NEGLIGIBLE else 0.0
+    share = 1 - float(posterior @ _SHARES / posterior.sum())
+    return share if share > _NEGLIGIBLE else 0.0
 
 
 def prior_adjustment(marginal: Floats, prior: Floats, effective_labels: float) -> Floats:
@@ -114,16 +113,10 @@ def prior_adjustment(marginal: Floats, prior: Floats, effective_labels: float) -
 
     Parameters
     ----------
-    marginal
-        (m,) average of the predicted distributions.
-    prior
-        (m,) released prior over the same cells, > 0.
+    marginal, prior
+        (m,) average of the predicted distributions, and released prior, > 0.
     effective_labels
         How many true labels the privatized ones say as much as, >= 0.
-
-    Returns
-    -------
-    (m,) factors > 0.
     """
     power = 1 / (1 + effective_labels / _ENOUGH)
     return np.asarray((prior / np.maximum(marginal, _LEAST_MASS)) ** power)
@@ -133,11 +126,8 @@ def prior_adjustment(marginal: Floats, prior: Floats, effective_labels: float) -
 class Gain:
     """By how much a rival's error lies below another's on the same rows.
 
-    Attributes
-    ----------
-    value, error
-        Mean difference of the errors and its standard error; of squared ones, judged by decoded
-        labels, in squared label units.
+    ``value`` and ``error`` are the mean difference and its standard error; of squared errors,
+    judged by decoded labels, in squared label units.
     """
 
     value: float
@@ -166,12 +156,7 @@ def decoded_gain(decoded: Floats, mixed: Floats, rival: Floats) -> Gain:
     With u unbiased for the label y given y, E[(f − u)²] = (f − y)² + Var(u | y), and the variance
     is the same for both predictions: the paired difference estimates that of the true errors.
 
-    Parameters
-    ----------
-    decoded
-        (n,) unbiased decodings of rows that neither prediction has seen.
-    mixed, rival
-        (n,) out-of-fold predictions.
+    ``decoded`` are (n,) unbiased decodings of rows that neither prediction has seen.
     """
     return Gain.between((mixed - decoded) ** 2, (rival - decoded) ** 2)
 
@@ -184,9 +169,7 @@ def _standard_errors(values: Floats) -> Floats:
     return np.asarray(values.std(axis=-1, ddof=1) / np.sqrt(rows))
 
 
-def mixture_weights(
-    likelihoods: Floats, believed: Floats | None = None, rounds: int = 500
-) -> Floats:
+def mixture_weights(likelihoods: Floats, believed: Floats | None = None) -> Floats:
     """Weights w maximising Σ_i ln Σ_h w_h L_h(i) + c Σ_h v_h ln w_h, by expectation maximisation.
 
     The second term is a Dirichlet prior around the weights v that are believed before, as if c = 10
@@ -194,22 +177,14 @@ def mixture_weights(
     the likelihoods hardly differ. Weights under 2% are dropped: they cost a network and change
     nothing.
 
-    Parameters
-    ----------
-    likelihoods
-        (h, n) out-of-fold likelihoods of the privatized labels under each candidate, > 0.
-    believed
-        (h,) weights v to start from, > 0 and together 1; if None equal ones, and c = 0.
-
-    Returns
-    -------
-    (h,) weights >= 0, summing to 1.
+    ``likelihoods``, (h, n) > 0, are out-of-fold ones of the privatized labels; ``believed`` the
+    (h,) weights v to start from, > 0 and together 1: if None equal ones, and c = 0.
     """
     count = likelihoods.shape[0]
     scaled = likelihoods / likelihoods.max(axis=0)
     prior = np.zeros(count) if believed is None else _BELIEF * believed
     weights = np.full(count, 1.0 / count) if believed is None else believed
-    for _ in range(rounds):
+    for _ in range(_ROUNDS):
         shares = weights[:, None] * scaled
         update = (shares / shares.sum(axis=0)).sum(axis=1) + prior
         update /= update.sum()

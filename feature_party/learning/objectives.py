@@ -38,16 +38,10 @@ from feature_party.learning.support import Support
 
 
 class Objective(ABC):
-    """A loss over network outputs and rows, and the prediction they make.
+    """A loss over p network ``outputs`` and rows, and the prediction they make.
 
-    Attributes
-    ----------
-    name, head
-        As in the configuration; ``head`` is empty without a head.
-    outputs
-        Number p of network outputs.
-    cells
-        Number m of the support's cells; 0 for point predictions.
+    ``name`` and ``head`` are as in the configuration, the latter empty where there is none.
+    ``cells`` is the number m of the support's cells, 0 for point predictions.
     """
 
     name: str
@@ -73,16 +67,9 @@ class Objective(ABC):
         return self.loss(raw, targets)
 
     def average_loss(self, raw: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
-        """Loss of a group's average prediction, (G, n).
+        """(G, n) losses of the average prediction of each group of g members.
 
-        Parameters
-        ----------
-        raw
-            (G, g, n, p) outputs of the g members of each group.
-        targets
-            (G, n), the same for all members.
-        losses
-            (G, g, n) losses of the members.
+        From their (G, g, n, p) outputs and (G, g, n) losses; (G, n) targets are the same for all.
         """
         return self.loss(raw.mean(dim=1), targets)
 
@@ -138,9 +125,9 @@ class SharedObjective(Objective):
 
     def distributions(self, raw: Tensor) -> Tensor | None:
         """The laws' equal mixture, where each of them is a distribution."""
-        found = [law.distributions(raw[..., at]) for law, at in self.parts]
-        given = [one for one in found if one is not None]
-        return torch.stack(given).mean(0) if len(given) == len(found) else None
+        laws = [law.distributions(raw[..., at]) for law, at in self.parts]
+        known = [law for law in laws if law is not None]
+        return torch.stack(known).mean(0) if len(known) == len(laws) else None
 
     def points(self, raw: Tensor) -> Tensor:
         """The average of theirs."""
@@ -172,11 +159,8 @@ class LikelihoodObjective(Objective):
     name = "likelihood"
 
     def __init__(self, problem: LabelProblem, support: Support, head: Head) -> None:
-        self.head = head.name
-        self.family = head
-        self.outputs = head.outputs
-        self.cells = support.size
-        self.support = support
+        self.head, self.family, self.outputs = head.name, head, head.outputs
+        self.support, self.cells = support, support.size
         self.columns = support.likelihood / support.likelihood.max(axis=0)
         self.factors = torch.as_tensor(self.columns.T.copy(), dtype=torch.float32)
         self.values = torch.as_tensor(support.values, dtype=torch.float32)
@@ -279,10 +263,10 @@ class PointObjective(Objective):
         return (output - targets) ** 2
 
     def moved(self, location: float, scale: float) -> Objective:
-        places = self.centre, self.lower, self.upper
-        centre, lower, upper = (location + scale * place for place in places)
-        moved = replace(self, centre=centre, scale=scale * self.scale)
-        return replace(moved, lower=lower, upper=upper)
+        centre, lower, upper = (
+            location + scale * place for place in (self.centre, self.lower, self.upper)
+        )
+        return replace(self, centre=centre, scale=scale * self.scale, lower=lower, upper=upper)
 
     def distributions(self, raw: Tensor) -> None:
         return None
@@ -301,18 +285,15 @@ def build_objective(
     head: str | None = None,
     tilts: Floats | None = None,
 ) -> Objective:
-    """Build an objective by name.
+    """Build one of ``OBJECTIVE_NAMES`` for a problem, and a support of its predictions.
 
-    Parameters
-    ----------
-    name
-        One of ``OBJECTIVE_NAMES``.
-    problem, support
-        The public facts, and the cells of predicted distributions.
-    head
-        The likelihood's head, gaussian by default; other objectives ignore it.
-    tilts
-        Those of a canonical head, or of a law of several labels, that has been trained.
+    ``head`` is the likelihood's, gaussian by default; other objectives ignore it. ``tilts`` are
+    those of a canonical head, or of a law of several labels, that has been trained.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown name, or a head that the labels have no use for.
     """
     if name == "likelihood" and head == "joint":
         if problem.together is None:

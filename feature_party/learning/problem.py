@@ -17,7 +17,6 @@ from common.exact.channel import FiniteChannel
 from common.randomizers import NoisyPrior
 from common.randomizers.denoising import KnownMeans, denoise_histogram
 from common.randomizers.terms import FEW
-from common.release.manifest import Manifest
 
 
 def sums(groups: Indices, values: Floats, count: int) -> Floats:
@@ -129,11 +128,6 @@ class LabelProblem:
             values_alone=alone,
         )
 
-    @classmethod
-    def from_manifest(cls, manifest: Manifest) -> LabelProblem:
-        """Take the facts from a verified manifest of one label."""
-        return cls.from_channel(manifest.channel, manifest.noisy_prior, manifest.label.loss)
-
     @property
     def releases(self) -> tuple[LabelProblem, ...]:
         """The facts of each release, oldest first."""
@@ -164,9 +158,9 @@ class LabelProblem:
         ConfigError
             If there is none.
         """
-        for one, start in self.each_source():
-            if one.name == name:
-                return one, start
+        for source, start in self.each_source():
+            if source.name == name:
+                return source, start
         known = ", ".join(self.names) if self.sources else "one without a name"
         raise ConfigError(
             f"source={name!r} must be a labels party that was learned from: {known}; pass --source"
@@ -175,20 +169,20 @@ class LabelProblem:
     @property
     def names(self) -> tuple[str, ...]:
         """The sources' names; an empty one if there is just one."""
-        return tuple(one.name for one in self.sources) or ("",)
+        return tuple(source.name for source in self.sources) or ("",)
 
     def each_source(self) -> Iterator[tuple[LabelSource, int]]:
         """Yield the sources, if they are several, with the place of their first release."""
         start = 0
-        for one in self.sources:
-            yield one, start
-            start += one.releases
+        for source in self.sources:
+            yield source, start
+            start += source.releases
 
     def codes_of(self, source: str) -> range:
         """The codes of one source among those of all."""
-        of, start = self.source(source)
+        own, start = self.source(source)
         first = first_codes(self.parts)
-        return range(int(first[start]), int(first[start + of.releases]))
+        return range(int(first[start]), int(first[start + own.releases]))
 
     @cached_property
     def channel(self) -> Floats:
@@ -206,14 +200,9 @@ class LabelProblem:
         return np.searchsorted(self.values, self.grid)
 
     @cached_property
-    def row_prior(self) -> Floats:
-        """(r,) prior mass of each distinct row."""
-        return sums(self.row_of, self.prior, self.rows.shape[0])
-
-    @cached_property
     def output_prior(self) -> Floats:
         """(d,) marginal probability of each output under the prior."""
-        return self.row_prior @ self.rows
+        return sums(self.row_of, self.prior, self.rows.shape[0]) @ self.rows
 
     @property
     def mean(self) -> float:
@@ -263,7 +252,9 @@ class LabelProblem:
         return {name: array.tolist() for name, array in arrays.items()} | {
             "loss": self.loss,
             "values_alone": self.values_alone,
-            "sources": [{**vars(one), "prior": one.prior.tolist()} for one in self.sources],
+            "sources": [
+                {**vars(source), "prior": source.prior.tolist()} for source in self.sources
+            ],
             "together": None if self.together is None else self.together.tolist(),
         }
 
@@ -273,16 +264,21 @@ class LabelProblem:
         grid, prior, rows, outputs = (
             np.asarray(data[name], np.float64) for name in ("grid", "prior", "rows", "outputs")
         )
-        alone = bool(data["values_alone"])
-        row_of = np.asarray(data["row_of"], np.int64)
-        sources = tuple(
-            LabelSource(**{**one, "prior": np.asarray(one["prior"], np.float64)})
-            for one in data["sources"]
+        together = data["together"]
+        return cls(
+            grid,
+            prior,
+            rows,
+            np.asarray(data["row_of"], np.int64),
+            outputs,
+            data["loss"],
+            values_alone=bool(data["values_alone"]),
+            sources=tuple(
+                LabelSource(**{**source, "prior": np.asarray(source["prior"], np.float64)})
+                for source in data["sources"]
+            ),
+            together=None if together is None else np.asarray(together, np.float64),
         )
-        facts = grid, prior, rows, row_of, outputs, data["loss"]
-        stored = data["together"]
-        together = None if stored is None else np.asarray(stored, np.float64)
-        return cls(*facts, values_alone=alone, sources=sources, together=together)
 
 
 def first_codes(parts: Sequence[LabelProblem]) -> Indices:
@@ -290,13 +286,7 @@ def first_codes(parts: Sequence[LabelProblem]) -> Indices:
     return np.concatenate([[0], np.cumsum([part.outputs.size for part in parts])]).astype(np.int64)
 
 
-def _far_tail(prior: Floats) -> bool:
-    """Whether the numbers of the cells have a skewness above 2."""
-    centred = np.arange(prior.size) - prior @ np.arange(prior.size)
-    return bool(prior @ centred**3 > 2 * (prior @ centred**2) ** 1.5)
-
-
-def prior_given_codes(histogram: NoisyPrior, told: Floats, counts: Integers) -> Floats:
+def prior_given_codes(histogram: NoisyPrior, channel: Floats, counts: Integers) -> Floats:
     """(k,) distribution of labels that explains a noisy histogram and codes, by post-processing.
 
     Both are about the same labels. The histogram has noise of a known variance on every cell. Codes
@@ -309,19 +299,21 @@ def prior_given_codes(histogram: NoisyPrior, told: Floats, counts: Integers) -> 
     ----------
     histogram
         Over the labels, or cells of several.
-    told
-        (k, d) probability of each output of the channel that the codes came out of.
+    channel
+        (k, d) probability of each output that the codes are of.
     counts
         (d,) how many codes there are of each output.
     """
     prior, rows = histogram.probabilities, int(counts.sum())
     if histogram.decoded is not None or not rows:  # the histogram is these codes, or there are none
         return prior
-    marginal = prior @ told
-    joint = np.sqrt(prior)[:, None] * (told - marginal) / np.sqrt(marginal)
+    marginal = prior @ channel
+    joint = np.sqrt(prior)[:, None] * (channel - marginal) / np.sqrt(marginal)
     _, correlations, functions = np.linalg.svd(joint, full_matrices=False)
     seen = rows * correlations**2 > 1  # others say less than the prior's own guess
     decoded = (functions[seen] / np.sqrt(marginal)).T
-    means = KnownMeans(told @ decoded, counts @ decoded / rows, rows**-0.5, _far_tail(prior))
+    centred = np.arange(prior.size) - prior @ np.arange(prior.size)
+    far_tail = bool(prior @ centred**3 > 2 * (prior @ centred**2) ** 1.5)  # a skewness above 2
+    means = KnownMeans(channel @ decoded, counts @ decoded / rows, rows**-0.5, far_tail)
     noisy = histogram.noisy_counts.astype(np.float64)
     return denoise_histogram(noisy, histogram.rows, histogram.deviation, means, histogram.shape)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from common.arrays import Floats, Indices, Integers
+from common.arrays import Indices, Integers
 from common.errors import present
 from common.randomizers import NoisyPrior
 from common.randomizers.cells import Codebook, Group
@@ -29,17 +29,9 @@ FEW = 16
 
 @dataclass(frozen=True)
 class LabelView:
-    """What a message says of one label.
-
-    Attributes
-    ----------
-    problem
-        Its facts, over the cells of the histogram that counted it.
-    histogram
-        Those counts, in the order of the problem's grid.
-    codes
-        (d,) what each of the message's codes is to the channel that sent this label.
-    """
+    """What a message says of one label: its facts, over the cells of the histogram that counted it;
+    those counts, in the order of the problem's grid; and (d,) what each of the message's codes is
+    to the channel that sent this label."""
 
     problem: LabelProblem
     histogram: NoisyPrior
@@ -56,8 +48,8 @@ def views_of(manifest: Manifest, counts: Integers | None = None) -> dict[str, La
     groups = (manifest.group(prior.labels) for prior in manifest.priors)
     priors = list(zip(groups, manifest.histograms, strict=True))
     return {
-        one.name: label_view(codebook, priors, one.name, one.loss, counts)
-        for one in manifest.labels
+        label.name: label_view(codebook, priors, label.name, label.loss, counts)
+        for label in manifest.labels
     }
 
 
@@ -99,16 +91,15 @@ def label_view(
     label, sent = codebook.names.index(name), codebook.for_label(name)
     taken = codebook.groups[sent.column]
     codes = codebook.split(np.arange(codebook.outputs))[:, sent.column].astype(np.int64)
-    counted, histogram = next(one for one in priors if label in one[0].labels)
+    counted, histogram = next(prior for prior in priors if label in prior[0].labels)
     indices = counted.cells.indices(np.arange(len(counted.cells)))
-    inputs = taken.cells.number(indices[:, [counted.labels.index(one) for one in taken.labels]])
+    inputs = taken.cells.number(indices[:, [counted.labels.index(j) for j in taken.labels]])
     prior = histogram.probabilities
     if counts is not None:
         own = np.bincount(codes, weights=counts).astype(np.int64)
         prior = prior_given_codes(histogram, sent.channel.probabilities[inputs], own)
     if counted.labels == (label,):
-        alone = LabelProblem.from_channel(sent.channel, prior, loss)
-        return LabelView(alone, histogram, codes)
+        return LabelView(LabelProblem.from_channel(sent.channel, prior, loss), histogram, codes)
     points, place = counted.cells.points, counted.labels.index(label)
     order = np.argsort(points[:, place], kind="stable")
     grid, prior = points[order, place], prior[order]
@@ -117,8 +108,8 @@ def label_view(
     outputs = seen.outputs
     if len(taken.labels) > 1:
         # a code of several labels stands for no value of one, but for what is then expected of it
-        told = prior[:, None] * seen.rows[row_of]
-        outputs = (grid @ told) / np.maximum(told.sum(axis=0), 1e-300)
+        joint = prior[:, None] * seen.rows[row_of]
+        outputs = (grid @ joint) / np.maximum(joint.sum(axis=0), 1e-300)
     problem = replace(
         seen,
         grid=grid,
@@ -134,31 +125,18 @@ def label_view(
 def joint_support(problem: LabelProblem, support: Support) -> tuple[Support, Indices]:
     """Cells of all labels that are sent together, each label's values merged as on its own support.
 
-    Parameters
-    ----------
-    problem, support
-        The view of one label, with :attr:`LabelProblem.together`, and the cells of its values.
-
-    Returns
-    -------
-    The cells, and the place of each on ``support``.
+    From the view of one label, and the cells ``support`` of its values; with the place of each cell
+    there.
     """
-    others = [
-        _merged(problem, values)
-        for values in present(problem.together).T
-        if not np.array_equal(values, problem.grid)
-    ]
-    places = np.stack([support.cell_of, *others], axis=1)
-    cells, cell_of = np.unique(places, axis=0, return_inverse=True)
+    places = [support.cell_of]
+    for values in present(problem.together).T:
+        if not np.array_equal(values, problem.grid):
+            order = np.argsort(values, kind="stable")
+            prior, row_of = problem.prior[order], problem.row_of[order]
+            other = replace(problem, grid=values[order], prior=prior, row_of=row_of)
+            cell_of = np.empty_like(order)
+            cell_of[order] = Support.of(other).cell_of
+            places.append(cell_of)
+    cells, cell_of = np.unique(np.stack(places, axis=1), axis=0, return_inverse=True)
     joint = Support.in_cells(problem, cell_of.reshape(-1).astype(np.int64))
     return replace(joint, values_alone=len(cells) <= FEW), cells[:, 0]
-
-
-def _merged(problem: LabelProblem, values: Floats) -> Indices:
-    """(k,) cells of another label's values."""
-    order = np.argsort(values, kind="stable")
-    prior, row_of = problem.prior[order], problem.row_of[order]
-    other = replace(problem, grid=values[order], prior=prior, row_of=row_of)
-    found = np.empty_like(order)
-    found[order] = Support.of(other).cell_of
-    return found

@@ -22,42 +22,29 @@ from feature_party.learning.problem import LabelProblem
 
 
 def join_problems(parts: Sequence[LabelProblem], rows: Sequence[float]) -> LabelProblem:
-    """Make one problem of several; a single one stays as it is.
-
-    Parameters
-    ----------
-    parts
-        Facts of the releases, oldest first.
-    rows
-        Rows of each that are learned from.
+    """Make one problem of releases, oldest first, of which some rows each are learned from.
 
     Raises
     ------
     DataError
         If they are about other ranges of labels, or other losses.
     """
-    if len(parts) == 1:
-        return parts[0]
     first = parts[0]
     for part in parts[1:]:
-        ranges = [(p.grid[0], p.grid[-1], p.loss) for p in (first, part)]
-        if ranges[0] != ranges[1]:
-            one, other = [f"{low:g} … {high:g} under {loss} loss" for low, high, loss in ranges]
+        kinds = [f"{p.grid[0]:g} … {p.grid[-1]:g} under {p.loss} loss" for p in (first, part)]
+        if (part.grid[0], part.grid[-1], part.loss) != (first.grid[0], first.grid[-1], first.loss):
             raise DataError(
-                f"releases of labels in {one} and in {other} cannot be learned from together;"
-                " name releases of one domain and loss"
+                f"releases of labels in {kinds[0]} and in {kinds[1]} cannot be learned from"
+                " together; name releases of one domain and loss"
             )
-        if not np.array_equal(part.grid, first.grid) and max(map(_counted_together, parts)):
+        together = any(each.grid.size > each.values.size for each in parts)
+        if together and not np.array_equal(part.grid, first.grid):
             raise DataError(
                 "releases that count several labels together on other grids cannot be learned from"
                 " together; train a model for each"
             )
     grid = max((part.grid for part in parts), key=lambda points: points.size)
     return pooled([over_grid(part, grid) for part in parts], rows)
-
-
-def _counted_together(part: LabelProblem) -> bool:
-    return part.grid.size > part.values.size
 
 
 def pooled(parts: Sequence[LabelProblem], rows: Sequence[float] | Floats) -> LabelProblem:
@@ -69,7 +56,7 @@ def pooled(parts: Sequence[LabelProblem], rows: Sequence[float] | Floats) -> Lab
         [share * part.channel for share, part in zip(shares, parts, strict=True)], axis=1
     )
     distinct, row_of = np.unique(columns, axis=0, return_inverse=True)
-    prior = np.asarray(sum(s * p.prior for s, p in zip(shares, parts, strict=True)))
+    prior = np.asarray(sum(share * p.prior for share, p in zip(shares, parts, strict=True)))
     return LabelProblem(
         grid=parts[0].grid,
         prior=prior / prior.sum(),

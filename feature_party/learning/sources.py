@@ -34,16 +34,9 @@ _SAME = 1e-9
 def join_sources(
     parts: Sequence[LabelProblem], rows: Sequence[float], names: Sequence[str]
 ) -> LabelProblem:
-    """Make one problem of releases of one or several sources.
+    """Make one problem of releases, each with its rows that are learned from and its source.
 
-    Parameters
-    ----------
-    parts
-        Facts of the releases: a source's together, oldest first.
-    rows
-        Rows of each that are learned from.
-    names
-        The source of each.
+    A source's releases follow each other, oldest first.
 
     Raises
     ------
@@ -57,33 +50,25 @@ def join_sources(
         name: join_problems([parts[i] for i in places], [rows[i] for i in places])
         for name, places in groups.items()
     }
-    if any(one.grid.size > one.values.size for one in own.values()):
+    if any(each.grid.size > each.values.size for each in own.values()):
         raise DataError(
             "labels that are counted together, of several labels parties, cannot be learned from"
             " together; ask for releases with [privacy] division = split, or train a model for each"
             " labels party"
         )
     _check_kinds(own)
-    positive = all(one.grid[0] >= 0 for one in own.values())
-    scales = {name: _scale(one, positive) for name, one in own.items()}
-    moved = {name: _moved(one, *scales[name]) for name, one in own.items()}
-    axis = _axis([one.grid for one in moved.values()])
-    restated = {
-        name: [over_grid(part, axis) for part in one.releases] for name, one in moved.items()
-    }
-    sources = [
-        LabelSource(
-            name,
-            *scales[name],
-            _place(axis, moved[name].grid[0]),
-            _place(axis, moved[name].grid[-1]),
-            pooled(restated[name], [rows[i] for i in places]).prior,
-            len(places),
-        )
-        for name, places in groups.items()
-    ]
-    together = pooled([part for several in restated.values() for part in several], rows)
-    return replace(together, sources=tuple(sources))
+    positive = all(each.grid[0] >= 0 for each in own.values())
+    scales = {name: _scale(each, positive) for name, each in own.items()}
+    moved = {name: _moved(each, *scales[name]) for name, each in own.items()}
+    axis = _axis([each.grid for each in moved.values()])
+    sources, releases = [], list[LabelProblem]()
+    for name, places in groups.items():
+        restated = [over_grid(part, axis) for part in moved[name].releases]
+        releases += restated
+        first, last = (int(np.abs(axis - end).argmin()) for end in moved[name].grid[[0, -1]])
+        prior = pooled(restated, [rows[i] for i in places]).prior
+        sources.append(LabelSource(name, *scales[name], first, last, prior, len(places)))
+    return replace(pooled(releases, rows), sources=tuple(sources))
 
 
 def own_labels(problem: LabelProblem, name: str) -> LabelProblem:
@@ -98,15 +83,14 @@ def own_labels(problem: LabelProblem, name: str) -> LabelProblem:
     if problem.parts:
         parts = [_inside(_moved(part, *unmoved), inside) for part in problem.parts[releases]]
         return pooled(parts, problem.shares[releases])
-    mean = source.location + source.scale * float(source.prior @ problem.grid)
-    nothing = np.ones((1, 1)), np.zeros(source.prior[inside].size, dtype=np.int64)
-    grid, prior = source.location + source.scale * problem.grid[inside], source.prior[inside]
+    grid = source.location + source.scale * problem.grid
     return LabelProblem(
-        grid,
-        prior,
-        *nothing,
-        np.array([mean]),
-        problem.loss,
+        grid[inside],
+        source.prior[inside],
+        rows=np.ones((1, 1)),
+        row_of=np.zeros(grid[inside].size, dtype=np.int64),
+        outputs=np.array([source.prior @ grid]),
+        loss=problem.loss,
         values_alone=problem.values_alone,
     )
 
@@ -114,18 +98,10 @@ def own_labels(problem: LabelProblem, name: str) -> LabelProblem:
 def own_cells(
     problem: LabelProblem, support: Support, name: str, own: LabelProblem
 ) -> tuple[Support, Floats]:
-    """One source's cells: those of the common axis, in its units.
+    """One source's m' cells: those of the common axis, in its units.
 
-    Parameters
-    ----------
-    problem, support
-        Of all sources.
-    name, own
-        The source, and :func:`own_labels` of it.
-
-    Returns
-    -------
-    The m' cells, and an (m, m') matrix that takes distributions over all cells to them.
+    ``own`` is :func:`own_labels` of it. The (m, m') matrix takes distributions over all cells to
+    them.
     """
     source, _ = problem.source(name)
     first, last = support.cell_of[[source.first, source.last]]
@@ -137,7 +113,7 @@ def own_cells(
 def _check_kinds(own: dict[str, LabelProblem]) -> None:
     (name, first), *others = own.items()
     for other, problem in others:
-        kinds = [_kind(one) for one in (first, problem)]
+        kinds = _kind(first), _kind(problem)
         if kinds[0] != kinds[1]:
             raise DataError(
                 f"labels of {name!r}, {kinds[0]}, and of {other!r}, {kinds[1]}, cannot be learned"
@@ -198,7 +174,3 @@ def _axis(grids: Sequence[Floats]) -> Floats:
     order = np.lexsort((np.arange(points.size) >= ends.size, points))
     points = points[order]
     return points[np.diff(points, prepend=-np.inf) > _SAME * np.ptp(points)]
-
-
-def _place(axis: Floats, value: float) -> int:
-    return int(np.abs(axis - value).argmin())

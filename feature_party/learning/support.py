@@ -105,10 +105,9 @@ class Support:
     @property
     def skewness(self) -> float:
         """Of the labels, under the prior."""
-        mean = float(self.prior @ self.values)
-        centred = self.values - mean
+        centred = self.values - float(self.prior @ self.values)
         variance = float(self.prior @ centred**2)
-        return float(float(self.prior @ centred**3) / max(variance, 1e-300) ** 1.5)
+        return float(self.prior @ centred**3 / max(variance, 1e-300) ** 1.5)
 
 
 def _floored(problem: LabelProblem) -> Floats:
@@ -120,9 +119,7 @@ def _floored(problem: LabelProblem) -> Floats:
 
 
 def _is_atom(density: Floats, mass: Floats) -> bool:
-    if density.size < 8:
-        return False
-    return bool(mass[0] > 0.02 and density[0] > 3 * density[1:4].mean())
+    return bool(density.size >= 8 and mass[0] > 0.02 and density[0] > 3 * density[1:4].mean())
 
 
 def _widths(problem: LabelProblem) -> Floats:

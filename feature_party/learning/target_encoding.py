@@ -54,15 +54,15 @@ class TargetEncoding:
         fold_of: Indices,
     ) -> None:
         starts = np.concatenate([[0], np.cumsum(cardinalities)]).astype(np.int64)
-        self.places = categories + starts[:-1]
-        self.fold_of = fold_of
+        self.places, self.fold_of = categories + starts[:-1], fold_of
         folds, size = int(fold_of.max()) + 1, int(starts[-1])
         at = (fold_of[:, None] * size + self.places).ravel()
-        shape = (folds, size)
-        counts = np.bincount(at, minlength=folds * size).reshape(shape)
-        weights = np.repeat(scores, len(cardinalities))
-        sums = np.bincount(at, weights=weights, minlength=folds * size).reshape(shape)
-        self.counts, self.sums = counts.astype(np.float64), sums
+
+        def total(weights: Floats | None) -> Floats:
+            sums = np.bincount(at, weights=weights, minlength=folds * size)
+            return sums.reshape(folds, size).astype(np.float64)
+
+        self.counts, self.sums = total(None), total(np.repeat(scores, len(cardinalities)))
         # 0 where noise leaves a single value of the label possible: no code says anything then
         self.variance = float(np.mean(scores**2)) or 1.0
         columns = itertools.pairwise(starts)
@@ -78,19 +78,16 @@ class TargetEncoding:
 
     def of(self, *left_out: int) -> Floats:
         """(size,) encoding of every category, from all folds but some."""
-        kept = np.ones(len(self.counts), dtype=np.bool_)
-        kept[list(left_out)] = False
-        return np.asarray(
-            self.sums[kept].sum(axis=0) / (self.counts[kept].sum(axis=0) + self.strength)
-        )
+        sums, counts = (np.delete(of, left_out, axis=0) for of in (self.sums, self.counts))
+        return np.asarray(sums.sum(axis=0) / (counts.sum(axis=0) + self.strength))
 
     def rows(self, left_out: int) -> Floats:
         """(n, C) encodings of all rows for the model that leaves a fold out.
 
         Its own fold is encoded as rows will be that nobody has seen: from all others.
         """
-        found = np.empty(self.places.shape)
+        encoded = np.empty(self.places.shape)
         for fold in range(len(self.counts)):
             mine = self.fold_of == fold
-            found[mine] = self.of(fold, left_out)[self.places[mine]]
-        return found
+            encoded[mine] = self.of(fold, left_out)[self.places[mine]]
+        return encoded

@@ -17,9 +17,8 @@ import numpy as np
 import torch
 
 from common.arrays import Floats
-from feature_party.learning.derivatives import Derivatives
+from feature_party.learning.derivatives import Derivatives, ValuesTable
 from feature_party.learning.objectives import LikelihoodObjective
-from feature_party.learning.values_table import ValuesTable
 from feature_party.model.network import EMBEDDING, Ensemble, NetworkShape
 from feature_party.training.fitting import EpochRecord, Fit
 from feature_party.training.folds import FoldedRows

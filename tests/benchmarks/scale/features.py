@@ -18,7 +18,7 @@ from common.release.folder import read_manifest
 from common.release.manifest import Manifest
 from feature_party.config import FeaturePartyConfig
 from feature_party.learning.objectives import build_objective
-from feature_party.learning.problem import LabelProblem
+from feature_party.learning.several_labels import view_of
 from feature_party.learning.support import Support
 from feature_party.model.encoding import Encoder
 from feature_party.model.facts import FitSettings
@@ -149,7 +149,7 @@ def _shards(folder: Path) -> Shards:
 def _fitter(folder: Path) -> Fitter:
     shards = _shards(folder)
     manifest = Manifest.from_bytes(read_manifest(folder / "fetched"))
-    problem = LabelProblem.from_manifest(manifest)
+    problem = view_of(manifest, "").problem
     objective = build_objective("likelihood", problem, Support.of(problem))
     chosen = FitSettings(
         members=MEMBERS,

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from common.randomizers import build_randomizer
+from feature_party.learning.derivatives import ValuesTable
 from feature_party.learning.heads import LinearHead, build_head
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
-from feature_party.learning.values_table import ValuesTable
 
 CASES = [("bernoulli", 2), ("softmax", 2), ("softmax", 5)]
 

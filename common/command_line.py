@@ -139,9 +139,9 @@ def program(purpose: str, table: Mapping[str, Command]) -> typer.Typer:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from common.version import version
+        from common.version import __version__
 
-        print(f"labelveil {version()}")
+        print(f"labelveil {__version__}")
         raise typer.Exit
 
 

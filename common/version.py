@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from functools import cache
 from importlib import metadata
 
 
-@cache
-def version() -> str:
-    """Number of the installed distribution; "unknown" if none is."""
+def _installed() -> str:
     try:
         return metadata.version("labelveil")
     except metadata.PackageNotFoundError:
         return "unknown"
 
 
+__version__ = _installed()
+"""Number of the installed distribution; "unknown" if none is."""
+
+
 def software() -> str:
     """Name and version of this software, as releases and the ledger record it."""
-    return f"labelveil/{version()}"
+    return f"labelveil/{__version__}"

@@ -36,12 +36,12 @@ ELSEWHERE = {
 """Pages that do not lie in docs/, and their names in the site."""
 
 ROOMS = {
-    "exact": "No rounding error",
-    "guarantees": "Guarantees, and how they compose",
-    "randomizers": "Label randomizers",
-    "mechanisms": "Other mechanisms",
+    "exact": ("No rounding error", "labelveil.exact"),
+    "guarantees": ("Guarantees, and how they compose", "labelveil.accounting"),
+    "randomizers": ("Label randomizers", "labelveil.randomizers"),
+    "mechanisms": ("Other mechanisms", "the module of their subject, such as labelveil.selection"),
 }
-"""The mathematics of ``common``, a page of reference each."""
+"""The mathematics of ``common``: the title of its page of reference, and where to import from."""
 
 APPS = {
     "labelveil": labelveil.commands.cli.app,
@@ -56,8 +56,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     written["commands.md"] = commands_page()
     written["colours.css"] = colours()
     written["tutorial.ipynb"] = notebook((ROOT / "docs" / "tutorial.md").read_text("utf-8"))
-    for room, title in ROOMS.items():
-        written[f"python/{room}.md"] = f"# {title}\n\n::: common.{room}\n" + OPTIONS_OF_A_ROOM
+    for room, (title, face) in ROOMS.items():
+        head = f"# {title}\n\nImport these names from {face}.\n\n"
+        written[f"python/{room}.md"] = f"{head}::: common.{room}\n{OPTIONS_OF_A_ROOM}"
     for name, text in written.items():
         files.append(File.generated(config, name, content=text))
     return files
@@ -122,7 +123,10 @@ def names_of_the_face() -> Iterator[str]:
     """Yield, for each name that ``import labelveil`` gives, its documentation or where that is."""
     stub = ast.parse((ROOT / "labelveil" / "__init__.pyi").read_text("utf-8"))
     for statement in stub.body:
-        for name in statement.names if isinstance(statement, ast.ImportFrom) else ():
+        subjects = isinstance(statement, ast.ImportFrom) and statement.module == "labelveil"
+        for name in (
+            statement.names if isinstance(statement, ast.ImportFrom) and not subjects else ()
+        ):
             whole = f"{statement.module}.{name.name}"
             shown_with_its_room = whole.startswith(tuple(f"common.{room}." for room in ROOMS))
             yield f"[`{name.name}`][{whole}]\n" if shown_with_its_room else f"::: {whole}\n"

@@ -29,6 +29,17 @@ from common.randomizers.private_labels import randomize_labels as randomize_labe
 from common.randomizers.questions import Question as Question
 from common.release.table import Release as Release
 from common.release.table import read_release as read_release
+from common.version import __version__ as __version__
+from labelveil import accounting as accounting
+from labelveil import adaptive as adaptive
+from labelveil import central as central
+from labelveil import continual as continual
+from labelveil import exact as exact
+from labelveil import interactive as interactive
+from labelveil import pate as pate
+from labelveil import randomizers as randomizers
+from labelveil import selection as selection
+from labelveil import synthesis as synthesis
 from labelveil.estimators import LabelDPClassifier as LabelDPClassifier
 from labelveil.estimators import LabelDPRegressor as LabelDPRegressor
 from labelveil.own_models import decoded_labels as decoded_labels
@@ -38,5 +49,4 @@ from labelveil.own_models import xgboost_objective as xgboost_objective
 from labelveil.runs import compare as compare
 from labelveil.runs import simulate as simulate
 
-__version__: str
 __all__: list[str]

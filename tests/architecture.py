@@ -37,7 +37,7 @@ GROUND = "common.*"
 
 FLAT = {"labelveil": FACE, "common": GROUND}
 
-BETWEEN = ("labelveil.children",)
+BETWEEN = ("labelveil.children", "labelveil.lazy", "labelveil.own_packages")
 """Modules that stand between packages, and so are rooms."""
 
 PURPOSES = {

@@ -67,6 +67,19 @@ def test_links_and_pictures_exist(page: Page) -> None:
             assert anchor in Page(target).anchors, link
 
 
+INSIDE = re.compile(r"^ *(?:from|import) +(?:common|label_party|feature_party)\b", re.MULTILINE)
+
+
+@named(PAGES)
+def test_no_page_imports_from_inside(page: Page) -> None:
+    """What users import is `labelveil` and its subjects."""
+    assert not INSIDE.findall(page.text)
+
+
+def test_an_import_from_inside_is_seen() -> None:
+    assert INSIDE.search("```python\nimport numpy\nfrom common.mechanisms.pate import *\n```")
+
+
 @named(PAGES)
 def test_files_of_the_repository_exist(page: Page) -> None:
     packages = "common|deploy|docs|feature_party|label_party|labelveil|protos|tests"

@@ -11,7 +11,7 @@ import pytest
 
 import labelveil as lv
 from common.errors import ConfigError
-from common.version import version
+from common.version import __version__
 
 HEAVY = ("common", "numpy", "polars", "torch", "matplotlib", "scipy", "pydantic", "typer", "grpc")
 
@@ -40,9 +40,29 @@ def test_every_name_is_there() -> None:
     assert set(wanted.split()) <= set(lv.__all__) <= set(dir(lv))
     for name in lv.__all__:
         assert inspect.getdoc(getattr(lv, name)), name
-    assert lv.__version__ == version()
+    assert lv.__version__ == __version__
     with pytest.raises(AttributeError, match="no attribute 'torch'"):
         lv.torch  # noqa: B018
+
+
+SUBJECTS = (
+    "accounting", "adaptive", "central", "continual", "exact", "interactive", "pate", "randomizers",
+    "selection", "synthesis",
+)  # fmt: skip
+
+
+def test_every_subject_gives_its_names_when_they_are_used() -> None:
+    loaded = loaded_by("import labelveil as lv\nfrom labelveil import " + ", ".join(SUBJECTS))
+    assert not loaded & set(HEAVY)
+    for subject in SUBJECTS:
+        module = getattr(lv, subject)
+        assert module.__all__ == sorted(set(module.__all__)), subject
+        assert {*module.__all__} <= {*dir(module)}
+        for name, given in ((name, getattr(module, name)) for name in module.__all__):
+            documented = inspect.isclass(given) or inspect.isfunction(given)
+            assert not documented or inspect.getdoc(given), (subject, name)
+        with pytest.raises(AttributeError, match=f"'labelveil.{subject}' has no attribute 'torch'"):
+            module.torch  # noqa: B018
 
 
 def test_functions_show_their_keywords() -> None:

@@ -1,0 +1,12 @@
+from common.exact.channel import FiniteChannel as FiniteChannel
+from common.exact.channel import randomized_response_rows as randomized_response_rows
+from common.exact.exponential_choice import exponential_choice as exponential_choice
+from common.exact.exponential_choice import exponential_peeling as exponential_peeling
+from common.exact.exponential_choice import permute_and_flip as permute_and_flip
+from common.exact.noise import discrete_gaussian as discrete_gaussian
+from common.exact.noise import discrete_laplace as discrete_laplace
+from common.exact.noise import uniform_below as uniform_below
+from common.exact.radial_noise import gaussian_vector as gaussian_vector
+from common.exact.radial_noise import radial_laplace as radial_laplace
+from common.exact.rational import exp_lower_bound as exp_lower_bound
+from common.exact.rational import log_upper_bound as log_upper_bound

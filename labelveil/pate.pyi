@@ -1,0 +1,1 @@
+from common.mechanisms.pate import *

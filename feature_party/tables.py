@@ -35,15 +35,9 @@ _BYTES_A_LABEL = 120
 
 @dataclass(frozen=True)
 class FeatureFile:
-    """A features table that can be read in batches, again and again.
+    """A features table that can be read in batches, again and again."""
 
-    Attributes
-    ----------
-    paths
-        Parquet files, in the order of the rows.
-    """
-
-    paths: Sequence[Path]
+    paths: Sequence[Path]  # parquet files, in the order of the rows
 
     @property
     def rows(self) -> int:

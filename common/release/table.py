@@ -31,8 +31,6 @@ class Release:
 
     Attributes
     ----------
-    manifest_bytes
-        The exact bytes that the digest and the signature are over.
     labels
         One row an event: ``key`` (16 bytes, null column if the population was submitted), ``code``
         (unsigned integer), and of a release of one label ``label`` (float64, the output that the
@@ -40,7 +38,7 @@ class Release:
     """
 
     manifest: Manifest
-    manifest_bytes: bytes
+    manifest_bytes: bytes  # the exact bytes that the digest and the signature are over
     labels: pl.DataFrame
 
     @property

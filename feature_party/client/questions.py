@@ -49,10 +49,6 @@ class Terms:
     reach, error
         How far off the answer may be, with 95% probability, and its standard error, in units of
         the loss.
-    tolerance
-        Largest ``reach`` that the labels party answers with.
-    largest
-        The most that one event's difference counts for.
     """
 
     epsilon: float
@@ -61,8 +57,8 @@ class Terms:
     constant_loss: float
     reach: float
     error: float
-    tolerance: float
-    largest: float
+    tolerance: float  # largest ``reach`` that the labels party answers with
+    largest: float  # the most that one event's difference counts for
 
     def check(self, known: float) -> None:
         """Refuse a question, before it costs, whose answer cannot tell anything.

@@ -36,18 +36,14 @@ class RetryPolicy:
 
     Attributes
     ----------
-    attempts
-        Calls in a row that may fail without a single new row.
     first, longest
         Bounds of the waiting time before the second call, and before any call, in seconds.
-    poll
-        Seconds between two looks for a release that does not exist yet.
     """
 
-    attempts: int = 6
+    attempts: int = 6  # calls in a row that may fail without a single new row
     first: float = 0.25
     longest: float = 20.0
-    poll: float = 2.0
+    poll: float = 2.0  # seconds between two looks for a release that does not exist yet
 
     def delay(self, failures: int) -> float:
         """Seconds to wait after so many failures in a row, at random up to the bound."""
@@ -56,20 +52,12 @@ class RetryPolicy:
 
 @dataclass(frozen=True)
 class Fetched:
-    """A release that was fetched into a directory.
-
-    Attributes
-    ----------
-    received
-        Rows that this call received; 0 when the release was there already.
-    seconds
-        Time taken.
-    """
+    """A release that was fetched into a directory."""
 
     manifest: Manifest
     directory: Path
-    received: int
-    seconds: float
+    received: int  # rows that this call received; 0 when the release was there already
+    seconds: float  # time taken
 
     @property
     def rows(self) -> int:

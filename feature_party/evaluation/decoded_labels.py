@@ -57,15 +57,13 @@ class Scored:
     ----------
     held_out
         (n,) whether the whole model has not seen the row; or only the networks that predict it.
-    averaging
-        By how much the whole model's loss is below that of such networks.
     echo
         Mean square of what other rows' noise adds to predictions of rows that are not held out.
     """
 
     predicted: Predictions
     held_out: Booleans
-    averaging: float = 0.0
+    averaging: float = 0.0  # by how much the whole model's loss is below that of such networks
     echo: float = 0.0
 
     def noise(self, centre: float) -> float:
@@ -111,10 +109,6 @@ class DecodedLabels:
     hidden, limit, trusted
         Root mean square of the bias b(y) of the first, at most of the second, and of the third
         without the model.
-    unsure
-        Standard error of ``limit``.
-    misfit
-        κ.
     """
 
     unbiased: Floats
@@ -122,9 +116,9 @@ class DecodedLabels:
     helped: Floats
     hidden: float
     limit: float
-    unsure: float
+    unsure: float  # standard error of ``limit``
     trusted: float
-    misfit: float
+    misfit: float  # κ
 
     def of(self, rows: Indices) -> DecodedLabels:
         """Those of some rows."""

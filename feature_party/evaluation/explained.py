@@ -56,21 +56,15 @@ class Explained:
     ----------
     free, assisted
         R², in −∞ … 1, without any assumption about the model, and with its help.
-    loss
-        The loss V − G, without any assumption about the model.
-    constant
-        The constant's loss V: of the squared error, the label's variance.
-    verdict
-        Whether they are better than the constant.
     events, epsilon
         About how many rows, or how many times this ε, would tell; None if these rows do.
     """
 
     free: Measured
     assisted: Measured
-    loss: Estimate
-    constant: float
-    verdict: Verdict
+    loss: Estimate  # the loss V − G, without any assumption about the model
+    constant: float  # the constant's loss V: of the squared error, the label's variance
+    verdict: Verdict  # whether they are better than the constant
     events: int | None
     epsilon: float | None
 
@@ -81,14 +75,12 @@ class _Gain:
 
     Attributes
     ----------
-    dependence
-        Factor between the variance of the mean and that of independent terms.
     bias, error
         The most that the mean is off by in either direction, and one more standard error.
     """
 
     terms: Floats
-    dependence: float
+    dependence: float  # factor between the variance of the mean and that of independent terms
     bias: float = 0.0
     error: float = 0.0
 

@@ -60,59 +60,41 @@ class Scores:
 
     Attributes
     ----------
-    manifests
-        Of the releases learned from, oldest first.
-    events
-        All matched events, split.
     keys, points, codes
         (h,) keys of the held-out events, predictions, and privatized labels.
     unseen
         These and all other events with predictions by networks that have not seen them; what
         follows is estimated from their privatized labels, unless it says otherwise.
-    explained
-        How predictions compare with a constant.
-    slope
-        Of decoded labels on predictions; None where predictions are alike.
     tenths, segments
         The events by prediction, and by the columns asked for.
     coverage
         How often the model's intervals of some probabilities contain the label.
     importance
         By how much each column lowers the squared error, in units of the label's variance.
-    absolute
-        Mean absolute error, from the held-out events.
-    fitting
-        What else fits the label.
-    truth
-        Errors against true labels, where they are known.
     sources
         Of several labels parties each one's own, in units of its labels. Figures of all together
         are about labels divided by each one's scale.
-    label
-        Which of the releases' labels this is about, if they have several.
-    answer
-        What the labels party answered, if it was asked.
     """
 
-    manifests: Sequence[Manifest]
-    events: Events
+    manifests: Sequence[Manifest]  # of the releases learned from, oldest first
+    events: Events  # all matched events, split
     model: Model
     keys: pl.Series
     points: Floats
     codes: Codes
     unseen: Unseen
-    explained: Explained
-    slope: Slope | None
+    explained: Explained  # how predictions compare with a constant
+    slope: Slope | None  # of decoded labels on predictions; None where predictions are alike
     tenths: Sequence[Segment]
     segments: Mapping[str, Sequence[Segment]]
     coverage: Mapping[float, Measured]
     importance: Mapping[str, Measured]
-    absolute: Estimate
-    fitting: Fitting | None
-    truth: TrueErrors | None
+    absolute: Estimate  # mean absolute error, from the held-out events
+    fitting: Fitting | None  # what else fits the label
+    truth: TrueErrors | None  # errors against true labels, where they are known
     sources: Mapping[str, Scores]
-    label: str
-    answer: Verdict | None = None
+    label: str  # which of the releases' labels this is about, if they have several
+    answer: Verdict | None = None  # what the labels party answered, if it was asked
 
     @property
     def epsilon(self) -> float:

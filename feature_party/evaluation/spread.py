@@ -58,26 +58,18 @@ class Spread:
 
     Attributes
     ----------
-    centre
-        The constant: the mean of the released prior.
     value
         Estimate of E w(y), w the constant's loss: of (y − centre)², in squared label units.
     shown
         The prior's own, as far as ``value`` and its error allow: smoother, and not without bias.
-    terms
-        (n,) the part of ``value`` that each row's code gives, times n.
-    histogram_error
-        Standard error of the rest.
-    least
-        A bound that E w(y) is above with 97.5% probability, > 0.
     """
 
-    centre: float
+    centre: float  # the constant: the mean of the released prior
     value: float
     shown: float
-    terms: Floats
-    histogram_error: float
-    least: float
+    terms: Floats  # (n,) the part of ``value`` that each row's code gives, times n
+    histogram_error: float  # standard error of the rest
+    least: float  # a bound that E w(y) is above with 97.5% probability, > 0
 
     @property
     def error(self) -> float:

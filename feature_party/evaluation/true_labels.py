@@ -72,8 +72,6 @@ class TrueErrors:
 
     Attributes
     ----------
-    constant_mse
-        Of the training events' mean label.
     nonprivate_mse, nonprivate_mae
         Of a model that was trained on true labels, if one is at hand.
     fitting
@@ -83,7 +81,7 @@ class TrueErrors:
     labels: Floats
     mse: float
     mae: float
-    constant_mse: float
+    constant_mse: float  # of the training events' mean label
     nonprivate_mse: float | None = None
     nonprivate_mae: float | None = None
     fitting: Mapping[str, float] = field(default_factory=dict)

@@ -38,20 +38,16 @@ class Unseen:
     ----------
     table, codes
         Their features, key column included, and privatized labels.
-    matched
-        Their places among all matched events.
     parts
         Their rows, part by part, with the networks of the model that predict them.
-    alone
-        (g, m) what g groups of networks predict for the first m rows.
     """
 
     table: pl.DataFrame
     codes: Codes
-    matched: Indices
+    matched: Indices  # their places among all matched events
     scored: Scored
     parts: Sequence[tuple[Indices, slice]]
-    alone: Floats
+    alone: Floats  # (g, m) what g groups of networks predict for the first m rows
 
     def judged_by(self, loss: MeanLoss) -> Scored:
         """The predictions, with what averaging all networks saves of a loss.

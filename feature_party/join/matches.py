@@ -11,18 +11,10 @@ from common.errors import DataError
 
 @dataclass(frozen=True)
 class Party:
-    """Whose a release is.
+    """Whose a release is."""
 
-    Attributes
-    ----------
-    secret
-        What its keys are hashed with.
-    name
-        Of the labels party, where there are several.
-    """
-
-    secret: bytes = field(repr=False)
-    name: str = ""
+    secret: bytes = field(repr=False)  # what its keys are hashed with
+    name: str = ""  # of the labels party, where there are several
 
 
 @dataclass(frozen=True)
@@ -33,18 +25,12 @@ class JoinInputs:
     ----------
     releases
         Directories of fetched releases, oldest first, those of one labels party together.
-    features
-        A file, or a directory of Parquet files, one row an event.
-    key
-        Its key column.
-    parties
-        Whose each release is.
     """
 
     releases: tuple[Path, ...]
-    features: Path
-    key: str
-    parties: tuple[Party, ...]
+    features: Path  # a file, or a directory of Parquet files, one row an event
+    key: str  # its key column
+    parties: tuple[Party, ...]  # whose each release is
 
 
 @dataclass(frozen=True)
@@ -53,20 +39,14 @@ class MatchCounts:
 
     Attributes
     ----------
-    release_rows
-        Events in the release.
-    feature_rows
-        Events in the features file.
-    matched
-        Events in both.
     parties
         Of several labels parties each one's name, events in its releases, and of these in the
         features.
     """
 
-    release_rows: int
-    feature_rows: int
-    matched: int
+    release_rows: int  # events in the release
+    feature_rows: int  # events in the features file
+    matched: int  # events in both
     parties: tuple[tuple[str, int, int], ...] = ()
 
     @classmethod

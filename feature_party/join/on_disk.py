@@ -72,18 +72,10 @@ class _Writing(Task[ResultT_co], Protocol[ResultT_co]):
 
 @dataclass(frozen=True)
 class JoinSizes:
-    """How much is in memory at a time; what comes out does not depend on it, but for the shards.
+    """How much is in memory at a time; what comes out does not depend on it, but for the shards."""
 
-    Attributes
-    ----------
-    slice_rows
-        Rows of the features that become one shard.
-    bucket_rows
-        Rows of both sides that one range of keys holds on average.
-    """
-
-    slice_rows: int = 1 << 19
-    bucket_rows: int = 1 << 19
+    slice_rows: int = 1 << 19  # rows of the features that become one shard
+    bucket_rows: int = 1 << 19  # rows of both sides that one range of keys holds on average
 
     @classmethod
     def suiting(cls, columns: int) -> JoinSizes:

@@ -23,30 +23,14 @@ JOIN_MANIFEST = "join.json"
 
 @dataclass(frozen=True)
 class JoinedShards:
-    """A join on disk.
+    """A join on disk."""
 
-    Attributes
-    ----------
-    directory
-        Its folder.
-    content
-        What identifies it: releases, features, key column and secret.
-    matches
-        Counts on both sides.
-    slice_rows
-        Rows of the features that a shard covers.
-    events
-        How many different events each shard has.
-    labels
-        How many labels of each release each shard has.
-    """
-
-    directory: Path
-    content: str
-    matches: MatchCounts
-    slice_rows: int
-    events: tuple[int, ...]
-    labels: tuple[tuple[int, ...], ...]
+    directory: Path  # its folder
+    content: str  # what identifies it: releases, features, key column and secret
+    matches: MatchCounts  # counts on both sides
+    slice_rows: int  # rows of the features that a shard covers
+    events: tuple[int, ...]  # how many different events each shard has
+    labels: tuple[tuple[int, ...], ...]  # how many labels of each release each shard has
 
     @classmethod
     def open(cls, directory: Path, content: str) -> JoinedShards | None:

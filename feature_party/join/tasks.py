@@ -56,18 +56,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True)
 class Once(Generic[ResultT]):
-    """A task whose result is kept in a file: an interrupted join does not do it again.
+    """A task whose result is kept in a file: an interrupted join does not do it again."""
 
-    Attributes
-    ----------
-    task
-        Its result can be written as JSON.
-    done
-        The file.
-    """
-
-    task: Task[ResultT]
-    done: Path
+    task: Task[ResultT]  # its result can be written as JSON
+    done: Path  # the file
 
     def run(self, secrets: Secrets) -> ResultT:
         """Do it, unless that was done before.
@@ -107,20 +99,12 @@ class DiskFull(DataError):
 
 @dataclass(frozen=True)
 class FeatureSlice:
-    """Rows ``start`` … ``stop`` of the features: pieces of one or several Parquet files, in order.
-
-    Attributes
-    ----------
-    pieces
-        File, and first and last row + 1 in it.
-    key
-        Its key column.
-    """
+    """Rows ``start`` … ``stop`` of the features: pieces of Parquet files, in order."""
 
     start: int
     stop: int
-    pieces: tuple[tuple[Path, int, int], ...]
-    key: str
+    pieces: tuple[tuple[Path, int, int], ...]  # file, and first and last row + 1 in it
+    key: str  # its key column
 
     def read(self, *columns: str) -> pl.DataFrame:
         """Read columns, or all of them.
@@ -189,21 +173,17 @@ class Released:
 
     Attributes
     ----------
-    rows
-        All of its rows.
     start, stop
         Those of the blocks.
-    blocks
-        Their digests.
     code_bytes, outputs
         Width of a code, and how many outputs the channel has.
     """
 
-    rows: WireRows
+    rows: WireRows  # all of its rows
     start: int
     stop: int
     block_rows: int
-    blocks: tuple[str, ...]
+    blocks: tuple[str, ...]  # their digests
     code_bytes: int
     outputs: int
 
@@ -235,8 +215,6 @@ class Match:
     ours, theirs
         Where keys of the features come from, and labels of each release whose keys are hashed
         alike.
-    offsets
-        First code of each release among the codes of all.
     matched, index, slice_rows
         Where the rows go, the index of this task among those that send, and rows of a slice.
     """
@@ -244,7 +222,7 @@ class Match:
     bucket: int
     ours: Exchange
     theirs: tuple[Exchange, ...]
-    offsets: tuple[int, ...]
+    offsets: tuple[int, ...]  # first code of each release among the codes of all
     matched: Exchange
     index: int
     slice_rows: int
@@ -278,23 +256,15 @@ class WriteShard:
 
     Attributes
     ----------
-    slice
-        The rows.
-    index
-        Which it is.
     matched
         What was matched, or the release's blocks that the rows lie in where we submitted it.
-    offsets
-        As in :class:`Match`.
-    names
-        Of the labels party of each release.
     """
 
-    slice: FeatureSlice
-    index: int
+    slice: FeatureSlice  # the rows
+    index: int  # which it is
     matched: Exchange | Released
-    offsets: tuple[int, ...]
-    names: tuple[str, ...]
+    offsets: tuple[int, ...]  # as in :class:`Match`
+    names: tuple[str, ...]  # of the labels party of each release
     out: Path
 
     def run(self, secrets: Secrets) -> dict[str, Any]:

@@ -30,17 +30,13 @@ class Decoder:
 
     Attributes
     ----------
-    values
-        (d, m) decoding values u.
-    bias
-        (k, m) expected decoded value minus the target, for every grid point.
     exact
         Whether every target is decoded without bias, up to 1e-6 of its range. One that is not has
         bias 0 on average under the prior.
     """
 
-    values: Floats
-    bias: Floats
+    values: Floats  # (d, m) decoding values u
+    bias: Floats  # (k, m) expected decoded value minus the target, for every grid point
     exact: bool
 
 

@@ -33,25 +33,19 @@ class LabelSource:
 
     Attributes
     ----------
-    name
-        As in the configuration.
     location, scale
         In units of its labels.
     first, last
         Grid points of the ends of its range.
-    prior
-        (k,) its released prior over the common grid.
-    releases
-        How many of the releases are its own; they follow each other.
     """
 
-    name: str
+    name: str  # as in the configuration
     location: float
     scale: float
     first: int
     last: int
-    prior: Floats
-    releases: int
+    prior: Floats  # (k,) its released prior over the common grid
+    releases: int  # how many of the releases are its own; they follow each other
 
 
 @dataclass(frozen=True)
@@ -62,14 +56,6 @@ class LabelProblem:
     ----------
     grid
         (k,) label values, ascending; of one label among several on common cells, with ties.
-    prior
-        (k,) released prior over the grid, summing to 1.
-    rows
-        (r, d) probabilities of the channel's distinct rows.
-    row_of
-        (k,) index of each grid point's row.
-    outputs
-        (d,) values that the codes stand for.
     loss
         ``squared``, ``absolute`` or ``poisson``: what predictions are judged by.
     parts
@@ -92,10 +78,10 @@ class LabelProblem:
     """
 
     grid: Floats
-    prior: Floats
-    rows: Floats
-    row_of: Indices
-    outputs: Floats
+    prior: Floats  # (k,) released prior over the grid, summing to 1
+    rows: Floats  # (r, d) probabilities of the channel's distinct rows
+    row_of: Indices  # (k,) index of each grid point's row
+    outputs: Floats  # (d,) values that the codes stand for
     loss: str = "squared"
     parts: tuple[LabelProblem, ...] = ()
     strata: tuple[LabelProblem, ...] = ()

@@ -25,30 +25,20 @@ class Support:
 
     Attributes
     ----------
-    values
-        (m,) expected label of each cell under the prior, ascending.
-    cell_of
-        (k,) cell of each grid point.
-    widths
-        (m,) length of the label axis that each cell stands for.
     prior
         (m,) released prior over the cells, mixed with a little width so that none is empty.
-    within
-        (k,) share of its cell's mass that each grid point carries.
-    likelihood
-        (m, d) probability of each output given each cell.
     channel_of, shares
         (d,) which of c channels each output is of, and (c,) the rows' shares of them.
     values_alone
         Whether the cells are values of their own, two labels or a few classes, and not a range.
     """
 
-    values: Floats
-    cell_of: Indices
-    widths: Floats
+    values: Floats  # (m,) expected label of each cell under the prior, ascending
+    cell_of: Indices  # (k,) cell of each grid point
+    widths: Floats  # (m,) length of the label axis that each cell stands for
     prior: Floats
-    within: Floats
-    likelihood: Floats
+    within: Floats  # (k,) share of its cell's mass that each grid point carries
+    likelihood: Floats  # (m, d) probability of each output given each cell
     channel_of: Indices
     shares: Floats
     values_alone: bool = False

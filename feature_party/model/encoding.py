@@ -103,15 +103,13 @@ class Encoder:
     ----------
     numeric, categorical
         Columns in the order of the encoded matrices.
-    left_out
-        Columns that are not learned from, and why.
     given
         Columns that are the same for all rows and not in the table, with their value.
     """
 
     numeric: tuple[NumericColumn, ...]
     categorical: tuple[CategoricalColumn, ...]
-    left_out: tuple[tuple[str, str], ...] = ()
+    left_out: tuple[tuple[str, str], ...] = ()  # columns that are not learned from, and why
     given: tuple[tuple[str, str], ...] = ()
 
     @classmethod

@@ -12,27 +12,17 @@ from feature_party.learning.mixing import Gain
 
 @dataclass(frozen=True)
 class FitSettings:
-    """How one ensemble is trained; every ``auto`` is already resolved.
-
-    Attributes
-    ----------
-    learning_rate
-        Peak of the cosine schedule.
-    weight_decay
-        Decoupled (AdamW) or L2 (RMSProp) coefficient.
-    validation
-        Share of the rows that each member leaves out.
-    """
+    """How one ensemble is trained; every ``auto`` is already resolved."""
 
     members: int
     epochs: int
     batch_size: int
-    learning_rate: float
+    learning_rate: float  # peak of the cosine schedule
     optimizer: str
-    weight_decay: float
+    weight_decay: float  # decoupled (AdamW) or L2 (RMSProp) coefficient
     hidden: tuple[int, ...]
     dropout: float
-    validation: float
+    validation: float  # share of the rows that each member leaves out
     patience: int
     seed: int
 

@@ -68,18 +68,14 @@ class Expert:
 
     Attributes
     ----------
-    objective
-        What it was trained for, which gives its outputs their meaning.
     learned
         From encoded rows to (M, n, p) outputs of its members: networks, boosted trees, or networks
         without hidden layers.
-    weight
-        Share of the mixture; the weights of a model's experts sum to 1.
     """
 
-    objective: Objective
+    objective: Objective  # what it was trained for, which gives its outputs their meaning
     learned: Learned
-    weight: float
+    weight: float  # share of the mixture; the weights of a model's experts sum to 1
 
 
 @dataclass(frozen=True)
@@ -109,16 +105,8 @@ class Model:
 
     Attributes
     ----------
-    encoder
-        From a features table to the experts' inputs.
-    problem
-        The release's public facts.
-    support
-        Cells of predicted distributions.
     experts
         What was trained; all of them give distributions, or there is just one.
-    facts
-        What is known about the training run.
     shrinkage
         Share of the released prior that predicted distributions are mixed with, 0 … 1.
     adjustment
@@ -128,11 +116,11 @@ class Model:
         among several: see :meth:`of`.
     """
 
-    encoder: Encoder
-    problem: LabelProblem
-    support: Support
+    encoder: Encoder  # from a features table to the experts' inputs
+    problem: LabelProblem  # the release's public facts
+    support: Support  # cells of predicted distributions
     experts: Sequence[Expert]
-    facts: ModelFacts
+    facts: ModelFacts  # what is known about the training run
     shrinkage: float = 0.0
     adjustment: Floats | None = None
     cells: Floats | None = None

@@ -24,23 +24,15 @@ class NetworkShape:
 
     Attributes
     ----------
-    numeric
-        Number of numeric inputs.
     cardinalities
         Vocabulary size of each categorical input, out-of-vocabulary included.
-    hidden
-        Sizes of the hidden layers.
-    outputs
-        Number of outputs.
-    members
-        Number of networks.
     """
 
-    numeric: int
+    numeric: int  # number of numeric inputs
     cardinalities: tuple[int, ...]
-    hidden: tuple[int, ...]
-    outputs: int
-    members: int
+    hidden: tuple[int, ...]  # sizes of the hidden layers
+    outputs: int  # number of outputs
+    members: int  # number of networks
 
 
 @dataclass(frozen=True)
@@ -51,15 +43,11 @@ class Dropout:
     ----------
     generator
         Draws for the whole batch, so that it does not matter who has which rows.
-    batch
-        Rows of the whole batch.
-    rows
-        Those at hand.
     """
 
     generator: torch.Generator
-    batch: int
-    rows: slice
+    batch: int  # rows of the whole batch
+    rows: slice  # those at hand
 
 
 class Learned(nn.Module):

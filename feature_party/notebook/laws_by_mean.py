@@ -21,24 +21,12 @@ _WIDTHS = np.linspace(-4, 4, 33)
 
 @dataclass(frozen=True)
 class LawsByMean:
-    """Laws that differ by one parameter; calling them with means gives a family's raw outputs.
+    """Laws that differ by one parameter; calling them with means gives a family's raw outputs."""
 
-    Attributes
-    ----------
-    outputs
-        (m, p) raw outputs of the laws.
-    moving
-        Which of the outputs differs.
-    probabilities
-        (m, k) of the cells of the family's support.
-    means
-        (m,) in label units, ascending.
-    """
-
-    outputs: Floats
-    moving: int
-    probabilities: Floats
-    means: Floats
+    outputs: Floats  # (m, p) raw outputs of the laws
+    moving: int  # which of the outputs differs
+    probabilities: Floats  # (m, k) of the cells of the family's support
+    means: Floats  # (m,) in label units, ascending
 
     @classmethod
     def fitted(

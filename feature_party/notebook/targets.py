@@ -28,13 +28,11 @@ class Targets(NamedTuple):
 
     Attributes
     ----------
-    targets
-        (n,) numbers, in label units.
     weights
         (n,) weights, 1 on average: of several releases, the inverse of each one's noise.
     """
 
-    targets: Floats
+    targets: Floats  # (n,) numbers, in label units
     weights: Floats
 
 

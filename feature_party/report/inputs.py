@@ -35,10 +35,6 @@ class ReleasedLabel:
     channel
         (k, d) probability of each output; of what was sent with other labels, on average over
         these as the prior has them.
-    outputs
-        (d,) values that they stand for, ascending.
-    rank
-        (d,) place of each code among them.
     """
 
     section: LabelSection
@@ -46,8 +42,8 @@ class ReleasedLabel:
     grid: Floats
     mass: Floats
     channel: Floats
-    outputs: Floats
-    rank: Indices
+    outputs: Floats  # (d,) values that they stand for, ascending
+    rank: Indices  # (d,) place of each code among them
 
     @classmethod
     def of(cls, manifest: Manifest, label: str = "") -> ReleasedLabel:
@@ -84,20 +80,10 @@ class ReportInputs:
 
     Attributes
     ----------
-    manifest
-        The release's verified manifest.
-    release_id
-        SHA-256 of the manifest's bytes, hexadecimal.
     matches
         Match counts of release and features, None where no join took place.
-    history
-        One record an epoch.
     metrics
         Errors by name, on events that were not trained on, as in ``metrics.json``.
-    verdict
-        Whether the model is better than no features, in a sentence.
-    fitting
-        Figures that fit the label, in a sentence.
     calibration, tenths
         Privatized labels against predictions: in sentences, and by tenths of the predictions.
     columns
@@ -106,12 +92,6 @@ class ReportInputs:
         What R² loses without a column.
     segments
         Events by columns that were asked for.
-    predictions
-        (m,) predictions for those events, in units of the label.
-    codes
-        (m,) their privatized labels, as output indices.
-    true_labels
-        (m,) true labels of those events, in simulations.
     release_codes, release_true_labels
         (n,) all rows of the release with their true labels, in simulations: the joint picture of
         true and randomized labels. None: the events scored are used instead.
@@ -119,38 +99,34 @@ class ReportInputs:
         What the model was trained with.
     settings
         Section to setting to value, shown as tables.
-    warnings
-        Sentences that the reader must see first.
     label, unit
         What the label is called; by default as its column is. Its unit, if it has one.
-    among
-        Its name in the release, if that has several.
     """
 
-    manifest: Manifest
-    release_id: str
+    manifest: Manifest  # the release's verified manifest
+    release_id: str  # SHA-256 of the manifest's bytes, hexadecimal
     matches: MatchCounts | None = None
-    history: Sequence[EpochLosses] = ()
+    history: Sequence[EpochLosses] = ()  # one record an epoch
     metrics: Mapping[str, Any] = field(default_factory=dict)
-    verdict: str = ""
-    fitting: str = ""
+    verdict: str = ""  # whether the model is better than no features, in a sentence
+    fitting: str = ""  # figures that fit the label, in a sentence
     calibration: Sequence[str] = ()
     tenths: Sequence[Segment] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
     importance: Mapping[str, Measured] = field(default_factory=dict)
     segments: Mapping[str, Sequence[Segment]] = field(default_factory=dict)
-    predictions: Floats | None = None
-    codes: Codes | None = None
-    true_labels: Floats | None = None
+    predictions: Floats | None = None  # (m,) predictions for those events, in units of the label
+    codes: Codes | None = None  # (m,) their privatized labels, as output indices
+    true_labels: Floats | None = None  # (m,) true labels of those events, in simulations
     release_codes: Codes | None = None
     release_true_labels: Floats | None = None
     objective: str = ""
     head: str = ""
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    warnings: Sequence[str] = ()
+    warnings: Sequence[str] = ()  # sentences that the reader must see first
     label: str = ""
     unit: str = ""
-    among: str = ""
+    among: str = ""  # its name in the release, if that has several
 
     @classmethod
     def of(

@@ -25,22 +25,14 @@ class ErrorRow:
 
     Attributes
     ----------
-    name
-        On one or two lines.
-    value
-        Mean squared error.
-    colour
-        One of the page's.
-    share
-        R².
     free, assisted
         95% intervals of an estimate: assumption-free, and model-assisted.
     """
 
-    name: str
-    value: float
-    colour: str = MAIN
-    share: float | None = None
+    name: str  # on one or two lines
+    value: float  # mean squared error
+    colour: str = MAIN  # one of the page's
+    share: float | None = None  # r²
     free: tuple[float, float] | None = None
     assisted: tuple[float, float] | None = None
 

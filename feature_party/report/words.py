@@ -34,18 +34,10 @@ _LEARNERS = {"trees": " by boosted trees", "linear": " by a linear model"}
 
 @dataclass(frozen=True)
 class Headline:
-    """The page's first words.
+    """The page's first words."""
 
-    Attributes
-    ----------
-    title
-        One line: what came out.
-    sentences
-        What it means, in order of importance.
-    """
-
-    title: str
-    sentences: tuple[str, ...]
+    title: str  # one line: what came out
+    sentences: tuple[str, ...]  # what it means, in order of importance
 
 
 @dataclass(frozen=True)

@@ -67,15 +67,11 @@ class RowStream:
     ----------
     walk
         Start a pass: some of their columns and codes, a batch at a time.
-    rows
-        How many there are.
-    seed
-        Chooses a sample of them, and each one's shard.
     """
 
     walk: Callable[[Sequence[str]], Iterator[tuple[pl.DataFrame, Codes]]]
-    rows: int
-    seed: int
+    rows: int  # how many there are
+    seed: int  # chooses a sample of them, and each one's shard
 
 
 @dataclass(frozen=True)

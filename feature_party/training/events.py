@@ -44,8 +44,6 @@ class TrainingSetup:
         for checkpoints, of which None keeps none.
     true_labels
         (m,) true labels of the matched events, for the objective ``true`` alone.
-    on_epoch
-        Progress.
     workers
         Those who train together; each is given the same data, and returns the same model.
     """
@@ -55,7 +53,7 @@ class TrainingSetup:
     learners: FindLearners | None = None
     folder: Path | None = None
     true_labels: Floats | None = None
-    on_epoch: ProgressCallback | None = None
+    on_epoch: ProgressCallback | None = None  # progress
     workers: Workers = ALONE
 
 

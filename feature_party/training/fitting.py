@@ -70,12 +70,6 @@ class Fit:
 
     Attributes
     ----------
-    learned
-        From encoded rows to outputs, as it was in the best epoch.
-    history
-        One record an epoch.
-    rows
-        (v,) training row of each out-of-fold value.
     losses
         (v,) out-of-fold loss of those rows at the best epoch, as the whole ensemble would have it.
     predictions
@@ -84,9 +78,9 @@ class Fit:
         (m,) average of the distributions predicted for those rows; empty for point predictions.
     """
 
-    learned: Learned
-    history: list[EpochRecord]
-    rows: Integers
+    learned: Learned  # from encoded rows to outputs, as it was in the best epoch
+    history: list[EpochRecord]  # one record an epoch
+    rows: Integers  # (v,) training row of each out-of-fold value
     losses: Floats
     predictions: Floats
     marginal: Floats

@@ -28,22 +28,14 @@ class FoldedRows:
     ----------
     encoder, inputs
         The encoded rows.
-    codes
-        (n,) privatized labels.
-    scores
-        (n,) what each code says of its label, for the encoding of categories.
-    folds
-        (K, v) rows of each fold; a row may be in none.
-    seed
-        Of the run.
     """
 
     encoder: Encoder
     inputs: Encoded
-    codes: NDArray[np.int64]
-    scores: Floats
-    folds: Indices
-    seed: int
+    codes: NDArray[np.int64]  # (n,) privatized labels
+    scores: Floats  # (n,) what each code says of its label, for the encoding of categories
+    folds: Indices  # (K, v) rows of each fold; a row may be in none
+    seed: int  # of the run
 
     @cached_property
     def fold_of(self) -> Indices:

@@ -28,29 +28,23 @@ class Prepared:
 
     Attributes
     ----------
-    table
-        (m, …) their features, key column included.
-    codes
-        (m,) unsigned privatized labels.
     problem, release_id, key, matches
         As in :class:`Events`.
     training, holdout
         Their rows to train on, and to score on.
-    rows
-        (m,) row of each matched event in the features.
     among
         (t,) places of the training rows among all that were trained on, if these are one source's.
     """
 
-    table: pl.DataFrame
-    codes: Codes
+    table: pl.DataFrame  # (m, …) their features, key column included
+    codes: Codes  # (m,) unsigned privatized labels
     problem: LabelProblem
     release_id: str
     key: str
     matches: MatchCounts
     training: Integers
     holdout: Integers
-    rows: Integers
+    rows: Integers  # (m,) row of each matched event in the features
     among: Integers | None = None
 
     @classmethod

@@ -71,16 +71,12 @@ class Mixture:
 
     Attributes
     ----------
-    fits
-        All that were trained; their out-of-fold rows are the same.
-    weights
-        Shares of those that predict, > 0 and summing to 1.
     tried
         Those given up after one group of members had left its rows out.
     """
 
-    fits: Mapping[Candidate, Fit]
-    weights: Mapping[Candidate, float]
+    fits: Mapping[Candidate, Fit]  # all that were trained; their out-of-fold rows are the same
+    weights: Mapping[Candidate, float]  # shares of those that predict, > 0 and summing to 1
     tried: Mapping[Candidate, Fit] = field(default_factory=dict)
 
     @property

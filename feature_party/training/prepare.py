@@ -38,24 +38,18 @@ class Preparation:
 
     Attributes
     ----------
-    inputs
-        What is joined: one model is to learn from all of it.
     training
         How large the holdout is, who is in it, and whether to go through shards.
     join, engine
         Where shards are written, and what matches them.
-    workers
-        Those who train together: the first alone writes shards.
-    progress
-        Called while shards are written.
     """
 
-    inputs: JoinInputs
+    inputs: JoinInputs  # what is joined: one model is to learn from all of it
     training: TrainingSection
     join: JoinSection
     engine: EngineSection
-    workers: Workers = ALONE
-    progress: Progress = lambda step, done, total: None
+    workers: Workers = ALONE  # those who train together: the first alone writes shards
+    progress: Progress = lambda step, done, total: None  # called while shards are written
 
     def events(self) -> dict[str, Events]:
         """Join, and set the holdout apart: the events of each label by its name.

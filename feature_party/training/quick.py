@@ -29,18 +29,14 @@ class QuickLearners:
     ----------
     laws
         Those that a table serves, as candidates of networks, the likeliest first.
-    rows
-        What to train on.
     learner
         ``linear``, ``trees``, or ``auto`` for both; what is asked for says why it cannot serve.
-    on_epoch
-        Progress.
     """
 
     laws: Mapping[Candidate, tuple[LikelihoodObjective, Derivatives]]
-    rows: FoldedRows
+    rows: FoldedRows  # what to train on
     learner: str
-    on_epoch: ProgressCallback | None
+    on_epoch: ProgressCallback | None  # progress
 
     @classmethod
     def of(

@@ -35,8 +35,6 @@ class PreparedShards:
 
     Attributes
     ----------
-    joined
-        All matched events.
     held_events
         (h,) different events to score on, numbered in the features' order, ascending.
     problem, release_id, key
@@ -47,7 +45,7 @@ class PreparedShards:
         The labels party that these are of alone, and its codes among all.
     """
 
-    joined: JoinedShards
+    joined: JoinedShards  # all matched events
     held_events: Integers
     problem: LabelProblem
     release_id: str

@@ -43,15 +43,11 @@ class Comparison:
         One a job: its settings, ``label_mse``, ``test_mse``, ``test_mae``, ``test_loss``,
         ``constant_mse``, ``outputs``, ``seconds``, and ``error`` where a randomizer does not fit
         the grid. Of several labels, these figures stand under ``labels``, a list, with a ``name``.
-    cells
-        Means and deviations over the runs, one a method and ε, of each label.
-    folder
-        Holds ``table.md``, ``table.csv`` and the plots.
     """
 
     records: list[dict[str, Any]]
-    cells: list[Cell]
-    folder: Path
+    cells: list[Cell]  # means and deviations over the runs, one a method and ε, of each label
+    folder: Path  # holds ``table.md``, ``table.csv`` and the plots
 
 
 def run_comparison(settings: CompareSettings) -> Comparison:

@@ -27,8 +27,6 @@ class Inputs:
     labels, population
         For the labels party: key and labels; and the keys of all events that both parties know, or
         None where it goes by its labels, or by what the features party submits.
-    features
-        For the features party: neither labels nor ignored columns.
     truth
         For scoring alone: ``key`` (canonical text) and ``label`` (float64) of every event of the
         release, or a column of its name for each of several labels; completed and clipped as the
@@ -37,7 +35,7 @@ class Inputs:
 
     key: str
     labels: pl.DataFrame
-    features: pl.DataFrame
+    features: pl.DataFrame  # for the features party: neither labels nor ignored columns
     population: pl.DataFrame | None
     truth: pl.DataFrame
 

@@ -31,25 +31,15 @@ class Asked:
     ----------
     mechanism, gain
         What answers, and what answers are the mean of, with their public parameters.
-    prediction
-        The same for all events asked about.
-    labels
-        For each of q questions, (m,) labels of the records that it is about.
-    names
-        (q,) of the questions' noise.
-    keys
-        (n,) of the sessions.
-    answers
-        (n, q) as they were sent, in units of the loss.
     """
 
     mechanism: NoisyAnswers
     gain: PairedGain
-    prediction: float
-    labels: Sequence[Floats]
-    names: Sequence[str]
-    keys: Sequence[bytes]
-    answers: Floats
+    prediction: float  # the same for all events asked about
+    labels: Sequence[Floats]  # for each of q questions, (m,) labels of the records that it is about
+    names: Sequence[str]  # (q,) of the questions' noise
+    keys: Sequence[bytes]  # (n,) of the sessions
+    answers: Floats  # (n, q) as they were sent, in units of the loss
 
     def predictions(self, labels: Floats) -> Floats:
         """(m,) predictions of a question."""

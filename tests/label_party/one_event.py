@@ -40,16 +40,10 @@ def others() -> list[Cells]:
 
 @dataclass(frozen=True)
 class Variant:
-    """What one event's rows may be.
-
-    Attributes
-    ----------
-    rows
-        Of a CSV file the lines' bytes, else cells.
-    """
+    """What one event's rows may be."""
 
     name: str
-    rows: Sequence[bytes] | Sequence[Cells]
+    rows: Sequence[bytes] | Sequence[Cells]  # of a CSV file the lines' bytes, else cells
 
 
 def cells(key: Any, label: Any, kind: Any = "", day: Any = DAYS[0], note: Any = "") -> Cells:

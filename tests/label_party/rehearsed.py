@@ -64,20 +64,16 @@ class Starts:
 
     Attributes
     ----------
-    here
-        In one process, a fresh key each.
     forked, spawned
         In processes that it forks or spawns once it has drawn some noise.
-    restored
-        In copies of a machine that has run: a snapshot that is restored.
     restarted
         In copies of a machine that has not: a container that is started again from its image.
     """
 
-    here: int = STARTS
+    here: int = STARTS  # in one process, a fresh key each
     forked: int = 16
     spawned: int = 2
-    restored: int = 2
+    restored: int = 2  # in copies of a machine that has run: a snapshot that is restored
     restarted: int = 2
 
 

@@ -41,18 +41,12 @@ def metrics(address: str) -> dict[str, float]:
 
 @dataclass
 class Served:
-    """A running server process.
-
-    Attributes
-    ----------
-    log_path
-        Its standard error.
-    """
+    """A running server process."""
 
     process: subprocess.Popen[str]
     address: str
     observed_at: str
-    log_path: Path
+    log_path: Path  # its standard error
 
     @property
     def host_and_port(self) -> tuple[str, int]:

@@ -74,18 +74,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True)
 class Installed:
-    """An environment that has the wheel and what it needs, and nothing of this repository.
+    """An environment that has the wheel and what it needs, and nothing of this repository."""
 
-    Attributes
-    ----------
-    programs
-        Its ``bin``.
-    cwd
-        Where commands are run.
-    """
-
-    programs: Path
-    cwd: Path
+    programs: Path  # its ``bin``
+    cwd: Path  # where commands are run
 
     def run(self, *command: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
         ours = {n: v for n, v in os.environ.items() if not n.startswith(("PYTHON", "PYTEST"))}

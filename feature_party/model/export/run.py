@@ -50,27 +50,13 @@ _TIE = 1e-6
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written.
+    """What was written."""
 
-    Attributes
-    ----------
-    files
-        The model first.
-    columns
-        Its inputs.
-    rows
-        Number of rows on which the written file was compared with the model.
-    difference
-        Largest difference of a prediction, relative as in :data:`TOLERANCE`.
-    runtime
-        What ran it; empty if nothing here can, and nothing was compared.
-    """
-
-    files: tuple[Path, ...]
-    columns: tuple[Column, ...]
-    rows: int
-    difference: float
-    runtime: str
+    files: tuple[Path, ...]  # the model first
+    columns: tuple[Column, ...]  # its inputs
+    rows: int  # number of rows on which the written file was compared with the model
+    difference: float  # largest difference of a prediction, relative as in :data:`TOLERANCE`
+    runtime: str  # what ran it; empty if nothing here can, and nothing was compared
 
 
 def export_format(output: Path, wanted: str = "auto") -> Format:

@@ -42,23 +42,15 @@ class Column:
 
     Attributes
     ----------
-    name
-        The feature column's.
-    kind
-        ``number``, ``moment`` or ``category``.
     places
         Place of each known category, from 1; a missing value's key is :attr:`missing`.
-    missing
-        Text that stands for a missing category.
-    spelling
-        How texts spell a number or a moment.
     """
 
-    name: str
-    kind: Kind
+    name: str  # the feature column's
+    kind: Kind  # ``number``, ``moment`` or ``category``
     places: dict[str, int]
-    missing: str = ""
-    spelling: str = ""
+    missing: str = ""  # text that stands for a missing category
+    spelling: str = ""  # how texts spell a number or a moment
 
     def to_json(self) -> dict[str, Any]:
         """Return the column as JSON values."""

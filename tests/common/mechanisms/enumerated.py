@@ -85,25 +85,15 @@ class Case:
 
     Attributes
     ----------
-    of
-        Class or function that is covered.
-    guarantee
-        What is claimed.
-    draw
-        From data and entropy to what is seen.
-    pairs
-        Neighbours.
-    thinner
-        By what factor noise is too thin in the twin that must be found out.
     target, hits
         Of a call: what is claimed of its target, and which outcomes hit it.
     """
 
-    of: Any
-    guarantee: Guarantee | None
-    draw: Callable[[Data, Entropy], Hashable]
-    pairs: tuple[tuple[Data, Data], ...]
-    thinner: int = 2
+    of: Any  # class or function that is covered
+    guarantee: Guarantee | None  # what is claimed
+    draw: Callable[[Data, Entropy], Hashable]  # from data and entropy to what is seen
+    pairs: tuple[tuple[Data, Data], ...]  # neighbours
+    thinner: int = 2  # by what factor noise is too thin in the twin that must be found out
     target: Target | None = None
     hits: Callable[[Any], bool] = bool
 

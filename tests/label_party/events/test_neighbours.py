@@ -53,20 +53,14 @@ def row(key: str, label: float | None = 5.0, kind: str | None = "x", day: str = 
 
 @dataclass(frozen=True)
 class World:
-    """Rows that stay, and what one unit's rows may be in their place.
-
-    Attributes
-    ----------
-    free
-        Whether nothing may change at all.
-    """
+    """Rows that stay, and what one unit's rows may be in their place."""
 
     name: str
     rest: list[Row]
     variants: list[list[Row]]
     settings: dict[str, Any] = field(default_factory=dict)
     own_keys: bool = False
-    free: bool = False
+    free: bool = False  # whether nothing may change at all
 
 
 OTHERS = [row("e0", 0.0, "x"), row("e2", 10.0, "y"), row("e3", 5.0, "v")]

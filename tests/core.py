@@ -211,7 +211,7 @@ def page() -> str:
     shown += ["", "| option | where it is | imported by |", "|---|---|---|"]
     for option, names in doors().items():
         parts = " · ".join(f"`{part}`" for part in OPTIONS[option] if part in modules())
-        by = " · ".join(f"`{name}`" if is_root(name) else f"*`{name}`*" for name in names)
+        by = " · ".join(f"`{name}`" for name in names)
         shown.append(f"| {option} | {parts} | {by or 'nothing in the core'} |")
     return "\n".join(shown)
 

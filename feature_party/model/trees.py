@@ -2,7 +2,8 @@
 
 Every node says which input it asks, a threshold, and two branches: one for inputs up to the
 threshold, one for those above. A leaf branches to itself, so that all rows take the same number of
-steps through all trees at once.
+steps through all trees at once. (hummingbird-ml compiles trees, too; it would bring scikit-learn,
+psutil, dill and onnxconverter-common to everybody who predicts, for what is a screen here.)
 """
 
 from __future__ import annotations

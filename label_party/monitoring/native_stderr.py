@@ -2,7 +2,8 @@
 
 gRPC's core writes its own log to file descriptor 2, past Python and past the log's format. While
 :func:`captured` is active, that descriptor is a pipe: lines of gRPC's log become log events of ours
-or are given to anyone who understands them, and everything else passes through unchanged.
+or are given to anyone who understands them, and everything else passes through unchanged. Nothing
+else tells of handshakes that fail: gRPC has no hook for its log in Python.
 """
 
 from __future__ import annotations

@@ -73,7 +73,8 @@ CHECK_IN_FILES = {
 
 
 def _check_ins(name: str, table: pl.DataFrame) -> CheckIns:
-    users = table.drop_nulls().unique().group_by("location").len().sort("location")["len"]
+    pairs = table.select("user", "location").drop_nulls().unique()  # who comes again counts once
+    users = pairs.group_by("location").len().sort("location")["len"]
     return CheckIns(name, users.to_numpy().astype(np.int64), table["user"].n_unique())
 
 

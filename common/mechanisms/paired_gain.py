@@ -41,12 +41,17 @@ LossName = Literal["squared", "absolute"]
 class PairedGain:
     """Public parameters of the differences."""
 
-    loss: LossName  # ``squared`` or ``absolute``
-    lower: float  # the labels' domain; predictions are clipped to it
+    loss: LossName
+    """``squared`` or ``absolute``."""
+    lower: float
+    """The labels' domain; predictions are clipped to it."""
     upper: float
-    constant: float  # c, in label units
-    bound: float  # B > 0, in units of the loss
-    constant_loss: float  # E ℓ(c, y) under the released prior: what a gain is compared with
+    constant: float
+    """C, in label units."""
+    bound: float
+    """B > 0, in units of the loss."""
+    constant_loss: float
+    """E ℓ(c, y) under the released prior: what a gain is compared with."""
 
     @classmethod
     def of_prior(
@@ -105,10 +110,14 @@ class PairedGain:
 class NoisyAnswers:
     """m answers to such questions."""
 
-    epsilon: Fraction  # ε > 0 of all answers together
-    most: int = 1  # m >= 1
-    group: int = 1  # records of one privacy unit, >= 1
-    unit: Unit = Unit.RECORD  # what neighbours differ in; which records there are is public
+    epsilon: Fraction
+    """Ε > 0 of all answers together."""
+    most: int = 1
+    """M >= 1."""
+    group: int = 1
+    """Records of one privacy unit, >= 1."""
+    unit: Unit = Unit.RECORD
+    """What neighbours differ in; which records there are is public."""
 
     def __post_init__(self) -> None:
         if self.epsilon <= 0 or self.most < 1 or self.group < 1:

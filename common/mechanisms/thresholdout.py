@@ -54,12 +54,16 @@ class Answer:
 class Thresholdout:
     """The mechanism with all its parameters fixed. It keeps no state: the caller counts."""
 
-    epsilon: Fraction  # ε > 0 of all answers together
-    most: int  # B >= 1, how many answers may come from the holdout
-    threshold: Fraction  # T >= 0: an estimate is far if it is off by about this much
-    group: int = 1  # records of one privacy unit, >= 1
-    # what neighbours are; the holdout's size is public
+    epsilon: Fraction
+    """Ε > 0 of all answers together."""
+    most: int
+    """B >= 1, how many answers may come from the holdout."""
+    threshold: Fraction
+    """T >= 0: an estimate is far if it is off by about this much."""
+    group: int = 1
+    """Records of one privacy unit, >= 1."""
     adjacency: Adjacency = Adjacency.REPLACE_RECORD
+    """What neighbours are; the holdout's size is public."""
     unit: Unit = Unit.RECORD
 
     def __post_init__(self) -> None:

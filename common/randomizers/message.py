@@ -87,13 +87,20 @@ class MessagePlan:
     events are sent in the same way.
     """
 
-    terms: tuple[LabelTerms, ...]  # one a label
-    rows: int  # events
-    histograms: tuple[Share, ...]  # what is counted; nothing of labels whose codes tell it
-    channels: tuple[Share, ...]  # what is sent, here by a channel for each label
-    records: int = 1  # of one privacy unit, whose labels may change together
-    points: int = 0  # knots that designs may have, for the codes of all to fit two bytes
-    strata: Strata | None = None  # those that histograms tell apart
+    terms: tuple[LabelTerms, ...]
+    """One a label."""
+    rows: int
+    """Events."""
+    histograms: tuple[Share, ...]
+    """What is counted; nothing of labels whose codes tell it."""
+    channels: tuple[Share, ...]
+    """What is sent, here by a channel for each label."""
+    records: int = 1
+    """Of one privacy unit, whose labels may change together."""
+    points: int = 0
+    """Knots that designs may have, for the codes of all to fit two bytes."""
+    strata: Strata | None = None
+    """Those that histograms tell apart."""
 
     @property
     def groups(self) -> list[Group]:
@@ -236,11 +243,16 @@ class MessagePlan:
 class Message:
     """What a message is made of."""
 
-    names: tuple[str, ...]  # of the labels
-    priors: tuple[tuple[Group, NoisyPrior | None], ...]  # None: the codes will tell it
-    parts: tuple[Channels, ...]  # of each stratum, over the same groups of labels
-    records: int = 1  # of one privacy unit
-    strata: Strata | None = None  # None where there is one part
+    names: tuple[str, ...]
+    """Of the labels."""
+    priors: tuple[tuple[Group, NoisyPrior | None], ...]
+    """None: the codes will tell it."""
+    parts: tuple[Channels, ...]
+    """Of each stratum, over the same groups of labels."""
+    records: int = 1
+    """Of one privacy unit."""
+    strata: Strata | None = None
+    """None where there is one part."""
     released: Released = field(default_factory=lambda: Released({}))
 
     @property

@@ -45,9 +45,12 @@ class Question:
         If it is no such thing.
     """
 
-    strata: Indices  # (n,) of the events
-    grid: Grid  # k points
-    laws: Integers  # (S, k) weights >= 0 of the grid's points, 1 <= S <= 32
+    strata: Indices
+    """(n,) of the events."""
+    grid: Grid
+    """k points."""
+    laws: Integers
+    """(S, k) weights >= 0 of the grid's points, 1 <= S <= 32."""
 
     def __post_init__(self) -> None:
         laws, strata = self.laws, self.strata

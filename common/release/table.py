@@ -38,7 +38,8 @@ class Release:
     """
 
     manifest: Manifest
-    manifest_bytes: bytes  # the exact bytes that the digest and the signature are over
+    manifest_bytes: bytes
+    """The exact bytes that the digest and the signature are over."""
     labels: pl.DataFrame
 
     @property

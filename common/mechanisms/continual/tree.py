@@ -40,14 +40,17 @@ _BLOCK = 1 << 12
 class TreeNoise:
     """The noise of every node."""
 
-    horizon: int  # T >= 1
-    # Δ >= 1: how far one unit's change moves one number of the stream, in L1 for Laplace noise, in
-    # L2 for Gaussian noise
+    horizon: int
+    """T >= 1."""
     sensitivity: int
-    scale: Fraction  # Laplace scale, or Gaussian variance σ²
-    noise: Literal["laplace", "gaussian"] = "gaussian"  # gives zCDP; "laplace" pure ε
-    # neighbouring streams differ in one number
+    """Δ >= 1: how far one unit's change moves one number of the stream, in L1 for Laplace noise, in
+    L2 for Gaussian noise."""
+    scale: Fraction
+    """Laplace scale, or Gaussian variance σ²."""
+    noise: Literal["laplace", "gaussian"] = "gaussian"
+    """Gives zCDP; "laplace" pure ε."""
     adjacency: Adjacency = Adjacency.ADD_REMOVE
+    """Neighbouring streams differ in one number."""
     unit: Unit = Unit.RECORD
 
     def __post_init__(self) -> None:

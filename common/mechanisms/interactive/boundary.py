@@ -58,7 +58,8 @@ class Oracle(Protocol):
 class Boundary:
     """The wrapper around a mechanism, as a call: an outcome, or None for the boundary."""
 
-    oracle: Oracle  # the mechanism, of ε >= 1e-4
+    oracle: Oracle
+    """The mechanism, of ε >= 1e-4."""
 
     def __post_init__(self) -> None:
         if self.oracle.epsilon < _LEAST_EPSILON:
@@ -149,10 +150,13 @@ class NoisyMaxLaplace(_Scored):
 class LaplaceTest:
     """1 if a count plus discrete Laplace noise of scale Δ/ε reaches a threshold, else 0."""
 
-    count: Callable[[Any], int]  # from the data to one integer
-    threshold: int  # public
+    count: Callable[[Any], int]
+    """From the data to one integer."""
+    threshold: int
+    """Public."""
     epsilon: Fraction
-    sensitivity: int = 1  # Δ >= 1
+    sensitivity: int = 1
+    """Δ >= 1."""
 
     def likeliest(self, data: Any) -> tuple[int, float]:
         """The side on which the count lies: noise is as likely to be negative as positive."""

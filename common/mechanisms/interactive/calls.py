@@ -21,9 +21,11 @@ Algorithm = Callable[[Any, WordSource], ValueT]
 class NotPrior(Generic[ValueT]):
     """Publish whatever an ε-DP algorithm says; a hit unless it says what was expected."""
 
-    algorithm: Algorithm[ValueT]  # (ε, δ)-DP
+    algorithm: Algorithm[ValueT]
+    """(ε, δ)-DP."""
     epsilon: Fraction
-    prior: ValueT  # the outcome that is expected, named before the call
+    prior: ValueT
+    """The outcome that is expected, named before the call."""
     delta: Fraction = Fraction(0)
 
     @property
@@ -44,9 +46,11 @@ class BestOfPriors(Generic[ValueT]):
     A session of k families stops when even the best guesser was wrong τ times (Lemma 2.7).
     """
 
-    algorithm: Algorithm[ValueT]  # (ε, δ)-DP
+    algorithm: Algorithm[ValueT]
+    """(ε, δ)-DP."""
     epsilon: Fraction
-    priors: Sequence[ValueT]  # (k,) expected outcomes, one a family
+    priors: Sequence[ValueT]
+    """(k,) expected outcomes, one a family."""
     delta: Fraction = Fraction(0)
 
     @property
@@ -68,7 +72,8 @@ class RunTwice:
     nearly certain is nearly free.
     """
 
-    algorithm: Algorithm[Hashable]  # ε-DP, with outcomes that can be compared
+    algorithm: Algorithm[Hashable]
+    """Ε-DP, with outcomes that can be compared."""
     epsilon: Fraction
 
     @property

@@ -37,14 +37,18 @@ from common.randomizers.prior import NoisyPrior, rational_epsilon
 class DriftTest:
     """A private test of one day's histogram against the prior in force."""
 
-    prior: NoisyPrior  # what was released, over its own grid of k points
-    rows: int  # n >= 1: labels of the day, which is public
-    epsilon: Fraction  # ε of the test, for all labels of one privacy unit
-    group: int = 1  # m >= 1: labels of one privacy unit
-    # largest distance of the distribution functions, in 0 … 1, that is let pass
+    prior: NoisyPrior
+    """What was released, over its own grid of k points."""
+    rows: int
+    """N >= 1: labels of the day, which is public."""
+    epsilon: Fraction
+    """Ε of the test, for all labels of one privacy unit."""
+    group: int = 1
+    """M >= 1: labels of one privacy unit."""
     tolerance: float = 0.05
-    # probability, about, with which a day without drift beyond the tolerance pays for a prior
+    """Largest distance of the distribution functions, in 0 … 1, that is let pass."""
     false_alarm: float = 0.01
+    """Probability, about, with which a day without drift beyond the tolerance pays for a prior."""
 
     def __post_init__(self) -> None:
         if self.rows < 1 or self.group < 1:

@@ -41,15 +41,18 @@ class Outcome(Generic[ValueOut]):
     """What a call publishes, and which of the target families it hit."""
 
     value: ValueOut
-    hits: tuple[bool, ...]  # one flag a family
+    hits: tuple[bool, ...]
+    """One flag a family."""
 
 
 @dataclass(frozen=True)
 class Answers:
     """Answers to the first n questions; the rest were not asked, for hits were used up."""
 
-    above: Booleans  # (n,) whether the noisy count reached its threshold: the hits
-    values: Integers | None  # (n,) noisy counts where ``above``, 0 elsewhere; None: not published
+    above: Booleans
+    """(n,) whether the noisy count reached its threshold: the hits."""
+    values: Integers | None
+    """(n,) noisy counts where ``above``, 0 elsewhere; None: not published."""
 
     def first(self, count: int) -> Answers:
         """The first ``count`` of them."""

@@ -43,16 +43,21 @@ from common.mechanisms.interactive.thresholds import integers
 class SparseVector:
     """Above or below for a stream of counts until c are above, with noise scales as given."""
 
-    cutoff: int  # c >= 1
-    threshold_scale: Fraction  # b₁ > 0 of the discrete Laplace noise on the threshold
-    count_scale: Fraction  # b₂ > 0 of that on each count
-    value_scale: Fraction | None = None  # of that on a published value; None publishes none
-    # Whether the threshold's noise is drawn again after every count above. Each of c runs then
-    # costs ``Δ/b₁ + 2Δ/b₂``, and they compose; otherwise all cost ``Δ/b₁ + 2cΔ/b₂`` together.
+    cutoff: int
+    """C >= 1."""
+    threshold_scale: Fraction
+    """B₁ > 0 of the discrete Laplace noise on the threshold."""
+    count_scale: Fraction
+    """B₂ > 0 of that on each count."""
+    value_scale: Fraction | None = None
+    """Of that on a published value; None publishes none."""
     refresh: bool = False
-    sensitivity: int = 1  # Δ >= 1
-    # whether all counts move in one direction between neighbours: Δ then stands for 2Δ at b₂
+    """Whether the threshold's noise is drawn again after every count above. Each of c runs then
+    costs ``Δ/b₁ + 2Δ/b₂``, and they compose; otherwise all cost ``Δ/b₁ + 2cΔ/b₂`` together."""
+    sensitivity: int = 1
+    """Δ >= 1."""
     monotone: bool = False
+    """Whether all counts move in one direction between neighbours: Δ then stands for 2Δ at b₂."""
     adjacency: Adjacency = Adjacency.ADD_REMOVE
     unit: Unit = Unit.USER
 

@@ -33,12 +33,13 @@ from common.exact.rounding import above, below
 class Target:
     """A guarantee about one call: ε, q and δ."""
 
-    epsilon: Fraction  # ε > 0 of ``B⁰ ≈_ε B¹``
-    # q in (0, 1]: a lower bound of the chance to hit where something is learned
+    epsilon: Fraction
+    """Ε > 0 of ``B⁰ ≈_ε B¹``."""
     probability: Fraction
-    # δ of the call in 0 … 1: an (ε, δ)-DP call behaves like an ε-DP one but for an event of
-    # probability δ (Kairouz, Oh, Viswanath 2015), which every call pays, hit or not
+    """Q in (0, 1]: a lower bound of the chance to hit where something is learned."""
     delta: Fraction = Fraction(0)
+    """Δ of the call in 0 … 1: an (ε, δ)-DP call behaves like an ε-DP one but for an event of
+    probability δ (Kairouz, Oh, Viswanath 2015), which every call pays, hit or not."""
 
     def __post_init__(self) -> None:
         if not 0 < self.epsilon <= 40:

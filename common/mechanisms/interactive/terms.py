@@ -105,13 +105,17 @@ def hit_cost(
 class Terms:
     """The terms of a session: which calls it admits, and at which hit it stops."""
 
-    target: Target  # the weakest call admitted: ε at most, q at least this; its δ is not used
-    hits: int  # τ >= 1: the session stops at this hit
-    call_delta: Fraction = Fraction(0)  # what the δ of all calls together may reach
-    # k >= 1 target families. A call hits any number of them, and the session stops when even the
-    # family with the fewest hits has τ (Lemma 2.7): its failure probabilities count k times.
+    target: Target
+    """The weakest call admitted: ε at most, q at least this; its δ is not used."""
+    hits: int
+    """Τ >= 1: the session stops at this hit."""
+    call_delta: Fraction = Fraction(0)
+    """What the δ of all calls together may reach."""
     families: int = 1
-    adjacency: Adjacency = Adjacency.REPLACE_LABEL  # of the calls' guarantees, as the unit is
+    """K >= 1 target families. A call hits any number of them, and the session stops when even the
+    family with the fewest hits has τ (Lemma 2.7): its failure probabilities count k times."""
+    adjacency: Adjacency = Adjacency.REPLACE_LABEL
+    """Of the calls' guarantees, as the unit is."""
     unit: Unit = Unit.RECORD
 
     def __post_init__(self) -> None:

@@ -35,12 +35,16 @@ _FINE = 1 << 32
 class ThresholdTests:
     """Whether each of n counts reaches its threshold, with its noisy value if wanted."""
 
-    # from the data to (n,) integers (or one), each of sensitivity ``sensitivity``
     counts: Callable[[Any], ArrayLike]
-    thresholds: ArrayLike  # public integers: (n,) or one for all
-    epsilon: Fraction  # ε of each test
-    sensitivity: int = 1  # Δ >= 1
-    values: bool = False  # publishes counts that pass, with their noise; that costs no more
+    """From the data to (n,) integers (or one), each of sensitivity ``sensitivity``."""
+    thresholds: ArrayLike
+    """Public integers: (n,) or one for all."""
+    epsilon: Fraction
+    """Ε of each test."""
+    sensitivity: int = 1
+    """Δ >= 1."""
+    values: bool = False
+    """Publishes counts that pass, with their noise; that costs no more."""
 
     @property
     def target(self) -> Target:
@@ -72,11 +76,14 @@ class BetweenThresholds:
     target times ``1 − e^{−ε w/Δ}``, w = high − low, so the interval must be about Δ/ε wide.
     """
 
-    count: Callable[[Any], int]  # from the data to one integer
-    low: int  # "between" is low <= noisy count < high
+    count: Callable[[Any], int]
+    """From the data to one integer."""
+    low: int
+    """"between" is low <= noisy count < high."""
     high: int
     epsilon: Fraction
-    sensitivity: int = 1  # Δ >= 1
+    sensitivity: int = 1
+    """Δ >= 1."""
 
     @property
     def target(self) -> Target:
@@ -109,10 +116,14 @@ class DistinctCountTest:
     2020, with flags in place of maxima).
     """
 
-    users: Callable[[Any], ArrayLike]  # from the data to (n,) identities, integers that may repeat
-    registers: int  # r >= 1
-    least_flags: int  # yes if so many flags are up; see :meth:`expected_flags`
-    epsilon: Fraction  # ε of the test, at least 1e-4
+    users: Callable[[Any], ArrayLike]
+    """From the data to (n,) identities, integers that may repeat."""
+    registers: int
+    """R >= 1."""
+    least_flags: int
+    """Yes if so many flags are up; see :meth:`expected_flags`."""
+    epsilon: Fraction
+    """Ε of the test, at least 1e-4."""
 
     def __post_init__(self) -> None:
         if self.registers < 1 or not Fraction(1, 10**4) <= self.epsilon <= 40:

@@ -30,19 +30,23 @@ NO_ANSWER = -1
 class ClassAnswers:
     """What the aggregator releases for a batch of queries, and what it cost."""
 
-    labels: Integers  # (q,) classes; -1 where no answer was given
-    guarantee: Guarantee  # made before looking at any vote
-    # (a,) data-dependent RDP at ``common.mechanisms.pate.data_dependent.ORDERS``: private, see
-    # there. None where there is no such cost.
+    labels: Integers
+    """(q,) classes; -1 where no answer was given."""
+    guarantee: Guarantee
+    """Made before looking at any vote."""
     incurred: Floats | None
+    """(a,) data-dependent RDP at ``common.mechanisms.pate.data_dependent.ORDERS``: private, see
+    there. None where there is no such cost."""
 
 
 @dataclass(frozen=True)
 class GNMax:
     """``argmax_j n_j + N_Z(σ²)`` for every query."""
 
-    variance: Fraction  # σ² > 0, denominator at most 4096
-    unit: Unit = Unit.RECORD  # whose data one teacher's shard isolates
+    variance: Fraction
+    """Σ² > 0, denominator at most 4096."""
+    unit: Unit = Unit.RECORD
+    """Whose data one teacher's shard isolates."""
 
     def guarantee(self, queries: int) -> ZeroConcentratedDP:
         """The guarantee of that many answers."""
@@ -65,11 +69,16 @@ class ConfidentGNMax:
     there, so the guarantee is fixed before any vote is seen.
     """
 
-    threshold: int  # T, in teachers
-    test_variance: Fraction  # σ₁² of a test, denominator at most 4096
-    answer_variance: Fraction  # σ₂² of an answer, likewise
-    most_answers: int  # stop after that many
-    unit: Unit = Unit.RECORD  # whose data one teacher's shard isolates
+    threshold: int
+    """T, in teachers."""
+    test_variance: Fraction
+    """Σ₁² of a test, denominator at most 4096."""
+    answer_variance: Fraction
+    """Σ₂² of an answer, likewise."""
+    most_answers: int
+    """Stop after that many."""
+    unit: Unit = Unit.RECORD
+    """Whose data one teacher's shard isolates."""
 
     def guarantee(self, queries: int) -> ZeroConcentratedDP:
         """The guarantee of testing that many queries and answering up to ``most_answers``."""

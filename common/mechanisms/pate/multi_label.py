@@ -52,12 +52,15 @@ _GRAIN = 64
 class LabelAnswers:
     """What an aggregator releases for a batch of queries."""
 
-    labels: Booleans  # (q, c) label indicators; all False where nothing was answered
-    answered: Booleans  # (q,) whether the query was answered
-    guarantee: Guarantee  # of the whole batch
-    # (a,) data-dependent RDP at ``common.mechanisms.pate.data_dependent.ORDERS``, where there is
-    # one
+    labels: Booleans
+    """(q, c) label indicators; all False where nothing was answered."""
+    answered: Booleans
+    """(q,) whether the query was answered."""
+    guarantee: Guarantee
+    """Of the whole batch."""
     incurred: Floats | None = None
+    """(a,) data-dependent RDP at ``common.mechanisms.pate.data_dependent.ORDERS``, where there is
+    one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,12 +89,16 @@ class StableVote(_Teachers):
     the gap below the last one that all are; both move like any gap.
     """
 
-    rho: Fraction  # budget of one query
-    delta: Fraction  # failure probability of one query
-    share: Fraction = Fraction(1, 2)  # part of ρ that chooses k
-    # public limit of the number of agreed labels that is considered; None for all
+    rho: Fraction
+    """Budget of one query."""
+    delta: Fraction
+    """Failure probability of one query."""
+    share: Fraction = Fraction(1, 2)
+    """Part of ρ that chooses k."""
     most: int | None = None
-    choice_law: Law = Law.GUMBEL  # noise of the choice of k; Gaussian noise needs ``most``
+    """Public limit of the number of agreed labels that is considered; None for all."""
+    choice_law: Law = Law.GUMBEL
+    """Noise of the choice of k; Gaussian noise needs ``most``."""
 
     @cached_property
     def selector(self) -> StableTopK:
@@ -135,8 +142,10 @@ class StableMajority(_Teachers):
     a query, where StableTopK may find another gap.
     """
 
-    rho: Fraction  # budget of one query
-    delta: Fraction  # failure probability of one query
+    rho: Fraction
+    """Budget of one query."""
+    delta: Fraction
+    """Failure probability of one query."""
 
     @cached_property
     def test(self) -> GaussianTest:
@@ -162,7 +171,8 @@ class StableMajority(_Teachers):
 class FullVote(_Teachers):
     """PATE without a trick: noise for all c counts at once, then half the teachers as threshold."""
 
-    variance: Fraction  # σ² > 0, denominator at most 4096
+    variance: Fraction
+    """Σ² > 0, denominator at most 4096."""
 
     def guarantee(self, queries: int, labels: int) -> ZeroConcentratedDP:
         """The guarantee of that many queries; a count moves by at most 1 either way."""
@@ -195,8 +205,10 @@ class ClippedVote(_Teachers):
     place of the (2τ)² of the triangle inequality, and reached by votes for different labels.
     """
 
-    variance: Fraction  # σ² > 0 in votes, denominator at most 4096
-    tau: Fraction  # bound of the norm
+    variance: Fraction
+    """Σ² > 0 in votes, denominator at most 4096."""
+    tau: Fraction
+    """Bound of the norm."""
     norm: Norm = Norm.L2
 
     def __post_init__(self) -> None:

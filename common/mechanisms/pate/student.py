@@ -23,15 +23,18 @@ from common.mechanisms.pate.teachers import Estimator, train_teachers
 class StudentReport:
     """What the student reached, and what its labels cost."""
 
-    # share of right classes (or of right labels, averaged over labels) on the test set
     accuracy: float
-    # the same share among the answers it was trained on; NaN without true labels
+    """Share of right classes (or of right labels, averaged over labels) on the test set."""
     label_accuracy: float
-    answered: int  # number of answered queries
-    privacy: ApproximateDP  # what is guaranteed
-    # ε from the data-dependent cost: private, and not a guarantee. None if there is none.
+    """The same share among the answers it was trained on; NaN without true labels."""
+    answered: int
+    """Number of answered queries."""
+    privacy: ApproximateDP
+    """What is guaranteed."""
     incurred_epsilon: float | None
-    student: Estimator  # the trained model
+    """Ε from the data-dependent cost: private, and not a guarantee. None if there is none."""
+    student: Estimator
+    """The trained model."""
 
 
 def train_student(

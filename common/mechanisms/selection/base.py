@@ -31,10 +31,12 @@ def neighbours(step: int) -> Adjacency:
 class Selection:
     """What a selector releases."""
 
-    # (k,) indices of the selected candidates, or None for ⊥: nothing could be released safely
     chosen: Integers | None
-    ordered: bool  # whether the order of ``chosen`` is part of the release; else it is by index
-    guarantee: Guarantee  # what one user may lose by this release, whatever came out
+    """(k,) indices of the selected candidates, or None for ⊥: nothing could be released safely."""
+    ordered: bool
+    """Whether the order of ``chosen`` is part of the release; else it is by index."""
+    guarantee: Guarantee
+    """What one user may lose by this release, whatever came out."""
 
     @property
     def k(self) -> int:

@@ -47,9 +47,12 @@ class ChooseRank:
     best with probability at least 1 − e^{−t}.
     """
 
-    noise: NoisyMax  # noise for utilities that are not monotone
-    most: int | None = None  # largest k considered; None for all m − 1 of a public list of m
-    regularizer: Regularizer = indifferent  # r(j)
+    noise: NoisyMax
+    """Noise for utilities that are not monotone."""
+    most: int | None = None
+    """Largest k considered; None for all m − 1 of a public list of m."""
+    regularizer: Regularizer = indifferent
+    """R(j)."""
 
     def __post_init__(self) -> None:
         if self.noise.monotone:

@@ -54,11 +54,14 @@ class NoisyMax:
     """
 
     law: Law
-    epsilon: Fraction | None = None  # ε > 0 for the first three laws
-    # σ² > 0 for Gaussian noise, with a denominator of at most 4096
+    epsilon: Fraction | None = None
+    """Ε > 0 for the first three laws."""
     variance: Fraction | None = None
-    monotone: bool = False  # whether all utilities move in one direction
-    step: int = 1  # by how much one utility can move: 1, or 2 if one user's votes are replaced
+    """Σ² > 0 for Gaussian noise, with a denominator of at most 4096."""
+    monotone: bool = False
+    """Whether all utilities move in one direction."""
+    step: int = 1
+    """By how much one utility can move: 1, or 2 if one user's votes are replaced."""
 
     def __post_init__(self) -> None:
         gaussian = self.law == Law.GAUSSIAN

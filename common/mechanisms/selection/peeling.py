@@ -27,8 +27,10 @@ from common.mechanisms.selection.base import ADJACENCY, UNIT, Ranking, Selection
 class Peeling:
     """The k best in order, never ⊥: k draws of ε-bounded range each ("EM-CDP")."""
 
-    k: int  # how many to select
-    epsilon: Fraction  # ε > 0 of one draw
+    k: int
+    """How many to select."""
+    epsilon: Fraction
+    """Ε > 0 of one draw."""
 
     def __post_init__(self) -> None:
         _check(self.k, self.epsilon)
@@ -62,10 +64,14 @@ class LimitedDomain:
     probability δ, ``ε(α) <= k·BR(α) + α/(α−1) ln(1/(1−δ)) + ln(1/(1−(k+1)δ))``.
     """
 
-    k: int  # the most to select
-    domain: int  # k̄ >= k, a public number
-    epsilon: Fraction  # ε > 0 of one draw
-    delta: Fraction  # failure probability, below 1/(2k + 2)
+    k: int
+    """The most to select."""
+    domain: int
+    """K̄ >= k, a public number."""
+    epsilon: Fraction
+    """Ε > 0 of one draw."""
+    delta: Fraction
+    """Failure probability, below 1/(2k + 2)."""
 
     def __post_init__(self) -> None:
         _check(self.k, self.epsilon)

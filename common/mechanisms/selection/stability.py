@@ -82,9 +82,12 @@ class GaussianTest(_Test):
     Lemma 18.
     """
 
-    variance: Fraction  # σ² > 0, denominator at most 4096
-    delta: Fraction  # δ_t: bound of the probability of letting an unstable set through
-    step: int = 1  # s, how far a gap can move: 1 or 2
+    variance: Fraction
+    """Σ² > 0, denominator at most 4096."""
+    delta: Fraction
+    """Δ_t: bound of the probability of letting an unstable set through."""
+    step: int = 1
+    """S, how far a gap can move: 1 or 2."""
 
     def __post_init__(self) -> None:
         self._check("variance", self.variance)
@@ -110,9 +113,12 @@ class GaussianTest(_Test):
 class LaplaceTest(_Test):
     """The test with noise Lap_Z(s/ε): (ε, δ_t)-DP with the set that it lets through (Cor. 19)."""
 
-    epsilon: Fraction  # ε > 0
-    delta: Fraction  # δ_t: bound of the probability of letting an unstable set through
-    step: int = 1  # s, how far a gap can move: 1 or 2
+    epsilon: Fraction
+    """Ε > 0."""
+    delta: Fraction
+    """Δ_t: bound of the probability of letting an unstable set through."""
+    step: int = 1
+    """S, how far a gap can move: 1 or 2."""
 
     def __post_init__(self) -> None:
         self._check("epsilon", self.epsilon)

@@ -67,16 +67,23 @@ class StableTopK:
     its set comes out but for probability ``e^{−t} + P[noise < −s]``.
     """
 
-    rho: Fraction  # budget ρ > 0 of choice and test together
-    delta: Fraction  # failure probability δ_t of the test
-    # Largest k considered, a public number. None considers every rank of a public list of
-    # candidates; without such a list it must be given.
+    rho: Fraction
+    """Budget ρ > 0 of choice and test together."""
+    delta: Fraction
+    """Failure probability δ_t of the test."""
     most: int | None = None
-    regularizer: Regularizer = indifferent  # preference among the k; public
-    share: Fraction = Fraction(1, 2)  # part of ρ that chooses k
-    step: int = 1  # how far a gap can move: 1 if a user comes or goes, 2 if votes are replaced
-    choice_law: Law = Law.GUMBEL  # noise of the choice of k; Gaussian noise needs ``most``
-    test_law: Law = Law.GAUSSIAN  # noise of the test: Gaussian or Laplace
+    """Largest k considered, a public number. None considers every rank of a public list of
+    candidates; without such a list it must be given."""
+    regularizer: Regularizer = indifferent
+    """Preference among the k; public."""
+    share: Fraction = Fraction(1, 2)
+    """Part of ρ that chooses k."""
+    step: int = 1
+    """How far a gap can move: 1 if a user comes or goes, 2 if votes are replaced."""
+    choice_law: Law = Law.GUMBEL
+    """Noise of the choice of k; Gaussian noise needs ``most``."""
+    test_law: Law = Law.GAUSSIAN
+    """Noise of the test: Gaussian or Laplace."""
 
     def __post_init__(self) -> None:
         if self.choice_law == Law.GAUSSIAN and self.most is None:
@@ -126,12 +133,15 @@ class FixedStableTopK:
     from that many leaders of the rest, and fewer than k come out where its ⊥ does.
     """
 
-    k: int  # how many to select
-    rho: Fraction  # budget ρ > 0 of everything
-    delta: Fraction  # failure probability of the test
-    # k̄ >= k, a public number, or None for a public list. A limited domain fails with probability
-    # δ, too, below 1/(2k + 2).
+    k: int
+    """How many to select."""
+    rho: Fraction
+    """Budget ρ > 0 of everything."""
+    delta: Fraction
+    """Failure probability of the test."""
     domain: int | None = None
+    """K̄ >= k, a public number, or None for a public list. A limited domain fails with probability
+    δ, too, below 1/(2k + 2)."""
 
     def __post_init__(self) -> None:
         if self.k < 1:

@@ -39,9 +39,12 @@ class TopStable:
     with query 0 passes with probability at most δ/k. So the whole is (ε₁ + ε₂, δ)-DP.
     """
 
-    k: int  # the most to select
-    epsilon: Fraction  # ε = ε₁ + ε₂ > 0
-    delta: Fraction  # failure probability over all ranks
+    k: int
+    """The most to select."""
+    epsilon: Fraction
+    """Ε = ε₁ + ε₂ > 0."""
+    delta: Fraction
+    """Failure probability over all ranks."""
 
     def __post_init__(self) -> None:
         if self.k < 1 or self.epsilon <= 0:

@@ -51,9 +51,12 @@ def small_size(queries: int, alpha: float) -> int:
 class BLR:
     """The exponential mechanism over all databases of m rows."""
 
-    workload: LinearQueries  # the queries Q over a tiny domain X
-    epsilon: Fraction  # ε > 0
-    alpha: float  # discretisation error, which fixes ``m``
+    workload: LinearQueries
+    """The queries Q over a tiny domain X."""
+    epsilon: Fraction
+    """Ε > 0."""
+    alpha: float
+    """Discretisation error, which fixes ``m``."""
 
     def __post_init__(self) -> None:
         if self.epsilon <= 0:

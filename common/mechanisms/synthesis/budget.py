@@ -32,7 +32,8 @@ class Budget(ABC):
     Feldman and Zrnic, *Individual Privacy Accounting via a Rényi Filter*, NeurIPS 2021, for ρ).
     """
 
-    total: Fraction  # ε or ρ, > 0
+    total: Fraction
+    """Ε or ρ, > 0."""
 
     doubling: ClassVar[int]
     """By how much a round's amount grows when its noise is to be halved."""

@@ -23,9 +23,10 @@ MAX_CELLS = 1 << 22
 class Domain:
     """Attributes and their numbers of values, in a fixed order."""
 
-    names: tuple[str, ...]  # distinct names of the d >= 1 attributes
-    # number of values of each, at least 1; their product is at most 2**22 cells
+    names: tuple[str, ...]
+    """Distinct names of the d >= 1 attributes."""
     sizes: tuple[int, ...]
+    """Number of values of each, at least 1; their product is at most 2**22 cells."""
 
     def __post_init__(self) -> None:
         if not self.names or len(set(self.names)) < len(self.names):

@@ -47,20 +47,26 @@ class Measurement:
 class Fitted:
     """What MWEM releases."""
 
-    weights: Floats  # (cells,) the model: a distribution over the cells
-    measurements: tuple[Measurement, ...]  # what it was learnt from, in order
-    guarantee: PureDP  # of model and measurements together
+    weights: Floats
+    """(cells,) the model: a distribution over the cells."""
+    measurements: tuple[Measurement, ...]
+    """What it was learnt from, in order."""
+    guarantee: PureDP
+    """Of model and measurements together."""
 
 
 @dataclass(frozen=True)
 class MWEM:
     """Multiplicative weights with the exponential mechanism."""
 
-    workload: Workload  # the queries to answer well
-    epsilon: Fraction  # ε > 0 of all rounds
-    rounds: int  # T >= 1
-    # passes through all measurements in each round; 0 for the average of plain updates
+    workload: Workload
+    """The queries to answer well."""
+    epsilon: Fraction
+    """Ε > 0 of all rounds."""
+    rounds: int
+    """T >= 1."""
     replays: int = 10
+    """Passes through all measurements in each round; 0 for the average of plain updates."""
 
     def __post_init__(self) -> None:
         if self.epsilon <= 0 or self.rounds < 1 or self.replays < 0:

@@ -40,17 +40,22 @@ _LAST_STEPS = 300
 class Model:
     """What is released."""
 
-    weights: Floats  # (cells,) a distribution over the cells
-    measured: tuple[NoisyMarginal, ...]  # the noisy marginals that it was fitted to, in order
-    guarantee: Guarantee  # of model and measurements together
+    weights: Floats
+    """(cells,) a distribution over the cells."""
+    measured: tuple[NoisyMarginal, ...]
+    """The noisy marginals that it was fitted to, in order."""
+    guarantee: Guarantee
+    """Of model and measurements together."""
 
 
 @dataclass(frozen=True)
 class SelectMeasureProject:
     """Adaptive measurement of marginals under one budget."""
 
-    workload: Marginals  # to be answered well; those of one attribute must be among them
-    budget: Budget  # :class:`PureBudget` or :class:`ConcentratedBudget`
+    workload: Marginals
+    """To be answered well; those of one attribute must be among them."""
+    budget: Budget
+    """:class:`PureBudget` or :class:`ConcentratedBudget`."""
 
     def __post_init__(self) -> None:
         if len(self._singles) < len(self.workload.domain.sizes):

@@ -63,8 +63,10 @@ class Workload(Protocol):
 class LinearQueries:
     """Queries written out as a matrix, for small domains."""
 
-    weights: Integers  # (m, cells) integers in 0 … ``scale``, m >= 1
-    scale: int = 1  # at least 1; 1 for counting queries
+    weights: Integers
+    """(m, cells) integers in 0 … ``scale``, m >= 1."""
+    scale: int = 1
+    """At least 1; 1 for counting queries."""
 
     def __post_init__(self) -> None:
         weights = np.array(self.weights)
@@ -110,8 +112,10 @@ class LinearQueries:
 class Marginals:
     """All cells of the contingency tables of chosen sets of attributes: counting queries."""
 
-    domain: Domain  # the table's domain
-    sets: tuple[tuple[int, ...], ...]  # distinct ascending tuples of attribute positions
+    domain: Domain
+    """The table's domain."""
+    sets: tuple[tuple[int, ...], ...]
+    """Distinct ascending tuples of attribute positions."""
 
     def __post_init__(self) -> None:
         d = len(self.domain.sizes)

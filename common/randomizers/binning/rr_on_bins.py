@@ -31,10 +31,14 @@ _KEPT = 4096
 class Binning:
     """An optimal partition of the grid into d consecutive bins."""
 
-    edges: Integers  # (d + 1,) from 0 to k: bin j holds labels edges[j] … edges[j + 1] - 1
-    values: Floats  # (d,) the output value of each bin
-    objective: float  # E ℓ(output, label) under the prior
-    rounds: int  # iterations that Dinkelbach's method took
+    edges: Integers
+    """(d + 1,) from 0 to k: bin j holds labels edges[j] … edges[j + 1] - 1."""
+    values: Floats
+    """(d,) the output value of each bin."""
+    objective: float
+    """E ℓ(output, label) under the prior."""
+    rounds: int
+    """Iterations that Dinkelbach's method took."""
 
 
 def optimal_binning(problem: Problem) -> Binning:

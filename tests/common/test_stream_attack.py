@@ -58,7 +58,7 @@ def stolen_label(entropy: Entropy, victim: int) -> int:
     values[0] = victim
     sums = []
     for used, (name, part) in enumerate(((everyone, values), (others, values[1:]))):
-        answer = mechanism.answer(part, 1.0, used=used, question=name, entropy=entropy)
+        answer = mechanism.draw(part, 1.0, used=used, question=name, entropy=entropy)
         assert answer.from_holdout
         sums.append(round(answer.value * part.size * RESOLUTION))
     return sums[0] - sums[1]

@@ -147,8 +147,7 @@ def test_the_module_is_the_model(table: pl.DataFrame, objective: str, head: str,
 @pytest.mark.slow
 def test_torch_program_with_its_tables(table: pl.DataFrame, tmp_path: Path) -> None:
     model = untrained(table, [("likelihood", "gaussian")], "absolute")
-    (tmp_path / "model").mkdir()
-    model.save(tmp_path / "model")
+    LabelModels({"label": model}).save(tmp_path / "model")
     table.write_parquet(tmp_path / "features.parquet")
     result = CliRunner().invoke(
         app,

@@ -92,7 +92,7 @@ def train(folder: Path, rows: int) -> dict[str, float]:
     fitter = _fitter(folder)
     clock = Clock()
     order = fitter.plan.parts(0)
-    for part, shard in zip(order, fitter.source.walk(order), strict=True):
+    for part, shard in zip(order, fitter.parts.walk(order), strict=True):
         fitter._train_part(0, part, shard, 0)
     return clock.read()
 
@@ -100,7 +100,7 @@ def train(folder: Path, rows: int) -> dict[str, float]:
 def train_kernel(folder: Path, rows: int) -> dict[str, float]:
     """Take as many steps of the same network on batches in memory; a tenth of them, times ten."""
     fitter = _fitter(folder)
-    shard = fitter.source.part(0)
+    shard = fitter.parts.part(0)
     index = torch.randint(shard.targets.shape[0], (4, MEMBERS, BATCH))
     return _steps(fitter, itertools.cycle([shard.take(one) for one in index]), 0.1)
 
@@ -108,7 +108,7 @@ def train_kernel(folder: Path, rows: int) -> dict[str, float]:
 def train_loader(folder: Path, rows: int) -> dict[str, float]:
     """Take them on what torch's DataLoader fetches; a fiftieth of them, times fifty."""
     fitter = _fitter(folder)
-    shard = fitter.source.part(0)
+    shard = fitter.parts.part(0)
     table = TensorDataset(shard.numeric, shard.categories, shard.targets)
     batch = MEMBERS * min(BATCH, len(table) // MEMBERS)
     loader = DataLoader(table, batch_size=batch, shuffle=True, drop_last=True)

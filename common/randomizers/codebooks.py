@@ -6,9 +6,11 @@ has one codebook, and its codes are that one's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from typing import Any, Self
 
 import numpy as np
 
@@ -60,6 +62,36 @@ class Codebooks:
     def outputs(self) -> int:
         """Number of codes."""
         return sum(book.outputs for book in self.books)
+
+    @property
+    def code_bytes(self) -> int:
+        """Bytes that a code takes in a release."""
+        return 1 if self.outputs <= 256 else 2
+
+    @property
+    def only(self) -> Codebook:
+        """That of a message without strata.
+
+        Raises
+        ------
+        ConfigError
+            If it has several.
+        """
+        if len(self.books) > 1:
+            raise ConfigError(
+                f"events in {len(self.books)} strata are sent by channels of their own, where one"
+                " channel for all is expected"
+            )
+        return self.books[0]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return them as JSON values."""
+        return {"books": [book.to_json() for book in self.books]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read what :meth:`to_json` returned."""
+        return cls(tuple(map(Codebook.from_json, data["books"])))
 
     def randomize(
         self, labels: Floats, strata: Indices | None, entropy: Entropy, start_row: int = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,7 +16,7 @@ from common.guarantees import PureDP
 from common.randomizers.grid import Grid
 from common.randomizers.message import Message, MessagePlan, Released
 from common.randomizers.plan import plan_message
-from common.randomizers.questions import EXPLAINED, Question
+from common.randomizers.questions import Question
 from common.randomizers.strata import count_cells
 from common.randomizers.terms import Division, LabelTerms
 
@@ -250,18 +250,7 @@ def _answered(
             f"the question is about {question.strata.size:,} events, and there are"
             f" {len(labels):,} labels; ask about the same events"
         )
-    if (question.grid.lower, question.grid.upper) != (terms.lower, terms.upper):
-        raise ConfigError(
-            f"the question is about labels in {question.grid.lower:g} … {question.grid.upper:g},"
-            f" not in {terms.lower:g} … {terms.upper:g}; name the same bounds in all rounds"
-        )
-    asked = replace(terms, grid=question.grid, options={"explained": EXPLAINED})
-    if not terms.needs_prior(question.grid):  # what is best does not depend on what is expected
-        asked = replace(asked, options={})
-    plan = plan_message([asked], len(labels), epsilon)
-    if not plan.histograms:
-        return _with_noise(labels, plan)
-    plan = plan.asked(question.classes)
+    plan = question.plan(terms, epsilon)
     (share,) = plan.channels
     return _with_noise(labels, plan, question.strata, question.released(share.group))
 

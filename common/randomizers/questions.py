@@ -15,7 +15,7 @@ of ε goes to the labels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,9 +23,11 @@ from common.arrays import Indices, Integers
 from common.errors import ConfigError
 from common.randomizers.cells import Group
 from common.randomizers.grid import Grid
-from common.randomizers.message import Laws, Released
+from common.randomizers.message import Laws, MessagePlan, Released
+from common.randomizers.plan import plan_message
 from common.randomizers.prior import expected_prior
 from common.randomizers.strata import MOST_STRATA, Strata
+from common.randomizers.terms import LabelTerms
 
 EXPLAINED = 0.15
 """Share of a stratum's variance that features are taken to explain still. Models of bike rentals,
@@ -67,6 +69,35 @@ class Question:
             raise ConfigError("strata must be a column of whole numbers, one for each event")
         if not 0 <= strata.min() <= strata.max() < len(laws):
             raise ConfigError(f"every event's stratum must be one of 0 … {len(laws) - 1}")
+
+    def plan(self, terms: LabelTerms, epsilon: float) -> MessagePlan:
+        """Plan the message that answers it: nothing is counted.
+
+        Raises
+        ------
+        ConfigError
+            If it is about another range or grid of labels, or labels are two or a few values, for
+            which no other channel is better, whatever is expected of them.
+        """
+        grid, fixed = self.grid, terms.grid
+        if (grid.lower, grid.upper) != (terms.lower, terms.upper):
+            raise ConfigError(
+                f"the question is about labels in {grid.lower:g} … {grid.upper:g}, not in"
+                f" {terms.lower:g} … {terms.upper:g}; name the same bounds in all rounds"
+            )
+        if fixed is not None and not np.array_equal(fixed.points, grid.points):
+            raise ConfigError(
+                f"the question is about labels on {len(grid)} points, which are not the"
+                f" {len(fixed)} that are configured; name the same grid in all rounds"
+            )
+        if not terms.needs_prior(grid):
+            raise ConfigError(
+                f"labels of {len(grid)} values are asked in the same way whatever is expected of"
+                " them; send all events in one round"
+            )
+        options = terms.options or ({"explained": EXPLAINED} if terms.randomizer == "auto" else {})
+        asked = replace(terms, grid=grid, options=options)
+        return plan_message([asked], self.strata.size, epsilon).asked(self.classes)
 
     @property
     def classes(self) -> Strata:

@@ -12,11 +12,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, reduce
-from itertools import chain
-from typing import Literal, Self, TypeVar
+from itertools import chain, islice
+from typing import Annotated, Literal, Self, TypeVar
 
 import numpy as np
-from pydantic import Field, ValidationError, model_validator
+from pydantic import FailFast, Field, ValidationError, model_validator
 
 from common.arrays import Floats
 from common.errors import ConfigError, PrivacyError, ReleaseError
@@ -25,7 +25,11 @@ from common.exact.rational import parse_rational
 from common.guarantees import Guarantee, PureDP, Unit, compose, guarantee_from_json
 from common.randomizers import NoisyPrior, decoded_prior
 from common.randomizers.cells import Cells, Codebook, Group
+from common.randomizers.codebooks import Codebooks
 from common.randomizers.grid import Grid
+from common.randomizers.prior import expected_prior
+from common.randomizers.strata import MOST_STRATA
+from common.randomizers.terms import MOST_LABELS
 from common.release.claims import Name
 from common.release.facts import items
 from common.release.limits import block_rows_for
@@ -39,6 +43,7 @@ from common.release.sections import (
     PriorSection,
     StatedPrivacy,
     StatedRandomizer,
+    StratumSection,
 )
 from common.release.strict_json import parse_json
 
@@ -50,7 +55,9 @@ SectionT = TypeVar("SectionT")
 class Manifest(ManifestSection):
     """Everything that is public about one release.
 
-    Every label is counted by exactly one prior and randomized by exactly one randomizer.
+    Every label is counted by exactly one prior and randomized by exactly one randomizer. Events
+    that a question gathered in strata have one label, which no prior counts, and each stratum's is
+    sent by a randomizer of its own: the first's codes come first.
     """
 
     format: Literal["labelveil-release/1"]
@@ -58,8 +65,9 @@ class Manifest(ManifestSection):
     data_set: Name
     epoch: Name
     labels: Few[LabelSection]
-    priors: Few[PriorSection]
-    randomizers: Few[StatedRandomizer]
+    strata: Annotated[list[StratumSection], Field(max_length=MOST_STRATA), FailFast()]
+    priors: Annotated[list[PriorSection], Field(max_length=MOST_LABELS), FailFast()]
+    randomizers: Annotated[list[StatedRandomizer], Field(max_length=MOST_STRATA), FailFast()]
     privacy: StatedPrivacy
     population: PopulationSection
     content: ContentSection
@@ -70,9 +78,12 @@ class Manifest(ManifestSection):
         names = self.names
         if len(set(names)) < len(names):
             raise ValueError("two labels have one name")
-        for parts in ([p.labels for p in self.priors], [r.labels for r in self.randomizers]):
-            if sorted(chain.from_iterable(parts)) != sorted(names):
-                raise ValueError("every label must be in exactly one prior and one randomizer")
+        sent = [[made.labels for made in stratum] for stratum in self.by_stratum]
+        counted = [] if self.strata else [[prior.labels for prior in self.priors]]
+        if any(sorted(chain.from_iterable(each)) != sorted(names) for each in [*counted, *sent]):
+            raise ValueError("every label must be in exactly one prior and one randomizer")
+        if self.strata:
+            self._check_strata()
         # before any product of grids is built: few bytes can stand for any number of cells
         lengths = {label.name: len(label.grid) for label in self.labels}
         stated = [(prior.labels, len(prior.noisy_counts)) for prior in self.priors]
@@ -80,16 +91,35 @@ class Manifest(ManifestSection):
         for labels, size in stated:
             if (cells := math.prod(lengths[name] for name in labels)) != size:
                 raise ValueError(f"{size:,} counts or rows for {cells:,} cells")
-        for randomizer in self.randomizers:
+        for randomizer in self.randomizers if self.priors else ():
             if not any({*randomizer.labels} <= {*prior.labels} for prior in self.priors):
                 raise ValueError("the labels of one randomizer must be counted by one prior")
         return self
 
+    def _check_strata(self) -> None:
+        strata = self.strata
+        if (
+            len(self.labels) > 1
+            or len(self.randomizers) != len(strata)
+            or self.priors
+            or self.drift
+        ):
+            raise ValueError("strata must have a randomizer each, of one label, and no prior")
+        if sum(stratum.rows for stratum in strata) != self.population.rows:
+            raise ValueError("the strata must have all rows")
+        if any(len(s.law) != len(self.labels[0].grid) or not any(s.law) for s in strata):
+            raise ValueError("a stratum's law must have a weight for each point, and not all 0")
+
+    @property
+    def by_stratum(self) -> list[list[StatedRandomizer]]:
+        """The randomizers of each stratum's events; of all events, without strata."""
+        return [[each] for each in self.randomizers] if self.strata else [self.randomizers]
+
     def _only(self, sections: list[SectionT]) -> SectionT:
-        if len(self.labels) > 1:
+        if len(self.labels) > 1 or len(sections) != 1:
             raise ReleaseError(
-                f"a release of {len(self.labels)} labels"
-                f" ({', '.join(self.names):.200}) where one is expected"
+                f"a release of {len(self.labels)} labels ({', '.join(self.names):.200}) in"
+                f" {len(self.strata) or 1} strata where one is expected"
             )
         return sections[0]
 
@@ -127,10 +157,10 @@ class Manifest(ManifestSection):
 
     def marginal(self, name: str) -> tuple[Floats, Floats]:
         """(k,) points of one label's grid, and their shares in the released prior."""
-        index = next(i for i, prior in enumerate(self.priors) if name in prior.labels)
-        names, shares = self.priors[index].labels, self.histograms[index].probabilities
-        cells, place = self.group(names).cells, names.index(name)
-        return cells.grids[place].points, cells.marginal(shares, place)
+        place = self.names.index(name)
+        group, histogram = next(each for each in self.known if place in each[0].labels)
+        index = group.labels.index(place)
+        return group.cells.grids[index].points, group.cells.marginal(histogram.probabilities, index)
 
     def group(self, names: Sequence[str]) -> Group:
         """Return some labels with the cells of their grids."""
@@ -140,9 +170,18 @@ class Manifest(ManifestSection):
 
     @property
     def codebook(self) -> Codebook:
+        """What the codes mean, where there are no strata."""
+        return self.codebooks.only
+
+    @cached_property
+    def codebooks(self) -> Codebooks:
         """What the codes mean."""
-        groups = tuple(self.group(randomizer.labels) for randomizer in self.randomizers)
-        return Codebook(tuple(self.names), groups, tuple(self.channels))
+        channels, books = iter(self.channels), []
+        for stratum in self.by_stratum:
+            groups = tuple(self.group(stated.labels) for stated in stratum)
+            own = tuple(islice(channels, len(groups)))
+            books.append(Codebook(tuple(self.names), groups, own))
+        return Codebooks(tuple(books))
 
     @cached_property
     def channels(self) -> list[FiniteChannel]:
@@ -151,6 +190,20 @@ class Manifest(ManifestSection):
             FiniteChannel.from_json(stated.channel, self.group(stated.labels).cells.inputs)
             for stated in self.randomizers
         ]
+
+    @property
+    def laws(self) -> list[Floats]:
+        """(k,) what was expected of each stratum's labels."""
+        return [np.asarray(s.law, np.float64) / sum(s.law) for s in self.strata]
+
+    @property
+    def known(self) -> list[tuple[Group, NoisyPrior]]:
+        """What is known of the labels of all events, by the labels that it is of."""
+        if self.strata:
+            rows = [stratum.rows for stratum in self.strata]
+            return [(self.group(self.names), expected_prior(rows @ np.stack(self.laws)))]
+        groups = (self.group(prior.labels) for prior in self.priors)
+        return list(zip(groups, self.histograms, strict=True))
 
     @cached_property
     def histograms(self) -> list[NoisyPrior]:
@@ -188,7 +241,7 @@ class Manifest(ManifestSection):
     @property
     def prior_paid(self) -> bool:
         """Whether this release's labels paid for the prior."""
-        noisy = not all(prior.decoded for prior in self.priors)
+        noisy = not all(prior.decoded for prior in self.priors)  # with strata there is none
         return noisy and (self.drift is None or self.drift.drifted)
 
     @property
@@ -202,17 +255,19 @@ class Manifest(ManifestSection):
         """What this release's labels spend, one guarantee for each use of them."""
         test = [] if self.test_guarantee is None else [self.test_guarantee]
         paid = [prior.spent for prior in self.priors if self.prior_paid and not prior.decoded]
-        return [*test, *paid, *(stated.spent for stated in self.randomizers)]
+        return [*test, *paid, self.labels_guarantee]
 
     @property
     def prior_guarantee(self) -> PureDP:
         """Of all histograms."""
-        return reduce(PureDP.compose, (prior.spent for prior in self.priors))
+        nothing = PureDP.of(0, unit=self.labels_guarantee.unit)
+        return reduce(PureDP.compose, (prior.spent for prior in self.priors), nothing)
 
     @property
     def labels_guarantee(self) -> PureDP:
-        """Of all codes of one event."""
-        return reduce(PureDP.compose, (stated.spent for stated in self.randomizers))
+        """Of all codes of one event, which is in one stratum, whatever its labels are."""
+        each = [reduce(PureDP.compose, (s.spent for s in stratum)) for stratum in self.by_stratum]
+        return max(each, key=lambda spent: spent.exact_epsilon)
 
     @property
     def total_guarantee(self) -> Guarantee:
@@ -287,7 +342,7 @@ class Manifest(ManifestSection):
                 f"keys of {self.content.key_bytes} bytes for {self.population.keys!r} keys;"
                 " only a submitted population goes without"
             )
-        self._check_layout(self.codebook)
+        self._check_layout(self.codebooks)
 
     def _check_channel(self, stated: StatedRandomizer, channel: FiniteChannel) -> None:
         cells, group = self.group(stated.labels).cells, self.privacy.records_per_unit
@@ -337,7 +392,7 @@ class Manifest(ManifestSection):
                 f" epsilon must be {group}"
             )
 
-    def _check_layout(self, codebook: Codebook) -> None:
+    def _check_layout(self, codebook: Codebooks) -> None:
         most = block_rows_for(self.population.rows)
         if self.content.block_rows > most:  # a reader holds a whole block
             raise ReleaseError(f"blocks of {self.content.block_rows:,} rows, more than {most:,}")

@@ -19,8 +19,10 @@ from common.release.claims import (
     Rational,
     Rows,
     SessionClaim,
+    Weight,
 )
 from common.release.facts import check_details, check_options
+from common.release.limits import ROWS
 
 ItemT = TypeVar("ItemT")
 Few = Annotated[list[ItemT], Field(min_length=1, max_length=MOST_LABELS), FailFast()]
@@ -42,6 +44,14 @@ class LabelSection(ManifestSection):
     """What its error counts for beside the other labels'."""
     asked: bool
     """Whether the labels party named the grid; else it follows from bounds, rows and ε."""
+
+
+class StratumSection(ManifestSection):
+    """Events that a question gathered: they were sent by a channel of their own."""
+
+    rows: int = Field(ge=0, le=ROWS)
+    law: Items[Weight]
+    """What was expected of their labels: weights of the grid's points, for which nobody paid."""
 
 
 class SpendingSection(ManifestSection):

@@ -25,7 +25,8 @@ _DESIGNED = ("auto", "optimal-design")
 
 def largest_manifest(plan: MessagePlan) -> int:
     """Bytes that the manifest of a planned message can have at most."""
-    cells = sum(len(group.cells) for group in (*plan.groups, *(s.group for s in plan.channels)))
+    sent = plan.parts * sum(len(share.group.cells) for share in plan.channels)
+    cells = sent + (sum(len(group.cells) for group in plan.groups) or sent)  # counts, or laws
     grids = [grid for share in plan.channels for grid in share.group.cells.grids]
     labels = zip(plan.terms, grids, strict=True)
     weights = sum(_weights(label, grid, plan.points or POINTS) for label, grid in labels)
@@ -33,7 +34,7 @@ def largest_manifest(plan: MessagePlan) -> int:
         weights = max(weights, MAX_WEIGHTS)
     blocks = -(-plan.rows // block_rows_for(plan.rows))
     numbers = _NUMBER * sum(map(len, grids)) + (_COUNT + _ROW_INDEX) * cells
-    return numbers + -(-32 * weights // 3) + _BLOCK * blocks + _REST
+    return numbers + -(-32 * weights * plan.parts // 3) + _BLOCK * blocks + _REST
 
 
 def check_manifest(plan: MessagePlan) -> int:

@@ -72,8 +72,8 @@ class SentLabel:
     @property
     def codes(self) -> Codes:
         """(n,) uint16 what the channel of this label, and maybe of others, sent."""
-        book = self.release.manifest.codebook
-        return book.split(self.release.codes)[:, book.for_label(self.name).column]
+        books = self.release.manifest.codebooks
+        return books.codes_of(self.name)[self.release.codes].astype(np.uint16)
 
 
 def labels_frame(manifest: Manifest, keys: bytes | Keys, codes: Codes) -> pl.DataFrame:
@@ -95,7 +95,8 @@ def stands_for(manifest: Manifest, codes: Codes) -> dict[str, Floats]:
     """
     if len(manifest.labels) > 1:
         return {}
-    outputs = np.append(np.asarray(manifest.randomizer.channel["outputs"], dtype=float), np.nan)
+    each = [made.channel["outputs"] for made in manifest.randomizers]
+    outputs = np.append(np.concatenate(each).astype(float), np.nan)
     return {"label": outputs[np.minimum(codes, outputs.size - 1)]}
 
 
@@ -116,9 +117,9 @@ def read_release(directory: str | Path) -> Release:
     verify_blocks(keys, codes, content.blocks, content.block_rows, content.code_bytes)
     if content.key_bytes and hashlib.sha256(keys.data).hexdigest() != population.digest:
         raise ReleaseError("the keys do not give the manifest's population digest")
-    if int(codes.max()) >= manifest.codebook.outputs:
+    if int(codes.max()) >= manifest.codebooks.outputs:
         raise ReleaseError(
-            f"code {int(codes.max())} is outside the {manifest.codebook.outputs} outputs"
+            f"code {int(codes.max())} is outside the {manifest.codebooks.outputs} outputs"
         )
     return Release(manifest, data, labels_frame(manifest, keys, codes))
 

@@ -59,26 +59,30 @@ class FetchReleaseResponse(_message.Message):
     def __init__(self, start_row: _Optional[int] = ..., keys: _Optional[bytes] = ..., codes: _Optional[bytes] = ...) -> None: ...
 
 class SubmitPopulationRequest(_message.Message):
-    __slots__ = ("header", "keys")
+    __slots__ = ("header", "keys", "question")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
     header: PopulationHeader
     keys: bytes
-    def __init__(self, header: _Optional[_Union[PopulationHeader, _Mapping]] = ..., keys: _Optional[bytes] = ...) -> None: ...
+    question: bytes
+    def __init__(self, header: _Optional[_Union[PopulationHeader, _Mapping]] = ..., keys: _Optional[bytes] = ..., question: _Optional[bytes] = ...) -> None: ...
 
 class PopulationHeader(_message.Message):
-    __slots__ = ("data_set", "epoch", "rows", "population_sha256", "secret_check")
+    __slots__ = ("data_set", "epoch", "rows", "population_sha256", "secret_check", "question_sha256")
     DATA_SET_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     POPULATION_SHA256_FIELD_NUMBER: _ClassVar[int]
     SECRET_CHECK_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_SHA256_FIELD_NUMBER: _ClassVar[int]
     data_set: str
     epoch: str
     rows: int
     population_sha256: bytes
     secret_check: bytes
-    def __init__(self, data_set: _Optional[str] = ..., epoch: _Optional[str] = ..., rows: _Optional[int] = ..., population_sha256: _Optional[bytes] = ..., secret_check: _Optional[bytes] = ...) -> None: ...
+    question_sha256: bytes
+    def __init__(self, data_set: _Optional[str] = ..., epoch: _Optional[str] = ..., rows: _Optional[int] = ..., population_sha256: _Optional[bytes] = ..., secret_check: _Optional[bytes] = ..., question_sha256: _Optional[bytes] = ...) -> None: ...
 
 class SubmitPopulationResponse(_message.Message):
     __slots__ = ("rows", "population_sha256", "status")

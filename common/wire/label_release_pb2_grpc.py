@@ -89,14 +89,20 @@ class LabelReleaseServiceServicer(object):
         """Names the events that the release of an epoch will cover: the keys that the client sends, in
         the order in which it sends them. The epoch's release freezes them forever; until it exists,
         another submission takes the place of the last one. Sending the same keys again in the same
-        order is harmless at any time, and is answered as soon as the header has arrived. Nothing is
-        kept of a submission that fails.
+        order, with the same question, is harmless at any time, and is answered as soon as the header
+        has arrived. Once the release exists, its manifest says what was asked, and a question is not
+        looked at. Nothing is kept of a submission that fails.
+
+        With the keys a client may ask a question: of which stratum each event is, and what it expects
+        of the labels of each. The labels of each stratum are then randomized by a channel that is
+        designed for that; what it reveals of a label is bounded as ever, whatever was asked.
 
         ALREADY_EXISTS when the epoch's release covers another population. FAILED_PRECONDITION when
-        the labels party is configured to supply the population itself, or when too many populations
-        wait for their releases. INVALID_ARGUMENT when the first message is not the header or a later
-        one is, when a message's keys are none or not a multiple of 16 bytes, when a key occurs twice,
-        or when the row count or the digest is not the header's. OUT_OF_RANGE when the header's row
+        the labels party is configured to supply the population itself, or to take no questions, or
+        when too many populations wait for their releases. INVALID_ARGUMENT when the first message is
+        not the header or a later one is, when keys follow the question, when a message's keys are none
+        or not a multiple of 16 bytes, when a key occurs twice, when a row count or a digest is not the
+        header's, or when the question is none about these labels. OUT_OF_RANGE when the header's row
         count is above the server's limit. RESOURCE_EXHAUSTED when too many streams run at once, and
         UNAVAILABLE while the epoch's release is being built; try again later.
         """

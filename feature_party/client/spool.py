@@ -33,7 +33,7 @@ class Spool:
         self.key_bytes = manifest.content.key_bytes
         self.block_rows = manifest.content.block_rows
         self.rows = 0
-        self._outputs = manifest.codebook.outputs
+        self._outputs = manifest.codebooks.outputs
         self._population = hashlib.sha256()
         self._keys = bytearray()
         self._codes = bytearray()

@@ -206,7 +206,7 @@ class _Join:
         self.slices = slices_of(files, sizes.slice_rows, inputs.key)
         self.released = sum(manifest.population.rows for manifest in self.manifests)
         self.buckets = max(1, -(-(self.rows + self.released) // sizes.bucket_rows))
-        outputs = [manifest.codebook.outputs for manifest in self.manifests]
+        outputs = [manifest.codebooks.outputs for manifest in self.manifests]
         self.offsets = (0, *np.cumsum(outputs)[:-1].tolist())
 
     def join(self, content: str, out: Path) -> JoinedShards:
@@ -364,7 +364,7 @@ def _blocks(folder: Path, manifest: Manifest, start: int, stop: int) -> Released
         size,
         tuple(content.blocks[start // size : -(-stop // size)]),
         content.code_bytes,
-        manifest.codebook.outputs,
+        manifest.codebooks.outputs,
     )
 
 

@@ -83,7 +83,7 @@ class Preparation:
                 share = min(share, MOST_HELD_OUT / joined.rows)
             held_events = draw_holdout(sum(joined.events), share, training.seed)
             rows = np.sum(joined.labels, axis=0).tolist()
-            outputs = np.cumsum([manifest.codebook.outputs for manifest in manifests])
+            outputs = np.cumsum([manifest.codebooks.outputs for manifest in manifests])
             counts = count_training_codes(joined, held_events, outputs[-1])
             problems = _by_label(manifests, rows, names, np.split(counts, outputs[:-1]))
             events = {

@@ -39,6 +39,7 @@ def release(config: LabelPartyConfig, shown: Shown, how: BeforeOptions) -> None:
     then asks; without one it goes on, for a job that stops by itself tells of labels, too.
     """
     from common.allocator import keep_freed_memory
+    from label_party.release.message import Count, count_labels
     from label_party.release.run import run_release
     from label_party.release.signing import sign_again
 
@@ -47,7 +48,14 @@ def release(config: LabelPartyConfig, shown: Shown, how: BeforeOptions) -> None:
 
     keep_freed_memory()
     with Before(config, how, shown) as before:
-        outcome = run_release(config, quiet=shown.quiet, confirm=confirm)
+        count: Count = count_labels
+        if config.rounds.questions:
+            from label_party.release.answer import answering
+
+            count = answering(config)
+        outcome = run_release(
+            config, quiet=shown.quiet, confirm=confirm, find_prior=lambda store, ledger: count
+        )
         if outcome.existed and not how.dry_run:
             sign_again(config)
         shown.answer(document(outcome), *_lines(outcome), "next: label-party serve")
@@ -71,7 +79,7 @@ def document(outcome: ReleaseOutcome) -> dict[str, Any]:
         "found": None if outcome.tally is None else outcome.tally.to_json(),
         "randomizer": ", ".join(one.name for one in manifest.randomizers),
         "loss": ", ".join(dict.fromkeys(one.loss for one in manifest.labels)),
-        "outputs": manifest.codebook.outputs,
+        "outputs": manifest.codebooks.outputs,
         "guarantee": manifest.total_guarantee.to_json(),
         "prior_paid": manifest.prior_paid,
         "total": outcome.limit.to_json(),

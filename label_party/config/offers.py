@@ -10,6 +10,18 @@ from common.config import Section, setting
 from common.randomizers.base import MAX_EPSILON
 
 
+class RoundsSection(Section):
+    """Events in rounds: what the features party has learned from one, it may ask in the next."""
+
+    questions: bool = setting(
+        False,
+        'For population = "submitted": whether the features party may say, with its keys, which'
+        " stratum each event is in and what it expects of the labels of each. They are then sent"
+        " by channels that fit, for the same epsilon, and you learn so much of what it predicts."
+        ' Set [privacy] epochs = "disjoint" for rounds about different events.',
+    )
+
+
 class EvaluationSection(Section):
     """What the features party may ask about its models: how much they are better than a constant.
 

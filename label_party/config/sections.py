@@ -21,7 +21,7 @@ from common.randomizers.losses import LOSS_NAMES
 from common.randomizers.terms import MOST_LABELS
 from common.release.facts import check_digits, check_options
 from label_party.config.labels import DomainSection, LabelTable
-from label_party.config.offers import EvaluationSection, WatchSection
+from label_party.config.offers import EvaluationSection, RoundsSection, WatchSection
 from label_party.config.privacy import NOT_IN_REQUEST, PrivacySection
 from label_party.config.serving import ObservabilitySection, ServerSection
 from label_party.sources.addresses import Address, check_query, is_database, locate
@@ -269,6 +269,7 @@ class LabelPartyConfig(Section):
     keys: KeysSection = setting(KeysSection)
     evaluation: EvaluationSection = setting(EvaluationSection)
     watch: WatchSection = setting(WatchSection)
+    rounds: RoundsSection = setting(RoundsSection)
     store: StoreSection = setting(StoreSection)
     engine: EngineSection = setting(EngineSection)
     server: ServerSection = setting(ServerSection)
@@ -284,6 +285,8 @@ class LabelPartyConfig(Section):
                 " is part of its own epoch; remove [watch] hits"
             )
         self._check_labels()
+        if self.rounds.questions:
+            self._check_questions()
         several = len(self.labels) > 1
         if several and self.watch.hits is not None:
             raise ConfigError(
@@ -296,6 +299,19 @@ class LabelPartyConfig(Section):
                 " are several [[label]]; remove [evaluation] largest_loss"
             )
         return self
+
+    def _check_questions(self) -> None:
+        refused = {
+            f"population={str(self.data.population)!r} names the events": not self.data.submitted,
+            "there are several [[label]]": len(self.labels) > 1,
+            f"randomizer={self.randomizer.name!r} fits no stratum": self.randomizer.name != "auto",
+        }
+        for reason, holds in refused.items():
+            if holds:
+                raise ConfigError(
+                    f"[rounds] questions has no effect where {reason}; it takes the events that"
+                    " the features party submits, one label and the randomizer auto: leave it out"
+                )
 
     def _check_labels(self) -> None:
         if not self.label and self.domain is None:
@@ -375,16 +391,10 @@ class LabelPartyConfig(Section):
         return 0 if name is None else names.index(name)
 
     def _check_submitted(self) -> None:
-        # nothing but the submitter's word would say that these claims are true
         if self.privacy.unit == "user":
             raise ConfigError(
                 "unit='user' needs to know whose event is whose, labelled or not, and a submitted"
                 " population does not say; name a file in [data] population, or set [privacy] unit"
-            )
-        if self.privacy.epochs == "disjoint":
-            raise ConfigError(
-                "epochs='disjoint' must be 'additive' when the features party submits the"
-                " population: it could name one event in two epochs; set [privacy] epochs"
             )
 
     def at(self, epoch: str) -> Self:

@@ -48,6 +48,7 @@ from label_party.events.completion import Rules
 from label_party.events.epoch import rows_of_epoch
 from label_party.events.steps import Events, Sizes, Sources, Work, complete
 from label_party.events.submitted import Populations
+from label_party.events.tasks import SubmittedRows
 from label_party.sources.databases import snapshot
 from label_party.sources.tables import parquet_files
 from label_party.store.disk import clean, scratch
@@ -60,10 +61,8 @@ _CSV_IN_MEMORY_BYTES = 1 << 24
 
 
 @contextmanager
-def submitted_population(
-    config: LabelPartyConfig, secret: bytes
-) -> Iterator[tuple[Path, int] | None]:
-    """Yield file and rows of the submitted population, which stays as it is meanwhile.
+def submitted_population(config: LabelPartyConfig, secret: bytes) -> Iterator[SubmittedRows | None]:
+    """Yield the submitted population, which stays as it is meanwhile.
 
     None if other files say what the population is.
 
@@ -84,8 +83,7 @@ def submitted_population(
                 f" than {config.keys.secret_file}; both parties need the same one, so set [keys]"
                 " secret_file, or have the population submitted again"
             )
-        keys = populations.keys_file(data.data_set, data.epoch, submitted)
-        yield keys, submitted.rows
+        yield populations.rows_of(data.data_set, data.epoch, submitted)
 
 
 @contextmanager
@@ -136,7 +134,7 @@ def rules_of(config: LabelPartyConfig) -> Rules:
 
 @contextmanager
 def _work(
-    config: LabelPartyConfig, store: Store, secret: bytes, submitted: tuple[Path, int] | None
+    config: LabelPartyConfig, store: Store, secret: bytes, submitted: SubmittedRows | None
 ) -> Iterator[Work]:
     """Where events are completed. A store is made for it, and taken away if it stays empty."""
     if _fits(config, submitted):
@@ -152,11 +150,11 @@ def _work(
             store.remove_if_empty()
 
 
-def _fits(config: LabelPartyConfig, submitted: tuple[Path, int] | None) -> bool:
+def _fits(config: LabelPartyConfig, submitted: SubmittedRows | None) -> bool:
     """Whether all rows fit into this process's memory, and no other engine is asked for."""
     if config.engine.name != "local" or config.engine.workers > 1:
         return False
-    rows = 0 if submitted is None else submitted[1]
+    rows = 0 if submitted is None else submitted.rows
     for source in (config.data.labels_source, config.data.population_source):
         if not isinstance(source, Path) or not source.exists():
             continue  # nobody knows how much it is

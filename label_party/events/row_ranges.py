@@ -15,10 +15,11 @@ from typing import Protocol
 
 import numpy as np
 
-from common.arrays import Floats, Integers
+from common.arrays import Floats, Indices, Integers
 from common.engine.shuffle import Keys
 from common.entropy import Entropy
-from common.randomizers.cells import Codebook, Group
+from common.randomizers.cells import Group
+from common.randomizers.codebooks import Codebooks
 from common.release.blocks import KEY_BYTES, block_ranges, encode_codes
 from common.release.manifest import block_digest
 
@@ -77,9 +78,10 @@ def randomize_rows(
     labels: Floats,
     keys: Keys | None,
     start: int,
-    codebook: Codebook,
+    codebooks: Codebooks,
     entropy: Entropy,
     block_rows: int,
+    strata: Indices | None = None,
 ) -> Randomized:
     """Randomize the labels of rows ``start`` … and digest their blocks.
 
@@ -91,10 +93,12 @@ def randomize_rows(
         (n,) their hashed keys, or None if they are not sent.
     start
         Row of the first of them, a multiple of ``block_rows``.
-    codebook
+    codebooks
         From the labels' grids to what is sent.
     block_rows
         Rows of a block. The range ends with a block, or with the release.
+    strata
+        (n,) the stratum of each; None where there is one.
     """
     if start % block_rows:
         raise ValueError(f"start={start} must be a multiple of block_rows={block_rows}")
@@ -102,8 +106,9 @@ def randomize_rows(
     blocks, coded = [], []
     for low, high in block_ranges(len(labels), block_rows):
         # rounding again costs less than keeping the grid indices of all rows
-        randomized = codebook.randomize(labels[low:high], entropy, start + low)
-        codes = encode_codes(randomized, codebook.code_bytes)
+        own = None if strata is None else strata[low:high]
+        randomized = codebooks.randomize(labels[low:high], own, entropy, start + low)
+        codes = encode_codes(randomized, codebooks.code_bytes)
         blocks.append(block_digest(sent[KEY_BYTES * low : KEY_BYTES * high], codes))
         coded.append(codes)
     return Randomized(sent, b"".join(coded), blocks)

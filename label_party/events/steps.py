@@ -22,7 +22,8 @@ from common.engine.local import InProcess
 from common.engine.shuffle import Exchange, Files, Held, KeyedRows, Keys
 from common.engine.task import Engine, Secrets, Task
 from common.entropy import Entropy
-from common.randomizers.cells import Codebook, Group
+from common.randomizers.cells import Group
+from common.randomizers.codebooks import Codebooks
 from common.release.blocks import block_ranges
 from label_party.events.completion import Rules, check_population
 from label_party.events.epoch import Rows
@@ -48,6 +49,7 @@ from label_party.events.tasks import (
     Range,
     SendSlice,
     Slice,
+    SubmittedRows,
     SubmittedSlice,
 )
 from label_party.sources.oddities import NOTHING, Oddities
@@ -101,13 +103,13 @@ class Sources:
 
     labels: Table  # rows of labels
     population: Table | None
-    submitted: tuple[Path, int] | None  # file and rows of the population that was submitted
+    submitted: SubmittedRows | None  # the population that was submitted
 
     @property
     def rows(self) -> int:
         """Rows to hash and exchange."""
         listed = self.population.rows if self.population else 0
-        return self.labels.rows + listed + (self.submitted[1] if self.submitted else 0)
+        return self.labels.rows + listed + (self.submitted.rows if self.submitted else 0)
 
     @property
     def named(self) -> Table | None:
@@ -181,12 +183,12 @@ class Work:
             return Held(Files(Path(kind), count), buckets, types)
         return Exchange(Files(self.folder / kind, count), buckets, types)
 
-    def published(self, codebook: Codebook) -> Codebook | Path:
-        """What tasks are given of a codebook."""
+    def published(self, codebooks: Codebooks) -> Codebooks | Path:
+        """What tasks are given of what codes mean."""
         if self.folder is None:
-            return codebook
-        path = self.folder / "codebook.json"
-        path.write_text(json.dumps(codebook.to_json()), encoding="utf-8")
+            return codebooks
+        path = self.folder / "codebooks.json"
+        path.write_text(json.dumps(codebooks.to_json()), encoding="utf-8")
         return path
 
 
@@ -198,14 +200,14 @@ class Events:
     tally
         What completing did.
     submitted
-        Whether the features party submitted the keys, and so need not be sent them.
+        The population that the features party submitted, so that it need not be sent the keys.
     in_memory
         Whether all rows lie in this process's memory.
     """
 
     def __init__(self, pieces: Sequence[Piece], tally: Tally, work: Work, sources: Sources) -> None:
         self.tally = tally
-        self.submitted = sources.submitted is not None
+        self.submitted = sources.submitted
         self.in_memory = work.folder is None
         self._pieces = pieces
         self._work = work
@@ -235,20 +237,22 @@ class Events:
 
     def randomize(
         self,
-        codebook: Codebook,
+        codebooks: Codebooks,
         entropy: Entropy,
         writer: RowWriter,
         block_rows: int,
         progress: Progress,
     ) -> tuple[list[str], str]:
         """Write all rows; return their blocks' digests, and the digest of all keys."""
-        folder, book = self._work.folder or writer.folder, self._work.published(codebook)
+        asked = self.submitted.question if self.submitted else None
+        folder, books = self._work.folder or writer.folder, self._work.published(codebooks)
         tasks = [
             Randomize(
                 part,
-                book,
+                books,
                 block_rows,
-                self.submitted,
+                self.submitted is not None,
+                asked if len(codebooks.books) > 1 else None,
                 folder / f"keys-{index}",
                 folder / f"codes-{index}",
             )
@@ -322,7 +326,7 @@ def complete(
         completed = work.exchange("completed", buckets, 1, types)
         tasks = [Complete(b, labels, listed, rules, completed) for b in range(buckets)]
     else:
-        ends = work.ranges(sources.submitted[1])
+        ends = work.ranges(sources.submitted.rows)
         placed = {name: kind for name, kind in types.items() if name != KEY}
         completed = work.exchange("completed", buckets, len(ends), placed)
         size = ends[0][1]
@@ -332,7 +336,7 @@ def complete(
     check_population(tally)
     _remove(labels, *([listed] if listed else []))
     if sources.submitted is not None:
-        pieces = _place(completed, sources.submitted[0], ends, types, work)
+        pieces = _place(completed, sources.submitted.keys, ends, types, work)
         return Events(pieces, tally, work, sources)
     stops = list(accumulate(each.rows for each in tallies))
     pieces = [
@@ -359,8 +363,8 @@ def _exchange(
     if sources.population is not None:
         listed, types = sources.population.slices, sources.population.types
     elif sources.submitted is not None:
-        path, rows = sources.submitted
-        listed = [SubmittedSlice(path, *ends) for ends in work.ranges(rows)]
+        path = sources.submitted.keys
+        listed = [SubmittedSlice(path, *ends) for ends in work.ranges(sources.submitted.rows)]
     slices = sources.labels.slices
     labels = work.exchange("labels", len(slices), buckets, sources.labels.types)
     tasks = [SendSlice(one, labels, index) for index, one in enumerate(slices)]

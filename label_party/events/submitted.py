@@ -3,6 +3,7 @@
     <store>/populations/<data set>/<epoch>/
         current.json      names the list that counts, and says who sent it, and when
         <sha256>.keys     the list: 16 bytes a key, in the order in which they were sent
+        <sha256>.question what is asked of these events, if anything (common.release.question)
         lock              held while lists are exchanged, and while a release is built over one
     <store>/populations/.uploads/
         <random>          a list on its way, locked by the process that receives it
@@ -17,9 +18,10 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -28,13 +30,14 @@ from common.engine.shuffle import Keys, count_repeated
 from common.errors import DataError
 from common.files import leftovers, sync, write_durably
 from common.release.blocks import KEY_BYTES
+from label_party.events.tasks import SubmittedRows
 from label_party.store.disk import StoreBusy, StoreError, exclusive, translating_errors
 from label_party.store.release_store import Store
 
 CURRENT_FILE = "current.json"
 LOCK_FILE = "lock"
 UPLOADS = ".uploads"
-_KEYS_SUFFIX = ".keys"
+_KEYS_SUFFIX, _QUESTION_SUFFIX = ".keys", ".question"
 
 
 @dataclass(frozen=True)
@@ -55,32 +58,33 @@ class Submitted:
     secret_check: str
     client: str  # name of the certificate that submitted it
     submitted_at: str  # UTC, ISO 8601
+    question: str = ""  # hexadecimal digest of what is asked of the events; empty for nothing
 
 
 class Upload:
-    """A list on its way to the disk. It is gone when it is closed, unless it was stored."""
+    """Bytes on their way to the disk. They are gone when it is closed, unless they were stored."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.rows = 0
+        self.size = 0
         self._digest = hashlib.sha256()
         with translating_errors(path):
             self._file = path.open("xb")
 
     @property
     def sha256(self) -> str:
-        """Hexadecimal digest of the keys so far."""
+        """Hexadecimal digest of the bytes so far."""
         return self._digest.hexdigest()
 
-    def append(self, keys: bytes) -> None:
-        """Take in some keys, 16 bytes each."""
-        self._digest.update(keys)
-        self.rows += len(keys) // KEY_BYTES
+    def append(self, data: bytes) -> None:
+        """Take in some."""
+        self._digest.update(data)
+        self.size += len(data)
         with translating_errors(self.path):
-            self._file.write(keys)
+            self._file.write(data)
 
     def seal(self) -> None:
-        """Wait until every key is on the disk."""
+        """Wait until every byte is on the disk."""
         with translating_errors(self.path):
             sync(self._file)
 
@@ -122,6 +126,8 @@ class Populations:
             text = (folder / CURRENT_FILE).read_text(encoding="utf-8")
             found = Submitted(**json.loads(text))
             size = _keys_path(folder, found.sha256).stat().st_size
+            if found.question:
+                _question_path(folder, found.question).stat()
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError) as error:
@@ -137,19 +143,18 @@ class Populations:
         return sorted(path.parent.name for path in found)
 
     @contextmanager
-    def upload(self) -> Iterator[Upload]:
-        """Receive a list; nothing is left of it at the end unless it was stored."""
+    def upload(self) -> Iterator[tuple[Upload, Upload]]:
+        """Receive a list, and a question; nothing is left of them at the end unless stored."""
         folder = self._store.populations / UPLOADS
         with translating_errors(folder):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder / secrets.token_hex(8)
-        with exclusive(path.with_suffix(".lock"), f"{path} is in use"):
-            upload = Upload(path)
-            try:
-                yield upload
-            finally:
-                upload.close()
-                path.with_suffix(".lock").unlink(missing_ok=True)
+        lock = path.with_suffix(".lock")
+        with exclusive(lock, f"{path} is in use"), ExitStack() as stack:
+            stack.callback(lock.unlink, missing_ok=True)
+            keys = stack.enter_context(closing(Upload(path)))
+            question = Upload(path.with_suffix(_QUESTION_SUFFIX))
+            yield keys, stack.enter_context(closing(question))
 
     @contextmanager
     def exchanging(self, data_set: str, epoch: str) -> Iterator[None]:
@@ -172,14 +177,18 @@ class Populations:
         with exclusive(folder / LOCK_FILE, busy):
             yield
 
-    def store(self, data_set: str, epoch: str, upload: Upload, facts: Submitted) -> None:
-        """Make a sealed upload the population of an epoch; the caller is exchanging."""
+    def store(
+        self, data_set: str, epoch: str, keys: Upload, question: Upload, facts: Submitted
+    ) -> None:
+        """Make sealed uploads the population of an epoch; the caller is exchanging."""
         folder = self._store.population(data_set, epoch)
         with translating_errors(folder):
-            upload.path.replace(_keys_path(folder, facts.sha256))
+            keys.path.replace(_keys_path(folder, facts.sha256))
+            if facts.question:
+                question.path.replace(_question_path(folder, facts.question))
             sync(folder)
         self._point(folder, facts)
-        self._tidy(folder, [facts.sha256])
+        self._tidy(folder, facts)
 
     @contextmanager
     def in_use(self, data_set: str, epoch: str) -> Iterator[Submitted]:
@@ -203,26 +212,21 @@ class Populations:
                 raise absent
             yield found
 
-    def keys_file(self, data_set: str, epoch: str, submitted: Submitted) -> Path:
-        """Return the file of a population's keys, verified: 16 bytes each, in the order submitted.
+    def rows_of(self, data_set: str, epoch: str, submitted: Submitted) -> SubmittedRows:
+        """Return a population's rows, verified.
 
         Raises
         ------
         StoreError
             If they are not what was submitted.
         """
-        path = _keys_path(self._store.population(data_set, epoch), submitted.sha256)
-        try:
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256")
-        except OSError as error:
-            raise StoreError(f"{path} cannot be read: {error.strerror}") from error
-        if digest.hexdigest() != submitted.sha256:
-            raise StoreError(
-                f"{path} is damaged: it is not what was submitted; restore it from a backup, or"
-                f" remove {path.parent} and have the population submitted again"
-            )
-        return path
+        folder = self._store.population(data_set, epoch)
+        keys, question = _keys_path(folder, submitted.sha256), None
+        _verify(keys, submitted.sha256)
+        if submitted.question:
+            question = _question_path(folder, submitted.question)
+            _verify(question, submitted.question)
+        return SubmittedRows(keys, submitted.rows, question)
 
     def clean(self) -> None:
         """Remove what dead processes left; harmless beside living ones."""
@@ -230,23 +234,44 @@ class Populations:
         with translating_errors(root):
             for lock in sorted((root / UPLOADS).glob("*.lock")):
                 with suppress(StoreBusy), exclusive(lock, "alive"):
-                    lock.with_suffix("").unlink(missing_ok=True)
+                    for suffix in ("", _QUESTION_SUFFIX):
+                        lock.with_suffix(suffix).unlink(missing_ok=True)
                     lock.unlink(missing_ok=True)
             for lock in sorted(root.glob(f"*/*/{LOCK_FILE}")):
                 with suppress(StoreBusy), exclusive(lock, "alive"):
                     found = self.current(lock.parent.parent.name, lock.parent.name)
-                    self._tidy(lock.parent, [] if found is None else [found.sha256])
+                    self._tidy(lock.parent, found)
 
     def _point(self, folder: Path, facts: Submitted) -> None:
         with translating_errors(folder):
             write_durably(folder / CURRENT_FILE, json.dumps(asdict(facts), sort_keys=True).encode())
 
-    def _tidy(self, folder: Path, keep: Iterable[str]) -> None:
-        wanted = {_keys_path(folder, digest) for digest in keep}
+    def _tidy(self, folder: Path, keep: Submitted | None) -> None:
+        wanted = set()
+        if keep is not None:
+            wanted = {_keys_path(folder, keep.sha256), _question_path(folder, keep.question)}
+        there = (folder.glob(f"*{suffix}") for suffix in (_KEYS_SUFFIX, _QUESTION_SUFFIX))
         with translating_errors(folder):
-            for path in (*folder.glob(f"*{_KEYS_SUFFIX}"), *leftovers(folder / CURRENT_FILE)):
+            for path in (*chain.from_iterable(there), *leftovers(folder / CURRENT_FILE)):
                 if path not in wanted:
                     path.unlink(missing_ok=True)
+
+
+def _verify(path: Path, sha256: str) -> None:
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256")
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}") from error
+    if digest.hexdigest() != sha256:
+        raise StoreError(
+            f"{path} is damaged: it is not what was submitted; restore it from a backup, or"
+            f" remove {path.parent} and have the population submitted again"
+        )
+
+
+def _question_path(folder: Path, sha256: str) -> Path:
+    return folder / f"{os.path.basename(sha256)}{_QUESTION_SUFFIX}"
 
 
 def _keys_path(folder: Path, sha256: str) -> Path:

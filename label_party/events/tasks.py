@@ -38,8 +38,10 @@ from common.engine.shuffle import (
 )
 from common.engine.task import Secrets
 from common.files import appearing
-from common.randomizers.cells import Codebook, Group
+from common.randomizers.cells import Group
+from common.randomizers.codebooks import Codebooks
 from common.release.blocks import KEY_BYTES
+from common.release.question import read_strata
 from label_party.events.columns import NONE
 from label_party.events.completion import (
     LabelRows,
@@ -104,6 +106,15 @@ class Slice:
         for column in self.table.others:
             columns[other(column.name)] = column.codes(events[other(column.name)], secrets.join)
         return columns, odd
+
+
+@dataclass(frozen=True)
+class SubmittedRows:
+    """A submitted population, in the order in which it was submitted."""
+
+    keys: Path  # a file that begins with 16 bytes a key
+    rows: int
+    question: Path | None = None  # what is asked of them (:mod:`common.release.question`)
 
 
 @dataclass(frozen=True)
@@ -337,30 +348,34 @@ class Randomize:
 
     Attributes
     ----------
-    codebook
+    codebooks
         From labels to codes; for other processes, which would get a copy with every task, a file
-        with it as JSON. It is public.
+        with them as JSON. They are public.
     keys, codes
         The files to write.
     """
 
     rows: Range  # what to randomize
-    codebook: Codebook | Path
+    codebooks: Codebooks | Path
     block_rows: int
     submitted: bool  # whether keys are not sent
+    question: Path | None  # a file that says the stratum of each row; None: all are in one
     keys: Path
     codes: Path
 
     def run(self, secrets: Secrets) -> list[str]:
         """Return the digests of the range's blocks."""
-        book = self.codebook
+        books, strata = self.codebooks, None
+        if self.question is not None:
+            strata = read_strata(self.question, self.rows.start, self.rows.stop)
         done = randomize_rows(
             self.rows.labels(),
             None if self.submitted else self.rows.keys(),
             self.rows.start,
-            _codebook(book) if isinstance(book, Path) else book,
+            _codebooks(books) if isinstance(books, Path) else books,
             secrets.entropy(),
             self.block_rows,
+            strata,
         )
         for path, data in ((self.keys, done.keys), (self.codes, done.codes)):
             with appearing(path, durable=True) as file:
@@ -369,8 +384,8 @@ class Randomize:
 
 
 @lru_cache(maxsize=1)
-def _codebook(path: Path) -> Codebook:
-    return Codebook.from_json(json.loads(path.read_text(encoding="utf-8")))
+def _codebooks(path: Path) -> Codebooks:
+    return Codebooks.from_json(json.loads(path.read_text(encoding="utf-8")))
 
 
 def read_keys(path: Path, start: int, stop: int) -> Keys:

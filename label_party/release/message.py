@@ -8,7 +8,8 @@ noisy histogram.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.guarantees import PureDP, compose
-from common.randomizers.cells import Codebook
+from common.randomizers.codebooks import Codebooks
 from common.randomizers.message import Message, MessagePlan, Released
 from common.release.blocks import KEY_BYTES, decode_codes
 from common.release.claims import CMAC_KEYS, SUBMITTED_KEYS
@@ -30,6 +31,7 @@ from common.release.sections import (
     PriorSection,
     StatedPrivacy,
     StatedRandomizer,
+    StratumSection,
 )
 from common.version import software
 from label_party.config.sections import LabelPartyConfig
@@ -54,6 +56,7 @@ class Counted:
     drift: DriftSection | None = None
     tested: PureDP | None = None  # the test's guarantee, if these labels paid for it
     borrowed: bool = False  # whether other labels paid for the priors
+    strata: list[StratumSection] = field(default_factory=list)  # what a question gathered
 
 
 Count = Callable[[MessagePlan, Events, Entropy], Counted]
@@ -101,10 +104,10 @@ def build(
         raise PrivacyError("a release needs system_entropy(); seeded entropy is for tests alone")
     counted = (count or count_labels)(config.plan_message(events.rows), events, entropy)
     message = counted.plan.build(counted.released)
-    codes = _Codes(writer, message.codebook)
+    codes = _Codes(writer, message.codebooks)
     decoded = any(prior is None for _, prior in message.priors)
     receiver = codes if decoded else writer
-    content, population = _randomize(events, message.codebook, entropy, receiver, progress)
+    content, population = _randomize(events, message.codebooks, entropy, receiver, progress)
     if decoded:
         message = message.decode(codes.counts)
     manifest = _manifest(config, message, counted, content, population)
@@ -126,27 +129,27 @@ def count_labels(plan: MessagePlan, events: Events, entropy: Entropy) -> Counted
 class _Codes:
     """A writer that counts the codes on their way."""
 
-    def __init__(self, writer: RowWriter, codebook: Codebook) -> None:
-        self._writer, self._codebook = writer, codebook
-        self.counts = np.zeros(codebook.outputs, dtype=np.int64)
+    def __init__(self, writer: RowWriter, codebooks: Codebooks) -> None:
+        self._writer, self._codebooks = writer, codebooks
+        self.counts = np.zeros(codebooks.outputs, dtype=np.int64)
 
     @property
     def folder(self) -> Path:
         return self._writer.folder
 
     def adopt(self, keys: Path, codes: Path) -> None:
-        found = decode_codes(codes.read_bytes(), self._codebook.code_bytes)
+        found = decode_codes(codes.read_bytes(), self._codebooks.code_bytes)
         self.counts += np.bincount(found, minlength=self.counts.size)
         self._writer.adopt(keys, codes)
 
 
 def _randomize(
-    events: Events, codebook: Codebook, entropy: Entropy, writer: RowWriter, progress: Progress
+    events: Events, codebooks: Codebooks, entropy: Entropy, writer: RowWriter, progress: Progress
 ) -> tuple[ContentSection, PopulationSection]:
     block_rows = block_rows_for(events.rows)
-    blocks, population = events.randomize(codebook, entropy, writer, block_rows, progress)
+    blocks, population = events.randomize(codebooks, entropy, writer, block_rows, progress)
     content = ContentSection(
-        code_bytes=2 if codebook.code_bytes == 2 else 1,
+        code_bytes=2 if codebooks.code_bytes == 2 else 1,
         key_bytes=0 if events.submitted else KEY_BYTES,
         block_rows=block_rows,
         blocks=blocks,
@@ -167,10 +170,12 @@ def _manifest(
     population: PopulationSection,
 ) -> Manifest:
     # with one record per user both units have the same neighbours; the claim names the unit asked
-    unit, book = config.privacy.privacy_unit, message.codebook
-    parts = [] if counted.tested is None else [counted.tested]
+    unit, cells = config.privacy.privacy_unit, message.codebooks.books[0].cells
+    parts = [replace(message.labels_guarantee, unit=unit)]
+    if counted.tested is not None:
+        parts.append(counted.tested)
     priors, randomizers = [], []
-    for group, prior in message.histograms:
+    for group, prior in () if counted.strata else message.histograms:
         guarantee: PureDP = replace(prior.guarantee, unit=unit)
         if prior.decoded is None and not counted.borrowed:
             parts.append(guarantee)
@@ -182,14 +187,13 @@ def _manifest(
             guarantee=guarantee.to_json(),
         )
         priors.append(stated)
-    for group, randomizer in message.channels:
+    for group, randomizer in chain.from_iterable(message.parts):
         guarantee = PureDP.of_channel(randomizer.channel, unit).scale(message.records)
-        parts.append(guarantee)
         chosen = StatedRandomizer(
             labels=[message.names[label] for label in group.labels],
             name=randomizer.name,
-            # anyone who rebuilds the channel from the noisy prior needs the builder's options
-            details={**randomizer.details, "options": config.randomizer.options},
+            # anyone who rebuilds the channel from what is known needs the builder's options
+            details={**randomizer.details, "options": dict(counted.plan.terms[0].options)},
             channel=randomizer.channel.to_json(),
             guarantee=guarantee.to_json(),
         )
@@ -208,8 +212,9 @@ def _manifest(
                 weight=one.weight,
                 asked=one.fixed is not None,
             )
-            for one, grid in zip(config.labels, book.cells.grids, strict=True)
+            for one, grid in zip(config.labels, cells.grids, strict=True)
         ],
+        strata=counted.strata,
         priors=priors,
         randomizers=randomizers,
         privacy=StatedPrivacy(

@@ -69,7 +69,7 @@ def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> Co
     if last is None or len(config.labels) > 1:  # several labels pay for their priors every time
         return count_labels
     manifest = store.read_manifest(last)
-    if len(manifest.labels) > 1:
+    if len(manifest.labels) > 1 or manifest.strata:
         return count_labels
     points = manifest.label.grid
     group = manifest.privacy.records_per_unit

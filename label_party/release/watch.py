@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
-from functools import partial
 from pathlib import Path
 
 from common.config.names import NAME_PATTERN
@@ -22,12 +21,15 @@ from common.signals import Stop
 from label_party.config.sections import EPOCH_PLACE, LabelPartyConfig
 from label_party.events.intention import Confirm, Intention, NotBought, go_on
 from label_party.events.submitted import Populations
+from label_party.release.answer import answering
+from label_party.release.message import Count
 from label_party.release.prior_in_force import open_session, prior_in_force, session_to_open
 from label_party.release.run import ReleaseOutcome, run_release
 from label_party.sources.foreign import Source
 from label_party.sources.tables import days_of
 from label_party.store.disk import StoreBusy
 from label_party.store.entries import LABELS
+from label_party.store.ledger import Ledger
 from label_party.store.release_store import Store
 
 Report = Callable[[ReleaseOutcome], None]
@@ -45,6 +47,9 @@ def arrived(config: LabelPartyConfig) -> list[str]:
     """
     data = config.data
     by_file = EPOCH_PLACE in str(data.labels)
+    known = Populations(Store(config.store.directory)).epochs(data.data_set)
+    if data.submitted and not by_file and data.date is None:
+        return known  # the submitter says which there are, and what they are about
     if by_file == (data.date is not None):
         raise ConfigError(
             f"epochs are either files, with {EPOCH_PLACE} in [data] labels, or days of a column,"
@@ -55,7 +60,6 @@ def arrived(config: LabelPartyConfig) -> list[str]:
         return _files(config, population)
     today = datetime.now(UTC).date().isoformat()
     if data.submitted:  # the submitter says which days there are, and no row of labels does
-        known = Populations(Store(config.store.directory)).epochs(data.data_set)
         return [epoch for epoch in known if _is_day(epoch) and epoch < today]
     if population is None:
         days = days_of(data.labels_source, str(data.date), data.labels_dialect)
@@ -163,12 +167,11 @@ def _release(
         if session is not None:
             open_session(store, session)
 
-    return run_release(
-        config,
-        quiet=quiet,
-        confirm=confirm_both,
-        find_prior=partial(prior_in_force, config),
-    )
+    def find_prior(store: Store, ledger: Ledger) -> Count:
+        in_force = prior_in_force(config, store, ledger)
+        return answering(config, in_force) if config.rounds.questions else in_force
+
+    return run_release(config, quiet=quiet, confirm=confirm_both, find_prior=find_prior)
 
 
 def _waiting(config: LabelPartyConfig, store: Store) -> list[str]:

@@ -16,10 +16,14 @@ from datetime import UTC, datetime
 import grpc
 
 from common.config.names import NAME_PATTERN
+from common.errors import LabelveilError
 from common.release.blocks import KEY_BYTES
+from common.release.limits import MANIFEST_BYTES
+from common.release.question import read_question
 from common.wire import label_release_pb2 as wire
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.submitted import Populations, Submitted, Upload
+from label_party.release.answer import plan_answer
 from label_party.server.calls import Rpc
 from label_party.server.catalog import Catalog, Damaged
 from label_party.server.limits import share_of
@@ -27,6 +31,9 @@ from label_party.server.refusal import Refusal, damaged, invalid
 from label_party.store.disk import StoreBusy, StoreError
 
 _log = logging.getLogger(__name__)
+
+Uploads = tuple[Upload, Upload]
+"""Keys, and a question about their events."""
 
 MAX_KEYS_BYTES = 3 << 20
 _DIGEST_BYTES = 32
@@ -50,7 +57,7 @@ class Reception:
         self, catalog: Catalog, populations: Populations, config: LabelPartyConfig
     ) -> None:
         self._catalog = catalog
-        self._populations = populations
+        self._populations, self._config = populations, config
         self.data_set = config.data.data_set
         self._submitted = config.data.submitted
         self._max_rows = config.server.max_population_rows
@@ -85,11 +92,11 @@ class Reception:
             if settled is not None:
                 return settled
             with contextlib.ExitStack() as held:
-                upload = await rpc.run(self._begin, header, rpc.client, held)
+                uploads = await rpc.run(self._begin, header, rpc.client, held)
                 try:
                     async for message in rpc.messages(stall_seconds):
-                        await rpc.run(self._append, upload, header, message)
-                    return await rpc.run(self._store, upload, header, rpc.client)
+                        await rpc.run(self._append, uploads, header, message)
+                    return await rpc.run(self._store, uploads, header, rpc.client)
                 finally:
                     await rpc.run(held.close)
         except StoreBusy as error:
@@ -104,7 +111,7 @@ class Reception:
 
     def _begin(
         self, header: wire.PopulationHeader, client: str, held: contextlib.ExitStack
-    ) -> Upload:
+    ) -> Uploads:
         held.enter_context(self._room(header, client))
         return held.enter_context(self._populations.upload())
 
@@ -122,6 +129,13 @@ class Reception:
             raise invalid("population_sha256 must have 32 bytes")
         if len(header.secret_check) != KEY_BYTES:
             raise invalid("secret_check must have 16 bytes")
+        if header.question_sha256 and len(header.question_sha256) != _DIGEST_BYTES:
+            raise invalid("question_sha256 must have 32 bytes, or none")
+        if header.question_sha256 and not self._config.rounds.questions:
+            raise Refusal(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                "this labels party takes no questions; submit the keys alone",
+            )
         if header.rows > self._max_rows:
             raise Refusal(
                 grpc.StatusCode.OUT_OF_RANGE,
@@ -144,10 +158,11 @@ class Reception:
                 "the epoch's release covers another population, forever; name another epoch",
             )
         stored = self._populations.current(header.data_set, header.epoch)
-        if stored is not None and (stored.rows, stored.sha256, stored.secret_check) == (
+        if stored is not None and _named(stored) == (
             header.rows,
             digest,
             header.secret_check.hex(),
+            header.question_sha256.hex(),
         ):
             return _answer(header, wire.POPULATION_STATUS_ALREADY_STORED)
         return None
@@ -184,27 +199,37 @@ class Reception:
             )
 
     def _append(
-        self, upload: Upload, header: wire.PopulationHeader, message: wire.SubmitPopulationRequest
+        self, uploads: Uploads, header: wire.PopulationHeader, message: wire.SubmitPopulationRequest
     ) -> None:
-        keys = message.keys
-        if message.WhichOneof("part") != "keys":
+        keys, (upload, question) = message.keys, uploads
+        if message.WhichOneof("part") == "question" and header.question_sha256:
+            if question.size + len(message.question) > header.rows + MANIFEST_BYTES:
+                raise invalid(f"a question has at most {header.rows + MANIFEST_BYTES} bytes")
+            question.append(message.question)
+            return
+        if message.WhichOneof("part") != "keys" or question.size:
             raise invalid("the header must be the first message, and no other")
         if not keys or len(keys) % KEY_BYTES:
             raise invalid(f"{len(keys)} bytes are not one or more keys of 16 bytes")
         if len(keys) > MAX_KEYS_BYTES:
             raise invalid(f"{len(keys)} bytes of keys in one message; at most {MAX_KEYS_BYTES}")
-        if upload.rows + len(keys) // KEY_BYTES > header.rows:
+        if upload.size + len(keys) > header.rows * KEY_BYTES:
             raise invalid(f"more keys than the {header.rows} of the header")
         upload.append(keys)
 
     def _store(
-        self, upload: Upload, header: wire.PopulationHeader, client: str
+        self, uploads: Uploads, header: wire.PopulationHeader, client: str
     ) -> wire.SubmitPopulationResponse:
-        if upload.rows != header.rows:
-            raise invalid(f"{upload.rows} keys instead of the {header.rows} of the header")
+        upload, question = uploads
+        rows = upload.size // KEY_BYTES
+        if rows != header.rows:
+            raise invalid(f"{rows} keys instead of the {header.rows} of the header")
         if upload.sha256 != header.population_sha256.hex():
             raise invalid("the keys do not give the header's population_sha256")
-        upload.seal()
+        for each in uploads:
+            each.seal()
+        if header.question_sha256:
+            self._check_question(question, header)
         repeated = upload.repeated()
         if repeated:
             raise invalid(f"{repeated} of {header.rows} keys occurred before; send each event once")
@@ -218,9 +243,23 @@ class Reception:
                 secret_check=header.secret_check.hex(),
                 client=client,
                 submitted_at=datetime.now(UTC).isoformat(timespec="seconds"),
+                question=header.question_sha256.hex(),
             )
-            self._populations.store(header.data_set, header.epoch, upload, facts)
+            self._populations.store(header.data_set, header.epoch, *uploads, facts)
         return _answer(header, wire.POPULATION_STATUS_STORED)
+
+    def _check_question(self, question: Upload, header: wire.PopulationHeader) -> None:
+        """Refuse what is no question about these labels; what it asks is nobody's business."""
+        if question.sha256 != header.question_sha256.hex():
+            raise invalid("the question does not give the header's question_sha256")
+        try:
+            plan_answer(self._config, read_question(question.path, header.rows))
+        except LabelveilError as error:
+            raise invalid(str(error)) from error
+
+
+def _named(stored: Submitted) -> tuple[int, str, str, str]:
+    return stored.rows, stored.sha256, stored.secret_check, stored.question
 
 
 def _answer(

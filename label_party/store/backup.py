@@ -160,7 +160,9 @@ def _files(store: Store, charge: Charge) -> list[Path]:
         raise ReleaseError(f"{folder} is gone; restore it from an earlier backup first")
     if is_release(charge):
         submitted = store.population(charge.data_set, charge.epoch)
-        found += [path for path in submitted.glob("*") if path.suffix in (".json", ".keys")]
+        found += [
+            path for path in submitted.glob("*") if path.suffix in (".json", ".keys", ".question")
+        ]
     return sorted(found)
 
 

@@ -26,6 +26,9 @@ from label_party.store.entries import Charge, Covered, Purchase
 from label_party.store.fingerprints import Prints, overlap, write
 from label_party.store.ledger import Ledger
 
+JOIN_SECRET = "join_secret"
+"""In a request about submitted events, the check of the secret that their keys are hashed under."""
+
 
 def cover(folder: Path, prints: Iterable[Prints]) -> Covered:
     """Write the fingerprints of an epoch's events under the name of their digest."""
@@ -55,6 +58,12 @@ def check(folder: Path, ledger: Ledger, purchase: Purchase, separate_reason: str
     for charge, other in ledger.coverage():
         if not _compared(charge, purchase):
             continue
+        if charge.account == account and _secret(charge) != _secret(purchase):
+            raise BudgetError(
+                f"the events of epoch {charge.epoch!r} were submitted under another join secret, so"
+                f" that nobody can tell whether epoch {purchase.epoch!r} has some of them, too; set"
+                ' [keys] secret_file back, or [privacy] epochs = "additive"'
+            )
         if other.sha256 not in shared:
             _verify(folder / other.sha256)
             shared[other.sha256] = overlap(folder / covered.sha256, folder / other.sha256)
@@ -120,6 +129,10 @@ def _remedy(charge: Charge) -> str:
         f'set [privacy] account = "{charge.account}" to share its budget, or separate = true with a'
         " separate_reason that the ledger keeps"
     )
+
+
+def _secret(purchase: Purchase) -> object:
+    return purchase.request.get(JOIN_SECRET)
 
 
 def _compared(charge: Charge, purchase: Purchase) -> bool:

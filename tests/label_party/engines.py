@@ -20,6 +20,7 @@ from label_party.config.sections import LabelPartyConfig
 from label_party.events.epoch import rows_of_epoch
 from label_party.events.open import rules_of
 from label_party.events.steps import Sizes, Sources, Work, complete
+from label_party.events.tasks import SubmittedRows
 from label_party.release.message import build
 from label_party.store.release_store import Store, StoredRelease
 
@@ -99,7 +100,7 @@ def with_engine(
 
 
 def _build(folder: Path, chosen: LabelPartyConfig, work: Work, submitted: Path | None) -> Message:
-    named = None if submitted is None else (submitted, submitted.stat().st_size // 16)
+    named = None if submitted is None else SubmittedRows(submitted, submitted.stat().st_size // 16)
     labels, population = rows_of_epoch(chosen)
     listed = None if population is None else work.open_table(population, "population")
     sources = Sources(work.open_table(labels, "labels"), listed, named)

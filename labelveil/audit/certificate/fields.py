@@ -57,6 +57,7 @@ _DECIDED_BY: Mapping[str, tuple[str, ...]] = {
     "content.block_rows": ("content digest",),
     "content.blocks": ("content digest",),
     "content.digest": ("content digest",),
+    "strata": ("manifest is consistent", _REBUILT),
     "drift": ("manifest is consistent",),
     "drift.test": ("manifest is consistent", "the test for drift was made as stated"),
     "drift.drifted": ("manifest is consistent", "the test for drift was made as stated"),

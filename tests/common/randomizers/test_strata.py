@@ -204,8 +204,8 @@ def test_epsilon_holds_whatever_is_asked(laws: Indices) -> None:
 def test_two_values_are_sent_the_same_whatever_is_asked() -> None:
     grid = Grid.from_edges([0.0, 1.0])
     question = Question(np.array([0, 1, 1]), grid, np.array([[1, 9], [9, 1]]))
-    answer = randomize_labels([0, 1, 1], lower=0, upper=1, epsilon=1, question=question)
-    assert len(answer.events.message.parts) == 1
+    with pytest.raises(ConfigError, match="labels of 2 values are asked in the same way"):
+        randomize_labels([0, 1, 1], lower=0, upper=1, epsilon=1, question=question)
 
 
 def law(*weights: int) -> Indices:

@@ -18,7 +18,7 @@ from label_party.events.completion import SEVERAL, Rules
 from label_party.events.epoch import Rows
 from label_party.events.steps import Events, Sources, Table, Work
 from label_party.events.tally import Duplicates
-from label_party.events.tasks import Slice
+from label_party.events.tasks import Slice, SubmittedRows
 from label_party.sources.oddities import NOTHING
 from label_party.sources.tables import KEY, LABEL, PLACE, USER
 
@@ -40,9 +40,9 @@ def complete(
         slice_ = Slice(wanted, loaded=(frame, NOTHING))
         return Table((slice_,), frame.height, slice_.types)
 
-    submitted = None
+    submitted: SubmittedRows | None = None
     if isinstance(listed, Path):
-        submitted, listed = (listed, listed.stat().st_size // 16), None
+        submitted, listed = SubmittedRows(listed, listed.stat().st_size // 16), None
     named = None if listed is None else table(listed)
     sources = Sources(table(labels.with_row_index(PLACE, 1), LABEL), named, submitted)
     rules = Rules((missing,), ((-1e9, 1e9),), duplicates)

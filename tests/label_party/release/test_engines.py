@@ -136,7 +136,7 @@ def test_neither_tasks_nor_reprs_hold_a_secret(events: Path, tmp_path: Path) -> 
 def test_nothing_is_left_of_the_work_but_the_release(events: Path, tmp_path: Path) -> None:
     engines.with_engine(tmp_path, settings(events), InProcess())
     left = {path.name.split("-")[0] for path in (tmp_path / "work").iterdir()}
-    assert left == {"completed", "codebook.json"}
+    assert left == {"completed", "codebooks.json"}
 
 
 def test_release_with_workers_equals_one_without(party: Party) -> None:

@@ -1,0 +1,48 @@
+"""Answer a question: labels by strata that the features party gathered, as it expects them to be.
+
+Whatever was asked, the channel of each stratum is ε-DP in the label that it reads, and nothing is
+counted (:mod:`common.randomizers.questions`). Of a question only its shape is checked, and that
+its labels are those that are configured.
+"""
+
+from __future__ import annotations
+
+from common.entropy import Entropy
+from common.randomizers.message import MessagePlan
+from common.randomizers.questions import Question
+from common.release.question import read_question
+from common.release.sections import StratumSection
+from common.release.size import check_manifest
+from label_party.config.sections import LabelPartyConfig
+from label_party.events.steps import Events
+from label_party.release.message import Count, Counted, count_labels
+
+
+def plan_answer(config: LabelPartyConfig, question: Question) -> MessagePlan:
+    """What public facts decide of the message that answers a question.
+
+    Raises
+    ------
+    ConfigError
+        If it is about other labels, or its manifest would be larger than a client accepts.
+    """
+    (terms,) = config.terms
+    plan = question.plan(terms, config.privacy.message_epsilon)
+    check_manifest(plan)
+    return plan
+
+
+def answering(config: LabelPartyConfig, otherwise: Count = count_labels) -> Count:
+    """Answer what was asked of an epoch's events; where nothing was, do otherwise."""
+
+    def count(plan: MessagePlan, events: Events, entropy: Entropy) -> Counted:
+        if events.submitted is None or events.submitted.question is None:
+            return otherwise(plan, events, entropy)
+        question = read_question(events.submitted.question, events.rows)
+        plan = plan_answer(config, question)
+        (share,) = plan.channels
+        stated = zip(question.classes.rows, question.laws.tolist(), strict=True)
+        strata = [StratumSection(rows=rows, law=law) for rows, law in stated]
+        return Counted(plan, question.released(share.group), strata=strata)
+
+    return count

@@ -15,7 +15,7 @@ from common.config import Choice, Section, Sections, Words, setting
 from common.config.names import NAME_PATTERN, NAME_WORDS, Name
 from common.engine.task import EngineSection
 from common.errors import ConfigError
-from common.release.folder import MANIFEST_FILE
+from common.release.folder import MANIFEST_FILE, POPULATION_FILE
 from feature_party.learning.names import HEAD_NAMES, LEARNER_NAMES, OBJECTIVE_NAMES
 
 DEFAULT_CONFIG = Path("feature_party.toml")
@@ -165,6 +165,35 @@ class LabelsPartySection(Section):
             raise ConfigError(
                 f"epochs={self.epochs} names one twice; name different ones in [labels_party]"
                 " epochs"
+            )
+        return self
+
+
+class RoundsSection(Section):
+    """Events in rounds: a model that learned from one asks the next what it does not know yet.
+
+    The labels party must take submitted populations, and questions. It learns which stratum each
+    event is in and what is expected of these: roughly what we predict.
+    """
+
+    shares: list[Annotated[float, Field(gt=0, lt=1)]] = setting(
+        list,
+        "Shares of our events that are submitted one after another, to 1 in all; dealt by their"
+        " hashed keys. Needs submit, epoch and wait of [labels_party]; the epochs of rounds have"
+        " its name and a number.",
+        example=[0.15, 0.25, 0.6],
+        max_length=9,
+    )
+    strata: int = setting(
+        16, "Strata of like predictions that a question gathers events in.", ge=1, le=32
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.shares and abs(sum(self.shares) - 1) > 1e-9:
+            raise ConfigError(
+                f"shares={self.shares} are {sum(self.shares):g} of the events, and must be all of"
+                " them; set [rounds] shares to numbers whose sum is 1"
             )
         return self
 
@@ -319,6 +348,7 @@ class FeaturePartyConfig(Section):
 
     data: DataSection = setting(DataSection)
     labels_party: Sections[LabelsPartySection] = setting([LabelsPartySection()])
+    rounds: RoundsSection = setting(RoundsSection)
     keys: KeysSection = setting(KeysSection)
     release: ReleaseSection = setting(ReleaseSection)
     join: JoinSection = setting(JoinSection)
@@ -362,6 +392,50 @@ class FeaturePartyConfig(Section):
     def release_folders(self) -> list[Path]:
         """Folders of all releases to learn from."""
         return [folder for _, folder in self.releases]
+
+    @model_validator(mode="after")
+    def _in_rounds(self) -> Self:
+        if not self.rounds.shares:
+            return self
+        for party in self.labels_party:
+            if self.several or not (party.submit and party.epoch):
+                raise ConfigError(
+                    f"[rounds] shares={self.rounds.shares} deal events that are submitted to one"
+                    " labels party, for epochs named after one; set submit and epoch in its"
+                    " [labels_party]"
+                )
+        return self
+
+    def round_folder(self, number: int) -> Path:
+        """The folder of a round's release, counted from 1."""
+        return self.folder_of(self.only_labels_party) / self.round_epoch(number)
+
+    def round_epoch(self, number: int) -> str:
+        """The epoch of a round."""
+        return f"{self.only_labels_party.epoch}-{number}"
+
+    @property
+    def rounds_submitted(self) -> int:
+        """How many rounds have been submitted from here.
+
+        Raises
+        ------
+        ConfigError
+            If there is none.
+        """
+        numbers = range(1, len(self.rounds.shares) + 1)
+        done = sum((self.round_folder(number) / POPULATION_FILE).is_file() for number in numbers)
+        if not done:
+            raise ConfigError("no round has been submitted yet; run feature-party submit")
+        return done
+
+    def through(self, number: int) -> Self:
+        """This configuration, of the releases of so many rounds."""
+        epochs = [self.round_epoch(each) for each in range(1, number + 1)]
+        party = self.only_labels_party.model_copy(update={"epoch": "", "epochs": epochs})
+        few = {} if number == len(self.rounds.shares) else {"min_match": 0.0}
+        data = self.data.model_copy(update=few)  # most events are still to be asked about
+        return self.model_copy(update={"labels_party": [party], "data": data})
 
     @model_validator(mode="after")
     def _told_apart(self) -> Self:

@@ -85,6 +85,11 @@ def _part(path: Path, low: int, high: int, width: int) -> bytes:
     return data
 
 
+def read_keys(path: Path, start: int, stop: int) -> Keys:
+    """(n, 16) keys ``start`` … ``stop`` of a file; ``ReleaseError`` if it ends too early."""
+    return np.frombuffer(_part(path, start, stop, KEY_BYTES), dtype=np.uint8).reshape(-1, KEY_BYTES)
+
+
 def open_rows(folder: Path, manifest: Manifest) -> WireRows:
     """Find a release's rows without reading them.
 

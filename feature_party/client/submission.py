@@ -40,6 +40,7 @@ class Population:
 
     keys: bytes
     secret_check: bytes
+    question: bytes = b""  # what is asked of these events (:mod:`common.release.question`)
 
     @property
     def rows(self) -> int:
@@ -54,7 +55,7 @@ class Population:
     def messages(
         self, data_set: str, epoch: str, on_rows: RowsCallback
     ) -> Iterator[pb2.SubmitPopulationRequest]:
-        """Yield the stream that submits it: a header, then the keys in chunks of 1 MB."""
+        """Yield the stream that submits it: a header, then keys and question in parts of 1 MB."""
         yield pb2.SubmitPopulationRequest(
             header=pb2.PopulationHeader(
                 data_set=data_set,
@@ -62,12 +63,16 @@ class Population:
                 rows=self.rows,
                 population_sha256=self.digest,
                 secret_check=self.secret_check,
+                question_sha256=hashlib.sha256(self.question).digest() if self.question else b"",
             )
         )
         for start in range(0, len(self.keys), _CHUNK_BYTES):
             part = self.keys[start : start + _CHUNK_BYTES]
             yield pb2.SubmitPopulationRequest(keys=part)
             on_rows((start + len(part)) // KEY_BYTES, self.rows)
+        for start in range(0, len(self.question), _CHUNK_BYTES):
+            part = self.question[start : start + _CHUNK_BYTES]
+            yield pb2.SubmitPopulationRequest(question=part)
 
 
 def hash_population(

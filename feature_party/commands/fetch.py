@@ -14,6 +14,8 @@ def fetch(config: FeaturePartyConfig, shown: Shown) -> None:
     from feature_party.pipeline.transfer import Transfer
 
     keep_freed_memory()
+    if config.rounds.shares:
+        config = config.through(config.rounds_submitted)
     fetched = Transfer(config, shown.quiet).fetch()
     documents, lines = [], []
     for release in fetched:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from common.allocator import keep_freed_memory
 from feature_party.commands.evaluate import show_scores
 from feature_party.commands.options import (
@@ -12,8 +14,11 @@ from feature_party.commands.options import (
     options,
     start,
 )
-from feature_party.commands.submit import submit_keys
-from feature_party.config import FeaturePartyConfig, TrueLabels
+from feature_party.commands.submit import submitted
+from feature_party.config import FeaturePartyConfig, LabelsPartySection, TrueLabels
+
+if TYPE_CHECKING:
+    from feature_party.client.submission import Population
 
 
 @options(
@@ -33,11 +38,22 @@ def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Shown) -> None:
 
     keep_freed_memory()
     stages = Stages(config, shown.quiet, truth=truth)
-    if any(party.submit for party in config.labels_party):
-        _, line = submit_keys(stages)
+
+    def show(party: LabelsPartySection, population: Population, ending: str) -> None:
         if not shown.as_json:
-            print(line, flush=True)
-    stages.fetch()
+            print(submitted(party, population, ending)[1], flush=True)
+
+    if config.rounds.shares:
+        from feature_party.pipeline.rounds import Rounds
+
+        rounds = Rounds(stages)
+        for done in rounds.learn():
+            show(*done)
+        stages = rounds.through(rounds.count)
+    else:
+        if any(party.submit for party in config.labels_party):
+            show(config.only_labels_party, *stages.submit_all())
+        stages.fetch()
     model = stages.train()
     stages.predict(model)
     show_scores(stages, stages.evaluate(model), shown)

@@ -1,37 +1,69 @@
-"""``feature-party submit``: our keys as the population."""
+"""``feature-party submit``: our keys as the population, and what a model asks about it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from common.config import setting
 from feature_party.commands.options import LABELS_PARTY, Shown, options, start
-from feature_party.config import FeaturePartyConfig
+from feature_party.config import FeaturePartyConfig, LabelsPartySection
 
 if TYPE_CHECKING:
-    from feature_party.pipeline.transfer import Transfer
+    from feature_party.client.submission import Population
 
 
-@options("data.features", "data.key", "keys.secret_file", *LABELS_PARTY)
-def submit(config: FeaturePartyConfig, shown: Shown) -> None:
-    """Submit the features' keys as the population; harmless to repeat."""
+class SubmitOptions(Shown):
+    ask: bool = setting(
+        False,
+        "Also ask what the model in --model has left open about these events, of a labels party"
+        " that takes questions. It learns roughly what the model predicts of each.",
+        flag="--ask",
+    )
+
+
+@options("data.features", "data.key", "keys.secret_file", *LABELS_PARTY, "output.model")
+def submit(config: FeaturePartyConfig, wanted: SubmitOptions) -> None:
+    """Submit the features' keys as the population; harmless to repeat.
+
+    With [rounds] it is the events of the next round, about which the model asks that was trained
+    on the rounds before.
+    """
     start()
+    if config.rounds.shares:
+        from feature_party.pipeline.rounds import Rounds
+        from feature_party.pipeline.stages import Stages
+
+        rounds = Rounds(Stages(config, wanted.quiet))
+        number = rounds.next
+        asking = rounds.through(number - 1).load() if rounds.asks(number) else None
+        population, ending = rounds.submit(number, asking)
+        wanted.answer(*submitted(rounds.party(number), population, ending))
+        return
     from feature_party.pipeline.transfer import Transfer
 
-    shown.answer(*submit_keys(Transfer(config, shown.quiet)))
+    stages, question = Transfer(config, wanted.quiet), b""
+    if wanted.ask:
+        from feature_party.model.several_labels import LabelModels
+        from feature_party.pipeline.rounds import question_of
+
+        question = question_of(LabelModels.load(config.output.model), config)
+    wanted.answer(*submitted(config.only_labels_party, *stages.submit_all(question)))
 
 
-def submit_keys(stages: Transfer) -> tuple[dict[str, Any], str]:
-    """Submit; returns what was, as JSON values and in a line."""
-    population, ending = stages.submit()
-    party, digest = stages.config.only_labels_party, population.digest.hex()
+def submitted(
+    party: LabelsPartySection, population: Population, ending: str
+) -> tuple[dict[str, Any], str]:
+    """What was submitted, as JSON values and in a line."""
+    digest, asked = population.digest.hex(), bool(population.question)
     document = {
         "data_set": party.data_set,
         "epoch": party.epoch,
         "rows": population.rows,
         "sha256": digest,
+        "asked": asked,
         "ending": ending,
     }
     return document, (
-        f"{population.rows:,} keys as the population of {party.data_set!r}, epoch"
-        f" {party.epoch!r}: {ending}; SHA-256 {digest}"
+        f"{population.rows:,} keys{' with a question' if asked else ''} as the population of"
+        f" {party.data_set!r}, epoch {party.epoch!r}: {ending}; SHA-256 {digest}"
     )

@@ -32,7 +32,7 @@ from common.errors import DataError, LabelveilError, ReleaseError
 from common.files import PARQUET_SUFFIXES, appearing, exclusive, sync
 from common.release.blocks import block_ranges
 from common.release.event_keys import secret_check
-from common.release.folder import read_manifest
+from common.release.folder import POPULATION_FILE, read_manifest
 from common.release.manifest import Manifest, manifest_digest
 from common.release.rows import open_rows
 from feature_party.join.matches import JoinInputs, MatchCounts
@@ -212,14 +212,7 @@ class _Join:
     def join(self, content: str, out: Path) -> JoinedShards:
         if not self.rows:
             raise DataError("the features have no rows")
-        submitted = [manifest.content.key_bytes == 0 for manifest in self.manifests]
-        if any(submitted) and len(submitted) > 1:
-            raise DataError(
-                f"epoch {self.manifests[submitted.index(True)].epoch!r} covers a submitted"
-                " population, whose rows have no keys to tell them apart from other releases';"
-                " train on it alone"
-            )
-        found = self._by_order() if any(submitted) else self._by_key()
+        found = self._by_key()
         matched = np.sum([shard["labels"] for shard in found], axis=0).tolist()
         if not any(matched):
             raise DataError(
@@ -246,11 +239,15 @@ class _Join:
         theirs: list[Exchange] = []
         send: list[Send] = []
         for index, (folder, manifest) in enumerate(zip(self.folders, self.manifests, strict=True)):
-            self._check_population(folder, manifest)
+            keys = None
+            if manifest.content.key_bytes:
+                self._check_population(folder, manifest)
+            else:
+                keys = self._submitted(index)
             step = max(1, self.sizes.slice_rows // manifest.content.block_rows)
             rows = step * manifest.content.block_rows
             parts = [
-                _blocks(folder, manifest, start, stop)
+                _blocks(folder, manifest, keys, start, stop)
                 for start, stop in block_ranges(manifest.population.rows, rows)
             ]
             name = f"theirs-{index}"
@@ -275,41 +272,35 @@ class _Join:
         for done in (*ours.values(), *theirs):
             for path in done.files:
                 path.unlink(missing_ok=True)
-        return self._write([matched] * len(self.slices))
+        return self._write(matched)
 
-    def _by_order(self) -> list[dict[str, Any]]:
-        folder, manifest = self.folders[0], self.manifests[0]
-        hashed = self._files("hashed", len(self.slices))
+    def _submitted(self, index: int) -> Path:
+        """The keys of a release that has none: as they were kept, or those of the features."""
+        folder, manifest = self.folders[index], self.manifests[index]
+        kept = folder / POPULATION_FILE
+        if kept.is_file() and _digest(kept) == manifest.population.digest:
+            return kept
+        hashed, secret = self._files("hashed", len(self.slices)), self.parties[index].secret
         tasks = [HashKeys(part, path) for part, path in zip(self.slices, hashed, strict=True)]
-        self._run("hash keys", tasks, self.parties[0].secret)
-        digest = hashlib.sha256()
-        for path in hashed:
-            digest.update(path.read_bytes())
-        if digest.hexdigest() != manifest.population.digest:
+        self._run("hash keys", tasks, secret)
+        listed = self.work / "population.keys"
+        with appearing(listed, durable=True) as file:
+            for path in hashed:
+                file.write(path.read_bytes())
+        if _digest(listed) != manifest.population.digest:
             raise DataError(
                 f"the release covers {manifest.population.rows:,} submitted events, and column"
                 f" {self.key!r} of the features, with {self.rows:,} rows, is not the list that was"
                 " submitted; use exactly the submitted events in their order, and the same [keys]"
                 " secret_file"
             )
-        size, rows = manifest.content.block_rows, manifest.population.rows
-        return self._write(
-            [
-                _blocks(
-                    folder,
-                    manifest,
-                    part.start // size * size,
-                    min(-(-part.stop // size) * size, rows),
-                )
-                for part in self.slices
-            ]
-        )
+        return listed
 
-    def _write(self, sources: Sequence[Exchange | Released]) -> list[dict[str, Any]]:
+    def _write(self, matched: Exchange) -> list[dict[str, Any]]:
         names, folder = tuple(party.name for party in self.parties), self.work / "shards"
         tasks = [
-            WriteShard(part, index, source, self.offsets, names, shard_path(folder, index))
-            for index, (part, source) in enumerate(zip(self.slices, sources, strict=True))
+            WriteShard(part, index, matched, self.offsets, names, shard_path(folder, index))
+            for index, part in enumerate(self.slices)
         ]
         return self._run("write shards", tasks)
 
@@ -354,11 +345,17 @@ class _Join:
         return [copy]
 
 
-def _blocks(folder: Path, manifest: Manifest, start: int, stop: int) -> Released:
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _blocks(folder: Path, manifest: Manifest, keys: Path | None, start: int, stop: int) -> Released:
     content = manifest.content
     size = content.block_rows
     return Released(
         open_rows(folder, manifest),
+        keys,
         start,
         stop,
         size,

@@ -37,7 +37,7 @@ from common.exact.channel import Codes
 from common.files import appearing
 from common.release.blocks import block_ranges
 from common.release.event_keys import hash_keys
-from common.release.rows import WireRows, verify_blocks
+from common.release.rows import WireRows, read_keys, verify_blocks
 from feature_party.tables import SOURCE, first_line
 
 CODE = "privatized_label_code"
@@ -180,6 +180,7 @@ class Released:
     """
 
     rows: WireRows  # all of its rows
+    submitted: Path | None  # a file of their keys, where we submitted them
     start: int
     stop: int
     block_rows: int
@@ -188,7 +189,7 @@ class Released:
     outputs: int
 
     def read(self) -> tuple[Keys, Codes]:
-        """(n,) keys, or none, and (n,) codes.
+        """(n,) keys and (n,) codes.
 
         Raises
         ------
@@ -199,6 +200,8 @@ class Released:
         verify_blocks(table, codes, self.blocks, self.block_rows, self.code_bytes, self.start)
         if int(codes.max()) >= self.outputs:
             raise ReleaseError(f"code {int(codes.max())} is outside the {self.outputs} outputs")
+        if self.submitted is not None:
+            table = read_keys(self.submitted, self.start, self.stop)
         return np.frombuffer(table.tobytes(), dtype=KEY_TYPE), codes
 
     def columns(self, secrets: Secrets) -> Columns:
@@ -257,28 +260,23 @@ class WriteShard:
     Attributes
     ----------
     matched
-        What was matched, or the release's blocks that the rows lie in where we submitted it.
+        What was matched.
     """
 
     slice: FeatureSlice  # the rows
     index: int  # which it is
-    matched: Exchange | Released
+    matched: Exchange
     offsets: tuple[int, ...]  # as in :class:`Match`
     names: tuple[str, ...]  # of the labels party of each release
     out: Path
 
     def run(self, secrets: Secrets) -> dict[str, Any]:
         """Return the number of different events, and of labels from each release."""
-        start, stop = self.slice.start, self.slice.stop
-        if isinstance(self.matched, Exchange):
-            found = self.matched.receive(self.index)
-            # a number that orders as the pair does is sorted many times faster
-            pairs = ascending((found["row"] - start) << _CODE_BITS | found["code"])
-            rows, codes = start + (pairs >> _CODE_BITS), pairs.astype("<u4")
-        else:
-            _, sent = self.matched.read()
-            rows = np.arange(start, stop)
-            codes = sent[rows - self.matched.start].astype("<u4")
+        start = self.slice.start
+        found = self.matched.receive(self.index)
+        # a number that orders as the pair does is sorted many times faster
+        pairs = ascending((found["row"] - start) << _CODE_BITS | found["code"])
+        rows, codes = start + (pairs >> _CODE_BITS), pairs.astype("<u4")
         part = self.slice.read()[rows - start]
         part = with_source(part, codes, self.offsets, self.names).with_columns(
             pl.Series(ROW, rows, dtype=pl.Int64), pl.Series(CODE, codes, dtype=pl.UInt32)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import numpy as np
 
 from common.arrays import Floats
@@ -19,8 +21,16 @@ _DOUBT = 0.05
 _WEIGHTS = 1 << 30
 
 
+def asks_better(problem: LabelProblem) -> bool:
+    """Whether what is expected of labels decides how they are best asked: not of two values."""
+    return problem.values.size > 2
+
+
 def ask(
-    problem: LabelProblem, support: Support, predicted: Floats, strata: int = STRATA
+    problem: LabelProblem,
+    support: Support,
+    predicted: Callable[[], Iterable[Floats]],
+    strata: int = STRATA,
 ) -> Question:
     """Gather events of like predicted means into strata, about as many in each.
 
@@ -29,7 +39,8 @@ def ask(
     problem, support
         What the model was trained on, and the m cells that it predicts.
     predicted
-        (n, m) predicted distributions of the events.
+        Yields the (n, m) predicted distributions of the events, a batch after another; called
+        twice, so that no more than a batch is in memory.
     strata
         How many, 1 … 32; fewer where there are fewer events.
 
@@ -41,18 +52,22 @@ def ask(
     """
     if not 1 <= strata <= MOST_STRATA:
         raise ConfigError(f"strata={strata} must be 1 … {MOST_STRATA}")
-    if problem.values.size == 2:
+    if not asks_better(problem):
         raise ConfigError(
             "labels of two values are asked in the same way whatever is expected of them; send all"
             " events in one round"
         )
-    n = len(predicted)
+    order = np.argsort(
+        np.concatenate([batch @ support.values for batch in predicted()]), kind="stable"
+    )
+    n, first = order.size, 0
     count = min(strata, n)
-    order = np.argsort(predicted @ support.values, kind="stable")
     stratum = np.empty(n, dtype=np.int64)
     stratum[order] = np.arange(n) * count // n
     sums = np.zeros((count, support.size))
-    np.add.at(sums, stratum, predicted)
+    for batch in predicted():
+        np.add.at(sums, stratum[first : first + len(batch)], batch)
+        first += len(batch)
     means = sums / np.bincount(stratum, minlength=count)[:, None]
     laws = means[:, support.cell_of] * support.within
     laws = (1 - _DOUBT) * laws / laws.sum(axis=1, keepdims=True) + _DOUBT * problem.prior

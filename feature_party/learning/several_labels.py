@@ -9,18 +9,21 @@ says of each of its values, whatever the features are; a law of all labels is ab
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from common.arrays import Indices, Integers
+from common.arrays import Floats, Indices, Integers
 from common.errors import present
 from common.randomizers import NoisyPrior
 from common.randomizers.cells import Codebook, Group
+from common.randomizers.codebooks import Codebooks
+from common.randomizers.prior import expected_prior
 from common.release.manifest import Manifest
 from common.release.sections import LabelSection, StatedRandomizer
 from feature_party.learning.problem import LabelProblem, prior_given_codes
+from feature_party.learning.several_releases import stratified
 from feature_party.learning.support import Support
 
 FEW = 16
@@ -44,11 +47,14 @@ def views_of(manifest: Manifest, counts: Integers | None = None) -> dict[str, La
     ``counts``, (d,), say how many of its codes there are to learn from: they tell the priors more
     than their noisy histograms do.
     """
-    codebook = manifest.codebook
-    groups = (manifest.group(prior.labels) for prior in manifest.priors)
-    priors = list(zip(groups, manifest.histograms, strict=True))
+    books = manifest.codebooks
+    if manifest.strata:
+        (label,) = manifest.labels
+        group, rows = manifest.group([label.name]), [stratum.rows for stratum in manifest.strata]
+        laws = [{group: law} for law in manifest.laws]
+        return {label.name: strata_view(books, laws, rows, label.name, label.loss)}
     return {
-        label.name: label_view(codebook, priors, label.name, label.loss, counts)
+        label.name: label_view(books.only, manifest.known, label.name, label.loss, counts)
         for label in manifest.labels
     }
 
@@ -120,6 +126,30 @@ def label_view(
         together=points[order] if len(taken.labels) > 1 else None,
     )
     return LabelView(problem, histogram.reordered(order), codes)
+
+
+def strata_view(
+    books: Codebooks,
+    laws: Sequence[Mapping[Group, Floats]],
+    rows: Sequence[float],
+    name: str,
+    loss: str,
+) -> LabelView:
+    """See one label alone, whose events are in strata with channels of their own.
+
+    Parameters
+    ----------
+    laws, rows
+        What is expected of each stratum's labels, and how many events it has.
+
+    The others are those of :func:`label_view`.
+    """
+    problems = []
+    for book, known in zip(books.books, laws, strict=True):
+        priors = [(group, expected_prior(law)) for group, law in known.items()]
+        problems.append(label_view(book, priors, name, loss).problem)
+    problem = stratified(problems, rows)
+    return LabelView(problem, expected_prior(problem.prior), books.codes_of(name))
 
 
 def joint_support(problem: LabelProblem, support: Support) -> tuple[Support, Indices]:

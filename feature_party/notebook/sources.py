@@ -13,14 +13,12 @@ from common.arrays import Floats, Integers
 from common.errors import ConfigError, DataError
 from common.exact.channel import FiniteChannel
 from common.randomizers import Randomizer
-from common.randomizers.prior import expected_prior
 from common.randomizers.private_labels import PrivateEvents, PrivateLabels
 from common.release.folder import read_manifest
 from common.release.manifest import Manifest
 from common.release.table import Release, SentLabel
 from feature_party.learning.problem import LabelProblem
-from feature_party.learning.several_labels import LabelView, label_view, views_of
-from feature_party.learning.several_releases import stratified
+from feature_party.learning.several_labels import LabelView, label_view, strata_view, views_of
 
 _ROUNDS = 300
 
@@ -84,14 +82,8 @@ def private_view(label: PrivateLabels, counts: Integers | None = None) -> LabelV
     message, facts = label.events.message, (label.name, label.loss)
     if message.strata is None:
         return label_view(message.codebook, message.histograms, *facts, counts)
-    each, rows = message.released.laws_of_strata, message.strata.rows
-    problems = []
-    for book, laws in zip(message.codebooks.books, each, strict=True):
-        priors = [(group, expected_prior(law)) for group, law in laws.items()]
-        problems.append(label_view(book, priors, *facts).problem)
-    problem = stratified(problems, rows)
-    histogram = expected_prior(problem.prior)
-    return LabelView(problem, histogram, message.codebooks.codes_of(label.name))
+    laws, rows = message.released.laws_of_strata, message.strata.rows
+    return strata_view(message.codebooks, laws, rows, *facts)
 
 
 def _seen(

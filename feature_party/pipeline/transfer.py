@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rich.progress import Progress
 
 from common.console import progress
 from common.errors import ConnectionFailed, LabelveilError, ReleaseError
+from common.files import write_durably
 from common.release.event_keys import read_secret
+from common.release.folder import POPULATION_FILE, QUESTION_FILE
 from feature_party.client.release_client import Fetched, ReleaseClient
 from feature_party.client.submission import Population, SubmittingClient, hash_population
 from feature_party.config import FeaturePartyConfig, LabelsPartySection
@@ -27,19 +29,32 @@ class Transfer:
     quiet: bool = False
     timings: dict[str, float] = field(default_factory=dict)
 
-    def submit(self) -> tuple[Population, str]:
-        """Submit the keys of the features as the population; returns them, and how it ended."""
-        config, party = self.config, self.config.only_labels_party
-        secret = read_secret(config.secret_of(party))
-        client = SubmittingClient(party)
+    def population(self) -> Population:
+        """The keys of the features, hashed."""
+        config = self.config
+        secret = read_secret(config.secret_of(config.only_labels_party))
         frame = scan_table(config.features, config.key)
         check_key(frame, config.key)
         keys = collect_table(frame.select(config.key))[config.key]
-        with self._timed("submit"), progress(quiet=self.quiet) as bar:
+        with progress(quiet=self.quiet) as bar:
             hashing = bar.add_task("hash keys", total=keys.len(), note="keys")
-            population = hash_population(
+            return hash_population(
                 keys, secret, on_rows=lambda done, total: bar.update(hashing, completed=done)
             )
+
+    def submit_all(self, question: bytes = b"") -> tuple[Population, str]:
+        """Submit the keys of the features as the population; returns them, and how it ended."""
+        population = replace(self.population(), question=question)
+        return population, self.submit(population, self.config.release.directory)
+
+    def submit(self, population: Population, folder: Path) -> str:
+        """Submit a population, which is kept in its release's folder; returns how it ended."""
+        client = SubmittingClient(self.config.only_labels_party)
+        folder.mkdir(parents=True, exist_ok=True)
+        if population.question:
+            write_durably(folder / QUESTION_FILE, population.question)
+        write_durably(folder / POPULATION_FILE, population.keys)
+        with self._timed("submit"), progress(quiet=self.quiet) as bar:
             task = bar.add_task("submit", total=population.rows, note="keys")
             begun = time.monotonic()
 
@@ -49,7 +64,7 @@ class Transfer:
 
             ending = client.submit(population, show)
             bar.update(task, completed=population.rows)
-            return population, ending
+            return ending
 
     def fetch(self) -> list[Fetched]:
         """Fetch and verify the release, or one of each epoch and labels party configured.

@@ -8,6 +8,16 @@ from common.arrays import Integers
 from common.errors import DataError
 
 
+def deal_holdout(rows: Integers, share: float, seed: int) -> Integers:
+    """Which of (n,) ascending rows of the features to score on, each by itself.
+
+    A row is scored on whichever others there are, so that what is never trained on in the last of
+    several rounds was not trained on in any, nor has anything that was asked depended on it.
+    """
+    chances = np.random.default_rng(seed).random(int(rows.max(initial=0)) + 1)[rows]
+    return np.flatnonzero(chances < share)
+
+
 def draw_holdout(events: int, share: float, seed: int) -> Integers:
     """Events to score on, ascending, in memory of their own size where they are few of many."""
     size = round(events * share)

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+import polars as pl
 
 from common.arrays import Indices, Integers
 from common.engine.start import open_engine
@@ -21,13 +22,14 @@ from feature_party.config import JoinSection, TrainingSection
 from feature_party.join.matches import JoinInputs
 from feature_party.join.on_disk import JoinSizes, Progress, join_content, join_to_shards
 from feature_party.join.shards import JOIN_MANIFEST, JoinedShards
+from feature_party.join.tasks import ROW
 from feature_party.learning.problem import LabelProblem, first_codes
 from feature_party.learning.several_labels import views_of
 from feature_party.learning.sources import join_sources
 from feature_party.tables import is_streamed, scan_table
 from feature_party.training.encoded_shards import MOST_HELD_OUT
 from feature_party.training.events import Events
-from feature_party.training.holdout import draw_holdout
+from feature_party.training.holdout import deal_holdout, draw_holdout
 from feature_party.training.streamed import PreparedShards, count_training_codes
 from feature_party.training.workers import ALONE, Workers
 
@@ -48,6 +50,7 @@ class Preparation:
     training: TrainingSection
     join: JoinSection
     engine: EngineSection
+    in_rounds: bool = False  # whether a model of fewer releases has asked for the later ones
     workers: Workers = ALONE  # those who train together: the first alone writes shards
     progress: Progress = lambda step, done, total: None  # called while shards are written
 
@@ -80,8 +83,13 @@ class Preparation:
             joined.matches.check()
             share = training.holdout
             if not in_memory:
-                share = min(share, MOST_HELD_OUT / joined.rows)
-            held_events = draw_holdout(sum(joined.events), share, training.seed)
+                most = joined.matches.feature_rows if self.in_rounds else joined.rows
+                share = min(share, MOST_HELD_OUT / most)
+            if self.in_rounds:
+                matched = np.unique(pl.concat(joined.parts([ROW]))[ROW].to_numpy())
+                held_events = deal_holdout(matched, share, training.seed)
+            else:
+                held_events = draw_holdout(sum(joined.events), share, training.seed)
             rows = np.sum(joined.labels, axis=0).tolist()
             outputs = np.cumsum([manifest.codebooks.outputs for manifest in manifests])
             counts = count_training_codes(joined, held_events, outputs[-1])

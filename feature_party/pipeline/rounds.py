@@ -1,0 +1,162 @@
+"""Events in rounds: what a model has learned from some of them, it asks of the next ones.
+
+A round is an epoch whose population we submit: a share of our events, dealt by their hashed keys.
+With the second and every later one goes a question (:mod:`common.randomizers.questions`) from a
+model of the rounds before. What was submitted is kept in the folder of the round's release, so that
+whatever is interrupted goes on with the same events and the same question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from common.arrays import Booleans, Floats, Indices
+from common.console import warn
+from common.errors import ConfigError, DataError, present
+from common.release.blocks import KEY_BYTES
+from common.release.event_keys import read_secret, secret_check
+from common.release.folder import POPULATION_FILE, QUESTION_FILE, is_complete
+from common.release.question import encode_question
+from feature_party.client.submission import Population
+from feature_party.config import FeaturePartyConfig, LabelsPartySection
+from feature_party.learning.questions import ask, asks_better
+from feature_party.model.several_labels import LabelModels
+from feature_party.pipeline.stages import Stages
+from feature_party.tables import feature_file
+
+
+def deal(keys: bytes, shares: Sequence[float]) -> Indices:
+    """(n,) round of each event, counted from 0, by its hashed key: keys of 16 bytes each."""
+    words = np.frombuffer(keys, dtype=">u8")[:: KEY_BYTES // 8]
+    return np.searchsorted(np.cumsum(shares)[:-1], words / 2.0**64, side="right")
+
+
+def question_of(
+    models: LabelModels, config: FeaturePartyConfig, mine: Booleans | None = None
+) -> bytes:
+    """What a model asks of our events, or of some; nothing where it would gain nothing.
+
+    Parameters
+    ----------
+    mine
+        (n,) which rows of the features these are; None for all.
+    """
+    (model, *others) = models.by_label.values()
+    reasons = {
+        "several labels are sent together": bool(others),
+        "labels of two values are best asked in one way": not asks_better(model.problem),
+        "the model predicts points alone": not model.has_distributions,
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            warn(f"{reason}: these events are submitted without a question")
+            return b""
+
+    def predicted() -> Iterator[Floats]:
+        first, columns = 0, list(dict.fromkeys([config.key, *model.encoder.columns]))
+        with feature_file(config.features, config.key, columns) as table:
+            for batch in table.batches(columns):
+                rows = slice(first, first + batch.height)
+                first = rows.stop
+                own = batch if mine is None else batch.filter(pl.Series(mine[rows]))
+                if own.height:
+                    yield present(model.distributions(model.encoder.encode(own)).distributions)
+
+    return encode_question(ask(model.problem, model.support, predicted, config.rounds.strata))
+
+
+@dataclass
+class Rounds:
+    """All rounds of one run of the features party."""
+
+    stages: Stages
+
+    @property
+    def config(self) -> FeaturePartyConfig:
+        return self.stages.config
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.config.rounds.shares)
+
+    @property
+    def left(self) -> range:
+        """The rounds whose releases are not here yet, counted from 1."""
+        numbers = range(1, self.count + 1)
+        there = [number for number in numbers if is_complete(self.config.round_folder(number))]
+        return numbers[len(there) :]
+
+    @property
+    def next(self) -> int:
+        """The first of them.
+
+        Raises
+        ------
+        ConfigError
+            If there is none.
+        """
+        if not self.left:
+            raise ConfigError(
+                f"the releases of all {self.count} rounds are in {self.config.release.directory};"
+                " train on them, or name another epoch"
+            )
+        return self.left[0]
+
+    def party(self, number: int) -> LabelsPartySection:
+        """The labels party, and the epoch of a round."""
+        epoch = {"epoch": self.config.round_epoch(number)}
+        return self.config.only_labels_party.model_copy(update=epoch)
+
+    def through(self, number: int) -> Stages:
+        """The stages of a model of the first so many rounds."""
+        return replace(self.stages, config=self.config.through(number), _labels=None)
+
+    def asks(self, number: int) -> bool:
+        """Whether a round needs a model that asks: not the first, nor one that was submitted."""
+        kept = self.config.round_folder(number) / POPULATION_FILE
+        return number > 1 and not kept.is_file()
+
+    def submit(self, number: int, model: LabelModels | None) -> tuple[Population, str]:
+        """Submit a round with what a model asks of it; returns what, and how it ended."""
+        config = self.config.model_copy(update={"labels_party": [self.party(number)]})
+        stages = replace(self.stages, config=config)
+        population = self._kept(number) or self._new(number, model)
+        return population, stages.submit(population, self.config.round_folder(number))
+
+    def _kept(self, number: int) -> Population | None:
+        config, folder = self.config, self.config.round_folder(number)
+        keys, question = folder / POPULATION_FILE, folder / QUESTION_FILE
+        if not keys.is_file():
+            return None
+        secret = read_secret(config.secret_of(config.only_labels_party))
+        asked = question.read_bytes() if question.is_file() else b""
+        return Population(keys.read_bytes(), secret_check(secret), asked)
+
+    def _new(self, number: int, model: LabelModels | None) -> Population:
+        everybody = self.stages.population()
+        mine = deal(everybody.keys, self.config.rounds.shares) == number - 1
+        if not mine.any():
+            raise DataError(
+                f"none of the {everybody.rows:,} events is dealt to round {number}; set [rounds]"
+                " shares to fewer and larger ones"
+            )
+        keys = np.frombuffer(everybody.keys, dtype=np.uint8).reshape(-1, KEY_BYTES)[mine]
+        question = b"" if model is None else question_of(model, self.config, mine)
+        return Population(keys.tobytes(), everybody.secret_check, question)
+
+    def learn(self) -> Iterator[tuple[LabelsPartySection, Population, str]]:
+        """Go through the rounds that are left, up to the last one's release.
+
+        Yields
+        ------
+        What was submitted, to whom, and how that ended; before its release is fetched.
+        """
+        for number in self.left:
+            model = self.through(number - 1).train() if self.asks(number) else None
+            yield (self.party(number), *self.submit(number, model))
+            self.through(number).fetch()

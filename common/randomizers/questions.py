@@ -23,7 +23,7 @@ from common.arrays import Indices, Integers
 from common.errors import ConfigError
 from common.randomizers.cells import Group
 from common.randomizers.grid import Grid
-from common.randomizers.message import Laws, MessagePlan, Released
+from common.randomizers.message import MessagePlan, Released
 from common.randomizers.plan import plan_message
 from common.randomizers.prior import expected_prior
 from common.randomizers.strata import MOST_STRATA, Strata
@@ -95,9 +95,7 @@ class Question:
                 f"labels of {len(grid)} values are asked in the same way whatever is expected of"
                 " them; send all events in one round"
             )
-        options = terms.options or ({"explained": EXPLAINED} if terms.randomizer == "auto" else {})
-        asked = replace(terms, grid=grid, options=options)
-        return plan_message([asked], self.strata.size, epsilon).asked(self.classes)
+        return plan_asked(terms, grid, self.classes, epsilon)
 
     @property
     def classes(self) -> Strata:
@@ -108,8 +106,18 @@ class Question:
 
     def released(self, group: Group) -> Released:
         """What channels over a label's grid are built from; nothing of it was paid for."""
-        pooled = np.bincount(self.strata, minlength=len(self.laws)) @ (
-            self.laws / self.laws.sum(axis=1, keepdims=True)
-        )
-        laws: list[Laws] = [{group: law / law.sum()} for law in self.laws.astype(np.float64)]
-        return Released({group: expected_prior(pooled)}, asked=tuple(laws))
+        return expected(group, self.classes, self.laws)
+
+
+def plan_asked(terms: LabelTerms, grid: Grid, strata: Strata, epsilon: float) -> MessagePlan:
+    """Plan a message of one label whose strata have channels that fit what is expected."""
+    explained = EXPLAINED if terms.randomizer == "auto" else None
+    asked = replace(terms, grid=grid, explained=explained)
+    return plan_message([asked], sum(strata.rows), epsilon).asked(strata)
+
+
+def expected(group: Group, strata: Strata, weights: Integers) -> Released:
+    """What channels over a label's grid are built from, of (S, k) weights of its points."""
+    laws = weights / weights.sum(axis=1, keepdims=True)
+    pooled = expected_prior(np.asarray(strata.rows) @ laws)
+    return Released({group: pooled}, asked=tuple({group: law} for law in laws))

@@ -40,6 +40,9 @@ class LabelTerms:
         How predictions of it are judged, and how much that counts beside other labels, > 0.
     values
         Whether the grid's points are all the labels there are, and not places on a range.
+    explained
+        Share of its variance that features are taken to explain, where a design needs to know that
+        and options do not say; None for the usual one.
     randomizer, options
         As in :func:`common.randomizers.build_randomizer`, of a label that is sent alone.
     """
@@ -53,6 +56,7 @@ class LabelTerms:
     values: bool = False
     randomizer: str = "auto"
     options: Mapping[str, Any] = field(default_factory=dict)
+    explained: float | None = None
 
     def own_grid(self, rows: int, epsilon: float) -> Grid:
         """Its points if it is sent alone."""
@@ -94,7 +98,11 @@ class LabelTerms:
         points
             A design's knots, at most, where the options do not say.
         """
-        fewer = {"points": points} if prior is not None and points < POINTS else {}
+        design: dict[str, Any] = {}
+        if prior is not None and points < POINTS:
+            design["points"] = points
+        if prior is not None and self.explained is not None:
+            design["explained"] = self.explained
         return build_randomizer(
             RESPONSE if prior is None else self.randomizer,
             labels=grid.points,
@@ -102,7 +110,7 @@ class LabelTerms:
             epsilon=epsilon,
             loss=self.loss,
             rows=rows,
-            **(self.options or fewer),
+            **(self.options or design),
         )
 
 

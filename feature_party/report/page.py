@@ -68,13 +68,19 @@ def _prior(inputs: ReportInputs) -> Section:
         spends = f"Labels of epoch {manifest.drift.in_force.epoch} paid ε = {cost} for"
     sends = (
         f"the randomizer {label.stated.name} sends one of {outputs.size} values, from"
-        f" {number(float(outputs[0]))} to {number(float(outputs[-1]))}."
+        f" {number(float(outputs.min()))} to {number(float(outputs.max()))}."
     )
-    text = (
-        f"{spends} this histogram, with noise on each of the {len(inputs.prior.noisy_counts)}"
-        f" cells. All further choices come from it: {sends}"
-    )
-    if inputs.prior.decoded:
+    if manifest.strata:
+        text = (
+            "This is what a model of earlier rounds expected of these events, gathered in"
+            f" {len(manifest.strata)} strata: nobody paid for it. In each stratum {sends}"
+        )
+    elif not inputs.prior.decoded:
+        text = (
+            f"{spends} this histogram, with noise on each of the {len(inputs.prior.noisy_counts)}"
+            f" cells. All further choices come from it: {sends}"
+        )
+    else:
         text = f"This histogram is decoded from what was sent, and costs nothing: {sends}"
     if bins:
         text += f" Bands show its {bins} bins, ticks below the axis the value sent for each."

@@ -192,8 +192,8 @@ def _manifest(
         chosen = StatedRandomizer(
             labels=[message.names[label] for label in group.labels],
             name=randomizer.name,
-            # anyone who rebuilds the channel from what is known needs the builder's options
-            details={**randomizer.details, "options": dict(counted.plan.terms[0].options)},
+            # anyone who rebuilds the channel from the noisy prior needs the builder's options
+            details={**randomizer.details, "options": config.randomizer.options},
             channel=randomizer.channel.to_json(),
             guarantee=guarantee.to_json(),
         )

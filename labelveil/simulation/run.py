@@ -24,7 +24,7 @@ from common.release.table import Release, read_release
 from common.security.pilot_certificates import CertificateFiles
 from labelveil.children import FEATURE_PROGRAM, LABEL_PROGRAM
 from labelveil.simulation.inputs import KEY, LABEL, Inputs, read_inputs
-from labelveil.simulation.processes import run_party, serving
+from labelveil.simulation.processes import Party, run_party, serving
 from labelveil.simulation.scoring import label_error
 from labelveil.simulation.settings import Settings
 from labelveil.simulation.summary import summary_table
@@ -39,7 +39,7 @@ class Outcome:
 
     metrics: dict[str, Any]  # as in metrics.json
     report: Path
-    release: Release  # as the features party fetched and verified it
+    release: Release  # the last one, as the features party fetched and verified it
 
     def __repr__(self) -> str:
         return f"{self._shown().export_text().rstrip()}\nreport: {self.report}"
@@ -93,12 +93,13 @@ class _Simulation:
             inputs = read_inputs(settings)
             workspace.claim(overwrite=settings.overwrite)
             files = furnish(workspace, inputs, settings)
-        if not settings.submit_population:
+        if not (settings.submit_population or settings.shares):
             self._release()
         self._exchange()
         with self._stage("verify", "read and verify the release"):
-            release = read_release(workspace.release)
-        metrics = self._score(release, inputs, files)
+            folders = workspace.releases(len(settings.shares))
+            release = read_release(folders[-1])
+        metrics = self._score(folders, inputs, files)
         workspace.metrics.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
         return Outcome(metrics, settings.out / workspace.report.name, release)
 
@@ -133,6 +134,11 @@ class _Simulation:
         log = workspace.logs / "serve.log"
         with serving(serve, workspace.label_party, log, workspace.port_file) as port:
             address = f"127.0.0.1:{port}"
+            if self._settings.shares:
+                text = "features party: submit, fetch, train, ask, and again; evaluate"
+                with self._stage("features_party", text), self._watching():
+                    self._run(FEATURE_PROGRAM, "run", "--address", address)
+                return
             if self._settings.submit_population:
                 with self._stage("submit", "features party: submit the population"):
                     self._run(FEATURE_PROGRAM, "submit", "--address", address)
@@ -141,7 +147,16 @@ class _Simulation:
             with self._stage("features_party", text):
                 self._run(FEATURE_PROGRAM, "run", "--address", address)
 
-    def _score(self, release: Release, inputs: Inputs, files: CertificateFiles) -> dict[str, Any]:
+    def _watching(self) -> Party:
+        """The labels party, releasing every round as soon as it is submitted."""
+        watch = ["watch", "--config", config_file("label_party"), "--quiet"]
+        watch += _sets(self._settings.label_settings)
+        workspace = self._workspace
+        return Party(LABEL_PROGRAM, watch, workspace.label_party, workspace.logs / "watch.log")
+
+    def _score(
+        self, releases: Sequence[Path], inputs: Inputs, files: CertificateFiles
+    ) -> dict[str, Any]:
         # From here on true labels are used: to compare, never to train the model that is scored.
         several, figures = len(self._settings.label) > 1, self._workspace.feature_party
         truth = ["--true-labels", str(self._workspace.truth_labels), "--true-key", KEY]
@@ -160,7 +175,7 @@ class _Simulation:
             metrics = json.loads((figures / "metrics.json").read_text("utf-8"))
             if not several:
                 secret = read_secret(files.join_secret)
-                metrics["label_mse"] = label_error(release, inputs.truth, secret)
+                metrics["label_mse"] = label_error(releases, inputs.truth, secret)
         parts = unscored.get("timings", {}).items()
         timings = {**self._seconds, **{f"features_party.{name}": s for name, s in parts}}
         return {

@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from common.errors import DataError
-from common.release.blocks import KEY_BYTES
 from common.release.event_keys import hash_keys
-from common.release.table import Release
+from common.release.folder import POPULATION_FILE
+from common.release.rows import keys_column
+from common.release.table import read_release
 from labelveil.simulation.inputs import KEY, LABEL
 
 
-def label_error(release: Release, truth: pl.DataFrame, secret: bytes) -> float:
-    """Mean squared difference between the values sent and the true labels, over a verified release.
+def label_error(releases: Sequence[Path], truth: pl.DataFrame, secret: bytes) -> float:
+    """Mean squared difference between the values sent and the true labels, over all releases.
 
     ``truth`` is that of :class:`Inputs`; ``secret`` is what both parties hash their keys under.
     """
-    hashed = hash_keys(truth[KEY], secret)
-    if not release.manifest.content.key_bytes:
-        if hashlib.sha256(hashed).hexdigest() != release.manifest.population.digest:
-            raise DataError("the features are not the population that the release was made from")
-        return float(np.mean((release.labels["label"] - truth[LABEL]).to_numpy() ** 2))
-    keys = [hashed[at : at + KEY_BYTES] for at in range(0, len(hashed), KEY_BYTES)]
-    known = pl.DataFrame({"key": pl.Series(keys, dtype=pl.Binary), "true": truth[LABEL]})
-    both = release.labels.join(known, on="key", how="inner", validate="1:1")
-    unknown = release.labels.height - both.height
+    known = pl.DataFrame({"key": keys_column(hash_keys(truth[KEY], secret)), "true": truth[LABEL]})
+    sent = pl.concat(map(_sent, releases))
+    both = sent.join(known, on="key", how="inner", validate="1:1")
+    unknown = sent.height - both.height
     if unknown:
         raise DataError(
             f"{unknown:,} rows of the release are of unknown events; labels and population must be"
             " the files that the release was made from"
         )
     return float(np.mean((both["label"] - both["true"]).to_numpy() ** 2))
+
+
+def _sent(folder: Path) -> pl.DataFrame:
+    """What a release sent of each event, with its key, which was submitted if it has none."""
+    labels = read_release(folder).labels.select("key", "label")
+    submitted = folder / POPULATION_FILE
+    if not submitted.is_file():
+        return labels
+    return labels.with_columns(keys_column(submitted.read_bytes()))

@@ -17,6 +17,14 @@ from common.randomizers import randomizer_names
 from common.randomizers.base import MAX_EPSILON
 from common.randomizers.losses import LOSS_NAMES
 
+MOST_ROUNDS = 9
+
+
+def round_shares(count: int) -> list[float]:
+    """Shares of so many rounds, each twice the one before: little is asked before much is known."""
+    return [2**number / (2**count - 1) for number in range(count)]
+
+
 _OWN_OPTIONS = {
     "data.labels": "--labels",
     "data.population": "--population",
@@ -32,6 +40,7 @@ _OWN_OPTIONS = {
     "randomizer.loss": "--loss",
     "data.features": "--features",
     "data.ignore": "--ignore",
+    "rounds.shares": "--rounds",
     "training.objective": "--objective",
     "training.head": "--head",
     "training.holdout": "--holdout",
@@ -143,6 +152,12 @@ class Settings(DataSettings):
         "The features' events are the population; they are submitted.",
         flag="--submit-population",
     )
+    rounds: str = setting(
+        "1",
+        "Rounds in which the features' events are submitted, each asked what a model of those"
+        " before does not know: a number, or their shares, such as 0.15,0.25,0.6.",
+        metavar="N|SHARES",
+    )
     missing: float | None = setting(
         None, "Label of an event without one; default 0, or the lower bound where 0 is outside."
     )
@@ -171,6 +186,11 @@ class Settings(DataSettings):
                 f"--population {self.population} and --submit-population exclude each other; give"
                 " one of them"
             )
+        if self.shares and self.population is not None:
+            raise ConfigError(
+                f"--population {self.population} and --rounds {self.rounds} exclude each other: in"
+                " rounds the features' events are the population; give one of them"
+            )
         for label in self.columns:
             if not label.lower <= self.missing_value(label) <= label.upper:
                 raise ConfigError(
@@ -185,6 +205,23 @@ class Settings(DataSettings):
                 if name in _OWN_OPTIONS:
                     raise ConfigError(f"{option} {text!r}: use {_OWN_OPTIONS[name]} instead")
         return self
+
+    @property
+    def shares(self) -> list[float]:
+        """The rounds' shares of the events; none for one message."""
+        try:
+            given = [float(share) for share in self.rounds.split(",")]
+            if len(given) == 1 and given[0] in range(1, MOST_ROUNDS + 1):
+                count = int(given[0])
+                return round_shares(count) if count > 1 else []
+            if len(given) == 1 or abs(sum(given) - 1) > 1e-9 or min(given) <= 0:
+                raise ValueError
+            return given
+        except ValueError:
+            raise ConfigError(
+                f"--rounds {self.rounds} must be a number from 1 to {MOST_ROUNDS}, or shares of the"
+                " events that are 1 in all, such as 0.15,0.25,0.6"
+            ) from None
 
     def missing_value(self, label: LabelColumn) -> float:
         """Value of a label where an event has none."""

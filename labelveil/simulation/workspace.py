@@ -19,6 +19,8 @@ from common.security.pilot_certificates import (
 from labelveil.simulation.inputs import Inputs
 from labelveil.simulation.settings import Settings
 
+EPOCH = "1"
+
 
 class Workspace:
     """The folder of one run; either party's processes work in a folder of their own."""
@@ -38,6 +40,11 @@ class Workspace:
         self.report = root / "report.html"
         self.metrics = root / "metrics.json"
         self.port_file = self.label_party / "port"
+
+    def releases(self, rounds: int) -> list[Path]:
+        """Folders of the releases: one of all events, or one of each round."""
+        numbers = range(1, rounds + 1)
+        return [self.release / f"{EPOCH}-{number}" for number in numbers] or [self.release]
 
     def claim(self, *, overwrite: bool) -> None:
         """Make the folder, or clear an earlier run out of it; ``ConfigError`` if it is in use."""
@@ -88,13 +95,16 @@ def _label_party_config(
         "labels": "labels.parquet",
         "key": inputs.key,
         "data_set": _data_set_name(settings.labels),
-        "epoch": "1",
+        "epoch": EPOCH,
         "duplicates": settings.duplicates or "missing",
     }
     if inputs.population is not None:
         data["population"] = "population.parquet"
-    elif settings.submit_population:
+    elif settings.submit_population or settings.shares:
         data["population"] = "submitted"
+    in_rounds: dict[str, Any] = {}
+    if settings.shares:  # each as soon as it is submitted
+        in_rounds = {"rounds": {"questions": True}, "watch": {"interval": 0.2}}
     randomizer = {"name": settings.randomizer, "loss": settings.loss}
     if len(settings.columns) == 1:  # the short form: `domain.grid` and others can be set
         (label,) = settings.columns
@@ -118,7 +128,11 @@ def _label_party_config(
         "data": data,
         **labels,
         "randomizer": randomizer,
-        "privacy": {"epsilon": settings.epsilon},
+        **in_rounds,
+        "privacy": {
+            "epsilon": settings.epsilon,
+            **({"epochs": "disjoint"} if settings.shares else {}),
+        },
         "keys": {"secret_file": _beside(files.join_secret)},
         "store": {"directory": "store"},
         "server": {
@@ -144,9 +158,11 @@ def _feature_party_config(
             "certificate": _beside(files.feature_party_certificate),
             "private_key": _beside(files.feature_party_key),
             "data_set": _data_set_name(settings.labels),
-            "epoch": "1",
-            "submit": settings.submit_population,
+            "epoch": EPOCH,
+            "submit": settings.submit_population or bool(settings.shares),
+            "wait": 3600.0 if settings.shares else 0.0,
         },
+        "rounds": {"shares": settings.shares},
         "keys": {"secret_file": _beside(files.join_secret)},
         "release": {"directory": "../release", "parquet": True},
         "training": {

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from common.arrays import Floats
+from common.arrays import Booleans, Floats
 from common.errors import DataError
 from common.release.manifest import Manifest
 from feature_party.client.questions import Verdict
@@ -144,6 +144,14 @@ class Scores:
             warnings = [*(warning for warning in warnings if warning != own), self.slope.sentence]
         *earlier, (_, _, codes) = self.events.problem.by_release(self.codes)
         if earlier:
+            asked = [manifest.epoch for manifest in self.manifests if manifest.strata]
+            if asked and len(asked) <= len(earlier):
+                count, others = self.unseen.codes.size, ", ".join(asked)
+                warnings.append(
+                    f"errors are estimated from the {count:,} events that were sent without a"
+                    f" question; those of {others} say little about them"
+                )
+                return warnings
             warnings.append(
                 f"one model of {1 + len(earlier)} epochs: errors are about all of them, pictures"
                 f" about the {codes.size:,} held-out events of epoch {self.manifests[-1].epoch}"
@@ -211,8 +219,11 @@ def score(
     label
         The label that model and events are of, if the releases have several.
     """
-    rows = unseen(model, events)
+    whole = unseen(model, events)
+    rows = whole.of(_not_asked_about(events, whole.codes, manifests))
     table, points, held_out = rows.table, rows.scored.predicted.points, rows.scored.held_out
+    kept = whole.scored.held_out
+    tested = whole.scored.predicted.of(kept).points
     for name in by:
         if name not in table.columns:
             columns = ", ".join(table.columns)
@@ -236,9 +247,9 @@ def score(
         manifests,
         events,
         model,
-        table[events.key].filter(pl.Series(held_out)),
-        predicted.points,
-        codes,
+        whole.table[events.key].filter(pl.Series(kept)),
+        tested,
+        whole.codes[kept],
         rows,
         compared,
         slope(points, decoded.unbiased),
@@ -251,7 +262,7 @@ def score(
         },
         estimate_absolute_error(problem, support, predicted, codes),
         estimate_fitting(problem, releases, support, rows, decoded),
-        None if true is None else true_errors(predicted.points, true, events, nonprivate, label),
+        None if true is None else true_errors(tested, true, events, nonprivate, label),
         {
             party.name: score(
                 model.of(party.name),
@@ -266,6 +277,19 @@ def score(
         },
         label,
     )
+
+
+def _not_asked_about(events: Events, codes: Codes, manifests: Sequence[Manifest]) -> Booleans:
+    """Which of (n,) codes to judge by: of releases that answer no question, if there is one.
+
+    A code that was asked about what else is unknown of its label says little of the label itself.
+    Events are dealt to rounds at random, so those of the others stand for all.
+    """
+    if all(manifest.strata for manifest in manifests):
+        return np.ones(codes.size, dtype=np.bool_)
+    parts = zip(events.problem.by_release(codes), manifests, strict=True)
+    own = [mine for (_, mine, _), manifest in parts if not manifest.strata]
+    return np.asarray(np.any(own, axis=0))
 
 
 def _released_codes(

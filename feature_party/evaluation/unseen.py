@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from common.arrays import Floats, Indices
+from common.arrays import Booleans, Floats, Indices
 from common.errors import DataError
 from feature_party.evaluation.decoded_labels import Scored
 from feature_party.evaluation.losses import MeanLoss
@@ -48,6 +48,21 @@ class Unseen:
     scored: Scored
     parts: Sequence[tuple[Indices, slice]]
     alone: Floats  # (g, m) what g groups of networks predict for the first m rows
+
+    def of(self, chosen: Booleans) -> Unseen:
+        """Some of the rows."""
+        place = np.cumsum(chosen) - 1
+        parts = [(place[rows[chosen[rows]]], members) for rows, members in self.parts]
+        scored = replace(
+            self.scored,
+            predicted=self.scored.predicted.of(chosen),
+            held_out=self.scored.held_out[chosen],
+        )
+        alone = self.alone
+        if alone.size:
+            alone = alone[:, chosen[: alone.shape[1]]]
+        table = self.table.filter(pl.Series(chosen))
+        return Unseen(table, self.codes[chosen], self.matched[chosen], scored, parts, alone)
 
     def judged_by(self, loss: MeanLoss) -> Scored:
         """The predictions, with what averaging all networks saves of a loss.

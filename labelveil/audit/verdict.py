@@ -60,11 +60,6 @@ class Bounds:
     shown: float
 
 
-def at_both_levels(bound: Callable[[float], float], tests: int = 1) -> tuple[float, float]:
-    """A bound at the gate's level α and at that of people, each divided among so many tests."""
-    return bound(GATE / tests), bound(SHOWN / tests)
-
-
 @dataclass(frozen=True)
 class Check:
     """One claim, what was tried against it, and what was found: a sentence each."""

@@ -82,7 +82,7 @@ def make_world(folder: Path, labels: int = 1) -> World:
     files = write_certificates(folder / "certificates", days=2)
     randomizer = RESPONSE if labels == 1 else "auto"
     settings = CanarySettings(folder, EVENTS, randomizer=randomizer, labels=labels)
-    world = World(settings, "few", files, draw_secrets(EVENTS, 2))
+    world = World(settings, "few", files, draw_secrets(EVENTS))
     with (world.folder / CONFIG).open("a") as config:
         config.write(f"[evaluation]\noffered = true\nepsilon = {EPSILON}\nanswers = {ANSWERS}\n")
     return world

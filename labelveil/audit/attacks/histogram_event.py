@@ -10,7 +10,6 @@ about ¼ e^ε₂ / (e^ε₂ + k - 1), and its ratio is exactly e^(ε₁+ε₂): 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -19,18 +18,9 @@ from common.arrays import Integers
 from common.entropy import system_entropy
 from common.exact.channel import FiniteChannel, randomized_response_rows
 from common.randomizers import private_prior
-from labelveil.audit.bounds import two_world_bound
-from labelveil.audit.verdict import Bounds, at_both_levels
+from labelveil.audit.attacks.one_run import OneRun, draw_secrets
 
 BATCH = 1 << 16
-
-
-@dataclass(frozen=True)
-class HistogramEvent(Bounds):
-    """The bounds that E* gave, from how often it occurred in D and, of as many runs, in D'."""
-
-    hits: int
-    other_hits: int
 
 
 class TwoStepResponse:
@@ -57,21 +47,24 @@ class TwoStepResponse:
         return noisy.reshape(runs, counts.size), sent.astype(np.int64)
 
 
-def histogram_event(sampler: TwoStepResponse, counts: Integers, runs: int) -> HistogramEvent:
-    """Count E* in releases of (k,) counts, and of those with a label moved from point 0 to 1."""
+def histogram_event(sampler: TwoStepResponse, counts: Integers, runs: int) -> OneRun:
+    """Guess by E* which releases are of (k,) counts, and which have a label moved from 0 to 1.
+
+    Each of so many runs is one or the other, by the toss of a coin.
+    """
     if counts[0] < 1:
         raise ValueError(f"counts[0]={counts[0]} must be at least 1")
     moved = counts.copy()
     moved[:2] += [-1, 1]
 
-    def count(histogram: Integers, label: int) -> int:
-        hits = 0
+    def hits(histogram: Integers, label: int, runs: int) -> int:
+        found = 0
         for start in range(0, runs, BATCH):
             noisy, sent = sampler(histogram, label, min(BATCH, runs - start))
             inside = (noisy[:, 0] >= counts[0]) & (noisy[:, 1] <= counts[1])
-            hits += int(np.count_nonzero(inside & (sent == 0)))
-        return hits
+            found += int(np.count_nonzero(inside & (sent == 0)))
+        return found
 
-    hits = count(counts, 0), count(moved, 1)
-    bounds = at_both_levels(lambda alpha: two_world_bound(*hits, runs, runs, alpha))
-    return HistogramEvent(*bounds, *hits)
+    first = int(draw_secrets(runs).sum())
+    right = hits(counts, 0, first)
+    return OneRun.of(right, right + hits(moved, 1, runs - first))

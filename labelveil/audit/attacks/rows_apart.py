@@ -31,7 +31,6 @@ from scipy import fft
 from scipy.stats import norm
 
 from common.arrays import Booleans, Floats, Integers
-from common.entropy import system_entropy
 from labelveil.audit.bounds import clopper_pearson_upper
 from labelveil.audit.power import FOUND, bernstein_threshold
 from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
@@ -330,8 +329,3 @@ def _least_share(threshold: float, variance: float, certain: float) -> float:
     """Share s at which a mean of s · ``certain`` passes the threshold with 95%."""
     needed = threshold + float(norm.isf(1 - FOUND)) * math.sqrt(variance)
     return needed / certain if needed <= certain else math.inf
-
-
-def random_bits(count: int) -> Integers:
-    """(count,) uniform bits."""
-    return (system_entropy().words("bits", 0, count) & np.uint64(1)).astype(np.int64)

@@ -20,7 +20,6 @@ from labelveil.audit.bounds import expected_one_run_bound, guess_probability
 from labelveil.audit.certificate import manifest_checks as claims
 from labelveil.audit.certificate.run import read_evidence
 from labelveil.audit.inference.run_folder import Run, RunFiles, read_run
-from labelveil.audit.power import detectable_epsilon
 from labelveil.audit.verdict import (
     GATE,
     SHOWN,
@@ -107,7 +106,6 @@ def _model_check(run: Run, canaries: Canaries, claimed: float, curves: dict[str,
     attack = attack_predictions(run.predictions, run.features, canaries)
     curves["model"] = attack.curve
     result, origin = attack.result, "planted" if canaries.planted else "found"
-    excess = detectable_epsilon(claimed, result.guesses, GATE) - claimed
     return statistical(
         "label inference from the model",
         result,
@@ -119,7 +117,7 @@ def _model_check(run: Run, canaries: Canaries, claimed: float, curves: dict[str,
         " were right.",
         claimed=claimed,
         details={"correct": result.correct, "guesses": result.guesses, "view": attack.view},
-        power=(Power("excess of ε in what is predicted", excess),),
+        power=(Power("excess of ε in what is predicted", result.excess(claimed)),),
     )
 
 
@@ -129,7 +127,6 @@ def _control_check(run: Run, canaries: Canaries, epsilon: float, curves: dict[st
     result = attack.result
     reach = expected_one_run_bound(epsilon, max(result.guesses, 1), SHOWN)
     strong = result.shown >= POWER * reach
-    excess = detectable_epsilon(epsilon, result.guesses, GATE) - epsilon
     return Check(
         name="positive control",
         question="Would this attack see a model that learns labels by heart?",
@@ -146,7 +143,7 @@ def _control_check(run: Run, canaries: Canaries, epsilon: float, curves: dict[st
         shown=result.shown,
         confidence=1 - GATE,
         details={"reach": reach, "correct": result.correct, "guesses": result.guesses},
-        power=(Power("excess of ε in what is remembered", excess),),
+        power=(Power("excess of ε in what is remembered", result.excess(epsilon)),),
     )
 
 

@@ -70,9 +70,9 @@ class Trial:
         """Outputs of one call for equal labels."""
         return self.subject.mechanism(np.full(runs, label))
 
-    def of_bits(self, bits: Integers) -> Outputs:
-        """Outputs of one call for the lowest and the highest label."""
-        return self.subject.mechanism(np.where(bits == 1, self.ends[1], self.ends[0]))
+    def of_bits(self, bits: Integers, labels: tuple[float, float] | None = None) -> Outputs:
+        """Outputs of one call for two labels, by default the lowest and the highest one."""
+        return self.subject.mechanism(np.array(labels or self.ends)[bits])
 
     @cached_property
     def replay(self) -> replays.Replay:

@@ -185,7 +185,7 @@ class Worlds(NamedTuple):
 def make_worlds(settings: CanarySettings) -> Worlds:
     """Make certificates, data sets and configurations."""
     files = write_certificates(settings.folder / "certificates", days=2)
-    secrets = draw_secrets(settings.rows, 2)
+    secrets = draw_secrets(settings.rows)
     secrets[0] = 1  # the canary: at the upper bound, or without a label
     whole = World(settings, "whole", files, secrets)
     return Worlds(whole, World(settings, "less", files, secrets, missing=0), whole.copied("again"))

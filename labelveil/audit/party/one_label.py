@@ -124,8 +124,8 @@ def latency_check(
         claimed,
         question="Does the time that a fetch takes say anything about labels?",
         claim="Latency does not depend on any label.",
-        tried=f"{fetches} fetches from each of two parties whose data differ in one label, in"
-        " random order; medians {:.2f} and {:.2f} ms.",
+        tried=f"{2 * fetches} fetches from one of two parties at random, whose data differ in one"
+        " label; medians {:.2f} and {:.2f} ms.",
     )
 
 

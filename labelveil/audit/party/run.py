@@ -23,9 +23,7 @@ from labelveil.audit.party import endpoint_checks
 from labelveil.audit.party.canary_parties import UPPER, CanarySettings, World, make_worlds
 from labelveil.audit.party.endpoint import Connection, Fetched, connected
 from labelveil.audit.party.one_label import latency_check, one_label_checks, shown_by
-from labelveil.audit.power import smallest_excess
 from labelveil.audit.verdict import (
-    GATE,
     Audit,
     Check,
     Power,
@@ -160,7 +158,6 @@ def _labels(audit: Audit, world: World, answer: Fetched, manifest: Manifest) -> 
         ends = manifest.codebook.at_the_ends
         planted = Canaries(np.arange(codes.size), secrets, ends, planted=True)
         run = attack_control(codes, None, planted, epsilon).result
-        excess = smallest_excess(1.0, run.guesses, epsilon, GATE)
         return statistical(
             "one run",
             run,
@@ -170,7 +167,7 @@ def _labels(audit: Audit, world: World, answer: Fetched, manifest: Manifest) -> 
             f"{', all labels of an event the same one' * several}; {run.correct:,} of"
             f" {run.guesses:,} guesses from the message were right.",
             claimed=epsilon,
-            power=(Power("excess of ε between the two outermost labels", excess),),
+            power=(Power("excess of ε between the two outermost labels", run.excess(epsilon)),),
         )
 
     audit.run(check)

@@ -18,9 +18,9 @@ from common.errors import ConfigError, DataError, ReleaseError
 from common.release.event_keys import write_secret
 from label_party.config.sections import load
 from label_party.release.run import run_release
+from labelveil.audit.attacks.laws import noise_probability, output_probability
 from labelveil.audit.bounds import guess_probability, one_run_bound
 from labelveil.audit.certificate.run import Evidence, read_evidence
-from labelveil.audit.planted.laws import noise_probability, output_probability
 from labelveil.audit.planted.plant import (
     PLAN_FILE,
     SECRETS_FILE,

@@ -29,7 +29,7 @@ class UnchargedHistogram(Twin):
     caught_by = "two-step event"
 
     def audit(self) -> Check:
-        event = histogram_event(TwoStepResponse(4, 0.5, 0.5), np.array([2, 2, 0, 0]), 200_000)
+        event = histogram_event(TwoStepResponse(4, 0.5, 0.5), np.array([2, 2, 0, 0]), 400_000)
         return statistical(self.caught_by, event, claim="ε = 1/2", tried="E*", claimed=0.5)
 
 

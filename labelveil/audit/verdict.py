@@ -190,9 +190,12 @@ class Audit:
     """Data of the report's pictures, as JSON values."""
     checks: list[Check] = field(default_factory=list)
     created: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+    progress: Progress = silent
 
-    def run(self, check: Callable[[], Check]) -> Check:
-        """Run one check, time it, and keep it."""
+    def run(self, check: Callable[[], Check], step: str = "") -> Check:
+        """Run one check, time it, and keep it; a named step of the audit begins with it."""
+        if step:
+            self.progress(step)
         start, before = time.perf_counter(), cpu_time()
         made = check()
         made = replace(made, seconds=time.perf_counter() - start, cpu_seconds=cpu_time() - before)

@@ -217,12 +217,12 @@ def party(
         raise ConfigError("--no-canaries without --address leaves nothing to audit; name one")
     steps, costs, settings = 0, [], None
     if connection is not None:
-        steps += len(RUNNING_STEPS)
+        steps += RUNNING_STEPS
         costs.append(RUNNING_COST)
     with tempfile.TemporaryDirectory() as folder:
         if canaries:
             settings = CanarySettings(Path(folder) / "canaries", **made.model_dump())
-            steps += len(CANARY_STEPS)
+            steps += CANARY_STEPS
             if not shown.quiet:  # the cost is measured
                 seconds = canary_cost(settings)
                 costs.append(f"about {seconds:.0f} s of CPU, for labels parties on this machine")
@@ -271,4 +271,4 @@ def inference(
 
     files = replace(RunFiles.under(run), **paths.model_dump(exclude_none=True))
     announce(f"about {inference_cost(files):.0f} s of CPU; nothing leaves this machine", shown)
-    conduct("inference", len(STEPS), shown, partial(audit_inference, files))
+    conduct("inference", STEPS, shown, partial(audit_inference, files))

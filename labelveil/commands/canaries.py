@@ -145,7 +145,7 @@ def score(
     evidence = read_evidence(fetched)
     conduct(
         "canaries",
-        len(STEPS),
+        STEPS,
         shown,
         lambda step: score_release(
             planted,

@@ -39,7 +39,8 @@ POWER = 0.9
 
 _PACE_EVENTS = 4000
 
-STEPS = ("message", "read the run", "model", "control")
+STEPS = 4
+"""How many are named on the way."""
 
 
 def audit_inference(files: RunFiles, progress: Progress = silent) -> Audit:
@@ -47,10 +48,10 @@ def audit_inference(files: RunFiles, progress: Progress = silent) -> Audit:
     data = _manifest_bytes(files.release)
     manifest = Manifest.from_bytes(data)
     epsilon = manifest.labels_guarantee.epsilon / manifest.privacy.records_per_unit
-    audit = Audit("inference", f"release {manifest.data_set} · {manifest.epoch}")
-    audit.claimed = claims.claimed_epsilon(manifest)
+    subject = f"release {manifest.data_set} · {manifest.epoch}"
+    audit = Audit("inference", subject, claims.claimed_epsilon(manifest), progress=progress)
     audit.facts = claims.facts(manifest, manifest_digest(data))
-    progress(STEPS[0])
+    progress("message")
     codebook = manifest.codebook
     priors = [
         (manifest.group(prior.labels), histogram.probabilities)
@@ -58,7 +59,7 @@ def audit_inference(files: RunFiles, progress: Progress = silent) -> Audit:
     ]
     audit.add(*message_checks(codebook, priors, epsilon))
     audit.plots["beliefs"] = beliefs_plot(codebook, priors, epsilon)
-    progress(STEPS[1])
+    progress("read the run")
     run = read_run(files)
     canaries = None if run is None else choose_canaries(run, codebook)
     if run is None or canaries is None:
@@ -66,10 +67,8 @@ def audit_inference(files: RunFiles, progress: Progress = silent) -> Audit:
         return audit
     total = audit.claimed if audit.claimed is not None else epsilon
     audit.plots["attack"] = curves = dict[str, Any](ceiling=guess_probability(total))
-    progress(STEPS[2])
-    audit.run(lambda: _model_check(run, canaries, total, curves))
-    progress(STEPS[3])
-    audit.run(lambda: _control_check(run, canaries, epsilon, curves))
+    audit.run(lambda: _model_check(run, canaries, total, curves), "model")
+    audit.run(lambda: _control_check(run, canaries, epsilon, curves), "control")
     return audit
 
 

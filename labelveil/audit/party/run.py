@@ -41,16 +41,8 @@ _STARTS, _STARTS_A_ROW = 18.0, 4e-5
 """What canaries cost, in starts of a labels party's process: measured with 2,000 to 200,000 rows.
 """
 
-RUNNING_STEPS = ("fetch", "fetch again", "refusals", "unknown clients", "certificate")
-CANARY_STEPS = (
-    "release two worlds",
-    "serve two worlds",
-    "compare",
-    "latency",
-    "budget",
-    "update a label",
-    "static rule",
-)
+RUNNING_STEPS, CANARY_STEPS = 5, 7
+"""How many are named on the way."""
 
 
 def audit_party(
@@ -58,11 +50,11 @@ def audit_party(
 ) -> Audit:
     """Audit a running labels party, its software on canary data sets, or both."""
     subject = connection.address if connection else "label-party on canary data sets"
-    audit = Audit("party", f"labels party {subject}")
+    audit = Audit("party", f"labels party {subject}", progress=progress)
     if connection is not None:
-        _running(audit, connection, progress)
+        _running(audit, connection)
     if settings is not None:
-        _canaries(audit, settings, progress, certify=connection is None)
+        _canaries(audit, settings, certify=connection is None)
     return audit
 
 
@@ -73,22 +65,19 @@ def canary_cost(settings: CanarySettings) -> float:
     return (_STARTS + _STARTS_A_ROW * settings.rows) * cpu_seconds(run)
 
 
-def _running(audit: Audit, connection: Connection, progress: Progress) -> None:
+def _running(audit: Audit, connection: Connection) -> None:
     with connected(connection) as endpoint:
-        progress(RUNNING_STEPS[0])
+        audit.progress("fetch")
         whole = endpoint.fetch()
         manifest = Manifest.parse(whole.manifest)
         audit.claimed = claims.claimed_epsilon(manifest)
         audit.facts = claims.facts(manifest, manifest_digest(whole.manifest))
         audit.plots |= claims.plots(manifest)
-        progress(RUNNING_STEPS[1])
-        audit.run(lambda: byte_equality_check(lambda: endpoint.fetch().to_bytes()))
+        audit.run(lambda: byte_equality_check(lambda: endpoint.fetch().to_bytes()), "fetch again")
         audit.run(lambda: endpoint_checks.resume_check(endpoint, whole))
-        progress(RUNNING_STEPS[2])
-        audit.run(lambda: endpoint_checks.refusals_check(endpoint))
-        progress(RUNNING_STEPS[3])
-        audit.run(lambda: endpoint_checks.unknown_clients_check(connection))
-        progress(RUNNING_STEPS[4])
+        audit.run(lambda: endpoint_checks.refusals_check(endpoint), "refusals")
+        audit.run(lambda: endpoint_checks.unknown_clients_check(connection), "unknown clients")
+        audit.progress("certificate")
         certified = endpoint_checks.fetched_certificate(whole)
         audit.fields = certified.fields
         here = "errors and latency say nothing"  # some was tried, and the rest is named
@@ -96,8 +85,8 @@ def _running(audit: Audit, connection: Connection, progress: Progress) -> None:
         audit.add(*endpoint_checks.beyond_an_endpoint())
 
 
-def _canaries(audit: Audit, settings: CanarySettings, progress: Progress, *, certify: bool) -> None:
-    progress(CANARY_STEPS[0])
+def _canaries(audit: Audit, settings: CanarySettings, *, certify: bool) -> None:
+    audit.progress("release two worlds")
     whole, less, again = make_worlds(settings)
     for world in (whole, less, again):
         refusal = world.release()
@@ -112,7 +101,7 @@ def _canaries(audit: Audit, settings: CanarySettings, progress: Progress, *, cer
             )
             audit.add(check)
             return
-    progress(CANARY_STEPS[1])
+    audit.progress("serve two worlds")
     with (
         whole.serving() as connection,
         less.serving() as other_connection,
@@ -123,12 +112,10 @@ def _canaries(audit: Audit, settings: CanarySettings, progress: Progress, *, cer
         manifest = Manifest.parse(answer.manifest)
         audit.claimed = audit.claimed or claims.claimed_epsilon(manifest)
         audit.facts |= {"canary events": f"{settings.rows:,}", "canary ε": f"{settings.epsilon:g}"}
-        progress(CANARY_STEPS[2])
-        audit.run(lambda: byte_equality_check(lambda: endpoint.fetch().to_bytes()))
+        audit.run(lambda: byte_equality_check(lambda: endpoint.fetch().to_bytes()), "compare")
         shown, other_shown = shown_by(endpoint, answer), shown_by(other_endpoint, other)
         _labels(audit, whole, answer, manifest)
-        progress(CANARY_STEPS[3])
-        audit.run(lambda: latency_check(endpoint, other_endpoint, settings.epsilon))
+        audit.run(lambda: latency_check(endpoint, other_endpoint, settings.epsilon), "latency")
     # the logs are whole once their servers have ended
     shown, other_shown = shown.with_log(whole.log), other_shown.with_log(less.log)
     audit.add(*one_label_checks(shown, other_shown))
@@ -139,12 +126,9 @@ def _canaries(audit: Audit, settings: CanarySettings, progress: Progress, *, cer
         second = endpoint.fetch()
     audit.run(lambda: _cold_start_check(answer, second))
     audit.run(lambda: same_noise_check(_codes(answer), _codes(second), manifest.codebook))
-    progress(CANARY_STEPS[4])
-    audit.run(lambda: _budget_check(whole, manifest))
-    progress(CANARY_STEPS[5])
-    audit.run(lambda: _frozen_check(whole, answer))
-    progress(CANARY_STEPS[6])
-    audit.run(lambda: static_check(release_sources(), "the labels party"))
+    audit.run(lambda: _budget_check(whole, manifest), "budget")
+    audit.run(lambda: _frozen_check(whole, answer), "update a label")
+    audit.run(lambda: static_check(release_sources(), "the labels party"), "static rule")
 
 
 def _labels(audit: Audit, world: World, answer: Fetched, manifest: Manifest) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -43,15 +42,8 @@ from labelveil.audit.verdict import (
     verdict_of,
 )
 
-STEPS = (
-    "match events",
-    "order",
-    "distinguish",
-    "stated channel",
-    "other rows",
-    "histogram",
-    "certificate",
-)
+STEPS = 7
+"""How many are named on the way."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +82,8 @@ def score(
         If none of the canaries is in the release.
     """
     manifest = evidence.manifest
-    audit = Audit("canaries", f"release {manifest.data_set} · {manifest.epoch}")
-    audit.claimed = claims.claimed_epsilon(manifest)
+    subject = f"release {manifest.data_set} · {manifest.epoch}"
+    audit = Audit("canaries", subject, claims.claimed_epsilon(manifest), progress=progress)
     audit.facts = {
         "canaries": f"{planted.secrets.size:,}",
         "labels of a canary": ", ".join(
@@ -102,18 +94,13 @@ def score(
     returned = match(planted, evidence, secret)
     if epsilon is None:
         epsilon = manifest.labels_guarantee.epsilon / manifest.privacy.records_per_unit
-    checks: tuple[Callable[[], Check], ...] = (
-        lambda: returned_check(returned),
-        lambda: permutation_check(returned.secrets.astype(np.float64)),
-        lambda: distinguish_check(returned, epsilon),
-        lambda: channel_law_check(returned),
-        lambda: other_rows_check(returned),
-        lambda: histogram_check(returned),
-    )
-    for step, check in zip(STEPS, checks, strict=False):
-        progress(step)
-        audit.run(check)
-    progress(STEPS[-1])
+    audit.run(lambda: returned_check(returned), "match events")
+    audit.run(lambda: permutation_check(returned.secrets.astype(np.float64)), "order")
+    audit.run(lambda: distinguish_check(returned, epsilon), "distinguish")
+    audit.run(lambda: channel_law_check(returned), "stated channel")
+    audit.run(lambda: other_rows_check(returned), "other rows")
+    audit.run(lambda: histogram_check(returned), "histogram")
+    progress("certificate")
     certified = certificate(evidence, public_key=public_key)
     seen = {"the codes were drawn by this channel", "the histogram's noise was drawn as stated"}
     audit.add(*(check for check in certified.checks if check.name not in seen))

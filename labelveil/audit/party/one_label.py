@@ -84,7 +84,7 @@ def shown_by(endpoint: Endpoint, answer: Fetched) -> Shown:
     return Shown(
         tuple(key.hex() for key in answer.row_keys),
         tuple((len(part.keys), len(part.codes)) for part in answer.parts),
-        {name: endpoint.refuse(name) for name in REQUESTS},
+        {name: endpoint.refuse(wrong) for name, wrong in REQUESTS.items()},
     )
 
 

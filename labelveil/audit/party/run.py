@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import subprocess
+import tempfile
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -20,9 +22,10 @@ from labelveil.audit.attacks.static_rule import release_sources, static_check
 from labelveil.audit.attacks.two_noises import same_noise_check
 from labelveil.audit.certificate import manifest_checks as claims
 from labelveil.audit.party import endpoint_checks
-from labelveil.audit.party.canary_parties import UPPER, CanarySettings, World, make_worlds
-from labelveil.audit.party.endpoint import Connection, Fetched, connected
+from labelveil.audit.party.canary_parties import UPPER, World, make_worlds
+from labelveil.audit.party.endpoint import Fetched, connected
 from labelveil.audit.party.one_label import latency_check, one_label_checks, shown_by
+from labelveil.audit.settings import CanarySettings, Connection
 from labelveil.audit.verdict import (
     Audit,
     Check,
@@ -54,7 +57,8 @@ def audit_party(
     if connection is not None:
         _running(audit, connection)
     if settings is not None:
-        _canaries(audit, settings, certify=connection is None)
+        with tempfile.TemporaryDirectory() as folder:
+            _canaries(audit, Path(folder) / "canaries", settings, certify=connection is None)
     return audit
 
 
@@ -85,9 +89,9 @@ def _running(audit: Audit, connection: Connection) -> None:
         audit.add(*endpoint_checks.beyond_an_endpoint())
 
 
-def _canaries(audit: Audit, settings: CanarySettings, *, certify: bool) -> None:
+def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: bool) -> None:
     audit.progress("release two worlds")
-    whole, less, again = make_worlds(settings)
+    whole, less, again = make_worlds(folder, settings)
     for world in (whole, less, again):
         refusal = world.release()
         if refusal:

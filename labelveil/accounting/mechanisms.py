@@ -77,10 +77,8 @@ class Kind:
 def mechanism(name: str, numbers: Numbers) -> Mechanism:
     """Build one release by name.
 
-    Raises
-    ------
-    ConfigError
-        For a name that is not in :data:`MECHANISMS`, or a number that is missing or out of range.
+    ``ConfigError`` for a name that is not in :data:`MECHANISMS`, or a number that is missing or out
+    of range.
     """
     if name not in MECHANISMS:
         raise ConfigError(f"mechanism {name!r} must be one of {', '.join(MECHANISMS)}")

@@ -17,8 +17,7 @@ from scipy.stats import binom, norm, poisson
 from common.arrays import Floats, Integers
 from labelveil.audit.bounds import guess_probability
 
-FOUND = 0.95
-"""With which probability a fault of stated size is found."""
+FOUND = 0.95  # with which probability a fault of stated size is found
 
 _GRID = 201
 

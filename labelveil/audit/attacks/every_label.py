@@ -34,22 +34,17 @@ from labelveil.audit.attacks.one_run import OneRun, draw_secrets
 from labelveil.audit.attacks.views import Observations, View, views_of
 from labelveil.audit.verdict import GATE, Bounds, Power
 
-MOST_LABELS = 400
-"""Labels that are piloted; of more, a random sample."""
+MOST_LABELS = 400  # labels that are piloted; of more, a random sample
 
-PILOT_RUNS = 150_000
-"""Pilot runs of each label at least, where ``MOST_PILOT`` allows."""
+PILOT_RUNS = 150_000  # pilot runs of each label at least, where ``MOST_PILOT`` allows
 
 MOST_PILOT = 20_000_000
 
-_PAIRS, _RARE = 2, 1
-"""Suspects of either kind that are tested."""
+_PAIRS, _RARE = 2, 1  # suspects of either kind that are tested
 
-_KEPT = 6
-"""Suspects of either kind whose labels are run again."""
+_KEPT = 6  # suspects of either kind whose labels are run again
 
-_RARE_SHARE = 0.02
-"""Outputs that every label gives less often are rare ones."""
+_RARE_SHARE = 0.02  # outputs that every label gives less often are rare ones
 
 
 @dataclass(frozen=True)
@@ -57,11 +52,9 @@ class Effort:
     """How many runs each step gets, all labels together."""
 
     pilot: int
-    again: int
-    """Of the pilot, and of the second look at the worst labels."""
-    pair: int
+    again: int  # of the second look, at the worst labels
+    pair: int  # of the test of each suspect, by kind
     rare: int
-    """Of the test of each suspect of either kind."""
 
     @classmethod
     def of(cls, runs: int, labels: int) -> Effort:
@@ -95,8 +88,7 @@ class EveryLabel(Bounds):
 
     tested: tuple[tuple[Suspect, OneRun], ...]
     """Every suspect that was tested, and what fresh runs of it showed, worst first."""
-    piloted: Integers
-    """Indices of the labels that were piloted."""
+    piloted: Integers  # indices of the labels that were piloted
     effort: Effort
     power: tuple[Power, ...]
     """Runs that were spent, and the smallest faults that would have been found."""

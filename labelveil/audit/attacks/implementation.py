@@ -26,8 +26,7 @@ Outputs = NDArray[Any]
 Mechanism = Callable[[Floats], Outputs]
 """(n,) labels to (n,) outputs, with fresh noise at each call."""
 
-SPREAD = 40
-"""Outputs of a finite set are seen so often at least, on average."""
+SPREAD = 40  # outputs of a finite set are seen so often at least, on average
 
 
 def byte_equality_check(fetch: Callable[[], bytes]) -> Check:

@@ -30,8 +30,7 @@ from labelveil.audit.verdict import GATE, SHOWN, Bounds
 
 Secrets = Integers
 
-PILOT = 0.1
-"""Share of the records from which the guess is learnt."""
+PILOT = 0.1  # share of the records from which the guess is learnt
 
 LEAST = 0.1
 """Share of the pilot's records that must be guessed, so that a few lucky ones do not decide."""
@@ -61,8 +60,7 @@ class Guesser:
 
     view: View
     guess: Secrets
-    expected: float
-    """Bound at the gate that the pilot's counts promise."""
+    expected: float  # bound at the gate that the pilot's counts promise
 
     def __call__(self, observations: Observations) -> Secrets:
         return self.guess[self.view.encode(observations)]

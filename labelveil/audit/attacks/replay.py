@@ -34,14 +34,10 @@ SEEDS = 400
 class Published:
     """What one release publishes, without the randomized labels."""
 
-    noisy: tuple[int, ...]
-    """Noisy counts."""
-    scale: Fraction
-    """Stated scale of the noise on each cell."""
-    prior_epsilon: Fraction
-    """ε₁ that the noise is said to spend."""
-    channel: Hashable
-    """What else the manifest states about the channel: outputs, weights, bins."""
+    noisy: tuple[int, ...]  # noisy counts
+    scale: Fraction  # stated scale of the noise on each cell
+    prior_epsilon: Fraction  # ε₁ that the noise is said to spend
+    channel: Hashable  # what else the manifest states about the channel: outputs, weights, bins
 
 
 Releaser = Callable[[Labels, Entropy], Published]

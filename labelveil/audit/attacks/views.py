@@ -20,8 +20,7 @@ Observations = NDArray[Any]
 
 MAX_DISTINCT = 1 << 12
 QUANTILES = 64
-REPEATED = 8
-"""Values are looked at one by one where they occur at least so often on average."""
+REPEATED = 8  # values are looked at one by one where they occur at least so often on average
 
 _BITS = 130
 

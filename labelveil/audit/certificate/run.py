@@ -63,12 +63,9 @@ class Evidence:
     """A release as it lies in a directory, read without believing it."""
 
     directory: Path
-    data: bytes
-    """The manifest's bytes."""
-    manifest: Manifest
-    """Parsed for its form alone: none of its claims has been checked."""
-    labels: pl.DataFrame
-    """Its rows."""
+    data: bytes  # the manifest's bytes
+    manifest: Manifest  # parsed for its form alone: none of its claims has been checked
+    labels: pl.DataFrame  # its rows
 
     @cached_property
     def keys(self) -> Keys:
@@ -81,10 +78,7 @@ class Evidence:
 def read_evidence(directory: Path) -> Evidence:
     """Read a release directory, fetched or a store's, checking its form alone.
 
-    Raises
-    ------
-    ReleaseError
-        If a file is missing or cannot be understood at all.
+    ``ReleaseError`` if a file is missing or cannot be understood at all.
     """
     data = _manifest_bytes(directory)
     manifest = Manifest.parse(data)
@@ -96,10 +90,7 @@ def certify(
 ) -> Audit:
     """Audit what lies in a directory; a manifest that nobody can accept is a verdict, too.
 
-    Raises
-    ------
-    ReleaseError
-        If there is no release, or its rows cannot be understood at all.
+    ``ReleaseError`` if there is no release, or its rows cannot be understood at all.
     """
     data = _manifest_bytes(directory)
     try:

@@ -39,8 +39,7 @@ POWER = 0.9
 
 _PACE_EVENTS = 4000
 
-STEPS = 4
-"""How many are named on the way."""
+STEPS = 4  # how many are named on the way
 
 
 def audit_inference(files: RunFiles, progress: Progress = silent) -> Audit:

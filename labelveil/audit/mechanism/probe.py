@@ -14,17 +14,12 @@ from labelveil.audit.verdict import Check, Verdict
 class Probe:
     """One way of finding a leak, and what its verdict is worth."""
 
-    name: str
-    """Short; the progress bar shows it."""
-    question: str
-    """What its verdict answers, for a reader who knows nothing of how it works."""
+    name: str  # short; the progress bar shows it
+    question: str  # what its verdict answers, for a reader who knows nothing of how it works
     run: Callable[[Trial], Check]
-    cost: Callable[[Trial], float]
-    """CPU seconds that it takes, roughly."""
-    subject: type[object]
-    """What it can be run against."""
-    not_looked_at: str
-    """What its verdict does not cover."""
+    cost: Callable[[Trial], float]  # CPU seconds that it takes, roughly
+    subject: type[object]  # what it can be run against
+    not_looked_at: str  # what its verdict does not cover
 
     def __call__(self, trial: Trial) -> Check:
         """Run it; what the subject refuses is undecided, and an audit goes on."""

@@ -27,19 +27,14 @@ class Sizes:
     """Effort of the search over labels; about seven times as many runs are made."""
     records: int = 1_000_000
     """Of the one-run audit, and of the search for labels that reach other rows."""
-    releases: int = 500_000
-    """Two-step ones, for each of two worlds."""
-    calls: int = 2_000
-    """Timed single calls for each of two labels."""
-    seeds: int = 100
-    """Replays of a release."""
-    rows: int = ROWS
-    """Rows that are compared with each other."""
+    releases: int = 500_000  # two-step ones, for each of two worlds
+    calls: int = 2_000  # timed single calls for each of two labels
+    seeds: int = 100  # replays of a release
+    rows: int = ROWS  # rows that are compared with each other
     small_calls: int = 4096
     """Calls of ``small_rows`` rows in which every row is compared with every other one."""
     small_rows: int = 512
-    starts: int = STARTS
-    """First starts in one process, whose noise is compared."""
+    starts: int = STARTS  # first starts in one process, whose noise is compared
     forks: int = 32
     """As many more before and after it begins, in processes that show noise that is inherited."""
 

@@ -69,10 +69,8 @@ class Wrong(NamedTuple):
     """What is wrong about a request that must be refused, and with which status of the contract."""
 
     status: str
-    described: Mapping[str, str] = {}
-    """In describing the release."""
-    fetched: Mapping[str, Any] = {}
-    """In fetching it."""
+    described: Mapping[str, str] = {}  # in describing the release
+    fetched: Mapping[str, Any] = {}  # in fetching it
 
 
 REQUESTS = {

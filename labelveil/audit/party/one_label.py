@@ -29,14 +29,11 @@ _VOLATILE = ("time", "seconds", "peer", "address")
 class Shown:
     """What a labels party shows besides its randomized labels."""
 
-    events: tuple[str, ...] = ()
-    """Keys in the order of the rows."""
-    sizes: tuple[tuple[int, int], ...] = ()
-    """Of each message."""
+    events: tuple[str, ...] = ()  # keys in the order of the rows
+    sizes: tuple[tuple[int, int], ...] = ()  # of each message
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
     """How wrong requests end, by request."""
-    log: frozenset[str] = frozenset()
-    """The kinds of lines in the server's log."""
+    log: frozenset[str] = frozenset()  # the kinds of lines in the server's log
 
     def with_log(self, path: Path) -> Shown:
         """Add a server's log, once the server has ended."""

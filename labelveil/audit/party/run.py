@@ -44,8 +44,7 @@ _STARTS, _STARTS_A_ROW = 18.0, 4e-5
 """What canaries cost, in starts of a labels party's process: measured with 2,000 to 200,000 rows.
 """
 
-RUNNING_STEPS, CANARY_STEPS = 5, 7
-"""How many are named on the way."""
+RUNNING_STEPS, CANARY_STEPS = 5, 7  # how many are named on the way
 
 
 def audit_party(

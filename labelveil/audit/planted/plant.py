@@ -45,10 +45,7 @@ def plant(folder: Path, planting: Planting) -> bool:
 
     A folder that was begun and not finished has been given to nobody, and is made anew.
 
-    Raises
-    ------
-    ConfigError
-        If other canaries are planted there, or nothing can be written.
+    ``ConfigError`` if other canaries are planted there, or nothing can be written.
     """
     plan = folder / PLAN_FILE
     if plan.is_file():
@@ -84,10 +81,7 @@ def plant(folder: Path, planting: Planting) -> bool:
 def read_planted(folder: Path) -> Planted:
     """Read what was planted.
 
-    Raises
-    ------
-    DataError
-        If there is no complete folder of canaries.
+    ``DataError`` if there is no complete folder of canaries.
     """
     try:
         plan: dict[str, Any] = json.loads((folder / PLAN_FILE).read_bytes())

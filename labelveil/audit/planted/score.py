@@ -42,8 +42,7 @@ from labelveil.audit.verdict import (
     verdict_of,
 )
 
-STEPS = 7
-"""How many are named on the way."""
+STEPS = 7  # how many are named on the way
 
 
 @dataclass(frozen=True)
@@ -55,11 +54,9 @@ class Returned:
     """(k + 1, m) labels of each secret, in the manifest's order; the last is what the release
     counts missing ones as."""
     secrets: Secrets
-    codes: Integers
-    """(m,) of the canaries that came back."""
-    missing: int
-    others: int
-    """Canaries that did not, and events that are no canaries."""
+    codes: Integers  # (m,) of the canaries that came back
+    missing: int  # canaries that did not
+    others: int  # events that are no canaries
 
 
 def score(
@@ -76,10 +73,7 @@ def score(
     The claim for one label is ``epsilon``, the manifest's by default; ``public_key`` is the labels
     party's, for its signature.
 
-    Raises
-    ------
-    ReleaseError
-        If none of the canaries is in the release.
+    ``ReleaseError`` if none of the canaries is in the release.
     """
     manifest = evidence.manifest
     subject = f"release {manifest.data_set} · {manifest.epoch}"

@@ -10,7 +10,7 @@ import numpy as np
 
 from common.entropy import system_entropy
 from common.exact.channel import FiniteChannel, randomized_response_rows
-from labelveil.audit.attacks.histogram_event import TwoStepResponse, histogram_event
+from labelveil.audit.attacks.histogram_event import histogram_event
 from labelveil.audit.attacks.one_run import draw_secrets, score
 from labelveil.audit.bounds import (
     expected_one_run_bound,
@@ -106,10 +106,9 @@ def _one_run(epsilon: float, size: int, bench: Bench) -> list[Cell]:
 
 def _event(epsilon: float, size: int, bench: Bench) -> list[Cell]:
     half = Fraction(epsilon) / 2
-    sampler = TwoStepResponse(4, half, half)
     runs = bench.size(size) if size == SIZES[-1] else size
     repetitions = 1 if size == SIZES[-1] else _repetitions(size, bench)
-    found = [histogram_event(sampler, np.array([2, 2, 0, 0]), 2 * runs) for _ in range(repetitions)]
+    found = [histogram_event(half, half, 2 * runs) for _ in range(repetitions)]
     return [
         "E*",
         epsilon,

@@ -16,9 +16,8 @@ from labelveil.audit.attacks.static_rule import static_check
 from labelveil.audit.attacks.timing import timing_check
 from labelveil.audit.bounds import expected_one_run_bound
 from labelveil.audit.mechanism.cold_start import cold_digests
-from labelveil.audit.mechanism.probe import Probes
 from labelveil.audit.mechanism.subject import CallableSubject
-from labelveil.audit.mechanism.trial import Trial
+from labelveil.audit.mechanism.trial import Probes, Trial
 from labelveil.audit.power import rarest_event
 from labelveil.audit.verdict import GATE, SHOWN, Check, Power, Verdict, statistical
 

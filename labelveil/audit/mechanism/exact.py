@@ -11,12 +11,11 @@ from common.entropy import system_entropy
 from labelveil.audit.attacks import replay as replays
 from labelveil.audit.attacks.exact_channel import certify, count_weights, randomizer_sampler
 from labelveil.audit.attacks.exact_joint import joint_audit
-from labelveil.audit.attacks.histogram_event import TwoStepResponse, histogram_event
+from labelveil.audit.attacks.histogram_event import histogram_event
 from labelveil.audit.attacks.two_noises import correlation, tapes_check
 from labelveil.audit.bounds import histogram_event_probability
-from labelveil.audit.mechanism.probe import Probes
 from labelveil.audit.mechanism.subject import NamedSubject
-from labelveil.audit.mechanism.trial import Trial
+from labelveil.audit.mechanism.trial import Probes, Trial
 from labelveil.audit.power import rarest_seen, smallest_excess
 from labelveil.audit.verdict import GATE, Check, Power, statistical, verdict_of
 
@@ -161,7 +160,7 @@ def two_step_check(trial: Trial) -> Check:
     """E* against this project's own histogram and sampler, ε₁ = ε₂ = ε/2 over four labels."""
     epsilon, releases = trial.named.epsilon, trial.sizes.releases
     half = Fraction(epsilon) / 2
-    event = histogram_event(TwoStepResponse(4, half, half), np.array([2, 2, 0, 0]), 2 * releases)
+    event = histogram_event(half, half, 2 * releases)
     chance = histogram_event_probability(float(half), float(half), 4)
     excess = smallest_excess(chance, 2 * releases, epsilon, GATE)
     return statistical(

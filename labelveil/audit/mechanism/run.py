@@ -10,9 +10,8 @@ from __future__ import annotations
 from functools import partial
 
 from labelveil.audit.mechanism import black_box, exact
-from labelveil.audit.mechanism.probe import Probes
 from labelveil.audit.mechanism.subject import Subject
-from labelveil.audit.mechanism.trial import Sizes, Trial
+from labelveil.audit.mechanism.trial import Probes, Sizes, Trial
 from labelveil.audit.verdict import Audit, Progress, silent
 
 PROBES = Probes([*exact.PROBES, *black_box.PROBES])

@@ -1,20 +1,22 @@
-"""A subject on trial: how hard it is tried, and what several checks look at, drawn once."""
+"""A subject on trial: how hard it is tried, and by what probes, each with its question and cost."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
 
 import numpy as np
 
 from common.arrays import Integers
+from common.errors import LabelveilError
 from labelveil.audit.attacks import replay as replays
 from labelveil.audit.attacks.implementation import Outputs
 from labelveil.audit.attacks.rows_apart import ROWS
 from labelveil.audit.attacks.seeds import STARTS
 from labelveil.audit.mechanism.subject import NamedSubject, Subject
-from labelveil.audit.verdict import cpu_seconds
+from labelveil.audit.verdict import Check, Verdict, cpu_seconds
 
 _PACE_ROWS, _PACE_CALLS = 50_000, 20
 
@@ -41,7 +43,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Trial:
-    """A subject, and how hard it is tried."""
+    """A subject, how hard it is tried, and what several checks look at, drawn once."""
 
     subject: Subject
     sizes: Sizes
@@ -89,3 +91,60 @@ class Trial:
         """CPU seconds that the subject takes for so many rows in so many calls, roughly."""
         row, call = self._pace
         return rows * row + calls * call
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One way of finding a leak, and what its verdict is worth."""
+
+    name: str  # short; the progress bar shows it
+    question: str  # what its verdict answers, for a reader who knows nothing of how it works
+    run: Callable[[Trial], Check]
+    cost: Callable[[Trial], float]  # CPU seconds that it takes, roughly
+    subject: type[object]  # what it can be run against
+    not_looked_at: str  # what its verdict does not cover
+
+    def __call__(self, trial: Trial) -> Check:
+        """Run it; what the subject refuses is undecided, and an audit goes on."""
+        try:
+            check = self.run(trial)
+        except LabelveilError as error:
+            check = Check(
+                name=self.name,
+                verdict=Verdict.NOT_CHECKABLE,
+                claim="The subject can be built and run for this check.",
+                tried="The check was begun.",
+                found=f"The subject refused: {error}",
+            )
+        return replace(
+            check,
+            question=self.question,
+            not_looked_at=check.not_looked_at or self.not_looked_at,
+            cost=round(self.cost(trial), 2),
+        )
+
+
+class Probes(list[Probe]):
+    """Probes, in the order in which they run."""
+
+    def add(
+        self,
+        name: str,
+        question: str,
+        cost: Callable[[Trial], float],
+        *,
+        subject: type[object] = object,
+        not_looked_at: str = "",
+    ) -> Callable[[Callable[[Trial], Check]], Probe]:
+        """Decorator: the function becomes a probe, the last one."""
+
+        def made(run: Callable[[Trial], Check]) -> Probe:
+            probe = Probe(name, question, run, cost, subject, not_looked_at)
+            self.append(probe)
+            return probe
+
+        return made
+
+    def fitting(self, trial: Trial) -> list[Probe]:
+        """Those that can be run against the subject."""
+        return [probe for probe in self if isinstance(trial.subject, probe.subject)]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 
+from common.config import Section, setting
 from common.errors import ConfigError
 from common.guarantees import (
     Adjacency,
@@ -45,16 +46,21 @@ class Mechanism:
         return self.tighter(delta) if self.tighter else to_approximate(self.guarantee, delta)
 
 
-@dataclass(frozen=True)
-class Numbers:
+class Numbers(Section):
     """What mechanisms are made from; each needs some of it."""
 
-    epsilon: float | None = None  # ε₀ of one release, draw or call
-    noise: float | None = None  # scale of Laplace noise, σ of Gaussian noise
-    rate: float = 1.0  # of samples
-    count: int = 1  # k of top-k, c of SVT, τ of target charging, T of a tree, m of a noisy maximum
-    rho: float | None = None  # ρ of StableTopK
-    failure: float = 1e-12  # δ_t of its test; δ of what has one of its own
+    epsilon: float | None = setting(
+        None, "ε: of one release, draw of top-k, call of target-charging."
+    )
+    noise: float | None = setting(None, "σ of Gaussian noise, scale of Laplace noise.")
+    rate: float = setting(1.0, "Sampling rate, if sampled.", gt=0, le=1)
+    count: int = setting(
+        1, "k; counts above of svt; hits; numbers of tree and noisy-max.", ge=1, le=1_000_000
+    )
+    rho: float | None = setting(None, "ρ of stable-top-k.")
+    failure: float = setting(
+        1e-12, "δ of stable-top-k's test and of others that have one.", gt=0, lt=1
+    )
 
 
 _NEIGHBOURS = Adjacency.ADD_REMOVE
@@ -77,10 +83,8 @@ class Kind:
 def mechanism(name: str, numbers: Numbers) -> Mechanism:
     """Build one release by name.
 
-    Raises
-    ------
-    ConfigError
-        For a name that is not in :data:`MECHANISMS`, or a number that is missing or out of range.
+    ``ConfigError`` for a name that is not in :data:`MECHANISMS`, or a number that is missing or out
+    of range.
     """
     if name not in MECHANISMS:
         raise ConfigError(f"mechanism {name!r} must be one of {', '.join(MECHANISMS)}")
@@ -90,13 +94,7 @@ def mechanism(name: str, numbers: Numbers) -> Mechanism:
         raise ConfigError(
             f"{kind.size}={value} must lie in {low:g} … {high:g} for {name}; pass --{kind.size}"
         )
-    if not 0 < numbers.rate <= 1:
-        raise ConfigError(f"rate={numbers.rate} must lie in (0, 1]")
-    if not 1 <= numbers.count <= 1_000_000:
-        raise ConfigError(f"count={numbers.count} must lie in 1 … 1,000,000")
-    if not 0 < numbers.failure < 1:
-        raise ConfigError(f"failure={numbers.failure} must lie in (0, 1)")
-    size, words = Fraction(value), kind.name.format(**vars(numbers), twice=2 * numbers.count)
+    size, words = Fraction(value), kind.name.format(**numbers.model_dump(), twice=2 * numbers.count)
     built = kind.build(size, numbers)
     if isinstance(built, Terms):
         return Mechanism(words, built.guarantee, tighter=built.approximate)

@@ -36,23 +36,6 @@ def clopper_pearson_upper(hits: float, runs: float, alpha: float) -> float:
     return float(1.0 - scipy.special.betaincinv(runs - hits, hits + 1, alpha))
 
 
-def two_world_bound(
-    hits: float, other_hits: float, runs: float, other_runs: float, alpha: float
-) -> float:
-    """Lower bound of ε from how often one event occurs in two neighbouring worlds.
-
-    ``ln[B⁻¹(α/2; v₁, N₁ - v₁ + 1) / B⁻¹(1 - α/2; v₀ + 1, N₀ - v₀)]``, at least 0, from v₁ ``hits``
-    in N₁ ``runs`` of the world where the event is likely, and v₀ in N₀ of the other. It is above
-    the true ε with probability at most ``alpha``.
-
-    Source: Jagielski, Ullman, Oprea, *Auditing Differentially Private Machine Learning: How
-    Private is Private SGD?*, NeurIPS 2020; Nasr et al., *Adversary Instantiation*, IEEE S&P 2021.
-    """
-    likely = clopper_pearson_lower(hits, runs, alpha / 2)
-    unlikely = clopper_pearson_upper(other_hits, other_runs, alpha / 2)
-    return 0.0 if likely <= unlikely else math.log(likely / unlikely)
-
-
 def one_run_bound(correct: float, guesses: float, alpha: float) -> float:
     """Lower bound of ε from v right of m guesses of independent uniform secret bits after one run.
 

@@ -15,10 +15,9 @@ from scipy.special import betainc, betaincinv, logit
 from scipy.stats import binom, norm, poisson
 
 from common.arrays import Floats, Integers
-from labelveil.audit.bounds import guess_probability, two_world_bound
+from labelveil.audit.bounds import guess_probability
 
-FOUND = 0.95
-"""With which probability a fault of stated size is found."""
+FOUND = 0.95  # with which probability a fault of stated size is found
 
 _GRID = 201
 
@@ -74,32 +73,6 @@ def rarest_event(
     """Smallest probability of an event at which an excess of ε is refuted; infinite if none."""
     return least(
         lambda chance: refutation_probability(excess, chance, runs, epsilon, alpha) >= power,
-        1e-9,
-        1.0,
-    )
-
-
-def two_worlds_excess(probability: float, runs: int, epsilon: float, alpha: float) -> float:
-    """Smallest excess of ε that :func:`two_world_bound` refutes, in ``runs`` of each world.
-
-    ``probability`` is the event's in the likelier world. Infinite if there is none.
-    """
-    missed = (1 - FOUND) / 2
-    hits = binom.ppf(missed, runs, probability)
-
-    def refuted(excess: float) -> bool:
-        others = binom.isf(missed, runs, probability * math.exp(-epsilon - excess))
-        return two_world_bound(hits, others, runs, runs, alpha) > epsilon
-
-    return least(refuted, 1e-4, 30.0)
-
-
-def two_worlds_rarest(runs: int, epsilon: float, alpha: float) -> float:
-    """Smallest probability at which :func:`two_world_bound` sees an event of one world alone."""
-    return least(
-        lambda chance: (
-            two_world_bound(binom.ppf(1 - FOUND, runs, chance), 0, runs, runs, alpha) > epsilon
-        ),
         1e-9,
         1.0,
     )

@@ -23,11 +23,9 @@ GATE = 1e-6
 Randomized response is exactly tight, so a gate at 5% would fail one right build in twenty.
 """
 
-SHOWN = 0.05
-"""False-alarm rate of the bounds that are shown to people."""
+SHOWN = 0.05  # False-alarm rate of the bounds that are shown to people
 
-Progress = Callable[[str], None]
-"""Called with the name of each step before it runs."""
+Progress = Callable[[str], None]  # called with the name of each step before it runs
 
 
 def silent(step: str) -> None:
@@ -46,10 +44,8 @@ class Verdict(StrEnum):
 class Power:
     """The least fault of one kind that a check finds with a probability of 95%."""
 
-    fault: str
-    """With its unit, as in ``probability of an output that one label alone can give``."""
-    least: float
-    """Infinite where none is found, however large."""
+    fault: str  # with its unit, as in ``probability of an output that one label alone can give``
+    least: float  # infinite where none is found, however large
 
 
 @dataclass(frozen=True)
@@ -60,41 +56,28 @@ class Bounds:
     shown: float
 
 
-def at_both_levels(bound: Callable[[float], float], tests: int = 1) -> tuple[float, float]:
-    """A bound at the gate's level α and at that of people, each divided among so many tests."""
-    return bound(GATE / tests), bound(SHOWN / tests)
-
-
 @dataclass(frozen=True)
 class Check:
     """One claim, what was tried against it, and what was found: a sentence each."""
 
-    name: str
-    """Short and stable: the key in ``audit.json``."""
+    name: str  # short and stable: the key in ``audit.json``
     verdict: Verdict
     claim: str
     tried: str
     found: str
-    claimed: float | None = None
-    """The claimed ε, where the check is about a number."""
+    claimed: float | None = None  # the claimed ε, where the check is about a number
     bound: float | None = None
     """Lower bound of the true ε; infinite where outputs occur that exclude a label."""
-    shown: float | None = None
-    """The same at 95%, for people."""
-    confidence: float = 1.0
-    """Of the verdict; 1 where no chance is in it."""
+    shown: float | None = None  # the same at 95%, for people
+    confidence: float = 1.0  # of the verdict; 1 where no chance is in it
     seconds: float = 0.0
-    details: Mapping[str, Any] = field(default_factory=dict)
-    """Further facts, as JSON values."""
-    question: str = ""
-    """What a reader wants to know, as a question that the verdict answers."""
+    details: Mapping[str, Any] = field(default_factory=dict)  # further facts, as JSON values
+    question: str = ""  # what a reader wants to know, as a question that the verdict answers
     power: tuple[Power, ...] = ()
     not_looked_at: str = ""
     """What the verdict does not cover; empty if it covers the whole question."""
-    cost: float | None = None
-    """CPU seconds that were expected."""
-    cpu_seconds: float = 0.0
-    """Of all processors, child processes included."""
+    cost: float | None = None  # CPU seconds that were expected
+    cpu_seconds: float = 0.0  # of all processors, child processes included
 
     @property
     def power_sentence(self) -> str:
@@ -182,11 +165,9 @@ def statistical(
 class Audit:
     """A whole audit: its subject and its checks, in the order in which they ran."""
 
-    kind: str
-    """``certificate``, ``mechanism``, ``party``, ``canaries`` or ``inference``."""
+    kind: str  # ``certificate``, ``mechanism``, ``party``, ``canaries`` or ``inference``
     subject: str
-    claimed: float | None = None
-    """The claimed ε, if there is one number."""
+    claimed: float | None = None  # the claimed ε, if there is one number
     facts: dict[str, str] = field(default_factory=dict)
     """Table for the report: what the subject says about itself."""
     fields: list[Field] = field(default_factory=list)
@@ -195,9 +176,12 @@ class Audit:
     """Data of the report's pictures, as JSON values."""
     checks: list[Check] = field(default_factory=list)
     created: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+    progress: Progress = silent
 
-    def run(self, check: Callable[[], Check]) -> Check:
-        """Run one check, time it, and keep it."""
+    def run(self, check: Callable[[], Check], step: str = "") -> Check:
+        """Run one check, time it, and keep it; a named step of the audit begins with it."""
+        if step:
+            self.progress(step)
         start, before = time.perf_counter(), cpu_time()
         made = check()
         made = replace(made, seconds=time.perf_counter() - start, cpu_seconds=cpu_time() - before)

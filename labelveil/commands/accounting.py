@@ -31,19 +31,11 @@ _STYLES = {
 
 
 class ComposeOptions(Section):
-    """A mechanism, how often it is used, and where totals are shown."""
+    """Which mechanism is used, how often, and where totals are shown."""
 
     mechanism: str = setting(
         "pure", "; ".join(f"{name}: {kind.meaning}" for name, kind in MECHANISMS.items()) + "."
     )
-    epsilon: float | None = setting(
-        None, "ε: of one release, draw of top-k, call of target-charging."
-    )
-    noise: float | None = setting(None, "σ of Gaussian noise, scale of Laplace noise.")
-    rate: float = setting(1.0, "Sampling rate, if sampled.")
-    count: int = setting(1, "k; counts above of svt; hits; numbers of tree and noisy-max.")
-    rho: float | None = setting(None, "ρ of stable-top-k.")
-    failure: float = setting(1e-12, "δ of stable-top-k's test and of others that have one.")
     times: int = setting(100, "Number of releases.", ge=1, le=1_000_000)
     delta: float = setting(1e-6, "δ at which totals are stated.")
     plot: Path | None = setting(None, "Write totals against the number here.")
@@ -54,13 +46,12 @@ class ComposeOptions(Section):
     " --plot composition.png"
 )
 @with_options()
-def compose(options: ComposeOptions, shown: Json) -> None:
+def compose(options: ComposeOptions, numbers: Numbers, shown: Json) -> None:
     """State the total ε of many releases of one mechanism by every composition theorem."""
     plot, delta = options.plot, options.delta
     if plot is not None:
         check_plot(plot)
-    facts = options.model_dump(include={"epsilon", "noise", "rate", "count", "rho", "failure"})
-    release = mechanism(options.mechanism, Numbers(**facts))
+    release = mechanism(options.mechanism, numbers)
     counts = np.unique(np.rint(np.geomspace(1, options.times, 13)).astype(int)).tolist()
     view = composition_view(release, counts, delta)
     if plot is not None:

@@ -13,7 +13,7 @@ import typer
 from common.config import Section, setting
 from common.config.options import with_options
 from common.errors import ConfigError
-from labelveil.commands.canaries import PartyOptions
+from labelveil.audit.settings import CanarySettings, Connection
 from labelveil.commands.canaries import canaries as planted
 from labelveil.commands.verdicts import VerdictOptions, announce, conduct
 
@@ -160,15 +160,6 @@ def _ends(text: str) -> tuple[float, float]:
     return lower, upper
 
 
-class CanaryOptions(Section):
-    """Data sets that are made for the audit."""
-
-    rows: int = setting(20_000, "Events in the canary data sets.")
-    epsilon: float = setting(1.0, "ε of the canary releases.")
-    randomizer: str = setting("auto", "Randomizer of the canary releases.")
-    labels: int = setting(1, "Labels of each canary event, 1 to 8.")
-
-
 @audit.command(
     epilog="Examples: labelveil audit party (canaries alone); labelveil audit party --address"
     " labels.example.com:50051 --data-set conversions --ca ca.pem --certificate auditor.pem"
@@ -177,8 +168,8 @@ class CanaryOptions(Section):
 @with_options()
 def party(
     shown: VerdictOptions,
-    options: PartyOptions,
-    made: CanaryOptions,
+    options: Connection,
+    made: CanarySettings,
     canaries: Annotated[
         bool | None,
         typer.Option(
@@ -188,11 +179,8 @@ def party(
     ] = None,
 ) -> None:
     """Question a labels party, and run its software on two data sets that differ in one event."""
-    import tempfile
-
     from common.randomizers.base import check_epsilon
     from common.randomizers.terms import MOST_LABELS
-    from labelveil.audit.party.canary_parties import CanarySettings
     from labelveil.audit.party.run import (
         CANARY_STEPS,
         RUNNING_COST,
@@ -210,24 +198,23 @@ def party(
         raise ConfigError(
             f"--randomizer {made.randomizer} is of one label; leave it or --labels out"
         )
-    connection = options.connection()
+    connection = None if options.address is None else options
     if canaries is None:
         canaries = connection is None
     if connection is None and not canaries:
         raise ConfigError("--no-canaries without --address leaves nothing to audit; name one")
-    steps, costs, settings = 0, [], None
+    steps, costs = 0, []
     if connection is not None:
-        steps += len(RUNNING_STEPS)
+        steps += RUNNING_STEPS
         costs.append(RUNNING_COST)
-    with tempfile.TemporaryDirectory() as folder:
-        if canaries:
-            settings = CanarySettings(Path(folder) / "canaries", **made.model_dump())
-            steps += len(CANARY_STEPS)
-            if not shown.quiet:  # the cost is measured
-                seconds = canary_cost(settings)
-                costs.append(f"about {seconds:.0f} s of CPU, for labels parties on this machine")
-        announce("; ".join(costs), shown)
-        conduct("party", steps, shown, partial(audit_party, connection, settings))
+    if canaries:
+        steps += CANARY_STEPS
+        if not shown.quiet:  # the cost is measured
+            seconds = canary_cost(made)
+            costs.append(f"about {seconds:.0f} s of CPU, for labels parties on this machine")
+    announce("; ".join(costs), shown)
+    settings = made if canaries else None
+    conduct("party", steps, shown, partial(audit_party, connection, settings))
 
 
 class RunOptions(Section):
@@ -271,4 +258,4 @@ def inference(
 
     files = replace(RunFiles.under(run), **paths.model_dump(exclude_none=True))
     announce(f"about {inference_cost(files):.0f} s of CPU; nothing leaves this machine", shown)
-    conduct("inference", len(STEPS), shown, partial(audit_inference, files))
+    conduct("inference", STEPS, shown, partial(audit_inference, files))

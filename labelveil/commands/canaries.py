@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from common.config import Section, setting
 from common.config.answers import Json
-from common.config.names import bounded_column
 from common.config.options import with_options
 from common.errors import ConfigError
+from labelveil.audit.settings import Connection, Planting
 from labelveil.commands.verdicts import VerdictOptions, announce, conduct
-
-if TYPE_CHECKING:
-    from labelveil.audit.party.endpoint import Connection
 
 canaries = typer.Typer(
     help="Audit a partner by labels of your own: plant them, then score what comes back.",
@@ -27,45 +24,15 @@ canaries = typer.Typer(
 )
 
 
-class PartyOptions(Section):
-    """Where a labels party serves, and who asks."""
-
-    address: str | None = setting(None, "host:port of a running labels party; default: none.")
-    data_set: str = setting("labels", "Its data set.")
-    epoch: str = setting("", "Its release; the latest by default.")
-    ca: Path = setting(Path("certificates/ca.pem"), "Authority of its certificate, PEM.")
-    certificate: Path = setting(
-        Path("certificates/feature-party.pem"), "Certificate of a client it admits, PEM."
-    )
-    private_key: Path = setting(Path("certificates/feature-party.key"), "Its private key, PEM.")
-    server_name: str | None = setting(None, "Name in the server's certificate, if not the host's.")
-
-    def connection(self) -> Connection | None:
-        """None without an address."""
-        from labelveil.audit.party.endpoint import Connection
-
-        values = self.model_dump()
-        return None if self.address is None else Connection(**values)
-
-
-class CanariesParty(PartyOptions):
+class CanariesParty(Connection):
     """A labels party that was given canaries."""
 
     data_set: str = setting("canaries", "Its data set.")
 
 
-class PlantOptions(Section):
-    """Canaries to be made."""
+class PlantedFolder(Section):
+    """Where canaries are."""
 
-    lower: float = setting(..., "Lowest label, as the partner has configured it.")
-    upper: float = setting(..., "Highest label, as the partner has it.")
-    events: int = setting(20_000, "Canaries; four times as many see half as much.")
-    values: int = setting(2, "Different labels, evenly from low to high.")
-    key: str = setting("key", "Name of the key column.")
-    label: str = setting("label", "Name of the label column.")
-    also: list[str] = setting(
-        list, "Another label of each event, at one of its ends.", metavar="COLUMN:LOWER:UPPER"
-    )
     folder: Path = setting(Path("canaries"), "Where canaries and their secrets lie.")
 
 
@@ -75,17 +42,15 @@ class PlantOptions(Section):
     " --folder out/canaries"
 )
 @with_options()
-def plant(options: PlantOptions, shown: Json) -> None:
+def plant(planting: Planting, place: PlantedFolder, shown: Json) -> None:
     """Make a data set of secret labels, to be given to a labels party as any other.
 
     Started again it changes nothing: what was given away stays what is scored.
     """
-    from labelveil.audit.planted.plant import PARTNER, Planting
+    from labelveil.audit.planted.plant import PARTNER
     from labelveil.audit.planted.plant import plant as make
 
-    events, folder = options.events, options.folder
-    others = tuple(bounded_column("--also", text) for text in options.also)
-    planting = Planting(**options.model_dump(exclude={"also", "folder"}), others=others)
+    events, folder = planting.events, place.folder
     made = make(folder, planting)
     partner = folder / PARTNER
     shown.answer(
@@ -132,20 +97,20 @@ def score(
     from labelveil.audit.planted.score import STEPS
     from labelveil.audit.planted.score import score as score_release
 
-    planted, connection = read_planted(folder), party.connection()
-    if options.release is not None and connection is not None:
+    planted, fetching = read_planted(folder), party.address is not None
+    if options.release is not None and fetching:
         raise ConfigError("--release and --address name two releases; keep one of them")
     fetched = options.release or folder / "release"
     if (fetched / MANIFEST_FILE).is_file():
-        connection = None
-    fetch = "1 fetch, " if connection else ""
+        fetching = False
+    fetch = "1 fetch, " if fetching else ""
     announce(f"{fetch}{planted.secrets.size:,} canaries, a few seconds of CPU", shown)
-    if connection is not None:
-        fetch_release(connection, fetched)
+    if fetching:
+        fetch_release(party, fetched)
     evidence = read_evidence(fetched)
     conduct(
         "canaries",
-        len(STEPS),
+        STEPS,
         shown,
         lambda step: score_release(
             planted,

@@ -23,8 +23,7 @@ from common.mechanisms.central.scaling import LabelScaling
 from feature_party.config import DataSection
 from feature_party.model.encoding import Encoded, Encoder
 
-_PIECES = 8
-"""Pieces of a numeric column's range."""
+_PIECES = 8  # pieces of a numeric column's range
 MOST_VALUES = 64
 """Values of a category with an indicator of their own; vocabularies are sorted by frequency."""
 

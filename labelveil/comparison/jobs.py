@@ -20,8 +20,7 @@ from common.randomizers import randomizer_names
 from common.randomizers.additive.continuous import CONTINUOUS_NOISE
 from common.release.facts import check_options
 
-DIVISIONS = ("auto", "joint", "split", SEPARATE)
-"""How several labels of one event share ε."""
+DIVISIONS = ("auto", "joint", "split", SEPARATE)  # how several labels of one event share ε
 
 
 @dataclass(frozen=True, order=True)

@@ -20,7 +20,8 @@ from label_party.config.serving import ServerSection
 from label_party.server.credentials import ServerCredentials
 from label_party.server.handshakes import Handshakes
 from label_party.sources.foreign import check_private
-from labelveil.audit.party.endpoint import Connection, connected
+from labelveil.audit.party.endpoint import connected
+from labelveil.audit.settings import Connection
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +51,10 @@ def fetching(files: CertificateFiles) -> None:
 
 def auditing(files: CertificateFiles) -> None:
     connection = Connection(
-        "localhost:1",
-        files.authority,
-        files.feature_party_certificate,
-        files.feature_party_key,
-        "labels",
-        "1",
-        "localhost",
+        address="localhost:1",
+        ca=files.authority,
+        certificate=files.feature_party_certificate,
+        private_key=files.feature_party_key,
     )
     with connected(connection):
         pass

@@ -32,7 +32,8 @@ from common.security.pilot_certificates import write_certificates
 from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.attacks.seeds import STARTS, seeds_check
 from labelveil.audit.attacks.two_noises import same_noise_check
-from labelveil.audit.party.canary_parties import CONFIG, LOWER, UPPER, CanarySettings, World
+from labelveil.audit.party.canary_parties import CONFIG, LOWER, UPPER, World
+from labelveil.audit.settings import CanarySettings
 from labelveil.audit.verdict import Check, verdict_of
 from labelveil.children import child_command, child_environment
 from tests.label_party.answered import Asked
@@ -81,8 +82,8 @@ def make_world(folder: Path, labels: int = 1) -> World:
     """Return a labels party of few events, which answers questions about models."""
     files = write_certificates(folder / "certificates", days=2)
     randomizer = RESPONSE if labels == 1 else "auto"
-    settings = CanarySettings(folder, EVENTS, randomizer=randomizer, labels=labels)
-    world = World(settings, "few", files, draw_secrets(EVENTS, 2))
+    settings = CanarySettings(rows=EVENTS, randomizer=randomizer, labels=labels)
+    world = World(settings, folder / "few", files, draw_secrets(EVENTS))
     with (world.folder / CONFIG).open("a") as config:
         config.write(f"[evaluation]\noffered = true\nepsilon = {EPSILON}\nanswers = {ANSWERS}\n")
     return world

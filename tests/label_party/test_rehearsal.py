@@ -11,9 +11,10 @@ import pytest
 from common.arrays import Words
 from common.entropy import Entropy
 from label_party.config.sections import load
-from labelveil.audit.party.canary_parties import CONFIG, CanarySettings, World, make_worlds
+from labelveil.audit.party.canary_parties import CONFIG, World, make_worlds
 from labelveil.audit.party.endpoint import Fetched, Part
 from labelveil.audit.party.run import _labels
+from labelveil.audit.settings import CanarySettings
 from labelveil.audit.verdict import Audit, Verdict
 from tests.label_party.answered import answers_checks
 from tests.label_party.rehearsal import rehearse
@@ -39,16 +40,15 @@ def messages_of(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Rehearsed
 def answer(message: Rehearsed) -> Fetched:
     """A message as an endpoint would send it."""
     codes = message.codes.astype(f"<u{message.manifest.content.code_bytes}").tobytes()
-    return Fetched(message.manifest.to_bytes(), b"", (Part(0, b"", codes),))
+    return Fetched(message.manifest.to_bytes(), b"", (Part(b"", codes),))
 
 
 @pytest.mark.parametrize(("stream", "caught"), [("prior", False), ("labels", True)])
 def test_noise_of_a_stream_of_its_own(
     stream: str, caught: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = make_worlds(
-        CanarySettings(tmp_path / "canaries", rows=1000, randomizer="rr-on-bins")
-    ).whole
+    settings = CanarySettings(rows=1000, randomizer="rr-on-bins")
+    world = make_worlds(tmp_path / "canaries", settings).whole
     with mock.patch("common.randomizers.message.PRIOR_STREAM", stream):
         messages = messages_of(world, monkeypatch)
     checks = rehearsal_checks(messages, world.in_row_order)
@@ -60,7 +60,7 @@ def test_noise_of_a_stream_of_its_own(
 
 
 def test_messages_of_two_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = make_worlds(CanarySettings(tmp_path / "canaries", rows=1000, labels=2)).whole
+    world = make_worlds(tmp_path / "canaries", CanarySettings(rows=1000, labels=2)).whole
     messages = messages_of(world, monkeypatch)
     checks = rehearsal_checks(messages, world.in_row_order)
     assert [check.name for check in checks if check.verdict is Verdict.FAIL] == []

@@ -29,13 +29,10 @@ from labelveil.audit.attacks.one_run import Secrets
 class Canaries:
     """Events with a secret bit: which of two labels, or of two sets of all labels of an event."""
 
-    rows: Integers
-    secrets: Secrets
-    """(m,) where they are, and their bits."""
-    laws: Floats
-    """(2, d) stated probabilities of their codes, for either secret."""
-    planted: bool
-    """Whether the labels themselves were the secrets."""
+    rows: Integers  # (m,) where they are
+    secrets: Secrets  # (m,) their bits
+    laws: Floats  # (2, d) stated probabilities of their codes, for either secret
+    planted: bool  # whether the labels themselves were the secrets
 
 
 def find_canaries(

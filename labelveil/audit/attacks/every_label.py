@@ -30,26 +30,21 @@ from common.entropy import system_entropy
 from common.exact.noise import uniform_below
 from labelveil.audit import power
 from labelveil.audit.attacks.implementation import Mechanism
-from labelveil.audit.attacks.two_worlds import Observations, View, views_of
-from labelveil.audit.bounds import one_run_bound
-from labelveil.audit.verdict import GATE, Bounds, Power, at_both_levels
+from labelveil.audit.attacks.one_run import OneRun, draw_secrets
+from labelveil.audit.attacks.views import Observations, View, views_of
+from labelveil.audit.verdict import GATE, Bounds, Power
 
-MOST_LABELS = 400
-"""Labels that are piloted; of more, a random sample."""
+MOST_LABELS = 400  # labels that are piloted; of more, a random sample
 
-PILOT_RUNS = 150_000
-"""Pilot runs of each label at least, where ``MOST_PILOT`` allows."""
+PILOT_RUNS = 150_000  # pilot runs of each label at least, where ``MOST_PILOT`` allows
 
 MOST_PILOT = 20_000_000
 
-_PAIRS, _RARE = 2, 1
-"""Suspects of either kind that are tested."""
+_PAIRS, _RARE = 2, 1  # suspects of either kind that are tested
 
-_KEPT = 6
-"""Suspects of either kind whose labels are run again."""
+_KEPT = 6  # suspects of either kind whose labels are run again
 
-_RARE_SHARE = 0.02
-"""Outputs that every label gives less often are rare ones."""
+_RARE_SHARE = 0.02  # outputs that every label gives less often are rare ones
 
 
 @dataclass(frozen=True)
@@ -57,11 +52,9 @@ class Effort:
     """How many runs each step gets, all labels together."""
 
     pilot: int
-    again: int
-    """Of the pilot, and of the second look at the worst labels."""
-    pair: int
+    again: int  # of the second look, at the worst labels
+    pair: int  # of the test of each suspect, by kind
     rare: int
-    """Of the test of each suspect of either kind."""
 
     @classmethod
     def of(cls, runs: int, labels: int) -> Effort:
@@ -90,22 +83,12 @@ class Suspect:
 
 
 @dataclass(frozen=True)
-class Tested(Bounds):
-    """A suspect, and what fresh runs of it showed: ``right`` of ``guesses`` guesses."""
-
-    suspect: Suspect
-    right: int
-    guesses: int
-
-
-@dataclass(frozen=True)
 class EveryLabel(Bounds):
     """What the search found, all tests together."""
 
-    tested: tuple[Tested, ...]
-    """Every suspect that was tested, worst first."""
-    piloted: Integers
-    """Indices of the labels that were piloted."""
+    tested: tuple[tuple[Suspect, OneRun], ...]
+    """Every suspect that was tested, and what fresh runs of it showed, worst first."""
+    piloted: Integers  # indices of the labels that were piloted
     effort: Effort
     power: tuple[Power, ...]
     """Runs that were spent, and the smallest faults that would have been found."""
@@ -151,11 +134,11 @@ def every_label(randomize: Mechanism, labels: Floats, epsilon: float, runs: int)
     counts.add(order, draw(order))
     chosen = [(suspect, effort.pair) for suspect in pair_suspects(counts, effort.pair)[:_PAIRS]]
     chosen += [(suspect, effort.rare) for suspect in rare_suspects(counts, epsilon)[:_RARE]]
-    tests = (_test(draw, suspect, size, len(chosen)) for suspect, size in chosen)
-    tested = tuple(sorted(tests, key=lambda test: -test.bound))
+    tests = [(suspect, _test(draw, suspect, size, len(chosen))) for suspect, size in chosen]
+    tested = tuple(sorted(tests, key=lambda test: -test[1].bound))
     powers = _powers(counts, worst, effort, epsilon)
-    shown = max(test.shown for test in tested)
-    return EveryLabel(tested[0].bound, shown, tested, piloted, effort, powers)
+    shown = max(result.shown for _, result in tested)
+    return EveryLabel(tested[0][1].bound, shown, tested, piloted, effort, powers)
 
 
 def pair_suspects(counts: Counts, runs: int) -> list[Suspect]:
@@ -235,21 +218,19 @@ def _worst_labels(counts: Counts, effort: Effort, epsilon: float) -> Integers:
 
 def _test(
     draw: Callable[[Integers], Observations], suspect: Suspect, runs: int, tests: int
-) -> Tested:
+) -> OneRun:
     """Guess each run's world by whether the event occurred; no event, no guess.
 
     It is one of several tests, which share the level.
     """
-    source = system_entropy().source("worlds")
-    secret = uniform_below(2, runs, source) == 1
+    secret, source = draw_secrets(runs) == 1, system_entropy().source("worlds")
     unlikely, likely = (
         side[uniform_below(side.size, runs, source)] for side in (suspect.unlikely, suspect.likely)
     )
     outputs = draw(np.where(secret, likely, unlikely))
     guessed = suspect.members[suspect.view.encode(outputs)]
-    right, guesses = int(np.count_nonzero(guessed & secret)), int(np.count_nonzero(guessed))
-    bounds = at_both_levels(lambda alpha: one_run_bound(right, guesses, alpha), tests)
-    return Tested(*bounds, suspect, right, guesses)
+    right = int(np.count_nonzero(guessed & secret))
+    return OneRun.of(right, int(np.count_nonzero(guessed)), tests)
 
 
 def _powers(counts: Counts, worst: Integers, effort: Effort, epsilon: float) -> tuple[Power, ...]:

@@ -47,10 +47,8 @@ class Certificate:
 
     ratio: Fraction | None
     """max W[y, z] / W[y', z]; None where an output excludes a label, so that no ε is enough."""
-    limit: Fraction
-    """The rational number just below e^ε that it must not pass."""
-    output: int
-    """Index z where the ratio is attained."""
+    limit: Fraction  # the rational number just below e^ε that it must not pass
+    output: int  # index z where the ratio is attained
 
     @property
     def holds(self) -> bool:

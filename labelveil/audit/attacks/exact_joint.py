@@ -31,14 +31,12 @@ ChannelRule = Callable[[Counts, Counts], FiniteChannel]
 class JointAudit:
     """What the enumeration found."""
 
-    epsilon: float
-    """The largest log-likelihood ratio of any message under any two neighbours."""
+    epsilon: float  # the largest log-likelihood ratio of any message under any two neighbours
     messages: int
     """Number of (pair of neighbours, noisy histogram) combinations enumerated; all outputs of
     all labels are covered in each."""
-    data_set: Counts
-    neighbour: Counts
-    """True counts of both data sets where the largest ratio occurs."""
+    data_set: Counts  # true counts, where the largest ratio occurs
+    neighbour: Counts  # and of the other data set
 
 
 def joint_audit(

@@ -10,7 +10,6 @@ about ¼ e^ε₂ / (e^ε₂ + k - 1), and its ratio is exactly e^(ε₁+ε₂): 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -19,59 +18,40 @@ from common.arrays import Integers
 from common.entropy import system_entropy
 from common.exact.channel import FiniteChannel, randomized_response_rows
 from common.randomizers import private_prior
-from labelveil.audit.bounds import two_world_bound
-from labelveil.audit.verdict import Bounds, at_both_levels
+from labelveil.audit.attacks.one_run import OneRun, draw_secrets
 
 BATCH = 1 << 16
 
 
-@dataclass(frozen=True)
-class HistogramEvent(Bounds):
-    """The bounds that E* gave, from how often it occurred in D and, of as many runs, in D'."""
-
-    hits: int
-    other_hits: int
+WORLDS = np.array([2, 2, 0, 0]), np.array([1, 3, 0, 0])
+"""True counts in both: a label is moved from the first point to the second."""
 
 
-class TwoStepResponse:
-    """This project's own two steps, many at a time: noisy histogram, randomized response.
+def histogram_event(
+    prior_epsilon: float | Fraction, labels_epsilon: float | Fraction, runs: int
+) -> OneRun:
+    """Guess by E* which of two worlds this project's own two steps were run in.
 
-    Each of k labels y is a grid point and an output of its own, Φ(y) = y. Called with (k,) true
-    counts, the audited label and N runs, it gives (N, k) noisy histograms and the label's (N,)
-    outputs in as many independent releases.
+    Each of so many runs, noisy histogram and randomized response over the same points, is in one
+    or the other by the toss of a coin.
     """
+    first, second = WORLDS
+    points = first.size
+    grid = np.arange(points, dtype=np.float64)
+    channel = FiniteChannel(grid, grid, randomized_response_rows(points, labels_epsilon))
 
-    def __init__(
-        self, labels: int, prior_epsilon: float | Fraction, labels_epsilon: float | Fraction
-    ) -> None:
-        self._epsilon = prior_epsilon
-        grid = np.arange(labels, dtype=np.float64)
-        self._channel = FiniteChannel(grid, grid, randomized_response_rows(labels, labels_epsilon))
-
-    def __call__(self, counts: Integers, label: int, runs: int) -> tuple[Integers, Integers]:
-        entropy = system_entropy()
-        # noise is drawn cell by cell: one call on repeated counts is many releases
-        noisy = private_prior(np.tile(counts, runs), self._epsilon, entropy).noisy_counts
-        words = entropy.words("labels", 0, runs)
-        sent = self._channel.sample(np.full(runs, label, dtype=np.int64), words)
-        return noisy.reshape(runs, counts.size), sent.astype(np.int64)
-
-
-def histogram_event(sampler: TwoStepResponse, counts: Integers, runs: int) -> HistogramEvent:
-    """Count E* in releases of (k,) counts, and of those with a label moved from point 0 to 1."""
-    if counts[0] < 1:
-        raise ValueError(f"counts[0]={counts[0]} must be at least 1")
-    moved = counts.copy()
-    moved[:2] += [-1, 1]
-
-    def count(histogram: Integers, label: int) -> int:
-        hits = 0
+    def hits(counts: Integers, label: int, runs: int) -> int:
+        found = 0
         for start in range(0, runs, BATCH):
-            noisy, sent = sampler(histogram, label, min(BATCH, runs - start))
-            inside = (noisy[:, 0] >= counts[0]) & (noisy[:, 1] <= counts[1])
-            hits += int(np.count_nonzero(inside & (sent == 0)))
-        return hits
+            size, entropy = min(BATCH, runs - start), system_entropy()
+            # noise is drawn cell by cell: one call on repeated counts is many releases
+            drawn = private_prior(np.tile(counts, size), prior_epsilon, entropy)
+            noisy = drawn.noisy_counts.reshape(size, counts.size)
+            sent = channel.sample(np.full(size, label), entropy.words("labels", 0, size))
+            inside = (noisy[:, 0] >= first[0]) & (noisy[:, 1] <= first[1])
+            found += int(np.count_nonzero(inside & (sent == 0)))
+        return found
 
-    hits = count(counts, 0), count(moved, 1)
-    bounds = at_both_levels(lambda alpha: two_world_bound(*hits, runs, runs, alpha))
-    return HistogramEvent(*bounds, *hits)
+    others = int(draw_secrets(runs).sum())
+    right = hits(first, 0, runs - others)
+    return OneRun.of(right, right + hits(second, 1, others))

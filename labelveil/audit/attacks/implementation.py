@@ -18,16 +18,15 @@ from numpy.typing import NDArray
 
 from common.arrays import Floats
 from common.entropy import system_entropy
-from labelveil.audit.attacks.two_worlds import two_worlds
-from labelveil.audit.power import FOUND, two_worlds_rarest
+from labelveil.audit.attacks.one_run import Secrets, rare_event
+from labelveil.audit.power import FOUND, rarest_event
 from labelveil.audit.verdict import GATE, Check, Power, Verdict, statistical, verdict_of
 
 Outputs = NDArray[Any]
 Mechanism = Callable[[Floats], Outputs]
 """(n,) labels to (n,) outputs, with fresh noise at each call."""
 
-SPREAD = 20
-"""Outputs of a finite set are seen so often at least, on average."""
+SPREAD = 40  # outputs of a finite set are seen so often at least, on average
 
 
 def byte_equality_check(fetch: Callable[[], bytes]) -> Check:
@@ -50,26 +49,26 @@ def byte_equality_check(fetch: Callable[[], bytes]) -> Check:
     )
 
 
-def mantissa_check(outputs: Outputs, other: Outputs, claimed: float) -> Check:
-    """No low bits of (n,) outputs for either of two labels exclude one: floating-point noise does
-    that."""
-    distinct = np.unique(np.concatenate([outputs, other])).size
-    measured = two_worlds(outputs, other)
-    rarest = two_worlds_rarest(outputs.size // 2, claimed, GATE)
+def mantissa_check(outputs: Outputs, secrets: Secrets, claimed: float) -> Check:
+    """No low bits of (n,) outputs exclude one of two labels, which are secret bits:
+    floating-point noise does that."""
+    distinct = np.unique(outputs).size
+    measured, event = rare_event(outputs, secrets)
+    rarest = rarest_event(math.inf, outputs.size / 2, claimed, GATE)
     check = statistical(
         "float mantissa",
         measured,
         claim="No floating-point noise leaves: outputs come from a finite set, and their low bits"
         " say nothing about the label.",
-        tried=f"{outputs.size:,} outputs for either of two labels were compared by value, quantile"
-        f" and lowest set bit; best event: {measured.event}.",
+        tried=f"{outputs.size:,} outputs for one of two labels were compared by value, quantile"
+        f" and lowest set bit; best event: {event}.",
         claimed=claimed,
-        details={"distinct_outputs": int(distinct)},
+        details={"distinct_outputs": distinct},
         power=(Power("probability of a bit pattern that one label alone gives", rarest),),
     )
     if distinct <= max(outputs.size // SPREAD, 2):
         return check
-    how_many = f"{distinct:,} distinct outputs in {2 * outputs.size:,}: noise in floating point."
+    how_many = f"{distinct:,} distinct outputs in {outputs.size:,}: noise in floating point."
     return replace(check, verdict=Verdict.FAIL, found=f"{how_many} {check.found}")
 
 

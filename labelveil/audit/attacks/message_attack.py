@@ -35,10 +35,8 @@ from labelveil.audit.verdict import Check, verdict_of
 
 _SLACK = 1e-9
 _DOTS = 1500
-_BINS = 2000
-"""Half of the steps in which changes of log-odds are counted."""
-_INFINITE = 100.0
-"""Log-odds are counted up to here."""
+_BINS = 2000  # half of the steps in which changes of log-odds are counted
+_INFINITE = 100.0  # log-odds are counted up to here
 
 
 @dataclass(frozen=True)
@@ -90,12 +88,10 @@ def worst_pair(codebook: Codebook) -> Indices:
 class Leakage:
     """What one output gives away under one prior."""
 
-    additive: float
-    multiplicative: float
-    """Adv₊ and Adv×."""
-    largest: float
-    percentile: float
-    """Largest change of log-odds, and its 98th percentile over labels and outputs as they occur."""
+    additive: float  # Adv₊
+    multiplicative: float  # Adv×
+    largest: float  # change of log-odds
+    percentile: float  # 98th, of changes over labels and outputs as they occur
 
 
 def additive_cap(epsilon: float) -> float:

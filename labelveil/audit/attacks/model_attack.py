@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 
 from common.arrays import Booleans, Floats
 from common.entropy import seeded_entropy
-from common.errors import present
 from labelveil.audit.attacks.canaries import Canaries
-from labelveil.audit.attacks.one_run import Guesser, OneRun, learn_guesser, score
+from labelveil.audit.attacks.one_run import OneRun, learn_guesser, score
 
 PILOT = 0.2
 FOURIER = 256
@@ -64,20 +63,18 @@ def attack_predictions(
         columns = np.column_stack([*views.values(), np.ones(rows.size)])
         weights = np.linalg.lstsq(columns[:start], secrets[:start], rcond=None)[0]
         views["all labels"] = np.asarray(columns @ weights)
-    best: tuple[float, str, Guesser] | None = None
-    for name, values in views.items():
-        guesser = learn_guesser(values[:start], secrets[:start], rows.size - start)
-        reached = score(guesser(values[:start]), secrets[:start]).shown
-        if best is None or reached > best[0]:
-            best = reached, name, guesser
-    _, name, guesser = present(best)
+    guessers = {
+        name: learn_guesser(values[:start], secrets[:start], rows.size - start)
+        for name, values in views.items()
+    }
+    name = max(guessers, key=lambda name: guessers[name].expected)
     pilot, rest = views[name][:start], views[name][start:]
     # the curve guesses by the side of the pilot's median, the farthest first
     middle = float(np.median(pilot))
     upwards = np.corrcoef(pilot, secrets[:start])[0, 1] >= 0 if np.ptp(pilot) > 0 else True
     right = ((rest > middle) == upwards) == secrets[start:]
     order = np.argsort(-np.abs(rest - middle), kind="stable")
-    return Attack(score(guesser(rest), secrets[start:]), name, _curve(right[order]))
+    return Attack(score(guessers[name](rest), secrets[start:]), name, _curve(right[order]))
 
 
 def attack_control(

@@ -18,12 +18,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from common.arrays import Floats
 from common.entropy import Entropy, seeded_entropy
-from labelveil.audit.power import FOUND
+from labelveil.audit.attacks.laws import detectable_narrowness, noise_probability
 from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
 
 Labels = Floats
@@ -35,14 +34,10 @@ SEEDS = 400
 class Published:
     """What one release publishes, without the randomized labels."""
 
-    noisy: tuple[int, ...]
-    """Noisy counts."""
-    scale: Fraction
-    """Stated scale of the noise on each cell."""
-    prior_epsilon: Fraction
-    """ε₁ that the noise is said to spend."""
-    channel: Hashable
-    """What else the manifest states about the channel: outputs, weights, bins."""
+    noisy: tuple[int, ...]  # noisy counts
+    scale: Fraction  # stated scale of the noise on each cell
+    prior_epsilon: Fraction  # ε₁ that the noise is said to spend
+    channel: Hashable  # what else the manifest states about the channel: outputs, weights, bins
 
 
 Releaser = Callable[[Labels, Entropy], Published]
@@ -102,28 +97,18 @@ def sensitivity_check(replayed: Replay) -> Check:
 
 
 def noise_scale_check(replayed: Replay) -> Check:
-    """The noise that was drawn is as wide as the stated scale says.
-
-    ``Σ|Z|`` is sufficient for the scale of the discrete Laplace law; with q = e^(-1/s),
-    ``E|Z| = 2q / (1 - q²)`` and ``E Z² = 2q / (1 - q)²``. Compared by its normal approximation,
-    to the side that matters: too little noise.
-    """
+    """The noise that was drawn is as wide as the stated scale says; too much of it is no leak."""
     noise = np.array([message.noisy for message in replayed.releases]) - np.array(replayed.truth)
-    q = math.exp(-1 / float(replayed.scale))
-    mean, square = 2 * q / (1 - q * q), 2 * q / (1 - q) ** 2
-    deviation = math.sqrt((square - mean * mean) / noise.size)
-    measured = float(np.abs(noise).mean())
-    # the smallest mean that a right sampler shows with probability 1 - GATE
-    least = mean + float(scipy.special.ndtri(GATE)) * deviation
-    # noise that is narrower by this share has a mean below it with probability FOUND
-    narrow = 1 - least / (mean + float(scipy.special.ndtri(FOUND)) * deviation)
+    scale = float(replayed.scale)
+    little, _ = noise_probability(noise, scale)
+    narrow = detectable_narrowness(noise.size, scale, GATE)
     return Check(
         name="replay: noise scale",
-        verdict=verdict_of(measured >= least),
-        claim=f"Every cell gets discrete Laplace noise of scale {float(replayed.scale):.6g}.",
+        verdict=verdict_of(little >= GATE),
+        claim=f"Every cell gets discrete Laplace noise of scale {scale:.6g}.",
         tried=f"The noise on {noise.size:,} cells of known counts was measured.",
-        found=f"Its mean size is {measured:.4g}, where {mean:.4g} is expected and less than"
-        f" {least:.4g} has probability {GATE:g}.",
+        found=f"Its mean size is {float(np.abs(noise).mean()):.4g}; so little has probability at"
+        f" most {little:.3g} under the stated law.",
         confidence=1 - GATE,
         power=(Power("share by which noise is too narrow", narrow),),
     )

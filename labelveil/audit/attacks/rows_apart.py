@@ -31,7 +31,6 @@ from scipy import fft
 from scipy.stats import norm
 
 from common.arrays import Booleans, Floats, Integers
-from common.entropy import system_entropy
 from labelveil.audit.bounds import clopper_pearson_upper
 from labelveil.audit.power import FOUND, bernstein_threshold
 from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
@@ -44,25 +43,20 @@ ROWS = (1 << 19) - 1
 CELLS = 8
 """Outputs are told apart in so many cells; rarer or neighbouring ones are counted together."""
 
-PAIRED = 16
-"""Influence is also looked for of whether two labels at most so far apart agree."""
+PAIRED = 16  # influence is also looked for of whether two labels at most so far apart agree
 
-NEAR = 4
-"""The same in small calls."""
+NEAR = 4  # the same in small calls
 
-_SLACK = 1.02
-"""Variances are those of estimated probabilities, from hundreds of thousands of rows."""
+_SLACK = 1.02  # variances are those of estimated probabilities, from hundreds of thousands of rows
 
 
 @dataclass(frozen=True)
 class Repeat:
     """The first window of rows that occurs twice, if any."""
 
-    window: int
-    """Rows of the windows that were compared; 0 if none is long enough to mean anything."""
-    first: int = -1
-    lag: int = -1
-    """Where the window begins, and how far behind it occurs again; -1 if none does."""
+    window: int  # rows of the windows that were compared; 0 if none is long enough to mean anything
+    first: int = -1  # where the window begins; -1 if none occurs twice
+    lag: int = -1  # how far behind it occurs again
 
     @property
     def exists(self) -> bool:
@@ -74,14 +68,10 @@ class Association:
     """The largest of many sums that should be near 0."""
 
     size: float
-    threshold: float
-    """It, and what it passes with probability at most the level, all sums together."""
-    where: str
-    """Which sum it is, in words."""
-    sums: int
-    """How many were looked at."""
-    least_share: float
-    """Share of rows that would have to be concerned to be found with 95%."""
+    threshold: float  # what it passes with probability at most the level, all sums together
+    where: str  # which sum it is, in words
+    sums: int  # how many were looked at
+    least_share: float  # share of rows that would have to be concerned to be found with 95%
 
     @property
     def ratio(self) -> float:
@@ -330,8 +320,3 @@ def _least_share(threshold: float, variance: float, certain: float) -> float:
     """Share s at which a mean of s · ``certain`` passes the threshold with 95%."""
     needed = threshold + float(norm.isf(1 - FOUND)) * math.sqrt(variance)
     return needed / certain if needed <= certain else math.inf
-
-
-def random_bits(count: int) -> Integers:
-    """(count,) uniform bits."""
-    return (system_entropy().words("bits", 0, count) & np.uint64(1)).astype(np.int64)

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from labelveil.audit.power import birthday_starts, largest_seed_space, least
 from labelveil.audit.verdict import Check, Power, verdict_of
 
-SEED_SPACE = 1 << 22
-"""A seed space so large is still found with 95%."""
+SEED_SPACE = 1 << 22  # a seed space so large is still found with 95%
 
 STARTS = birthday_starts(SEED_SPACE)
 

@@ -1,7 +1,7 @@
 """How long an answer takes: does that and the answer say more about a label than ε allows?
 
-Calls in two worlds are made in random order, so that a machine that becomes slower does so for
-both; output and duration (in quantiles) form one observation.
+Which of two worlds a call is made in is a secret bit, so that a machine that becomes slower does so
+for both; output and duration (in quantiles) form one observation.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Callable
 import numpy as np
 
 from common.arrays import Floats
-from common.entropy import system_entropy
-from labelveil.audit.attacks.two_worlds import Observations, View, two_worlds
-from labelveil.audit.power import two_worlds_excess
+from labelveil.audit.attacks.one_run import draw_secrets, rare_event
+from labelveil.audit.attacks.views import Observations, View
+from labelveil.audit.power import smallest_excess
 from labelveil.audit.verdict import GATE, Check, Power, statistical
 
 BINS = 16
@@ -33,23 +33,23 @@ def timing_check(
     tried: str,
     question: str = "",
 ) -> Check:
-    """Judge the time of so many calls in either world; a call returns what was sent, as a number.
+    """Judge the time of about so many calls in either world, by the toss of a coin.
 
-    ``tried`` has places for the medians of both worlds, in milliseconds.
+    A call returns what was sent, as a number. ``tried`` has places for the medians of both worlds,
+    in milliseconds.
     """
     for call in worlds:
         call()  # the first call pays for what is made once
-    coins = system_entropy().words("order", 0, 2 * calls)
-    order = np.argsort(coins) % 2
+    order = draw_secrets(2 * calls)
     sent, seconds = np.empty(order.size), np.empty(order.size)
     for at, world in enumerate(order.tolist()):
         begun = clock()
         sent[at] = worlds[world]()
         seconds[at] = (clock() - begun) * 1e-9
     observed = np.column_stack([np.unique(sent, return_inverse=True)[1], seconds])
-    measured = two_worlds(observed[order == 0], observed[order == 1], _joint_view)
+    measured, _ = rare_event(observed, order, _joint_view)
     medians = [float(np.median(seconds[order == world])) * 1000 for world in (0, 1)]
-    excess = two_worlds_excess(0.5, calls // 2, claimed, GATE)
+    excess = smallest_excess(0.5, calls, claimed, GATE)
     return statistical(
         name,
         measured,

@@ -23,8 +23,7 @@ from labelveil.audit.certificate.fields import fields_of_all
 from labelveil.audit.certificate.run import Evidence, certificate, read_evidence
 from labelveil.audit.verdict import Audit, Check, Progress, Verdict, silent, verdict_of, worst
 
-DELTA = 1e-6
-"""δ at which a session's guarantee is shown."""
+DELTA = 1e-6  # δ at which a session's guarantee is shown
 
 ORIGIN = "priors in force"
 
@@ -36,10 +35,7 @@ def epochs_certificate(
 ) -> Audit:
     """Audit all releases of a data set, a folder each, as :func:`certificate` does one.
 
-    Raises
-    ------
-    ReleaseError
-        If one cannot be understood, or they are of several data sets.
+    ``ReleaseError`` if one cannot be understood, or they are of several data sets.
     """
     releases: list[Evidence] = []
     audits: list[tuple[str, Audit]] = []

@@ -30,11 +30,9 @@ from common.release.manifest import Manifest
 from common.version import software
 from labelveil.audit.verdict import Check, Verdict
 
-CLOSE = 1e-6
-"""Largest difference of a probability that another solver or processor may explain."""
+CLOSE = 1e-6  # largest difference of a probability that another solver or processor may explain
 
-_DIGITS = 7
-"""Of a probability, by which outputs of equal value are put in order."""
+_DIGITS = 7  # of a probability, by which outputs of equal value are put in order
 
 
 def rebuild(manifest: Manifest, name: str) -> Randomizer:

@@ -11,7 +11,7 @@ import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -36,18 +36,36 @@ from labelveil.audit.certificate.fields import fields, fields_check, out_of_reac
 from labelveil.audit.certificate.rebuild import rebuilt_check
 from labelveil.audit.verdict import Audit, Check, Progress, Verdict, silent, verdict_of
 
+QUESTIONS = {
+    "manifest is consistent": "Does any claim of the manifest contradict another?",
+    "weights": "Is the channel a table of whole numbers that add up, a row for every label?",
+    "exact ε of the labels": "What does one output say about its label, at most and exactly?",
+    "arithmetic of the ε split": "Do the parts of ε add up to what was asked for?",
+    claims.DECODED: "Does the histogram say anything that the codes do not?",
+    "prior noise scale": "Is the noise on the histogram wide enough for its part of ε?",
+    "split of ε": "Could the size of the parts say anything about labels?",
+    "prior noise on empty cells": "Did cells without a label get noise, too?",
+    "options": "What was the randomizer told, and is there room to hide labels in it?",
+    "channel is a function of the noisy histogram": (
+        "Did anything but the noisy histogram shape the channel?"
+    ),
+    "outputs": "Is every value that was sent a declared one?",
+    "content digest": "Are these the rows that the manifest is about?",
+    "population digest": "Are these the events that were agreed on?",
+    "row order": "Could the order of rows say anything about labels?",
+    "signature": "Who stands behind this manifest?",
+}
+"""What the verdict of each check answers."""
+
 
 @dataclass(frozen=True)
 class Evidence:
     """A release as it lies in a directory, read without believing it."""
 
     directory: Path
-    data: bytes
-    """The manifest's bytes."""
-    manifest: Manifest
-    """Parsed for its form alone: none of its claims has been checked."""
-    labels: pl.DataFrame
-    """Its rows."""
+    data: bytes  # the manifest's bytes
+    manifest: Manifest  # parsed for its form alone: none of its claims has been checked
+    labels: pl.DataFrame  # its rows
 
     @cached_property
     def keys(self) -> Keys:
@@ -60,10 +78,7 @@ class Evidence:
 def read_evidence(directory: Path) -> Evidence:
     """Read a release directory, fetched or a store's, checking its form alone.
 
-    Raises
-    ------
-    ReleaseError
-        If a file is missing or cannot be understood at all.
+    ``ReleaseError`` if a file is missing or cannot be understood at all.
     """
     data = _manifest_bytes(directory)
     manifest = Manifest.parse(data)
@@ -75,10 +90,7 @@ def certify(
 ) -> Audit:
     """Audit what lies in a directory; a manifest that nobody can accept is a verdict, too.
 
-    Raises
-    ------
-    ReleaseError
-        If there is no release, or its rows cannot be understood at all.
+    ``ReleaseError`` if there is no release, or its rows cannot be understood at all.
     """
     data = _manifest_bytes(directory)
     try:
@@ -117,8 +129,8 @@ def certificate(
 ) -> Audit:
     """Audit one release, and its signature by the labels party's Ed25519 ``public_key`` (PEM)."""
     manifest = evidence.manifest
-    audit = Audit("certificate", f"release {manifest.data_set} · {manifest.epoch}")
-    audit.claimed = claims.claimed_epsilon(manifest)
+    subject = f"release {manifest.data_set} · {manifest.epoch}"
+    audit = Audit("certificate", subject, claims.claimed_epsilon(manifest), progress=progress)
     audit.facts = claims.facts(manifest, manifest_digest(evidence.data))
     codes = evidence.labels["code"].to_numpy()
     noisy = [prior for prior in manifest.priors if not prior.decoded]
@@ -129,89 +141,30 @@ def certificate(
         "split of ε": manifest.prior_paid,
         "prior noise on empty cells": bool(noisy),
     }
-    steps: list[tuple[str, str, Callable[[], Check]]] = [
-        (
-            "manifest is consistent",
-            "Does any claim of the manifest contradict another?",
-            lambda: _form_check(evidence.data),
+    steps: dict[str, Callable[[], Check]] = {
+        "manifest is consistent": lambda: _form_check(evidence.data),
+        "weights": lambda: claims.each(manifest, manifest.randomizers, claims.sums_check),
+        "exact ε of the labels": lambda: claims.channel_check(manifest),
+        "arithmetic of the ε split": lambda: claims.arithmetic_check(manifest),
+        claims.DECODED: lambda: claims.each(
+            manifest, decoded, lambda m, prior: claims.decoded_check(m, prior, codes)
         ),
-        (
-            "weights",
-            "Is the channel a table of whole numbers that add up, a row for every label?",
-            lambda: claims.each(manifest, manifest.randomizers, claims.sums_check),
+        "prior noise scale": lambda: claims.each(manifest, noisy, claims.prior_scale_check),
+        "split of ε": lambda: claims.split_check(manifest),
+        "prior noise on empty cells": lambda: claims.each(
+            manifest, noisy, claims.prior_support_check
         ),
-        (
-            "exact ε of the labels",
-            "What does one output say about its label, at most and exactly?",
-            lambda: claims.channel_check(manifest),
-        ),
-        (
-            "arithmetic of the ε split",
-            "Do the parts of ε add up to what was asked for?",
-            lambda: claims.arithmetic_check(manifest),
-        ),
-        (
-            claims.DECODED,
-            "Does the histogram say anything that the codes do not?",
-            lambda: claims.each(
-                manifest, decoded, lambda m, prior: claims.decoded_check(m, prior, codes)
-            ),
-        ),
-        (
-            "prior noise scale",
-            "Is the noise on the histogram wide enough for its part of ε?",
-            lambda: claims.each(manifest, noisy, claims.prior_scale_check),
-        ),
-        (
-            "split of ε",
-            "Could the size of the parts say anything about labels?",
-            lambda: claims.split_check(manifest),
-        ),
-        (
-            "prior noise on empty cells",
-            "Did cells without a label get noise, too?",
-            lambda: claims.each(manifest, noisy, claims.prior_support_check),
-        ),
-        (
-            "options",
-            "What was the randomizer told, and is there room to hide labels in it?",
-            lambda: claims.options_check(manifest),
-        ),
-        (
-            "channel is a function of the noisy histogram",
-            "Did anything but the noisy histogram shape the channel?",
-            lambda: rebuilt_check(manifest),
-        ),
-        (
-            "outputs",
-            "Is every value that was sent a declared one?",
-            lambda: outputs_check(evidence),
-        ),
-        (
-            "content digest",
-            "Are these the rows that the manifest is about?",
-            lambda: content_check(evidence),
-        ),
-        (
-            "population digest",
-            "Are these the events that were agreed on?",
-            lambda: population_check(evidence),
-        ),
-        (
-            "row order",
-            "Could the order of rows say anything about labels?",
-            lambda: order_check(evidence),
-        ),
-        (
-            "signature",
-            "Who stands behind this manifest?",
-            lambda: signature_check(evidence.directory, evidence.data, public_key),
-        ),
-    ]
-    for step in steps:
-        if applies.get(step[0], True):
-            progress(step[0])
-            audit.run(lambda step=step: _readable(*step))  # type: ignore[misc]
+        "options": lambda: claims.options_check(manifest),
+        "channel is a function of the noisy histogram": lambda: rebuilt_check(manifest),
+        "outputs": lambda: outputs_check(evidence),
+        "content digest": lambda: content_check(evidence),
+        "population digest": lambda: population_check(evidence),
+        "row order": lambda: order_check(evidence),
+        "signature": lambda: signature_check(evidence.directory, evidence.data, public_key),
+    }
+    for name, check in steps.items():
+        if applies.get(name, True):
+            audit.run(partial(_readable, name, check), name)
     audit.add(*out_of_reach(manifest))
     audit.fields = fields(parse_json(evidence.data), audit.checks)
     audit.run(lambda: fields_check(audit.fields))
@@ -219,14 +172,14 @@ def certificate(
     return audit
 
 
-def _readable(name: str, question: str, run: Callable[[], Check]) -> Check:
+def _readable(name: str, run: Callable[[], Check]) -> Check:
     """Run a check; what cannot even be read does not hold."""
     try:
         check = run()
     except LabelveilError as error:
         tried, refusal = "The check was begun.", f"It cannot: {error}."
         check = Check(name, Verdict.FAIL, "What the release says can be read.", tried, refusal)
-    return replace(check, question=question)
+    return replace(check, question=QUESTIONS[name])
 
 
 def _form_check(data: bytes) -> Check:

@@ -20,7 +20,6 @@ from labelveil.audit.bounds import expected_one_run_bound, guess_probability
 from labelveil.audit.certificate import manifest_checks as claims
 from labelveil.audit.certificate.run import read_evidence
 from labelveil.audit.inference.run_folder import Run, RunFiles, read_run
-from labelveil.audit.power import detectable_epsilon
 from labelveil.audit.verdict import (
     GATE,
     SHOWN,
@@ -40,7 +39,7 @@ POWER = 0.9
 
 _PACE_EVENTS = 4000
 
-STEPS = ("message", "read the run", "model", "control")
+STEPS = 4  # how many are named on the way
 
 
 def audit_inference(files: RunFiles, progress: Progress = silent) -> Audit:
@@ -48,10 +47,10 @@ def audit_inference(files: RunFiles, progress: Progress = silent) -> Audit:
     data = _manifest_bytes(files.release)
     manifest = Manifest.from_bytes(data)
     epsilon = manifest.labels_guarantee.epsilon / manifest.privacy.records_per_unit
-    audit = Audit("inference", f"release {manifest.data_set} · {manifest.epoch}")
-    audit.claimed = claims.claimed_epsilon(manifest)
+    subject = f"release {manifest.data_set} · {manifest.epoch}"
+    audit = Audit("inference", subject, claims.claimed_epsilon(manifest), progress=progress)
     audit.facts = claims.facts(manifest, manifest_digest(data))
-    progress(STEPS[0])
+    progress("message")
     codebook = manifest.codebook
     priors = [
         (manifest.group(prior.labels), histogram.probabilities)
@@ -59,7 +58,7 @@ def audit_inference(files: RunFiles, progress: Progress = silent) -> Audit:
     ]
     audit.add(*message_checks(codebook, priors, epsilon))
     audit.plots["beliefs"] = beliefs_plot(codebook, priors, epsilon)
-    progress(STEPS[1])
+    progress("read the run")
     run = read_run(files)
     canaries = None if run is None else choose_canaries(run, codebook)
     if run is None or canaries is None:
@@ -67,10 +66,8 @@ def audit_inference(files: RunFiles, progress: Progress = silent) -> Audit:
         return audit
     total = audit.claimed if audit.claimed is not None else epsilon
     audit.plots["attack"] = curves = dict[str, Any](ceiling=guess_probability(total))
-    progress(STEPS[2])
-    audit.run(lambda: _model_check(run, canaries, total, curves))
-    progress(STEPS[3])
-    audit.run(lambda: _control_check(run, canaries, epsilon, curves))
+    audit.run(lambda: _model_check(run, canaries, total, curves), "model")
+    audit.run(lambda: _control_check(run, canaries, epsilon, curves), "control")
     return audit
 
 
@@ -107,7 +104,6 @@ def _model_check(run: Run, canaries: Canaries, claimed: float, curves: dict[str,
     attack = attack_predictions(run.predictions, run.features, canaries)
     curves["model"] = attack.curve
     result, origin = attack.result, "planted" if canaries.planted else "found"
-    excess = detectable_epsilon(claimed, result.guesses, GATE) - claimed
     return statistical(
         "label inference from the model",
         result,
@@ -119,7 +115,7 @@ def _model_check(run: Run, canaries: Canaries, claimed: float, curves: dict[str,
         " were right.",
         claimed=claimed,
         details={"correct": result.correct, "guesses": result.guesses, "view": attack.view},
-        power=(Power("excess of ε in what is predicted", excess),),
+        power=(Power("excess of ε in what is predicted", result.excess(claimed)),),
     )
 
 
@@ -129,7 +125,6 @@ def _control_check(run: Run, canaries: Canaries, epsilon: float, curves: dict[st
     result = attack.result
     reach = expected_one_run_bound(epsilon, max(result.guesses, 1), SHOWN)
     strong = result.shown >= POWER * reach
-    excess = detectable_epsilon(epsilon, result.guesses, GATE) - epsilon
     return Check(
         name="positive control",
         question="Would this attack see a model that learns labels by heart?",
@@ -146,7 +141,7 @@ def _control_check(run: Run, canaries: Canaries, epsilon: float, curves: dict[st
         shown=result.shown,
         confidence=1 - GATE,
         details={"reach": reach, "correct": result.correct, "guesses": result.guesses},
-        power=(Power("excess of ε in what is remembered", excess),),
+        power=(Power("excess of ε in what is remembered", result.excess(epsilon)),),
     )
 
 

@@ -23,20 +23,16 @@ _MAX_LEVELS = 20
 class RunFiles:
     """Where everything is; anything but the release may be missing."""
 
-    release: Path
-    """Folder with manifest and labels file."""
+    release: Path  # folder with manifest and labels file
     predictions: Path
     """Table with key, ``prediction`` (of several labels a column of each one's name) and, if
     only some events were trained on, ``held_out``."""
-    features: Path
-    """Features file with the same key."""
+    features: Path  # features file with the same key
     truth: Path
     """``key`` and ``label`` (of several, a column of each one's name) of every event, before any
     noise."""
-    secret: Path
-    """What both parties hash keys with."""
-    canaries: Path | None = None
-    """``key`` and ``secret`` (0 or 1) of planted canaries."""
+    secret: Path  # what both parties hash keys with
+    canaries: Path | None = None  # ``key`` and ``secret`` (0 or 1) of planted canaries
 
     @classmethod
     def under(cls, folder: Path, canaries: Path | None = None) -> RunFiles:
@@ -55,15 +51,11 @@ class RunFiles:
 class Run:
     """A run's events in one order."""
 
-    codes: Integers
-    labels: Floats
-    """(n,) outputs, and (n, m) true labels (NaN if unknown)."""
-    predictions: dict[str, Floats]
-    """(n,) of each label, by its column."""
-    trained: Booleans
-    """(n,) whether the model was trained on the event."""
-    features: Floats | None
-    """(n, r) standardised features, or None."""
+    codes: Integers  # (n,) outputs
+    labels: Floats  # (n, m) true labels, NaN if unknown
+    predictions: dict[str, Floats]  # (n,) of each label, by its column
+    trained: Booleans  # (n,) whether the model was trained on the event
+    features: Floats | None  # (n, r) standardised features, or None
     planted: Integers | None
     """(n,) secret bits of planted canaries, -1 for other events; None if nothing was planted."""
 
@@ -71,10 +63,7 @@ class Run:
 def read_run(files: RunFiles) -> Run | None:
     """Join everything by key; None where there are no predictions to attack.
 
-    Raises
-    ------
-    LabelveilError
-        If a file that is there cannot be used.
+    ``LabelveilError`` if a file that is there cannot be used.
     """
     if not (files.predictions.is_file() and files.secret.is_file()):
         return None

@@ -10,17 +10,15 @@ import numpy as np
 from labelveil.audit.attacks import rows_apart
 from labelveil.audit.attacks.every_label import Effort, every_label
 from labelveil.audit.attacks.implementation import mantissa_check, permutation_check
-from labelveil.audit.attacks.one_run import draw_secrets, one_run
+from labelveil.audit.attacks.one_run import draw_secrets, one_run, rare_event
 from labelveil.audit.attacks.seeds import seeds_check
 from labelveil.audit.attacks.static_rule import static_check
 from labelveil.audit.attacks.timing import timing_check
-from labelveil.audit.attacks.two_worlds import two_worlds
 from labelveil.audit.bounds import expected_one_run_bound
 from labelveil.audit.mechanism.cold_start import cold_digests
-from labelveil.audit.mechanism.probe import Probes
 from labelveil.audit.mechanism.subject import CallableSubject
-from labelveil.audit.mechanism.trial import Trial
-from labelveil.audit.power import smallest_excess, two_worlds_rarest
+from labelveil.audit.mechanism.trial import Probes, Trial
+from labelveil.audit.power import rarest_event
 from labelveil.audit.verdict import GATE, SHOWN, Check, Power, Verdict, statistical
 
 PROBES = Probes()
@@ -41,12 +39,12 @@ def every_label_check(trial: Trial) -> Check:
     """The label, the pair and the output that say most, searched for and tested."""
     subject = trial.subject
     search = every_label(subject.mechanism, subject.labels, subject.epsilon, trial.sizes.runs)
-    worst, effort = search.tested[0], search.effort
+    (suspect, worst), effort = search.tested[0], search.effort
     labels = subject.labels[search.piloted]
     left_out = subject.labels.size - labels.size
     sides = [
         subject.shown(labels[side[0]]) if side.size == 1 else "all others"
-        for side in (worst.suspect.likely, worst.suspect.unlikely)
+        for side in (suspect.likely, suspect.unlikely)
     ]
     return statistical(
         "every label",
@@ -56,7 +54,7 @@ def every_label_check(trial: Trial) -> Check:
         tried=f"{effort.pilot:,} pilot runs over {labels.size} labels"
         f"{', a random sample,' if left_out else ''} and {effort.again:,} more of the worst; then"
         f" {len(search.tested)} suspects on fresh runs. Worst: label {sides[0]} against {sides[1]},"
-        f" {worst.suspect.view.name}, {worst.right:,} of {worst.guesses:,} guesses right.",
+        f" {suspect.view.name}, {worst.correct:,} of {worst.guesses:,} guesses right.",
         claimed=subject.epsilon,
         power=search.power,
         details={"labels": labels.size, "worst": sides, "of": subject.labels.size},
@@ -77,11 +75,9 @@ def one_run_check(trial: Trial) -> Check:
     """Every record carries a secret bit; one run gives the bound."""
     epsilon, records = trial.subject.epsilon, trial.sizes.records
     low, high = map(trial.subject.shown, trial.ends)
-    secrets = draw_secrets(records, 2)
+    secrets = draw_secrets(records)
     run = one_run(trial.of_bits(secrets), secrets)
-    guesses = max(run.guesses, 1)
-    reach = expected_one_run_bound(epsilon, guesses, SHOWN)
-    excess = smallest_excess(1.0, guesses, epsilon, GATE)
+    reach = expected_one_run_bound(epsilon, max(run.guesses, 1), SHOWN)
     return statistical(
         "one run",
         run,
@@ -92,7 +88,7 @@ def one_run_check(trial: Trial) -> Check:
         f" would show {reach:.3f} at 95%.)",
         claimed=epsilon,
         details={"correct": run.correct, "guesses": run.guesses},
-        power=(Power("excess of ε between the two outermost labels", excess),),
+        power=(Power("excess of ε between the two outermost labels", run.excess(epsilon)),),
     )
 
 
@@ -148,10 +144,10 @@ def calls_check(trial: Trial) -> Check:
 )
 def influence_check(trial: Trial) -> Check:
     """Canaries in every row of one long call, and in every row of many small ones."""
-    bits = rows_apart.random_bits(trial.sizes.records)
+    bits = draw_secrets(trial.sizes.records)
     lags = rows_apart.influence(trial.of_bits(bits), bits, GATE / 2)
     shape = trial.sizes.small_calls, trial.sizes.small_rows
-    table = rows_apart.random_bits(math.prod(shape)).reshape(shape)
+    table = draw_secrets(math.prod(shape)).reshape(shape)
     outputs = np.stack([trial.of_bits(call) for call in table])
     pairs = rows_apart.influence(outputs, table, GATE / 2)
     check = max(lags, pairs, key=lambda association: association.ratio).check(
@@ -175,7 +171,7 @@ def influence_check(trial: Trial) -> Check:
     lambda trial: 0.2 + trial.seconds(1 << 18),
 )
 def order_check(trial: Trial) -> Check:
-    bits = rows_apart.random_bits(min(trial.sizes.records, 1 << 18))
+    bits = draw_secrets(min(trial.sizes.records, 1 << 18))
     return permutation_check(trial.of_bits(bits).astype(np.float64))
 
 
@@ -215,9 +211,8 @@ def starts_check(trial: Trial) -> Check:
     lambda trial: 0.5 + trial.seconds(400_000),
 )
 def floats_check(trial: Trial) -> Check:
-    runs = min(trial.sizes.runs, 200_000)
-    low, high = (trial.repeat(label, runs) for label in trial.ends)
-    return mantissa_check(low, high, trial.subject.epsilon)
+    secrets = draw_secrets(2 * min(trial.sizes.runs, 200_000))
+    return mantissa_check(trial.of_bits(secrets), secrets, trial.subject.epsilon)
 
 
 @PROBES.add(
@@ -235,8 +230,8 @@ def clock_check(trial: Trial) -> Check:
         trial.sizes.calls,
         trial.subject.epsilon,
         claim="Latency does not depend on the label, nor on whether it was kept or flipped.",
-        tried=f"{trial.sizes.calls:,} single calls for either of two labels, in random order;"
-        " output and duration were looked at together.",
+        tried=f"{2 * trial.sizes.calls:,} single calls for one of two labels at random; output and"
+        " duration were looked at together.",
     )
 
 
@@ -258,21 +253,23 @@ def sources_check(trial: Trial) -> Check:
 )
 def black_box_range_check(trial: Trial) -> Check:
     """A label far outside says no more than the bound does."""
-    (low, high), runs = trial.ends, 100_000
+    (low, high), secrets = trial.ends, draw_secrets(200_000)
     shown = trial.subject.shown
     name, claim = "labels outside the domain", "Labels are clipped to the domain before any noise."
     try:
-        outside = trial.repeat(high + 10 * (high - low), runs)
+        outputs = trial.of_bits(secrets, (low, high + 10 * (high - low)))
     except Exception as error:  # anybody's code may refuse in any way
         refusal = f"It was refused: {error!r:.120}."
         tried = f"A label far above {shown(high)} was passed."
         return Check(name, Verdict.NOT_CHECKABLE, claim, tried, refusal)
-    rarest = two_worlds_rarest(runs // 2, trial.subject.epsilon, GATE)
+    measured, _ = rare_event(outputs, secrets)
+    rarest = rarest_event(math.inf, secrets.size / 2, trial.subject.epsilon, GATE)
     return statistical(
         name,
-        two_worlds(trial.repeat(low, runs), outside),
+        measured,
         claim=claim,
-        tried=f"{runs:,} runs for each of the labels {shown(low)} and one far above {shown(high)}.",
+        tried=f"{secrets.size:,} runs for one of the labels {shown(low)} and one far above"
+        f" {shown(high)}.",
         claimed=trial.subject.epsilon,
         power=(Power("probability of an output that the far label alone gives", rarest),),
     )

@@ -23,8 +23,7 @@ from common.errors import ConfigError
 from labelveil.audit.mechanism.subject import CallableSubject, NamedSubject, Subject
 from labelveil.children import child_command, child_environment
 
-DIGEST_BYTES = 16
-"""Of a digest of one start's outputs."""
+DIGEST_BYTES = 16  # of a digest of one start's outputs
 
 
 def cold_digests(subject: Subject, rows: int, starts: int, forks: int) -> list[bytes]:
@@ -33,10 +32,7 @@ def cold_digests(subject: Subject, rows: int, starts: int, forks: int) -> list[b
     So many ``starts`` are in one process that loads the subject anew, ``forks`` in processes forked
     before it was loaded, and as many in those forked after it has randomized.
 
-    Raises
-    ------
-    ConfigError
-        If one of the starts fails.
+    ``ConfigError`` if one of the starts fails.
     """
     spec = json.dumps(asdict(subject), default=np.ndarray.tolist)
     command = child_command(__name__, spec, str(rows), str(starts), str(forks))

@@ -11,13 +11,12 @@ from common.entropy import system_entropy
 from labelveil.audit.attacks import replay as replays
 from labelveil.audit.attacks.exact_channel import certify, count_weights, randomizer_sampler
 from labelveil.audit.attacks.exact_joint import joint_audit
-from labelveil.audit.attacks.histogram_event import TwoStepResponse, histogram_event
+from labelveil.audit.attacks.histogram_event import histogram_event
 from labelveil.audit.attacks.two_noises import correlation, tapes_check
 from labelveil.audit.bounds import histogram_event_probability
-from labelveil.audit.mechanism.probe import Probes
 from labelveil.audit.mechanism.subject import NamedSubject
-from labelveil.audit.mechanism.trial import Trial
-from labelveil.audit.power import rarest_seen, two_worlds_excess
+from labelveil.audit.mechanism.trial import Probes, Trial
+from labelveil.audit.power import rarest_seen, smallest_excess
 from labelveil.audit.verdict import GATE, Check, Power, statistical, verdict_of
 
 PROBES = Probes()
@@ -161,15 +160,16 @@ def two_step_check(trial: Trial) -> Check:
     """E* against this project's own histogram and sampler, ε₁ = ε₂ = ε/2 over four labels."""
     epsilon, releases = trial.named.epsilon, trial.sizes.releases
     half = Fraction(epsilon) / 2
-    event = histogram_event(TwoStepResponse(4, half, half), np.array([2, 2, 0, 0]), releases)
+    event = histogram_event(half, half, 2 * releases)
     chance = histogram_event_probability(float(half), float(half), 4)
-    excess = two_worlds_excess(chance, releases, epsilon, GATE)
+    excess = smallest_excess(chance, 2 * releases, epsilon, GATE)
     return statistical(
         "two-step event",
         event,
         claim=f"Noisy histogram and randomized label together spend at most {epsilon:g}.",
-        tried=f"E* = {{noisy h_a ≥ c_a, noisy h_b ≤ c_b, ỹ = Φ(a)}} was counted in {releases:,}"
-        f" releases of each of two neighbours: {event.hits:,} against {event.other_hits:,}.",
+        tried=f"E* = {{noisy h_a ≥ c_a, noisy h_b ≤ c_b, ỹ = Φ(a)}} was looked for in"
+        f" {2 * releases:,} releases of one of two neighbours at random: {event.correct:,} of the"
+        f" {event.guesses:,} in which it occurred were of the first.",
         claimed=epsilon,
         power=(Power("excess of ε of both together", excess),),
     )

@@ -7,10 +7,11 @@ starts, and the two-step event sees histogram and labels together.
 
 from __future__ import annotations
 
+from functools import partial
+
 from labelveil.audit.mechanism import black_box, exact
-from labelveil.audit.mechanism.probe import Probes
 from labelveil.audit.mechanism.subject import Subject
-from labelveil.audit.mechanism.trial import Sizes, Trial
+from labelveil.audit.mechanism.trial import Probes, Sizes, Trial
 from labelveil.audit.verdict import Audit, Progress, silent
 
 PROBES = Probes([*exact.PROBES, *black_box.PROBES])
@@ -23,7 +24,7 @@ def audit_mechanism(
     """Run every probe that fits the subject."""
     trial = Trial(subject, sizes or Sizes())
     subject.mechanism(subject.labels[:1])  # a subject that cannot run at all is a mistake
-    audit = Audit("mechanism", subject.title, subject.epsilon)
+    audit = Audit("mechanism", subject.title, subject.epsilon, progress=progress)
     audit.facts = {
         "subject": subject.title,
         "labels": f"{subject.labels.size} from {' to '.join(map(subject.shown, trial.ends))}",
@@ -31,8 +32,7 @@ def audit_mechanism(
         "CPU seconds expected": f"{mechanism_cost(trial):.0f}",
     }
     for probe in PROBES.fitting(trial):
-        progress(probe.name)
-        audit.run(lambda probe=probe: probe(trial))  # type: ignore[misc]
+        audit.run(partial(probe, trial), probe.name)
     return audit
 
 

@@ -42,10 +42,8 @@ class NamedSubject:
     """A randomizer that :func:`build_randomizer` knows, for a uniform prior."""
 
     name: str
-    labels: Labels
-    """(k,) grid."""
-    epsilon: float
-    """Claimed ε of one label."""
+    labels: Labels  # (k,) grid
+    epsilon: float  # claimed ε of one label
     loss: str = "squared"
 
     @cached_property
@@ -125,12 +123,9 @@ class NamedSubject:
 class CallableSubject:
     """An importable callable ``module:function`` from (n,) or (n, m) labels to (n,) outputs."""
 
-    target: str
-    """``package.module:function``; found from the working directory, too."""
-    labels: Labels
-    """(k,) labels that it may be called with."""
-    epsilon: float
-    """Claimed ε of one label, or of all labels of an event."""
+    target: str  # ``package.module:function``; found from the working directory, too
+    labels: Labels  # (k,) labels that it may be called with
+    epsilon: float  # claimed ε of one label, or of all labels of an event
     events: Labels | None = None
     """(k, m) what it is called with instead where an event has several labels; ``labels`` are
     then the numbers 0 … k − 1 of these rows, and neighbours differ in any or all labels of an
@@ -146,10 +141,7 @@ class CallableSubject:
     def function(self) -> Mechanism:
         """What the target names.
 
-        Raises
-        ------
-        ConfigError
-            If there is no such module or callable.
+        ``ConfigError`` if there is no such module or callable.
         """
         module, _, name = self.target.partition(":")
         if not (module and name):

@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass
 from pathlib import Path
 from shutil import copytree
 from typing import Any, NamedTuple, Self
@@ -27,7 +26,7 @@ from common.security.pilot_certificates import (
     write_certificates,
 )
 from labelveil.audit.attacks.one_run import Secrets, draw_secrets
-from labelveil.audit.party.endpoint import Connection
+from labelveil.audit.settings import CanarySettings, Connection
 from labelveil.children import LABEL_PROGRAM
 from labelveil.simulation.processes import StageFailed, run_party, serving
 
@@ -36,40 +35,19 @@ LOWER, UPPER = 0.0, 10.0
 CONFIG = "label_party.toml"
 
 
-@dataclass(frozen=True)
-class CanarySettings:
-    """What the canary data sets are like, and the folder where they are made."""
-
-    folder: Path
-    rows: int = 20_000
-    """Events in the population."""
-    epsilon: float = 1.0
-    """Budget of the one release."""
-    randomizer: str = "auto"
-    """The randomizer that the labels party is configured with; of several labels it is none."""
-    labels: int = 1
-    """How many labels an event has."""
-
-    @property
-    def names(self) -> list[str]:
-        """Of the labels."""
-        return ["label", *(f"label{number}" for number in range(2, self.labels + 1))]
-
-
 class World:
     """One labels party with its own folder, store and data; all share one set of certificates."""
 
     def __init__(
         self,
         settings: CanarySettings,
-        name: str,
+        folder: Path,
         files: CertificateFiles,
         secrets: Secrets,
         missing: int | None = None,
     ) -> None:
         """Write labels, population and configuration; ``missing`` is an event without a label."""
-        self.settings, self.files, self.secrets = settings, files, secrets
-        self.folder = settings.folder / name
+        self.settings, self.folder, self.files, self.secrets = settings, folder, files, secrets
         self.folder.mkdir(parents=True)
         self.write_labels(secrets, missing)
         pl.DataFrame({"key": self._keys}).write_parquet(self.folder / "population.parquet")
@@ -78,7 +56,7 @@ class World:
     def copied(self, name: str) -> Self:
         """Return the same machine as it is now, in another place."""
         other = copy(self)
-        other.folder = self.settings.folder / name
+        other.folder = self.folder.with_name(name)
         copytree(self.folder, other.folder)
         return other
 
@@ -126,11 +104,11 @@ class World:
         command = ["serve", "--config", CONFIG, "--port-file", str(port_file)]
         with serving(command, self.folder, self.log, port_file) as port:
             yield Connection(
-                f"127.0.0.1:{port}",
-                self.files.authority,
-                self.files.feature_party_certificate,
-                self.files.feature_party_key,
-                DATA_SET,
+                address=f"127.0.0.1:{port}",
+                data_set=DATA_SET,
+                ca=self.files.authority,
+                certificate=self.files.feature_party_certificate,
+                private_key=self.files.feature_party_key,
                 server_name=LABEL_PARTY,
             )
 
@@ -182,10 +160,11 @@ class Worlds(NamedTuple):
     again: World
 
 
-def make_worlds(settings: CanarySettings) -> Worlds:
+def make_worlds(folder: Path, settings: CanarySettings) -> Worlds:
     """Make certificates, data sets and configurations."""
-    files = write_certificates(settings.folder / "certificates", days=2)
-    secrets = draw_secrets(settings.rows, 2)
+    files = write_certificates(folder / "certificates", days=2)
+    secrets = draw_secrets(settings.rows)
     secrets[0] = 1  # the canary: at the upper bound, or without a label
-    whole = World(settings, "whole", files, secrets)
-    return Worlds(whole, World(settings, "less", files, secrets, missing=0), whole.copied("again"))
+    whole = World(settings, folder / "whole", files, secrets)
+    less = World(settings, folder / "less", files, secrets, missing=0)
+    return Worlds(whole, less, whole.copied("again"))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import grpc
 
-from common.errors import ConfigError, ConnectionFailed
+from common.errors import ConfigError, ConnectionFailed, present
 from common.files import read_private
 from common.release.blocks import KEY_BYTES
 from common.release.limits import MESSAGE_BYTES
@@ -19,13 +19,13 @@ from common.release.table import write_release
 from common.security.tls import check_tls13_only
 from common.wire import label_release_pb2 as pb2
 from common.wire import label_release_pb2_grpc as pb2_grpc
+from labelveil.audit.settings import Connection
 
 
 @dataclass(frozen=True)
 class Part:
     """One message of a fetch."""
 
-    start_row: int
     keys: bytes
     codes: bytes
 
@@ -65,66 +65,36 @@ class Refusal:
     text: str
 
 
-class Endpoint(Protocol):
-    """A labels party that can be asked; a test double is one, too."""
+class Wrong(NamedTuple):
+    """What is wrong about a request that must be refused, and with which status of the contract."""
 
-    def fetch(self, start_row: int = 0, chunk: int = 0) -> Fetched:
-        """Describe the release and fetch its rows."""
-        ...
-
-    def refuse(self, request: str) -> Refusal:
-        """Make one of the requests in ``REQUESTS`` and say how it ended."""
-        ...
+    status: str
+    described: Mapping[str, str] = {}  # in describing the release
+    fetched: Mapping[str, Any] = {}  # in fetching it
 
 
 REQUESTS = {
-    "another data set": "PERMISSION_DENIED",
-    "no data set": "INVALID_ARGUMENT",
-    "an epoch that does not exist": "NOT_FOUND",
-    "another release's digest": "FAILED_PRECONDITION",
-    "a short digest": "INVALID_ARGUMENT",
-    "a row beyond the last": "OUT_OF_RANGE",
+    "another data set": Wrong("PERMISSION_DENIED", {"data_set": "another-data-set", "epoch": ""}),
+    "no data set": Wrong("INVALID_ARGUMENT", {"data_set": "", "epoch": ""}),
+    "an epoch that does not exist": Wrong("NOT_FOUND", {"epoch": "no-such-epoch"}),
+    "another release's digest": Wrong(
+        "FAILED_PRECONDITION", fetched={"manifest_sha256": bytes(32)}
+    ),
+    "a short digest": Wrong("INVALID_ARGUMENT", fetched={"manifest_sha256": bytes(5)}),
+    "a row beyond the last": Wrong("OUT_OF_RANGE", fetched={"start_row": 1 << 50}),
 }
-"""Requests that must be refused, with the status that the contract names."""
-
-_WRONG: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
-    "another data set": ({"data_set": "another-data-set", "epoch": ""}, {}),
-    "no data set": ({"data_set": "", "epoch": ""}, {}),
-    "an epoch that does not exist": ({"epoch": "no-such-epoch"}, {}),
-    "another release's digest": ({}, {"manifest_sha256": bytes(32)}),
-    "a short digest": ({}, {"manifest_sha256": bytes(5)}),
-    "a row beyond the last": ({}, {"start_row": 1 << 50}),
-    "nothing wrong": ({}, {}),
-}
-"""What is wrong about each, in describing the release or in fetching it; and a right request."""
+"""Requests that must be refused."""
 
 
-@dataclass(frozen=True)
-class Connection:
-    """Where a labels party serves (host:port), and who the auditor is: the features party."""
-
-    address: str
-    ca: Path
-    certificate: Path | None
-    private_key: Path | None
-    """PEM files: the authority that both sides trust, the auditor's certificate and key, or
-    none."""
-    data_set: str
-    epoch: str = ""
-    """Which release; an empty epoch is the latest."""
-    server_name: str | None = None
-    """Name in the server's certificate, where it is not the host."""
-    timeout: float = 60.0
-
-
-class WireEndpoint:
+class Endpoint:
     """A labels party on the wire, over mutual TLS; one channel for all calls."""
 
-    def __init__(self, connection: Connection, channel: grpc.Channel) -> None:
-        self._connection = connection
+    def __init__(self, connection: Connection, channel: grpc.Channel, timeout: float) -> None:
+        self._connection, self._timeout = connection, timeout
         self._stub = pb2_grpc.LabelReleaseServiceStub(channel)
 
     def fetch(self, start_row: int = 0, chunk: int = 0) -> Fetched:
+        """Describe the release and fetch its rows."""
         try:
             described = self.describe()
             parts = self._fetch(described, start_row=start_row, max_chunk_bytes=chunk)
@@ -137,12 +107,12 @@ class WireEndpoint:
                 " --server-name and --data-set"
             ) from error
 
-    def refuse(self, request: str) -> Refusal:
-        described, fetched = _WRONG[request]
+    def refuse(self, wrong: Wrong) -> Refusal:
+        """Make a request that must be refused, and say how it ended."""
         try:
-            answer = self.describe(**described)
-            if fetched:
-                next(self._fetch(answer, **fetched), None)
+            answer = self.describe(**wrong.described)
+            if wrong.fetched:
+                next(self._fetch(answer, **wrong.fetched), None)
         except grpc.RpcError as error:
             return _refusal(error)
         return Refusal("OK", "")
@@ -154,7 +124,7 @@ class WireEndpoint:
             data_set=self._connection.data_set if data_set is None else data_set,
             epoch=self._connection.epoch if epoch is None else epoch,
         )
-        return self._stub.DescribeRelease(request, timeout=self._connection.timeout)
+        return self._stub.DescribeRelease(request, timeout=self._timeout)
 
     def _fetch(self, described: pb2.DescribeReleaseResponse, **fields: Any) -> Iterator[Part]:
         request = pb2.FetchReleaseRequest(
@@ -162,12 +132,12 @@ class WireEndpoint:
             epoch=self._connection.epoch or Manifest.parse(described.manifest).epoch,
             **{"manifest_sha256": described.manifest_sha256, **fields},
         )
-        for message in self._stub.FetchRelease(request, timeout=self._connection.timeout):
-            yield Part(message.start_row, message.keys, message.codes)
+        for message in self._stub.FetchRelease(request, timeout=self._timeout):
+            yield Part(message.keys, message.codes)
 
 
 @contextmanager
-def connected(connection: Connection) -> Iterator[WireEndpoint]:
+def connected(connection: Connection, timeout: float = 60.0) -> Iterator[Endpoint]:
     """Open a channel; nothing is sent before the first call."""
     check_tls13_only()
     credentials = grpc.ssl_channel_credentials(
@@ -185,8 +155,9 @@ def connected(connection: Connection) -> Iterator[WireEndpoint]:
     ]
     if connection.server_name:
         options.append(("grpc.ssl_target_name_override", connection.server_name))
-    with grpc.secure_channel(connection.address, credentials, options=options) as channel:
-        yield WireEndpoint(connection, channel)
+    address = present(connection.address)
+    with grpc.secure_channel(address, credentials, options=options) as channel:
+        yield Endpoint(connection, channel, timeout)
 
 
 def fetch_release(connection: Connection, folder: Path) -> None:

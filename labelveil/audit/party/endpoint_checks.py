@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 from common.release.manifest import Manifest
@@ -12,12 +11,13 @@ from common.security.pilot_certificates import write_certificates
 from labelveil.audit.certificate.run import certify
 from labelveil.audit.party.endpoint import (
     REQUESTS,
-    Connection,
     Endpoint,
     Fetched,
     Refusal,
+    Wrong,
     connected,
 )
+from labelveil.audit.settings import Connection
 from labelveil.audit.verdict import Audit, Check, Verdict, verdict_of
 
 
@@ -42,8 +42,10 @@ def resume_check(endpoint: Endpoint, whole: Fetched) -> Check:
 
 def refusals_check(endpoint: Endpoint) -> Check:
     """Wrong requests get the status that the contract names, with a constant text."""
-    refusals, again = ({name: endpoint.refuse(name) for name in REQUESTS} for _ in range(2))
-    wrong = {name: r.status for name, r in refusals.items() if r.status != REQUESTS[name]}
+    refusals, again = (
+        {name: endpoint.refuse(wrong) for name, wrong in REQUESTS.items()} for _ in range(2)
+    )
+    wrong = {name: r.status for name, r in refusals.items() if r.status != REQUESTS[name].status}
     return Check(
         name="refusals",
         question="Does the server refuse what it must, in constant words?",
@@ -65,9 +67,9 @@ def unknown_clients_check(connection: Connection) -> Check:
         clients = {"no certificate": (None, None), "a certificate of another authority": stranger}
         refusals = {}
         for name, (certificate, key) in clients.items():
-            other = replace(connection, certificate=certificate, private_key=key, timeout=10.0)
-            with connected(other) as endpoint:
-                refusals[name] = endpoint.refuse("nothing wrong")
+            own = {"certificate": certificate, "private_key": key}
+            with connected(connection.model_copy(update=own), timeout=10.0) as endpoint:
+                refusals[name] = endpoint.refuse(Wrong("UNAUTHENTICATED"))
     admitted = sum(refusal == Refusal("OK", "") for refusal in refusals.values())
     return Check(
         name="unknown clients are refused",

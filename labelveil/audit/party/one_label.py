@@ -29,14 +29,11 @@ _VOLATILE = ("time", "seconds", "peer", "address")
 class Shown:
     """What a labels party shows besides its randomized labels."""
 
-    events: tuple[str, ...] = ()
-    """Keys in the order of the rows."""
-    sizes: tuple[tuple[int, int], ...] = ()
-    """Of each message."""
+    events: tuple[str, ...] = ()  # keys in the order of the rows
+    sizes: tuple[tuple[int, int], ...] = ()  # of each message
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
     """How wrong requests end, by request."""
-    log: frozenset[str] = frozenset()
-    """The kinds of lines in the server's log."""
+    log: frozenset[str] = frozenset()  # the kinds of lines in the server's log
 
     def with_log(self, path: Path) -> Shown:
         """Add a server's log, once the server has ended."""
@@ -84,7 +81,7 @@ def shown_by(endpoint: Endpoint, answer: Fetched) -> Shown:
     return Shown(
         tuple(key.hex() for key in answer.row_keys),
         tuple((len(part.keys), len(part.codes)) for part in answer.parts),
-        {name: endpoint.refuse(name) for name in REQUESTS},
+        {name: endpoint.refuse(wrong) for name, wrong in REQUESTS.items()},
     )
 
 
@@ -124,8 +121,8 @@ def latency_check(
         claimed,
         question="Does the time that a fetch takes say anything about labels?",
         claim="Latency does not depend on any label.",
-        tried=f"{fetches} fetches from each of two parties whose data differ in one label, in"
-        " random order; medians {:.2f} and {:.2f} ms.",
+        tried=f"{2 * fetches} fetches from one of two parties at random, whose data differ in one"
+        " label; medians {:.2f} and {:.2f} ms.",
     )
 
 

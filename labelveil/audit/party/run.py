@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import subprocess
+import tempfile
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -20,12 +22,11 @@ from labelveil.audit.attacks.static_rule import release_sources, static_check
 from labelveil.audit.attacks.two_noises import same_noise_check
 from labelveil.audit.certificate import manifest_checks as claims
 from labelveil.audit.party import endpoint_checks
-from labelveil.audit.party.canary_parties import UPPER, CanarySettings, World, make_worlds
-from labelveil.audit.party.endpoint import Connection, Fetched, connected
+from labelveil.audit.party.canary_parties import UPPER, World, make_worlds
+from labelveil.audit.party.endpoint import Fetched, connected
 from labelveil.audit.party.one_label import latency_check, one_label_checks, shown_by
-from labelveil.audit.power import smallest_excess
+from labelveil.audit.settings import CanarySettings, Connection
 from labelveil.audit.verdict import (
-    GATE,
     Audit,
     Check,
     Power,
@@ -43,16 +44,7 @@ _STARTS, _STARTS_A_ROW = 18.0, 4e-5
 """What canaries cost, in starts of a labels party's process: measured with 2,000 to 200,000 rows.
 """
 
-RUNNING_STEPS = ("fetch", "fetch again", "refusals", "unknown clients", "certificate")
-CANARY_STEPS = (
-    "release two worlds",
-    "serve two worlds",
-    "compare",
-    "latency",
-    "budget",
-    "update a label",
-    "static rule",
-)
+RUNNING_STEPS, CANARY_STEPS = 5, 7  # how many are named on the way
 
 
 def audit_party(
@@ -60,11 +52,12 @@ def audit_party(
 ) -> Audit:
     """Audit a running labels party, its software on canary data sets, or both."""
     subject = connection.address if connection else "label-party on canary data sets"
-    audit = Audit("party", f"labels party {subject}")
+    audit = Audit("party", f"labels party {subject}", progress=progress)
     if connection is not None:
-        _running(audit, connection, progress)
+        _running(audit, connection)
     if settings is not None:
-        _canaries(audit, settings, progress, certify=connection is None)
+        with tempfile.TemporaryDirectory() as folder:
+            _canaries(audit, Path(folder) / "canaries", settings, certify=connection is None)
     return audit
 
 
@@ -75,22 +68,19 @@ def canary_cost(settings: CanarySettings) -> float:
     return (_STARTS + _STARTS_A_ROW * settings.rows) * cpu_seconds(run)
 
 
-def _running(audit: Audit, connection: Connection, progress: Progress) -> None:
+def _running(audit: Audit, connection: Connection) -> None:
     with connected(connection) as endpoint:
-        progress(RUNNING_STEPS[0])
+        audit.progress("fetch")
         whole = endpoint.fetch()
         manifest = Manifest.parse(whole.manifest)
         audit.claimed = claims.claimed_epsilon(manifest)
         audit.facts = claims.facts(manifest, manifest_digest(whole.manifest))
         audit.plots |= claims.plots(manifest)
-        progress(RUNNING_STEPS[1])
-        audit.run(lambda: byte_equality_check(lambda: endpoint.fetch().to_bytes()))
+        audit.run(lambda: byte_equality_check(lambda: endpoint.fetch().to_bytes()), "fetch again")
         audit.run(lambda: endpoint_checks.resume_check(endpoint, whole))
-        progress(RUNNING_STEPS[2])
-        audit.run(lambda: endpoint_checks.refusals_check(endpoint))
-        progress(RUNNING_STEPS[3])
-        audit.run(lambda: endpoint_checks.unknown_clients_check(connection))
-        progress(RUNNING_STEPS[4])
+        audit.run(lambda: endpoint_checks.refusals_check(endpoint), "refusals")
+        audit.run(lambda: endpoint_checks.unknown_clients_check(connection), "unknown clients")
+        audit.progress("certificate")
         certified = endpoint_checks.fetched_certificate(whole)
         audit.fields = certified.fields
         here = "errors and latency say nothing"  # some was tried, and the rest is named
@@ -98,9 +88,9 @@ def _running(audit: Audit, connection: Connection, progress: Progress) -> None:
         audit.add(*endpoint_checks.beyond_an_endpoint())
 
 
-def _canaries(audit: Audit, settings: CanarySettings, progress: Progress, *, certify: bool) -> None:
-    progress(CANARY_STEPS[0])
-    whole, less, again = make_worlds(settings)
+def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: bool) -> None:
+    audit.progress("release two worlds")
+    whole, less, again = make_worlds(folder, settings)
     for world in (whole, less, again):
         refusal = world.release()
         if refusal:
@@ -114,7 +104,7 @@ def _canaries(audit: Audit, settings: CanarySettings, progress: Progress, *, cer
             )
             audit.add(check)
             return
-    progress(CANARY_STEPS[1])
+    audit.progress("serve two worlds")
     with (
         whole.serving() as connection,
         less.serving() as other_connection,
@@ -125,12 +115,10 @@ def _canaries(audit: Audit, settings: CanarySettings, progress: Progress, *, cer
         manifest = Manifest.parse(answer.manifest)
         audit.claimed = audit.claimed or claims.claimed_epsilon(manifest)
         audit.facts |= {"canary events": f"{settings.rows:,}", "canary ε": f"{settings.epsilon:g}"}
-        progress(CANARY_STEPS[2])
-        audit.run(lambda: byte_equality_check(lambda: endpoint.fetch().to_bytes()))
+        audit.run(lambda: byte_equality_check(lambda: endpoint.fetch().to_bytes()), "compare")
         shown, other_shown = shown_by(endpoint, answer), shown_by(other_endpoint, other)
         _labels(audit, whole, answer, manifest)
-        progress(CANARY_STEPS[3])
-        audit.run(lambda: latency_check(endpoint, other_endpoint, settings.epsilon))
+        audit.run(lambda: latency_check(endpoint, other_endpoint, settings.epsilon), "latency")
     # the logs are whole once their servers have ended
     shown, other_shown = shown.with_log(whole.log), other_shown.with_log(less.log)
     audit.add(*one_label_checks(shown, other_shown))
@@ -141,12 +129,9 @@ def _canaries(audit: Audit, settings: CanarySettings, progress: Progress, *, cer
         second = endpoint.fetch()
     audit.run(lambda: _cold_start_check(answer, second))
     audit.run(lambda: same_noise_check(_codes(answer), _codes(second), manifest.codebook))
-    progress(CANARY_STEPS[4])
-    audit.run(lambda: _budget_check(whole, manifest))
-    progress(CANARY_STEPS[5])
-    audit.run(lambda: _frozen_check(whole, answer))
-    progress(CANARY_STEPS[6])
-    audit.run(lambda: static_check(release_sources(), "the labels party"))
+    audit.run(lambda: _budget_check(whole, manifest), "budget")
+    audit.run(lambda: _frozen_check(whole, answer), "update a label")
+    audit.run(lambda: static_check(release_sources(), "the labels party"), "static rule")
 
 
 def _labels(audit: Audit, world: World, answer: Fetched, manifest: Manifest) -> None:
@@ -160,7 +145,6 @@ def _labels(audit: Audit, world: World, answer: Fetched, manifest: Manifest) -> 
         ends = manifest.codebook.at_the_ends
         planted = Canaries(np.arange(codes.size), secrets, ends, planted=True)
         run = attack_control(codes, None, planted, epsilon).result
-        excess = smallest_excess(1.0, run.guesses, epsilon, GATE)
         return statistical(
             "one run",
             run,
@@ -170,7 +154,7 @@ def _labels(audit: Audit, world: World, answer: Fetched, manifest: Manifest) -> 
             f"{', all labels of an event the same one' * several}; {run.correct:,} of"
             f" {run.guesses:,} guesses from the message were right.",
             claimed=epsilon,
-            power=(Power("excess of ε between the two outermost labels", excess),),
+            power=(Power("excess of ε between the two outermost labels", run.excess(epsilon)),),
         )
 
     audit.run(check)

@@ -12,70 +12,23 @@ entropy. Keys look like anybody's; they are uniform 128-bit numbers.
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import asdict, dataclass
-from itertools import product
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from common.arrays import Floats
 from common.entropy import system_entropy
 from common.errors import ConfigError, DataError
 from common.files import PRIVATE, PUBLIC, appearing
 from labelveil.audit.attacks.one_run import Secrets, draw_secrets
+from labelveil.audit.settings import Planting
 
 FORMAT = "labelveil-canaries/1"
 PLAN_FILE = "plan.json"
 SECRETS_FILE = "secrets.parquet"
 PARTNER = "partner"
-MOST_VALUES = 16
-
-
-@dataclass(frozen=True)
-class Planting:
-    """What a folder of canaries holds."""
-
-    events: int
-    lower: float
-    upper: float
-    """The labels' range; the partner must be configured with it."""
-    values: int = 2
-    """Number k of labels that a secret may be, evenly from lower to upper; secret k is no label."""
-    key: str = "key"
-    label: str = "label"
-    """Names of the columns."""
-    others: tuple[tuple[str, float, float], ...] = ()
-    """Column, lower and upper end of each further label of an event. A secret is then one of the
-    k labels together with an end of each other one, the last changing fastest; or none at all."""
-
-    def __post_init__(self) -> None:
-        if self.events < 1000:
-            raise ConfigError(f"--events {self.events} must be at least 1000: fewer show nothing")
-        for column, lower, upper in self.columns:
-            if not (math.isfinite(lower) and lower < upper < math.inf):
-                raise ConfigError(
-                    f"{column}: --lower {lower:g} must be below --upper {upper:g}, or the ends of"
-                    " --also"
-                )
-        if self.values < 2 or len(self.labels) > MOST_VALUES:
-            raise ConfigError(
-                f"--values {self.values} must be at least 2, and with --also make at most"
-                f" {MOST_VALUES} secrets"
-            )
-
-    @property
-    def columns(self) -> list[tuple[str, float, float]]:
-        """Name and ends of every label."""
-        return [(self.label, self.lower, self.upper), *self.others]
-
-    @property
-    def labels(self) -> Floats:
-        """(k, m) labels of each secret, ascending."""
-        ends = [(lower, upper) for _, lower, upper in self.others]
-        return np.array([*product(np.linspace(self.lower, self.upper, self.values), *ends)])
 
 
 @dataclass(frozen=True)
@@ -92,10 +45,7 @@ def plant(folder: Path, planting: Planting) -> bool:
 
     A folder that was begun and not finished has been given to nobody, and is made anew.
 
-    Raises
-    ------
-    ConfigError
-        If other canaries are planted there, or nothing can be written.
+    ``ConfigError`` if other canaries are planted there, or nothing can be written.
     """
     plan = folder / PLAN_FILE
     if plan.is_file():
@@ -122,7 +72,7 @@ def plant(folder: Path, planting: Planting) -> bool:
             with appearing(folder / path, mode=mode) as file:
                 table.write_parquet(file)
         with appearing(plan) as file:
-            file.write(json.dumps({"format": FORMAT, **asdict(planting)}, indent=2).encode())
+            file.write(json.dumps({"format": FORMAT, **planting.model_dump()}, indent=2).encode())
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}") from error
     return True
@@ -131,18 +81,14 @@ def plant(folder: Path, planting: Planting) -> bool:
 def read_planted(folder: Path) -> Planted:
     """Read what was planted.
 
-    Raises
-    ------
-    DataError
-        If there is no complete folder of canaries.
+    ``DataError`` if there is no complete folder of canaries.
     """
     try:
         plan: dict[str, Any] = json.loads((folder / PLAN_FILE).read_bytes())
         if plan.pop("format") != FORMAT:
             raise DataError(f"{folder / PLAN_FILE} is not of format {FORMAT}")
         table = pl.read_parquet(folder / SECRETS_FILE)
-        others = tuple(map(tuple, plan.pop("others", ())))
-        planting = Planting(**plan, others=others)
+        planting = Planting(**plan)
         secrets = table["secret"].to_numpy().astype(np.int64)
     except (OSError, ValueError, TypeError, KeyError, pl.exceptions.PolarsError) as error:
         raise DataError(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -17,21 +16,20 @@ import numpy as np
 import polars as pl
 
 from common.arrays import Floats, Integers
-from common.errors import ReleaseError, present
+from common.errors import ReleaseError
 from common.exact.rational import parse_rational
 from common.release.event_keys import hash_keys, read_secret
 from common.release.manifest import Manifest, manifest_digest
 from common.release.rows import keys_column
 from common.release.sections import PriorSection
+from labelveil.audit.attacks import laws
 from labelveil.audit.attacks.implementation import permutation_check
-from labelveil.audit.attacks.one_run import Guesser, OneRun, Secrets, learn_guesser
+from labelveil.audit.attacks.one_run import PILOT, Guesser, OneRun, Secrets, learn_guesser
 from labelveil.audit.attacks.one_run import score as score_guesses
 from labelveil.audit.attacks.rows_apart import influence
 from labelveil.audit.certificate import manifest_checks as claims
 from labelveil.audit.certificate.run import Evidence, certificate
-from labelveil.audit.planted import laws
 from labelveil.audit.planted.plant import Planted
-from labelveil.audit.power import detectable_epsilon
 from labelveil.audit.verdict import (
     GATE,
     Audit,
@@ -44,18 +42,7 @@ from labelveil.audit.verdict import (
     verdict_of,
 )
 
-STEPS = (
-    "match events",
-    "order",
-    "distinguish",
-    "stated channel",
-    "other rows",
-    "histogram",
-    "certificate",
-)
-
-PILOT = 0.1
-"""Share of the canaries from which pair and guess are chosen; they are not counted."""
+STEPS = 7  # how many are named on the way
 
 
 @dataclass(frozen=True)
@@ -67,11 +54,9 @@ class Returned:
     """(k + 1, m) labels of each secret, in the manifest's order; the last is what the release
     counts missing ones as."""
     secrets: Secrets
-    codes: Integers
-    """(m,) of the canaries that came back."""
-    missing: int
-    others: int
-    """Canaries that did not, and events that are no canaries."""
+    codes: Integers  # (m,) of the canaries that came back
+    missing: int  # canaries that did not
+    others: int  # events that are no canaries
 
 
 def score(
@@ -88,14 +73,11 @@ def score(
     The claim for one label is ``epsilon``, the manifest's by default; ``public_key`` is the labels
     party's, for its signature.
 
-    Raises
-    ------
-    ReleaseError
-        If none of the canaries is in the release.
+    ``ReleaseError`` if none of the canaries is in the release.
     """
     manifest = evidence.manifest
-    audit = Audit("canaries", f"release {manifest.data_set} · {manifest.epoch}")
-    audit.claimed = claims.claimed_epsilon(manifest)
+    subject = f"release {manifest.data_set} · {manifest.epoch}"
+    audit = Audit("canaries", subject, claims.claimed_epsilon(manifest), progress=progress)
     audit.facts = {
         "canaries": f"{planted.secrets.size:,}",
         "labels of a canary": ", ".join(
@@ -106,18 +88,13 @@ def score(
     returned = match(planted, evidence, secret)
     if epsilon is None:
         epsilon = manifest.labels_guarantee.epsilon / manifest.privacy.records_per_unit
-    checks: tuple[Callable[[], Check], ...] = (
-        lambda: returned_check(returned),
-        lambda: permutation_check(returned.secrets.astype(np.float64)),
-        lambda: distinguish_check(returned, epsilon),
-        lambda: channel_law_check(returned),
-        lambda: other_rows_check(returned),
-        lambda: histogram_check(returned),
-    )
-    for step, check in zip(STEPS, checks, strict=False):
-        progress(step)
-        audit.run(check)
-    progress(STEPS[-1])
+    audit.run(lambda: returned_check(returned), "match events")
+    audit.run(lambda: permutation_check(returned.secrets.astype(np.float64)), "order")
+    audit.run(lambda: distinguish_check(returned, epsilon), "distinguish")
+    audit.run(lambda: channel_law_check(returned), "stated channel")
+    audit.run(lambda: other_rows_check(returned), "other rows")
+    audit.run(lambda: histogram_check(returned), "histogram")
+    progress("certificate")
     certified = certificate(evidence, public_key=public_key)
     seen = {"the codes were drawn by this channel", "the histogram's noise was drawn as stated"}
     audit.add(*(check for check in certified.checks if check.name not in seen))
@@ -176,7 +153,6 @@ def distinguish_check(returned: Returned, claimed: float) -> Check:
     """Guess secrets from outputs, whatever the channel is, and bound ε by the right guesses."""
     pair, result = distinguish(returned.codes, returned.secrets, len(returned.labels))
     low, high = (_label(returned, secret) for secret in pair)
-    excess = detectable_epsilon(claimed, result.guesses, GATE) - claimed
     return statistical(
         "canaries told apart",
         result,
@@ -188,7 +164,7 @@ def distinguish_check(returned: Returned, claimed: float) -> Check:
         f" others {result.correct:,} were right.",
         claimed=claimed,
         details={"correct": result.correct, "guesses": result.guesses, "pair": list(pair)},
-        power=(Power("excess of ε at these two labels", excess),),
+        power=(Power("excess of ε at these two labels", result.excess(claimed)),),
         not_looked_at="What the histogram and other rows say, which have checks of their own, and"
         " labels between those planted.",
     )
@@ -197,20 +173,16 @@ def distinguish_check(returned: Returned, claimed: float) -> Check:
 def distinguish(codes: Integers, secrets: Secrets, values: int) -> tuple[tuple[int, int], OneRun]:
     """Choose two values and a guesser on a pilot share, and score it on the other records."""
     start = max(1, round(PILOT * secrets.size))
-    best: tuple[float, tuple[int, int], Guesser] | None = None
+    guessers: dict[tuple[int, int], Guesser] = {}
     for pair in combinations(range(values), 2):
         pilot = np.flatnonzero(np.isin(secrets[:start], pair))
-        if not pilot.size:
-            continue
-        bits = (secrets[pilot] == pair[1]).astype(np.int64)
-        guesser = learn_guesser(codes[pilot], bits, secrets.size - start)
-        reached = score_guesses(guesser(codes[pilot]), bits).shown
-        if best is None or reached > best[0]:
-            best = reached, pair, guesser
-    _, pair, guesser = present(best)
+        if pilot.size:
+            bits = (secrets[pilot] == pair[1]).astype(np.int64)
+            guessers[pair] = learn_guesser(codes[pilot], bits, secrets.size - start)
+    pair = max(guessers, key=lambda pair: guessers[pair].expected)
     rest = start + np.flatnonzero(np.isin(secrets[start:], pair))
     bits = (secrets[rest] == pair[1]).astype(np.int64)
-    return pair, score_guesses(guesser(codes[rest]), bits)
+    return pair, score_guesses(guessers[pair](codes[rest]), bits)
 
 
 def channel_law_check(returned: Returned) -> Check:

@@ -12,11 +12,9 @@ from markupsafe import Markup
 from common.errors import present
 from labelveil.audit.verdict import Audit, Check, Verdict
 
-_BEYOND = 1.3
-"""What lies farther above a claim is drawn here."""
+_BEYOND = 1.3  # what lies farther above a claim is drawn here
 
-_WIDE = 0.8
-"""Share of the width that the outputs take; ε is drawn in the rest."""
+_WIDE = 0.8  # share of the width that the outputs take; ε is drawn in the rest
 
 
 def bound_rows(audit: Audit) -> list[Check]:

@@ -14,8 +14,7 @@ from common.report.figures import INK, MAIN, MUTED, RULE, beside, clean, respons
 
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
-_APART = 0.035
-"""Names of curves are written no closer together."""
+_APART = 0.035  # names of curves are written no closer together
 
 
 def beliefs(data: Mapping[str, Any]) -> Markup:

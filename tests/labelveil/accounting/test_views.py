@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from common.config import checked
 from common.errors import ConfigError, PrivacyError
 from common.guarantees import Filter, ZeroConcentratedDP, epsilon_at, largest_rho, to_zcdp
 from common.guarantees.gaussian import gaussian_delta, gaussian_zcdp
@@ -29,8 +30,8 @@ TIMES = [1, 7, 100]
 @pytest.mark.parametrize(
     "release",
     [
-        mechanism("pure", Numbers(0.1)),
-        mechanism("pure", Numbers(1.0)),
+        mechanism("pure", Numbers(epsilon=0.1)),
+        mechanism("pure", Numbers(epsilon=1.0)),
         mechanism("laplace", Numbers(noise=4.0)),
         mechanism("gaussian", Numbers(noise=8.0)),
         mechanism("sampled-gaussian", Numbers(noise=1.5, rate=0.02)),
@@ -109,7 +110,7 @@ def test_known_values_of_what_is_counted() -> None:
 
 
 def test_known_values() -> None:
-    pure = composition_view(mechanism("pure", Numbers(0.1)), [100], 1e-6)
+    pure = composition_view(mechanism("pure", Numbers(epsilon=0.1)), [100], 1e-6)
     assert pure["basic"] == [pytest.approx(10.0)]
     advanced = math.sqrt(200 * math.log(1e6)) * 0.1 + 10 * math.expm1(0.1)
     assert pure["advanced"] == [pytest.approx(advanced)]
@@ -122,24 +123,26 @@ def test_known_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("name", "numbers", "message"),
     [
-        (("staircase", Numbers(1.0)), "must be one of"),
-        (("pure", Numbers()), "pass --epsilon"),
-        (("gaussian", Numbers()), "pass --noise"),
-        (("stable-top-k", Numbers()), "pass --rho"),
-        (("sampled-gaussian", Numbers(None, 1.0, 0.0)), "rate=0"),
-        (("top-k", Numbers(1.0, count=0)), "count=0"),
-        (("stable-top-k", Numbers(rho=1.0, failure=0)), "failure=0"),
+        ("staircase", {"epsilon": 1.0}, "must be one of"),
+        ("pure", {}, "pass --epsilon"),
+        ("gaussian", {}, "pass --noise"),
+        ("stable-top-k", {}, "pass --rho"),
+        ("sampled-gaussian", {"noise": 1.0, "rate": 0.0}, "rate=0"),
+        ("top-k", {"epsilon": 1.0, "count": 0}, "count=0"),
+        ("stable-top-k", {"rho": 1.0, "failure": 0}, "failure=0"),
     ],
 )
-def test_impossible_mechanisms_are_refused(arguments: tuple[object, ...], message: str) -> None:
+def test_impossible_mechanisms_are_refused(
+    name: str, numbers: dict[str, float], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
-        mechanism(*arguments)  # type: ignore[arg-type]
+        mechanism(name, checked(Numbers, numbers))
     with pytest.raises(PrivacyError, match="delta"):
-        composition_view(mechanism("pure", Numbers(1.0)), [1], 0.0)
+        composition_view(mechanism("pure", Numbers(epsilon=1.0)), [1], 0.0)
     with pytest.raises(PrivacyError, match="at least 1"):
-        composition_view(mechanism("pure", Numbers(1.0)), [0], 1e-6)
+        composition_view(mechanism("pure", Numbers(epsilon=1.0)), [0], 1e-6)
 
 
 STAGES = [Stage("a"), Stage("b", 8.0), Stage("c", 2.0, 3.0, 5)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 from scipy.stats import beta, binom
 
@@ -30,13 +28,13 @@ def test_one_run_reaches_what_it_can(key: tuple[float, float], reach: tuple[floa
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "reach"), [(1.0, (0.448, 0.830, 0.946, 0.983)), (4.0, (2.874, 3.605, 3.877, 3.961))]
+    ("epsilon", "reach"), [(1.0, (0.649, 0.892, 0.966, 0.989)), (4.0, (3.073, 3.704, 3.907, 3.971))]
 )
 def test_the_histogram_event_reaches_what_it_can(epsilon: float, reach: tuple[float, ...]) -> None:
     for power, expected in zip((3, 4, 5, 6), reach, strict=True):
-        found = expected_histogram_event_bound(epsilon, 10**power, 0.05, continuous=True)
-        assert found == pytest.approx(expected, rel=0.02)
-        discrete = expected_histogram_event_bound(epsilon, 10**power, 0.05)
+        found = expected_histogram_event_bound(epsilon, 2 * 10**power, 0.05, continuous=True)
+        assert found == pytest.approx(expected, abs=0.003)
+        discrete = expected_histogram_event_bound(epsilon, 2 * 10**power, 0.05)
         assert discrete >= expected  # whole counts hit the closed half-lines more often
 
 
@@ -64,25 +62,6 @@ def test_the_one_run_bound_covers_exactly(epsilon: float) -> None:
         if bounds.one_run_bound(hits, runs, alpha) > epsilon
     )
     assert 0.001 < wrong <= alpha
-
-
-def test_the_two_world_bound_covers_exactly() -> None:
-    runs, alpha, unlikely, epsilon = 60, 0.1, 0.2, 1.0
-    likely = unlikely * math.exp(epsilon)
-    wrong = sum(
-        binom.pmf(v, runs, likely) * binom.pmf(w, runs, unlikely)
-        for v in range(runs + 1)
-        for w in range(runs + 1)
-        if bounds.two_world_bound(v, w, runs, runs, alpha) > epsilon
-    )
-    assert wrong <= alpha
-    twin = sum(  # the same bound sees a mechanism of twice the ε
-        binom.pmf(v, runs, 0.9) * binom.pmf(w, runs, 0.9 * math.exp(-3))
-        for v in range(runs + 1)
-        for w in range(runs + 1)
-        if bounds.two_world_bound(v, w, runs, runs, alpha) > epsilon
-    )
-    assert twin > 0.9
 
 
 @pytest.mark.parametrize(("hits", "runs", "alpha"), [(-1, 10, 0.1), (11, 10, 0.1), (1, 10, 0.0)])

@@ -10,7 +10,8 @@ from scipy.stats import binom
 
 from labelveil.audit import power
 from labelveil.audit.attacks import rows_apart
-from labelveil.audit.bounds import guess_probability, one_run_bound, two_world_bound
+from labelveil.audit.attacks.one_run import draw_secrets
+from labelveil.audit.bounds import guess_probability, one_run_bound
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
@@ -67,7 +68,7 @@ def test_bernstein_covers_a_sum_of_coins() -> None:
 
 
 def test_a_repeat_is_found_wherever_it_lies() -> None:
-    rows = rows_apart.random_bits(8191)
+    rows = draw_secrets(8191)
     assert not rows_apart.find_repeat(rows).exists
     rows[5000:5200] = rows[333:533]
     found = rows_apart.find_repeat(rows)
@@ -76,33 +77,15 @@ def test_a_repeat_is_found_wherever_it_lies() -> None:
     assert not rows_apart.find_repeat(np.zeros(8191)).window  # nothing can be said of a constant
 
 
-def test_two_worlds_find_what_is_stated() -> None:
-    """By the exact law of both counts: 95 % and hardly more, at the least that is stated."""
-    runs, epsilon, alpha = 150, 0.5, 0.01
-    bounds = np.array([
-        [two_world_bound(v, w, runs, runs, alpha) for w in range(runs + 1)] for v in range(runs + 1)
-    ])  # fmt: skip
-
-    def found(likely: float, rare: float) -> float:
-        laws = (binom.pmf(np.arange(runs + 1), runs, p) for p in (likely, rare))
-        return float(np.outer(*laws)[bounds > epsilon].sum())
-
-    excess = power.two_worlds_excess(0.5, runs, epsilon, alpha)
-    assert 0.95 <= found(0.5, 0.5 * math.exp(-epsilon - excess)) < 0.999
-    rarest = power.two_worlds_rarest(runs, epsilon, alpha)
-    assert 0.95 <= found(rarest, 0.0) < 0.99
-    assert power.two_worlds_excess(0.01, runs, epsilon, alpha) == math.inf
-
-
 def test_shares_that_are_stated_are_found() -> None:
     """At the least share that an audit says it finds, nearly every audit finds it."""
-    rows = rows_apart.random_bits(65_537)
+    rows = draw_secrets(65_537)
     share = rows_apart.agreement(rows).least_share
     assert 0.02 < share < 0.1
     seen = 0
     for _ in range(20):
-        rows = rows_apart.random_bits(65_537)
-        coins = rows_apart.random_bits(65_537 * 10).reshape(-1, 10) @ (1 << np.arange(10))
+        rows = draw_secrets(65_537)
+        coins = draw_secrets(65_537 * 10).reshape(-1, 10) @ (1 << np.arange(10))
         again = np.flatnonzero(coins < 1.1 * share * 1024)
         again = again[again >= 777]
         rows[again] = rows[again - 777]

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.statistical
 
 def one_run_of(rows: twins.Rows, records: int) -> float:
     """Bound at the gate from one run of two labels' secrets."""
-    secrets = draw_secrets(records, 2)
+    secrets = draw_secrets(records)
     return one_run(twins.mechanism(twins.word_sampler(rows))(secrets.astype(float)), secrets).bound
 
 

@@ -15,11 +15,12 @@ from typer.testing import CliRunner
 from common.release.manifest import Manifest
 from labelveil.audit.attacks import timing
 from labelveil.audit.attacks.implementation import byte_equality_check
-from labelveil.audit.party.canary_parties import CanarySettings, make_worlds
-from labelveil.audit.party.endpoint import REQUESTS, Fetched, Part, Refusal
+from labelveil.audit.party.canary_parties import make_worlds
+from labelveil.audit.party.endpoint import REQUESTS, Fetched, Part, Refusal, Wrong
 from labelveil.audit.party.endpoint_checks import fetched_certificate, refusals_check, resume_check
 from labelveil.audit.party.one_label import Shown, latency_check, one_label_checks, shown_by
 from labelveil.audit.party.run import audit_party
+from labelveil.audit.settings import CanarySettings
 from labelveil.audit.verdict import Verdict
 from labelveil.commands.cli import app
 from tests.common.release.releases import make_release
@@ -37,7 +38,7 @@ def made(rows: int) -> tuple[Manifest, bytes, bytes]:
     return in_key_order(*make_release(rows))
 
 
-RIGHT = {name: Refusal(status, "no") for name, status in REQUESTS.items()}
+RIGHT = {name: Refusal(wrong.status, "no") for name, wrong in REQUESTS.items()}
 
 
 @dataclass
@@ -58,13 +59,13 @@ class Double:
         data = manifest.to_bytes()
         step = chunk // 17 or self.rows
         parts = tuple(
-            Part(at, keys[16 * at : 16 * (at + step)], codes[at : at + step])
+            Part(keys[16 * at : 16 * (at + step)], codes[at : at + step])
             for at in range(start_row, self.rows, step)
         )
         return Fetched(data, hashlib.sha256(data).digest(), parts)
 
-    def refuse(self, request: str) -> Refusal:
-        return self.refusals[request]
+    def refuse(self, wrong: Wrong) -> Refusal:
+        return next(self.refusals[name] for name, other in REQUESTS.items() if other is wrong)
 
 
 def shown(end: Double) -> Shown:
@@ -158,8 +159,8 @@ def test_help_has_examples(command: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_real_labels_party(tmp_path: Path) -> None:
-    plan = CanarySettings(tmp_path / "canaries", rows=4000, randomizer="randomized-thresholds")
+def test_the_real_labels_party() -> None:
+    plan = CanarySettings(rows=4000, randomizer="randomized-thresholds")
     audit = audit_party(None, plan)
     assert [(c.name, c.found) for c in audit.checks if c.verdict is not Verdict.PASS] == []
     assert len(audit.checks) == 28
@@ -168,9 +169,8 @@ def test_the_real_labels_party(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_running_labels_party(tmp_path: Path) -> None:
-    world = make_worlds(
-        CanarySettings(tmp_path / "canaries", rows=1000, randomizer="rr-on-bins")
-    ).whole
+    settings = CanarySettings(rows=1000, randomizer="rr-on-bins")
+    world = make_worlds(tmp_path / "canaries", settings).whole
     assert world.release() is None
     with world.serving() as connection:
         audit = audit_party(connection, None)

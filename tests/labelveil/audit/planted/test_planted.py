@@ -18,24 +18,24 @@ from common.errors import ConfigError, DataError, ReleaseError
 from common.release.event_keys import write_secret
 from label_party.config.sections import load
 from label_party.release.run import run_release
+from labelveil.audit.attacks.laws import noise_probability, output_probability
 from labelveil.audit.bounds import guess_probability, one_run_bound
 from labelveil.audit.certificate.run import Evidence, read_evidence
-from labelveil.audit.planted.laws import noise_probability, output_probability
 from labelveil.audit.planted.plant import (
     PLAN_FILE,
     SECRETS_FILE,
     Planted,
-    Planting,
     plant,
     read_planted,
 )
 from labelveil.audit.planted.score import match, score
 from labelveil.audit.power import detectable_epsilon
+from labelveil.audit.settings import Planting
 from labelveil.audit.verdict import GATE, Verdict
 from tests.commands import RunCommand
 from tests.labelveil.audit.conftest import without_power
 
-PLANTING = Planting(6000, 0.0, 10.0)
+PLANTING = Planting(events=6000, lower=0.0, upper=10.0)
 CONFIG = """
 [data]
 labels = "partner/labels.parquet"
@@ -186,7 +186,7 @@ def test_planting_goes_on_where_it_was(tmp_path: Path) -> None:
     assert not plant(tmp_path, PLANTING)
     assert read_planted(tmp_path).keys.equals(first.keys)
     with pytest.raises(ConfigError, match="other settings"):
-        plant(tmp_path, Planting(6000, 0.0, 9.0))
+        plant(tmp_path, Planting(events=6000, lower=0.0, upper=9.0))
     (tmp_path / PLAN_FILE).unlink()  # as if it had been killed
     with pytest.raises(DataError, match="audit canaries plant"):
         read_planted(tmp_path)
@@ -197,7 +197,7 @@ def test_planting_goes_on_where_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", [{"events": 10}, {"upper": -1.0}, {"values": 1}, {"values": 99}])
 def test_a_planting_that_shows_nothing_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match="--"):
-        replace(PLANTING, **wrong)  # type: ignore[arg-type]
+        Planting(**PLANTING.model_dump() | wrong)
 
 
 @pytest.mark.parametrize("claimed", [0.5, 2.0])
@@ -265,7 +265,7 @@ secret_file = "join.key"
 @pytest.fixture(scope="module", params=["split", "joint"])
 def pairs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Grown:
     """Canaries of two labels, at the ends of both."""
-    two = replace(PLANTING, events=20_000, others=(("returned", 0.0, 1.0),))
+    two = PLANTING.model_copy(update={"events": 20_000, "also": ["returned:0:1"]})
     return grow(tmp_path_factory.mktemp("pairs"), two, SEVERAL.format(division=request.param))
 
 

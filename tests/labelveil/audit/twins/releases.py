@@ -12,7 +12,7 @@ from common.entropy import Entropy, seeded_entropy, system_entropy
 from common.mechanisms.paired_gain import RESOLUTION, NoisyAnswers, PairedGain
 from common.randomizers import private_prior
 from labelveil.audit.attacks import implementation, replay, two_noises
-from labelveil.audit.attacks.histogram_event import TwoStepResponse, histogram_event
+from labelveil.audit.attacks.histogram_event import histogram_event
 from labelveil.audit.party.one_label import one_label_checks
 from labelveil.audit.verdict import Check, statistical
 from tests.label_party import answered, rehearsed
@@ -29,7 +29,7 @@ class UnchargedHistogram(Twin):
     caught_by = "two-step event"
 
     def audit(self) -> Check:
-        event = histogram_event(TwoStepResponse(4, 0.5, 0.5), np.array([2, 2, 0, 0]), 200_000)
+        event = histogram_event(0.5, 0.5, 400_000)
         return statistical(self.caught_by, event, claim="ε = 1/2", tried="E*", claimed=0.5)
 
 

@@ -1,7 +1,7 @@
-"""Tests of what came back against the laws that the manifest states: outputs, histogram, order.
+"""Tests of what came back against the laws that are stated: outputs, and noise on a histogram.
 
-The auditor knows every label, so that the stated channel predicts each output's frequency, and the
-stated noise is what remains of the histogram.
+Who knows every label knows each output's frequency from the stated channel, and takes the true
+counts off the histogram: what remains is the stated noise.
 """
 
 from __future__ import annotations

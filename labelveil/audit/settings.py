@@ -1,0 +1,95 @@
+"""What audits are told, as their commands take it: a party's address, canaries to be made."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from pydantic import model_validator
+
+from common.arrays import Floats
+from common.config import Section, setting
+from common.config.names import bounded_column
+from common.errors import ConfigError
+
+MOST_VALUES = 16
+
+
+class Connection(Section):
+    """Where a labels party serves, and who asks."""
+
+    address: str | None = setting(None, "host:port of a running labels party; default: none.")
+    data_set: str = setting("labels", "Its data set.")
+    epoch: str = setting("", "Its release; the latest by default.")
+    ca: Path = setting(Path("certificates/ca.pem"), "Authority of its certificate, PEM.")
+    certificate: Path | None = setting(
+        Path("certificates/feature-party.pem"), "Certificate of a client it admits, PEM."
+    )
+    private_key: Path | None = setting(
+        Path("certificates/feature-party.key"), "Its private key, PEM."
+    )
+    server_name: str | None = setting(None, "Name in the server's certificate, if not the host's.")
+
+
+class CanarySettings(Section):
+    """Data sets that are made for the audit."""
+
+    rows: int = setting(20_000, "Events in the canary data sets.")
+    epsilon: float = setting(1.0, "ε of the canary releases.")
+    randomizer: str = setting("auto", "Randomizer of the canary releases.")
+    labels: int = setting(1, "Labels of each canary event, 1 to 8.")
+
+    @property
+    def names(self) -> list[str]:
+        """Of the labels."""
+        return ["label", *(f"label{number}" for number in range(2, self.labels + 1))]
+
+
+class Planting(Section):
+    """Canaries to be made.
+
+    A secret is one of k ``values`` together with an end of each other label, the last changing
+    fastest; or no label at all.
+    """
+
+    lower: float = setting(..., "Lowest label, as the partner has configured it.")
+    upper: float = setting(..., "Highest label, as the partner has it.")
+    events: int = setting(20_000, "Canaries; four times as many see half as much.")
+    values: int = setting(2, "Different labels, evenly from low to high.")
+    key: str = setting("key", "Name of the key column.")
+    label: str = setting("label", "Name of the label column.")
+    also: list[str] = setting(
+        list, "Another label of each event, at one of its ends.", metavar="COLUMN:LOWER:UPPER"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.events < 1000:
+            raise ConfigError(f"--events {self.events} must be at least 1000: fewer show nothing")
+        for column, lower, upper in self.columns:
+            if not (math.isfinite(lower) and lower < upper < math.inf):
+                raise ConfigError(
+                    f"{column}: --lower {lower:g} must be below --upper {upper:g}, or the ends of"
+                    " --also"
+                )
+        if self.values < 2 or len(self.labels) > MOST_VALUES:
+            raise ConfigError(
+                f"--values {self.values} must be at least 2, and with --also make at most"
+                f" {MOST_VALUES} secrets"
+            )
+        return self
+
+    @property
+    def columns(self) -> list[tuple[str, float, float]]:
+        """Name and ends of every label."""
+        others = (bounded_column("--also", text) for text in self.also)
+        return [(self.label, self.lower, self.upper), *others]
+
+    @property
+    def labels(self) -> Floats:
+        """(k, m) labels of each secret, ascending."""
+        _, *others = ((lower, upper) for _, lower, upper in self.columns)
+        return np.array([*product(np.linspace(self.lower, self.upper, self.values), *others)])

@@ -261,12 +261,6 @@ def read_rows(path: Path, offset: int, rows: int, kind: str) -> NDArray[Any]:
         return _rows(file, offset, rows, np.dtype(kind))
 
 
-def fill(out: NDArray[Any], path: Path, offset: int) -> None:
-    """Read an array from a place in a file; ``DataError`` if it ends too early."""
-    with path.open("rb", buffering=0) as file:
-        _fill(file, out, offset)
-
-
 def _rows(file: FileIO, offset: int, rows: int, kind: np.dtype[Any]) -> NDArray[Any]:
     values = np.empty(rows, dtype=kind)
     _fill(file, values, offset)

@@ -14,29 +14,22 @@ from __future__ import annotations
 
 import ctypes
 
-# malloc.h of glibc
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-
-_LARGEST_REUSED = 32 << 20
-"""The largest threshold that glibc takes (DEFAULT_MMAP_THRESHOLD_MAX on 64 bits)."""
-_KEPT = 64 << 20
-_ARENAS = 2
+_SETTINGS = {
+    -3: 32 << 20,  # M_MMAP_THRESHOLD: the most that glibc takes (DEFAULT_MMAP_THRESHOLD_MAX)
+    -1: 64 << 20,  # M_TRIM_THRESHOLD
+    -8: 2,  # M_ARENA_MAX
+}
+"""By their numbers in malloc.h of glibc."""
 
 
 def keep_freed_memory() -> bool:
     """Pin the allocator's thresholds for the whole process; call it before threads start.
 
-    For programs, not for libraries: the setting is the process's.
-
-    Returns
-    -------
-    Whether it could be done; other C libraries than glibc are left as they are.
+    For programs, not for libraries: the setting is the process's. Returns whether it could be done;
+    other C libraries than glibc are left as they are.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):
         return False
-    settings = {
-        _M_MMAP_THRESHOLD: _LARGEST_REUSED, _M_TRIM_THRESHOLD: _KEPT, _M_ARENA_MAX: _ARENAS,
-    }  # fmt: skip
-    return all(mallopt(name, value) for name, value in settings.items())
+    return all(mallopt(name, value) for name, value in _SETTINGS.items())

@@ -6,8 +6,9 @@ import codecs
 import io
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -47,14 +48,8 @@ def scan_csv(path: Path, **options: Any) -> pl.LazyFrame:
     """Scan a CSV file with a header line in its own dialect.
 
     A file in another encoding than UTF-8 is read into memory. ``options`` are further arguments of
-    :func:`polars.scan_csv`.
-
-    Raises
-    ------
-    DataError
-        If its encoding is none of ours.
-    OSError, pl.exceptions.PolarsError
-        If it cannot be read.
+    :func:`polars.scan_csv`. Besides its errors and ``OSError``, ``DataError`` for an encoding that
+    is none of ours.
     """
     dialect = find_dialect(path)
     source: Path | io.BytesIO = path
@@ -68,12 +63,8 @@ def scan_csv(path: Path, **options: Any) -> pl.LazyFrame:
 def read_table(path: Path, key: str | None = None) -> pl.DataFrame:
     """Read a CSV or Parquet file that fits in memory.
 
-    In a CSV file the column ``key`` is text: keys 007 and 7 are different events.
-
-    Raises
-    ------
-    DataError
-        If it is no such file.
+    In a CSV file the column ``key`` is text: keys 007 and 7 are different events. ``DataError`` if
+    it is no such file.
     """
     if not path.is_file():
         raise DataError(f"{path} is not a file; name a CSV or Parquet file")
@@ -90,12 +81,7 @@ def read_table(path: Path, key: str | None = None) -> pl.DataFrame:
 def find_dialect(path: Path) -> Dialect:
     """Find a file's dialect from its first lines, and say on standard error what is not usual.
 
-    Raises
-    ------
-    DataError
-        If it is UTF-16, or holds bytes that no text has.
-    OSError
-        If it cannot be read.
+    ``DataError`` if it is UTF-16, or holds bytes that no text has.
     """
     stat = path.stat()
     return _find(path, stat.st_size, stat.st_mtime_ns)
@@ -112,20 +98,12 @@ def propose_dialect(path: Path) -> Dialect:
         first = file.readline(_SAMPLE_BYTES)
         for line in chain([first], file):
             if not line.isascii():
-                counts["utf-8" if _decodes(line) else "cp1252"] += 1
+                counts["utf-8" if _is_utf8([line]) else "cp1252"] += 1
             text = line.decode("latin-1")
             counts.update(mark for mark in _DECIMALS if mark.search(text))
     separator = "\t" if ".tsv" in path.suffixes else _separator(first.decode("latin-1"))
     comma = separator != "," and counts[_DECIMAL_COMMA] > counts[_DECIMAL_POINT]
     return Dialect(separator, comma, "utf-8" if counts["utf-8"] >= counts["cp1252"] else "cp1252")
-
-
-def _decodes(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 @lru_cache(maxsize=64)
@@ -134,7 +112,8 @@ def _find(path: Path, size: int, changed: int) -> Dialect:
         data = file.read(_SAMPLE_BYTES)
         if data[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in data:
             raise DataError(f"{path} is not text in UTF-8 (UTF-16, perhaps); save it as UTF-8")
-        encoding = "utf-8" if _is_utf8(data, file) else "cp1252"
+        rest = iter(partial(file.read, _SAMPLE_BYTES), b"")
+        encoding = "utf-8" if _is_utf8(chain([data], rest)) else "cp1252"
     if size > len(data):
         data = data[: data.rfind(b"\n") + 1] or data  # whole lines
     text = data.decode(errors="ignore") if encoding == "utf-8" else _decoded(path, data)
@@ -160,11 +139,10 @@ def _decoded(path: Path, data: bytes) -> str:
         ) from error
 
 
-def _is_utf8(head: bytes, rest: io.BufferedReader) -> bool:
+def _is_utf8(parts: Iterable[bytes]) -> bool:
     decode = codecs.getincrementaldecoder("utf-8")().decode
     try:
-        decode(head)
-        while part := rest.read(_SAMPLE_BYTES):
+        for part in parts:
             decode(part)
         decode(b"", final=True)
     except UnicodeDecodeError:

@@ -45,16 +45,11 @@ _CLAIMING = threading.Lock()
 
 
 class Entropy:
-    """Named streams of uniform 64-bit words under one AES-256 key.
+    """Named streams of uniform 64-bit words under one AES-256 key, of 32 secret bytes.
 
-    Parameters
-    ----------
-    key
-        32 secret bytes. Use :func:`system_entropy` rather than calling this directly, but where
-        noise must be repeated.
-    secure
-        Whether the key came from the operating system. Releases refuse an insecure one, and it
-        alone gives words out twice.
+    Use :func:`system_entropy` rather than calling this directly, but where noise must be repeated.
+    ``secure`` says whether the key came from the operating system: releases refuse an insecure one,
+    and it alone gives words out twice.
     """
 
     __slots__ = ("_drawn", "_key", "secure")
@@ -84,11 +79,7 @@ class Entropy:
         """(count,) words of a stream from index ``start`` on, uniform on 0 … 2**64 - 1.
 
         Streams of different names are independent. One word a row: ``start`` is the row's index.
-
-        Raises
-        ------
-        PrivacyError
-            If some of them have been given out, and the key is a secure one.
+        ``PrivacyError`` if some of them have been given out, and the key is a secure one.
         """
         if start < 0 or count < 0:
             raise ValueError(f"start={start} and count={count} must be >= 0")

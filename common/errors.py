@@ -39,13 +39,7 @@ class ConnectionFailed(LabelveilError):
 
 
 def present(value: ValueT | None) -> ValueT:
-    """Return what cannot be None here, whatever the options of the interpreter.
-
-    Raises
-    ------
-    RuntimeError
-        If it is None: a mistake of this program. An ``assert`` would vanish with ``python -O``.
-    """
+    """Return what cannot be None here; an ``assert`` would vanish with ``python -O``."""
     if value is None:
         raise RuntimeError("a value that is always there is missing: a mistake of this program")
     return value

@@ -16,13 +16,7 @@ _NAMES = {
 
 
 def need(extra: str, purpose: str) -> None:
-    """Refuse early what would end in a missing package; ``purpose`` is such as ``a simulation``.
-
-    Raises
-    ------
-    ConfigError
-        One line with what to install.
-    """
+    """Refuse early what would end in a missing package; ``purpose`` is such as ``a simulation``."""
     for name in _requirements(extra):
         try:
             distribution(name)

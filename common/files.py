@@ -19,12 +19,8 @@ from common.errors import ConfigError, DataError, LabelveilError
 def exclusive(path: Path, busy: LabelveilError) -> Iterator[None]:
     """Hold a lock that one holder alone may have; raise ``busy`` where it is taken.
 
-    Its file is created if need be and never removed.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be opened, or its file system knows no locks.
+    Its file is created if need be and never removed. ``OSError`` if that cannot be opened, or its
+    file system knows no locks.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -82,15 +78,9 @@ def write_text(path: Path, text: str) -> None:
 def read_private(path: Path, what: str) -> bytes:
     """Read a key file, which its owner alone may be able to read.
 
-    Of a file that is root's, a group may read: mounted secrets are given to a process so. Errors
-    call it ``what``, such as ``key secret``.
-
-    Raises
-    ------
-    ConfigError
-        If others can read or write it, or it is no file.
-    OSError
-        If it cannot be read.
+    Of a file that is root's, a group may read: mounted secrets are given to a process so.
+    ``ConfigError``, which calls it ``what``, such as ``key secret``, if others can read or write
+    it, or it is no file; ``OSError`` if it cannot be read.
     """
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
@@ -146,13 +136,7 @@ PARQUET_SUFFIXES = (".parquet", ".pq")
 
 
 def directory_files(path: Path) -> list[Path]:
-    """Return the Parquet files of a directory in the order of their names, which is their rows'.
-
-    Raises
-    ------
-    DataError
-        If there are none.
-    """
+    """Parquet files of a directory by their names, as its rows are; ``DataError`` without any."""
     files = sorted(
         file
         for file in path.iterdir()

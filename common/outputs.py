@@ -16,12 +16,8 @@ def check_output(
 ) -> None:
     """Refuse a file that could not be written, in a folder that exists or that the command makes.
 
-    ``endings`` are what its name may end in, such as ``.csv``; none: anything.
-
-    Raises
-    ------
-    ConfigError
-        If its ending is none of these, it is a folder, or as :func:`check_folder`.
+    ``endings`` are what its name may end in, such as ``.csv``; none: anything. ``ConfigError`` if
+    it ends otherwise, is a folder, or as :func:`check_folder`.
     """
     if endings and path.suffix.lower() not in endings:
         raise ConfigError(f"{option} {path} must end in one of {', '.join(sorted(endings))}")
@@ -31,41 +27,30 @@ def check_output(
     if not (folder.is_dir() or makes_folder):
         raise ConfigError(f"{option} {path}: there is no folder {folder}; make it first")
     if not path.exists():
-        _check_writable(f"{option} {path}", folder)
+        check_folder(option, folder, path)
     elif not os.access(path, os.W_OK):
         raise ConfigError(f"{option} {path} cannot be written; name another file")
 
 
-def check_folder(option: str, folder: Path) -> None:
+def check_folder(option: str, folder: Path, named: Path | None = None) -> None:
     """Refuse a folder in which no file can be made; of one that is not there yet, its parent.
 
-    Raises
-    ------
-    ConfigError
-        With the reason: its rights, its disk, a file in its place.
+    ``ConfigError`` with the reason: its rights, its disk, a file in its place. It is about what the
+    option ``named``, the folder itself unless that is a file in it.
     """
-    _check_writable(f"{option} {folder}", folder)
-
-
-def _check_writable(what: str, folder: Path) -> None:
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     try:
         with TemporaryFile(dir=existing, buffering=0) as file:  # it never has a name
             file.write(b"\0")
     except OSError as error:
         raise ConfigError(
-            f"{what} cannot be written, nothing can in {existing}: {error.strerror}; name another"
+            f"{option} {named or folder} cannot be written, nothing can in {existing}:"
+            f" {error.strerror}; name another"
         ) from error
 
 
 def check_plot(path: Path) -> None:
-    """Refuse a picture that could not be drawn.
-
-    Raises
-    ------
-    ConfigError
-        If matplotlib is not installed, or as :func:`check_output`.
-    """
+    """Refuse a picture that could not be drawn, if only for want of matplotlib: ``ConfigError``."""
     need("report", "--plot")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 

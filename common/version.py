@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from importlib import metadata
 
-
-def _installed() -> str:
-    try:
-        return metadata.version("labelveil")
-    except metadata.PackageNotFoundError:
-        return "unknown"
-
-
-__version__ = _installed()
+try:
+    __version__ = metadata.version("labelveil")
+except metadata.PackageNotFoundError:
+    __version__ = "unknown"
 """Number of the installed distribution; "unknown" if none is."""
 
 

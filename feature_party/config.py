@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -20,6 +20,7 @@ from feature_party.learning.names import HEAD_NAMES, LEARNER_NAMES, OBJECTIVE_NA
 
 DEFAULT_CONFIG = Path("feature_party.toml")
 
+ValueT = TypeVar("ValueT")
 Auto = Literal["auto"]
 ShardRows = Annotated[int, Field(ge=100)] | Auto
 
@@ -343,6 +344,12 @@ class OutputSection(Section):
     label_unit: str = setting("", "The label's unit, for the report.", example="EUR")
 
 
+def _configured(value: ValueT | None, what: str, remedy: str) -> ValueT:
+    if not value:
+        raise ConfigError(f"no {what} is configured; set {remedy}")
+    return value
+
+
 class FeaturePartyConfig(Section):
     """The whole file."""
 
@@ -472,31 +479,19 @@ class FeaturePartyConfig(Section):
     @property
     def features(self) -> Path:
         """The features file, or one line saying that none is configured."""
-        if self.data.features is None:
-            raise ConfigError(
-                "no features file is configured; set [data] features or pass --features FILE"
-            )
-        return self.data.features
+        return _configured(
+            self.data.features, "features file", "[data] features or pass --features FILE"
+        )
 
     @property
     def key(self) -> str:
         """The key column, or one line saying that none is configured."""
-        if not self.data.key:
-            raise ConfigError("no key column is configured; set [data] key or pass --key COLUMN")
-        return self.data.key
+        return _configured(self.data.key, "key column", "[data] key or pass --key COLUMN")
 
     def secret_of(self, party: LabelsPartySection) -> Path:
-        """The file of the key secret that we share with a labels party."""
-        return party.secret_file or self.secret_file
-
-    @property
-    def secret_file(self) -> Path:
-        """The key secret's file, or one line saying that none is configured."""
-        if self.keys.secret_file is None:
-            raise ConfigError(
-                "no key secret is configured; set [keys] secret_file or pass --secret-file FILE"
-            )
-        return self.keys.secret_file
+        """The file of the key secret that we share with a labels party, or one line likewise."""
+        path = party.secret_file or self.keys.secret_file
+        return _configured(path, "key secret", "[keys] secret_file or pass --secret-file FILE")
 
 
 class TrueLabels(Section):

@@ -8,13 +8,7 @@ from common.errors import ConfigError
 
 
 def started_by_torchrun() -> int:
-    """How many workers torchrun started; 1 without it.
-
-    Raises
-    ------
-    ConfigError
-        If the environment that it sets is damaged.
-    """
+    """How many workers torchrun started; 1 without it."""
     size = os.environ.get("WORLD_SIZE", "1")
     if not size.isdigit() or int(size) < 1:
         raise ConfigError(f"WORLD_SIZE={size!r} must be a whole number >= 1; start with torchrun")

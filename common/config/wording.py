@@ -10,7 +10,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from annotated_types import Ge, Gt, Le, Lt, MinLen
+from annotated_types import MinLen
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema
 from pydantic_core.core_schema import no_info_after_validator_function
@@ -23,6 +23,7 @@ NOUNS: dict[Any, str] = {
     Path: "a path",
 }
 _METAVARS = {int: "INTEGER", float: "NUMBER", str: "TEXT", Path: "PATH", bool: "BOOLEAN"}
+_ENDS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
 
 
 @dataclass(frozen=True)
@@ -92,18 +93,12 @@ def in_words(kind: Any, notes: Any = ()) -> str:
 
 
 def _range(notes: Any) -> str:
-    ends = {
-        word: getattr(note, name)
+    shown = {
+        word: f"{getattr(note, name):,}".removesuffix(".0")
         for note in notes
-        for name, law, word in (
-            ("gt", Gt, "above"),
-            ("ge", Ge, "at least"),
-            ("lt", Lt, "below"),
-            ("le", Le, "at most"),
-        )
-        if isinstance(note, law)
+        for name, word in _ENDS.items()
+        if hasattr(note, name)
     }
-    shown = {word: f"{end:,}".removesuffix(".0") for word, end in ends.items()}
     if set(shown) == {"at least", "at most"}:
         return f" from {shown['at least']} to {shown['at most']}"
     words = " and ".join(f"{word} {end}" for word, end in shown.items())

@@ -38,7 +38,7 @@ class Pool(Engine):
         waiting: deque[Future[ResultT]] = deque()
         try:
             for task in tasks:
-                waiting.append(self._executor.submit(_run, task, secrets))
+                waiting.append(self._executor.submit(task.run, secrets))
                 if len(waiting) > 2 * self._workers:  # results must not pile up
                     yield waiting.popleft().result()
             while waiting:
@@ -67,7 +67,3 @@ def begin_worker() -> None:
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
-
-
-def _run(task: Task[ResultT], secrets: Secrets) -> ResultT:
-    return task.run(secrets)

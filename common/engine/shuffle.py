@@ -12,9 +12,10 @@ Where all rows fit into one bucket in this process, they stay in memory (:class:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import FileIO
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -167,14 +168,9 @@ class Exchange:
         return [Send(part, self, index) for index, part in enumerate(parts)]
 
     def send(self, index: int, bucket: NDArray[np.integer], columns: Columns) -> None:
-        """Write the rows of task ``index``.
+        """Write the rows of task ``index``, each to its ``bucket``, (n,) 0 … buckets - 1.
 
-        Parameters
-        ----------
-        bucket
-            (n,) where each row goes, 0 … buckets - 1.
-        columns
-            (n,) values each, or (n, m) where its type says so.
+        Columns have (n,) values each, or (n, m) where their type says so.
         """
         order: slice | Integers = slice(None)
         if self.buckets > 1:
@@ -187,19 +183,12 @@ class Exchange:
                 values, base = columns[name][order], np.dtype(kind).base
                 file.write(values.astype(base, casting="same_kind", copy=False).data)
 
-    def receive(self, bucket: int) -> Columns:
-        """Read one bucket's rows from all files, in the files' order."""
-        return self._received(self.files, bucket)
-
-    def sent_by(self, index: int) -> Columns:
-        """Read all rows of a task, which go to one bucket."""
-        return self._received([self.files[index]], 0)
-
-    def _received(self, files: Iterable[Path], bucket: int) -> Columns:
+    def receive(self, bucket: int, senders: Sequence[int] | None = None) -> Columns:
+        """Read one bucket's rows from the files of all tasks, or of some, in the tasks' order."""
         types = {name: np.dtype(kind) for name, kind in self.types.items()}
         parts: dict[str, list[NDArray[Any]]] = {name: [] for name in types}
-        for path in files:
-            with path.open("rb", buffering=0) as file:  # many small pieces are read
+        for index in range(self.files.count) if senders is None else senders:
+            with self.files[index].open("rb", buffering=0) as file:  # many small pieces are read
                 starts = _rows(file, 0, self.buckets + 1, _COUNT)
                 first, end, total = map(int, starts[[bucket, bucket + 1, -1]])
                 offset = starts.nbytes
@@ -214,15 +203,11 @@ class Exchange:
 
     def read(self, index: int, name: str, start: int, out: NDArray[Any]) -> None:
         """Read one column of a task's rows ``start`` …, which go to one bucket, into an array."""
+        sizes = {other: np.dtype(kind).itemsize for other, kind in self.types.items()}
+        before = sum(sizes[other] for other in takewhile(name.__ne__, sizes))
         with self.files[index].open("rb", buffering=0) as file:
             total = int(_rows(file, 0, 2, _COUNT)[1])
-            offset = 2 * _COUNT.itemsize
-            for other, kind in self.types.items():
-                size = np.dtype(kind).itemsize
-                if other == name:
-                    _fill(file, out, offset + start * size)
-                    return
-                offset += total * size
+            _fill(file, out, 2 * _COUNT.itemsize + total * before + start * sizes[name])
 
     def remove(self) -> None:
         """Delete the files."""
@@ -239,14 +224,11 @@ class Held(Exchange):
     def send(self, index: int, bucket: NDArray[np.integer], columns: Columns) -> None:
         self.sent[index] = {name: columns[name] for name in self.types}
 
-    def receive(self, bucket: int) -> Columns:
-        parts = [self.sent[index] for index in range(self.files.count)]
+    def receive(self, bucket: int, senders: Sequence[int] | None = None) -> Columns:
+        parts = [self.sent[index] for index in senders or range(self.files.count)]
         if len(parts) == 1:
             return parts[0]
         return {name: np.concatenate([part[name] for part in parts]) for name in self.types}
-
-    def sent_by(self, index: int) -> Columns:
-        return self.sent[index]
 
     def read(self, index: int, name: str, start: int, out: NDArray[Any]) -> None:
         out[:] = self.sent[index][name][start : start + len(out)]
@@ -259,12 +241,6 @@ def read_rows(path: Path, offset: int, rows: int, kind: str) -> NDArray[Any]:
     """Return (rows,) values that begin at a byte of a file; ``DataError`` if it ends too early."""
     with path.open("rb", buffering=0) as file:
         return _rows(file, offset, rows, np.dtype(kind))
-
-
-def fill(out: NDArray[Any], path: Path, offset: int) -> None:
-    """Read an array from a place in a file; ``DataError`` if it ends too early."""
-    with path.open("rb", buffering=0) as file:
-        _fill(file, out, offset)
 
 
 def _rows(file: FileIO, offset: int, rows: int, kind: np.dtype[Any]) -> NDArray[Any]:

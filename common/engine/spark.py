@@ -29,13 +29,11 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import IO, Any
 
 from common.console import stderr
-from common.engine.task import Engine, EngineError, EngineSection, Secrets, Task
+from common.engine.task import Engine, EngineError, EngineSection, ResultT, Secrets, Task
 from common.errors import LabelveilError
-
-ResultT = TypeVar("ResultT")
 
 _TASKS = "index long, task binary"
 _RESULTS = "index long, result binary"
@@ -46,14 +44,8 @@ ENCRYPTION = ("spark.authenticate", "spark.network.crypto.enabled", "spark.io.en
 TELL_SECONDS = 10.0
 """Between two notes of how far Spark is."""
 
-
-class TextLog(Protocol):
-    """A file that somebody else writes."""
-
-    @property
-    def name(self) -> str: ...
-
-    def fileno(self) -> int: ...
+_without_warnings = partial(warnings.catch_warnings, action="ignore", category=FutureWarning)
+"""Keeps to ourselves what PySpark thinks of the versions of other packages."""
 
 
 class SparkEngine(Engine):
@@ -63,7 +55,7 @@ class SparkEngine(Engine):
     is where Spark writes what it has to say, if that is known.
     """
 
-    def __init__(self, session: Any, partitions: int = 0, log: TextLog | None = None) -> None:
+    def __init__(self, session: Any, partitions: int = 0, log: IO[bytes] | None = None) -> None:
         self._session = session
         self._partitions = partitions
         self._log = log
@@ -170,7 +162,7 @@ def _check_encryption(session: Any) -> None:
 
 
 @contextmanager
-def _errors_to(log: TextLog) -> Iterator[None]:
+def _errors_to(log: IO[bytes]) -> Iterator[None]:
     """Have processes that are started meanwhile write their errors into a file, not beside ours."""
     sys.stderr.flush()
     ours = os.dup(2)
@@ -182,20 +174,12 @@ def _errors_to(log: TextLog) -> Iterator[None]:
         os.close(ours)
 
 
-def _kept(log: TextLog) -> str:
+def _kept(log: IO[bytes]) -> str:
     """Name of a copy of the log that stays."""
     descriptor, name = tempfile.mkstemp(prefix="labelveil-spark-", suffix=".log")
     with os.fdopen(descriptor, "wb") as file:
         file.write(Path(log.name).read_bytes())
     return name
-
-
-@contextmanager
-def _without_warnings() -> Iterator[None]:
-    """Keep to ourselves what PySpark thinks of the versions of other packages."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        yield
 
 
 def run_batches(secrets: Secrets, batches: Iterator[Any]) -> Iterator[Any]:
@@ -213,8 +197,5 @@ def run_batches(secrets: Secrets, batches: Iterator[Any]) -> Iterator[Any]:
                 result = task.run(secrets)
             except LabelveilError as error:
                 result = error
-            columns = [[row["index"]], [pickle.dumps(result)]]
-            yield pa.RecordBatch.from_arrays(
-                [pa.array(column, kind.type) for column, kind in zip(columns, schema, strict=True)],
-                schema=schema,
-            )
+            found = {"index": row["index"], "result": pickle.dumps(result)}
+            yield pa.RecordBatch.from_pylist([found], schema)

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from common.arrays import Floats
 from common.entropy import Entropy
 from common.errors import ConfigError, PrivacyError
-from common.randomizers.additive.continuous import CONTINUOUS_NOISE
+from common.randomizers.additive.continuous import ContinuousNoise
 from common.randomizers.base import build_randomizer
 from common.randomizers.budget import round_down
 from common.randomizers.grid import Grid
@@ -78,8 +78,8 @@ def randomize_as_published(
     low, high = grid.lower, grid.upper
     whole = np.clip(np.floor(np.asarray(labels, dtype=np.float64)), low, high)
     if continuous:
-        law = CONTINUOUS_NOISE[terms.randomizer](low, high, epsilon, **terms.options)
-        return PublishedLabels(law.simulate(whole, entropy), Fraction(0), None)
+        noise = ContinuousNoise.of(terms.randomizer, low, high, epsilon, **terms.options)
+        return PublishedLabels(noise.simulate(whole, entropy), Fraction(0), None)
     rows, k = whole.size, len(grid)
     indices = (whole - low).astype(np.int64)
     first, prior = Fraction(0), np.ones(k)

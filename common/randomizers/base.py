@@ -53,25 +53,17 @@ def expected_loss(
 
 @dataclass(frozen=True)
 class Randomizer:
-    """A label randomizer: samples, states its guarantee, shows its matrix.
-
-    Attributes
-    ----------
-    name
-        The name it was built by.
-    channel
-        The exact finite channel from grid labels to outputs.
-    prior, loss
-        What it was built for.
-    details
-        Public facts about how it was built (bins, thresholds, …), as JSON values.
-    """
+    """A label randomizer: samples, states its guarantee, shows its matrix."""
 
     name: str
+    """The name it was built by."""
     channel: FiniteChannel
+    """The exact finite channel from grid labels to outputs."""
     prior: Floats = field(repr=False)
+    """What it was built for, as is the loss."""
     loss: Loss
     details: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Public facts about how it was built (bins, thresholds, …), as JSON values."""
 
     @property
     def guarantee(self) -> PureDP:
@@ -87,15 +79,12 @@ class Randomizer:
         )
 
     def randomize(self, values: ArrayLike, entropy: Entropy, start_row: int = 0) -> Codes:
-        """Randomize (n,) labels, any finite numbers, clipped to the grid's range.
+        """Randomize (n,) labels, any finite numbers: (n,) uint16 indices into ``channel.outputs``.
 
-        Those between grid points are rounded at random without bias first. ``start_row`` is the
-        index of the first value in the whole data set: row i's noise depends on i alone. For
-        anything that leaves, ``entropy`` is :func:`common.entropy.system_entropy`.
-
-        Returns
-        -------
-        (n,) uint16 output indices into ``channel.outputs``.
+        They are clipped to the grid's range, and those between its points rounded at random without
+        bias first. ``start_row`` is the index of the first value in the whole data set: row i's
+        noise depends on i alone. For anything that leaves, ``entropy`` is
+        :func:`common.entropy.system_entropy`.
         """
         array = np.asarray(values, dtype=np.float64)
         rounding = entropy.coins(ROUNDING_STREAM, start_row, array.size)

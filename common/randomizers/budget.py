@@ -19,21 +19,11 @@ PRIOR_SHARE = Fraction(1, 8)
 
 @dataclass(frozen=True)
 class BudgetSplit:
-    """How one ε is divided.
+    """How one ε is divided, exactly: ``prior + labels`` is the requested one."""
 
-    Attributes
-    ----------
-    prior
-        ε₁ for the histogram, exact.
-    labels
-        ε₂ for all labels of one privacy unit, exact; ``prior + labels`` is the requested ε.
-    capped
-        Whether Theorem 7's √(k/n) was above the largest share allowed.
-    """
-
-    prior: Fraction
-    labels: Fraction
-    capped: bool
+    prior: Fraction  # ε₁ for the histogram
+    labels: Fraction  # ε₂ for all labels of one privacy unit
+    capped: bool  # whether Theorem 7's √(k/n) was above the largest share allowed
 
 
 def split_budget(

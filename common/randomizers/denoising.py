@@ -103,24 +103,12 @@ def denoise_histogram(
     and Barron, *Information Theory and Mixing Least-Squares Regressions*, IEEE Transactions on
     Information Theory 2006, for the weights.
 
-    Parameters
-    ----------
-    noisy
-        (k,) counts with noise, possibly negative.
-    rows
-        True total, >= 1.
-    deviation
-        Standard deviation σ >= 0 of the noise on each cell, in counts.
-    means
-        What else is known; every misfit ‖c − ĉ‖²/σ² above then has the means' own added. Of one
-        label it is 2√2 Σ |c_i − ĉ_i|/σ, as the law of Laplace has it, and what a degree of freedom
-        costs depends on the tail. What channels are designed from, without it, stays as it is.
-    shape
-        Over cells, the number of values of each label, the last label's cells side by side.
-
-    Returns
-    -------
-    (k,) probabilities >= 0, summing to 1.
+    Takes (k,) counts, possibly negative, and the deviation σ >= 0 of the noise on each; over cells,
+    ``shape`` is the number of values of each label, the last label's cells side by side. Returns
+    (k,) probabilities >= 0, summing to 1. Where more is known, every misfit ‖c − ĉ‖²/σ² above has
+    that of the ``means`` added; of one label it is 2√2 Σ |c_i − ĉ_i|/σ, as the law of Laplace has
+    it, and what a degree of freedom costs depends on the tail. What channels are designed from,
+    without it, stays as it is.
     """
     if deviation < _LEAST_NOISE:
         return project_to_simplex(noisy / rows)

@@ -39,15 +39,10 @@ _FEWEST_CELLS = 144
 
 @dataclass(frozen=True)
 class JointPlan(MessagePlan):
-    """One histogram over the cells of all labels, which decides by what channels they are sent.
-
-    Attributes
-    ----------
-    division
-        ``joint`` leaves no choice.
-    """
+    """One histogram over the cells of all labels, which decides by what channels they are sent."""
 
     division: Division = "auto"
+    """``joint`` leaves no choice."""
 
     @property
     def designed(self) -> list[int | None]:
@@ -63,8 +58,8 @@ class JointPlan(MessagePlan):
             return [chosen]
         each = joint_channel if len(chosen) == 1 else own_channels
         parts = [each(self.terms, cells, laws[group], *facts) for laws in strata]
-        if max(map(outputs_of, parts)) > self.most_outputs:  # one a label then needs fewer knots
-            most = self.most_outputs
+        codes = [math.prod(one.channel.outputs.size for _, one in channels) for channels in parts]
+        if max(codes) > (most := self.most_outputs):  # one a label then needs fewer knots
             parts = [own_channels(self.terms, cells, x[group], *facts, most) for x in strata]
         return parts
 
@@ -107,16 +102,8 @@ def divide(
 ) -> Channels:
     """Choose between one channel for all labels and one a label, from a released prior alone.
 
-    Parameters
-    ----------
-    cells
-        The product of the labels' grids.
-    prior
-        (k,) released or public weights of the cells.
-    epsilon
-        Of all labels of one event, for the channels.
-    division
-        ``joint`` leaves no choice.
+    ``prior`` has (k,) released or public weights of the cells, ``epsilon`` is for all labels of one
+    event, and ``joint`` leaves no choice.
     """
     losses, weights = [one.loss for one in terms], [one.weight for one in terms]
     joint = joint_channel(terms, cells, prior, epsilon, rows)
@@ -124,7 +111,7 @@ def divide(
         return joint
     own = own_channels(terms, cells, prior, epsilon, rows)
     targets = Targets.of(cells, prior, losses, weights, rows)
-    return min(joint, own, key=lambda channels: lost(targets, cells, channels))
+    return min(joint, own, key=lambda one: targets.lost(at_knots(targets, cells, one)))
 
 
 def joint_channel(
@@ -177,16 +164,6 @@ def _designed(grids: Sequence[Grid]) -> list[int | None]:
     return [2 if len(grid) == 2 else None for grid in grids]
 
 
-def outputs_of(channels: Channels) -> int:
-    """Combined codes of some channels."""
-    return math.prod(randomizer.channel.outputs.size for _, randomizer in channels)
-
-
-def lost(targets: Targets, cells: Cells, channels: Channels) -> float:
-    """What channels are predicted to lose: :meth:`Targets.lost` of the codes of all of them."""
-    return targets.lost(at_knots(targets, cells, channels))
-
-
 def at_knots(targets: Targets, cells: Cells, channels: Channels) -> Floats:
     """(k, d) probabilities of the combined codes in the cells that are knots."""
     knots = targets.rounding.argmax(axis=0)
@@ -199,11 +176,8 @@ def cell_grids(terms: Sequence[LabelTerms], rows: int, epsilon: float) -> tuple[
     """Choose small grids with at most 400 cells in all, from public facts.
 
     As with one label's grid, the number of cells is such that Theorem 7's √(k/n) spends about a
-    sixteenth of ε on the prior, within 144 … 400. Grids that were chosen stay.
-
-    Returns
-    -------
-    One a label; None where they would have fewer than 8 points.
+    sixteenth of ε on the prior, within 144 … 400. Grids that were chosen stay. None where they
+    would have fewer than 8 points.
     """
     chosen = math.prod(len(one.grid) for one in terms if one.grid)
     free = sorted(

@@ -11,13 +11,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from common.arrays import Floats, Indices
+from common.arrays import Floats, Indices, Words
 from common.errors import ConfigError, PrivacyError
 from common.exact.channel import MAX_OUTPUTS, FiniteChannel, exp_lower_bound
-
-Weights = NDArray[np.uint64]
 
 MAX_WEIGHTS = 550_000
 """The most integers that a channel built here states: in a manifest, 6 MB."""
@@ -41,11 +39,8 @@ def sorted_channel(
     """Build a channel from columns in any order; equal outputs stay distinct.
 
     ``probabilities`` are (r, d), with rows that sum to 1 and are ε-DP, both up to float error;
-    ``row_of`` is as in :class:`FiniteChannel`.
-
-    Returns
-    -------
-    The channel, whose ratios do not pass e^ε, and the (d,) indices into ``outputs`` in its order.
+    ``row_of`` is as in :class:`FiniteChannel`. Returns the channel, whose ratios do not pass e^ε,
+    and the (d,) indices into ``outputs`` in its order.
     """
     values = np.asarray(outputs, dtype=np.float64)
     matrix = np.asarray(probabilities, dtype=np.float64)
@@ -70,19 +65,11 @@ def check_size(rows: int, outputs: int) -> None:
         )
 
 
-def exact_rows(probabilities: Floats, epsilon: float) -> list[list[int]]:
-    """Round a matrix to integer rows summing to 2**64 that satisfy ε exactly.
+def exact_rows(probabilities: Floats, epsilon: float) -> Words:
+    """Round a matrix to (r, d) integers >= 1 in rows summing to 2**64 that satisfy ε exactly.
 
-    Takes (r, d) floats >= 0 whose rows sum to 1 and are ε-DP, both up to float error, 0 < ε <= 40.
-
-    Returns
-    -------
-    (r, d) Python integers >= 1.
-
-    Raises
-    ------
-    PrivacyError
-        If the matrix is not a channel, or not ε-DP beyond float error.
+    Takes (r, d) floats >= 0 whose rows sum to 1 and are ε-DP, both up to float error, 0 < ε <= 40;
+    ``PrivacyError`` if they do not. The one weight that is no word, 2**64, is written as 0.
     """
     matrix = np.asarray(probabilities, dtype=np.float64)
     if matrix.ndim != 2 or not np.all(np.isfinite(matrix)) or matrix.min() < 0:
@@ -91,7 +78,7 @@ def exact_rows(probabilities: Floats, epsilon: float) -> list[list[int]]:
     if np.any(np.abs(sums - 1) > _TOLERANCE):
         raise PrivacyError(f"rows sum to {sums.min()} … {sums.max()}; each must sum to 1")
     if matrix.shape[1] == 1:
-        return [[1 << _BITS] for _ in range(matrix.shape[0])]
+        return np.zeros(matrix.shape, dtype=np.uint64)
     # below 2**64 after rounding, whatever the float says
     scaled = np.minimum(np.ldexp(matrix / sums[:, None], _BITS), math.ldexp(1 - 2.0**-53, _BITS))
     weights = np.maximum(np.ceil(scaled), 1).astype(np.uint64)
@@ -117,11 +104,10 @@ def exact_rows(probabilities: Floats, epsilon: float) -> list[list[int]]:
     lacking = (np.uint64(0) - cut.sum(axis=1, dtype=np.uint64)).astype(np.int64)
     for row, amount in zip(cut, lacking.tolist(), strict=True):
         _shift(row, amount, least, most)
-    rows: list[list[int]] = cut.tolist()
-    return rows
+    return np.ascontiguousarray(cut)
 
 
-def _shift(row: Weights, amount: int, least: Weights, most: Weights) -> None:
+def _shift(row: Words, amount: int, least: Words, most: Words) -> None:
     """Add ``amount`` units to a row in place, where its columns leave the most room."""
     while amount:
         room = most - row if amount > 0 else row - least
@@ -129,9 +115,6 @@ def _shift(row: Weights, amount: int, least: Weights, most: Weights) -> None:
         step = min(abs(amount), int(room[j]))
         if not step:
             raise PrivacyError("no row of integers within ε sums to 2**64 here; lower epsilon")
-        if amount > 0:
-            row[j] += np.uint64(step)
-            amount -= step
-        else:
-            row[j] -= np.uint64(step)
-            amount += step
+        change = step if amount > 0 else -step
+        row[j] = int(row[j]) + change
+        amount -= change

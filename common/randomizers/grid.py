@@ -31,15 +31,10 @@ _MOST_BITS = 16
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """A sorted grid of label values.
-
-    Attributes
-    ----------
-    points
-        (k,) float64, strictly ascending, k >= 2.
-    """
+    """A sorted grid of label values."""
 
     points: Floats
+    """(k,) float64, strictly ascending, k >= 2."""
 
     def __post_init__(self) -> None:
         points = np.array(self.points, dtype=np.float64)
@@ -149,17 +144,10 @@ class Grid:
     def round(self, values: ArrayLike, words: Words) -> Indices:
         """Clip values to the range and round each to a neighbouring point without bias.
 
-        Takes (n,) numbers and as many uniform words.
-
-        Returns
-        -------
-        (n,) int64 indices into ``points``; entry ``i`` depends on ``values[i]`` and ``words[i]``.
-        A point's chance is its float64 share of the gap, rounded up to a multiple of 2**-53.
-
-        Raises
-        ------
-        DataError
-            If a value is NaN: missing labels are filled in before rounding.
+        Takes (n,) numbers and as many uniform words, and returns (n,) int64 indices into
+        ``points``; entry ``i`` depends on ``values[i]`` and ``words[i]``. A point's chance is its
+        float64 share of the gap, rounded up to a multiple of 2**-53. ``DataError`` if a value is
+        NaN: missing labels are filled in before rounding.
         """
         array = np.asarray(values, dtype=np.float64)
         if array.ndim != 1 or array.shape != words.shape:
@@ -179,10 +167,8 @@ class Grid:
         return out
 
     def neighbours(self, values: Floats) -> tuple[Indices, Floats]:
-        """Where :meth:`round` may put values, and with which probabilities.
+        """Where :meth:`round` may put (n,) values, and with which probabilities.
 
-        Returns
-        -------
         (n, 2) indices into ``points``, and (n, 2) probabilities that sum to 1.
         """
         clipped = np.clip(values, self.lower, self.upper)

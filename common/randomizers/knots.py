@@ -28,10 +28,7 @@ def choose_knots(labels: Floats, prior: Floats, count: int) -> Indices:
 
     Rounding to knots h apart adds variance up to h²/4, so the best knot density is proportional to
     the cube root of the label density (Bennett's companding rule, 1948). A tenth of the density is
-    uniform, so that noise in the prior cannot leave a stretch without knots.
-
-    Returns
-    -------
+    uniform, so that noise in the prior cannot leave a stretch without knots. Returns
     (min(count, k),) strictly ascending indices into ``labels``, both ends among them.
     """
     k = labels.size
@@ -85,11 +82,9 @@ def over_knots(builder: Builder) -> Builder:
 
 
 def interpolation(labels: Floats, points: Floats) -> Floats:
-    """Rounding probabilities from labels to ascending points that enclose them.
+    """(k, m) rounding probabilities from labels to ascending points that enclose them.
 
-    Returns
-    -------
-    (k, m) rows summing to 1 with at most two entries, and ``interpolation @ points`` is ``labels``.
+    A row has at most two entries and sums to 1, and ``interpolation @ points`` is ``labels``.
     """
     below = np.clip(np.searchsorted(points, labels, side="right") - 1, 0, points.size - 2)
     fraction = (labels - points[below]) / (points[below + 1] - points[below])

@@ -37,34 +37,23 @@ _EXPECTED = 1 << 40
 
 @dataclass(frozen=True)
 class NoisyPrior:
-    """A histogram that has been released with noise on every cell.
-
-    Attributes
-    ----------
-    noisy_counts
-        (k,) int64, the released integers, possibly negative.
-    exact_epsilon
-        ε₁ as a rational number, for one privacy unit.
-    rows
-        Number of labels counted, which is public.
-    group
-        Records of one privacy unit: 1, or the most records that one user may have.
-    decoded
-        For counts that were decoded from codes, which spends nothing: the standard deviation of
-        their noise on each cell. None for a histogram with noise of its own.
-    shape
-        Of cells of several labels: how many values each label has, the last one's side by side.
-    order
-        (k,) which of these cells each count is of; None where they are in order.
-    """
+    """A histogram that has been released with noise on every cell."""
 
     noisy_counts: Integers
+    """(k,) int64, the released integers, possibly negative."""
     exact_epsilon: Fraction
+    """ε₁ as a rational number, for one privacy unit."""
     rows: int
+    """Number of labels counted, which is public."""
     group: int = 1
+    """Records of one privacy unit: 1, or the most records that one user may have."""
     decoded: float | None = None
+    """For counts that were decoded from codes, which spends nothing: the standard deviation of
+    their noise on each cell. None for a histogram with noise of its own."""
     shape: tuple[int, ...] = ()
+    """Of cells of several labels: how many values each label has, the last one's side by side."""
     order: Indices | None = None
+    """(k,) which of these cells each count is of; None where they are in order."""
 
     def reordered(self, order: Indices) -> NoisyPrior:
         """Return the same histogram with its cells in another order."""

@@ -23,21 +23,14 @@ from common.randomizers.terms import Division, LabelTerms
 
 @dataclass(frozen=True)
 class PrivateEvents:
-    """Randomized events, and all that is public about them.
-
-    Attributes
-    ----------
-    codes
-        (n,) uint16 what was sent for each event.
-    message
-        Priors and randomizers.
-    terms
-        What is public about each label.
-    """
+    """Randomized events, and all that is public about them."""
 
     codes: Codes
+    """(n,) uint16 what was sent for each event."""
     message: Message
+    """Priors and randomizers."""
     terms: tuple[LabelTerms, ...]
+    """What is public about each label."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -63,34 +56,24 @@ class PrivateEvents:
 
 @dataclass(frozen=True)
 class PrivateLabels:
-    """One label of randomized events: the only one, or one of several.
-
-    Attributes
-    ----------
-    events
-        With all their labels.
-    name
-        The label's.
-    """
+    """One label of randomized events: the only one, or one of several."""
 
     events: PrivateEvents
+    """With all their labels."""
     name: str
+    """The label's."""
 
     @property
     def codes(self) -> Codes:
         """(n,) uint16 what the channel of this label, and maybe of others, sent."""
-        return self.events.message.codebooks.codes_of(self.name)[self.events.codes].astype(
-            np.uint16
-        )
+        sent = self.events.message.codebooks.codes_of(self.name)
+        return sent[self.events.codes].astype(np.uint16)
 
     @property
     def channel(self) -> FiniteChannel:
         """From the grid's points, or cells of labels sent together, to what is sent.
 
-        Raises
-        ------
-        ConfigError
-            With strata, each of which has a channel of its own.
+        ``ConfigError`` with strata, each of which has a channel of its own.
         """
         (book, *others) = self.events.message.codebooks.books
         if others:
@@ -128,15 +111,16 @@ class PrivateLabels:
 def randomize(
     labels: ArrayLike,
     plan: MessagePlan,
-    entropy: Entropy,
+    entropy: Entropy | None = None,
     strata: Indices | None = None,
     released: Released | None = None,
 ) -> PrivateEvents:
     """Randomize (n, m) labels, of events in (n,) strata, as a plan says.
 
-    They are counted, unless what channels are built from is ``released`` already.
+    They are counted, unless what channels are built from is ``released`` already. The noise is the
+    operating system's, under a key that nobody keeps, unless ``entropy`` is given.
     """
-    values = np.asarray(labels, dtype=np.float64)
+    values, entropy = np.asarray(labels, dtype=np.float64), entropy or system_entropy()
     counts = [
         count_cells(group.round(values, entropy), len(group.cells), strata, plan.parts)
         for group in plan.groups
@@ -252,7 +236,7 @@ def _answered(
         )
     plan = question.plan(terms, epsilon)
     (share,) = plan.channels
-    return _with_noise(labels, plan, question.strata, question.released(share.group))
+    return randomize(labels, plan, None, question.strata, question.released(share.group))
 
 
 def _randomized(
@@ -268,18 +252,4 @@ def _randomized(
         values, value_of = np.unique(np.asarray(strata).astype(str), return_inverse=True)
         plan = plan.by_stratum(values.tolist(), np.bincount(value_of, minlength=values.size + 1))
         of_event = None if plan.strata is None else plan.strata.of_value[value_of]
-    return _with_noise(labels, plan, of_event)
-
-
-def _with_noise(
-    labels: Floats,
-    plan: MessagePlan,
-    strata: Indices | None = None,
-    released: Released | None = None,
-) -> PrivateEvents:
-    """Randomize as :func:`randomize`, with noise of the operating system's."""
-    entropy = system_entropy()
-    try:
-        return randomize(labels, plan, entropy, strata, released)
-    finally:
-        entropy.destroy()
+    return randomize(labels, plan, None, of_event)

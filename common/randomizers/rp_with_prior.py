@@ -73,47 +73,32 @@ def build_rp_with_prior(problem: Problem, *, radius: float | None = None) -> Ran
         least expected loss under the prior.
     """
     labels = problem.labels
-    if radius is not None:
-        if not 0 < radius < math.inf:
-            raise ConfigError(f"radius={radius:g} must be above 0; leave it out for the best")
-        return _built(problem, _Cells.of(problem, best_interval(problem, radius)))
-    tried = {best_interval(problem, share * (labels[-1] - labels[0])) for share in _RADII.tolist()}
-    cells = [_Cells.of(problem, interval) for interval in sorted(tried, key=attrgetter("radius"))]
-    return _built(problem, min(cells, key=lambda tiling: tiling.expected_loss(problem)))
-
-
-@dataclass(frozen=True)
-class _Cells:
-    """The mechanism of an interval between the ends of neighbourhoods, before it is made exact."""
-
-    interval: Interval
-    middles: Floats  # (d,) of the cells
-    matrix: Floats  # (r, d) probabilities of the cells for each label within the interval
-    row_of: Indices  # (k,) row of each label
-
-    @classmethod
-    def of(cls, problem: Problem, interval: Interval) -> _Cells:
-        labels, radius = problem.labels, interval.radius
-        inside = np.clip(labels, interval.lower, interval.upper)
-        moved, row_of = np.unique(inside, return_inverse=True)
-        ends = np.unique(np.concatenate([moved - radius, moved + radius]))
-        ends = ends[np.append(True, np.diff(ends) > _EQUAL * (labels[-1] - labels[0]))]
-        middles: Floats = (ends[:-1] + ends[1:]) / 2
-        near = np.abs(middles - moved[:, None]) < radius
-        matrix = np.diff(ends) * np.where(near, 1.0, math.exp(-problem.epsilon))
-        matrix /= matrix.sum(axis=1, keepdims=True)
-        return cls(interval, middles, matrix, row_of)
-
-    def expected_loss(self, problem: Problem) -> float:
-        return expected_loss(
-            problem.prior, problem.loss, problem.labels, self.middles, self.matrix, self.row_of
-        )
-
-
-def _built(problem: Problem, cells: _Cells) -> Randomizer:
-    channel, _ = sorted_channel(
-        problem.labels, cells.middles, cells.matrix, problem.epsilon, cells.row_of
+    if radius is not None and not 0 < radius < math.inf:
+        raise ConfigError(f"radius={radius:g} must be above 0; leave it out for the best")
+    radii = _RADII * (labels[-1] - labels[0]) if radius is None else np.array([radius])
+    tried = {best_interval(problem, each) for each in radii.tolist()}
+    tilings = [(one, *_cells(problem, one)) for one in sorted(tried, key=attrgetter("radius"))]
+    interval, middles, matrix, row_of = min(
+        tilings, key=lambda one: expected_loss(problem.prior, problem.loss, labels, *one[1:])
     )
-    interval = cells.interval
+    channel, _ = sorted_channel(labels, middles, matrix, problem.epsilon, row_of)
     details = {"interval": [interval.lower, interval.upper], "radius": interval.radius}
     return Randomizer("rp-with-prior", channel, problem.prior, problem.loss, details)
+
+
+def _cells(problem: Problem, interval: Interval) -> tuple[Floats, Floats, Indices]:
+    """The mechanism of an interval between the ends of neighbourhoods, before it is made exact.
+
+    (d,) middles of the cells, (r, d) their probabilities for each label within the interval, and
+    (k,) rows of the labels.
+    """
+    labels, radius = problem.labels, interval.radius
+    inside = np.clip(labels, interval.lower, interval.upper)
+    moved, row_of = np.unique(inside, return_inverse=True)
+    ends = np.unique(np.concatenate([moved - radius, moved + radius]))
+    ends = ends[np.append(True, np.diff(ends) > _EQUAL * (labels[-1] - labels[0]))]
+    middles: Floats = (ends[:-1] + ends[1:]) / 2
+    near = np.abs(middles - moved[:, None]) < radius
+    matrix = np.diff(ends) * np.where(near, 1.0, math.exp(-problem.epsilon))
+    matrix /= matrix.sum(axis=1, keepdims=True)
+    return middles, matrix, row_of

@@ -26,37 +26,25 @@ _NEAR_ZERO = 50.0
 
 @dataclass(frozen=True)
 class LabelTerms:
-    """What is public about one label before anything is read.
-
-    Attributes
-    ----------
-    name
-        For people.
-    lower, upper
-        Bounds.
-    grid
-        Its points, where they were chosen; None to choose them from bounds, events and ε.
-    loss, weight
-        How predictions of it are judged, and how much that counts beside other labels, > 0.
-    values
-        Whether the grid's points are all the labels there are, and not places on a range.
-    explained
-        Share of its variance that features are taken to explain, where a design needs to know that
-        and options do not say; None for the usual one.
-    randomizer, options
-        As in :func:`common.randomizers.build_randomizer`, of a label that is sent alone.
-    """
+    """What is public about one label, between its bounds, before anything is read."""
 
     name: str
     lower: float
     upper: float
     grid: Grid | None = None
+    """Its points, where they were chosen; None to choose them from bounds, events and ε."""
     loss: str = "squared"
+    """How predictions of it are judged."""
     weight: float = 1.0
+    """How much that counts beside other labels, > 0."""
     values: bool = False
+    """Whether the grid's points are all the labels there are, and not places on a range."""
     randomizer: str = "auto"
+    """As its options in :func:`common.randomizers.build_randomizer`, of a label sent alone."""
     options: Mapping[str, Any] = field(default_factory=dict)
     explained: float | None = None
+    """Share of its variance that features are taken to explain, where a design needs to know that
+    and options do not say; None for the usual one."""
 
     def own_grid(self, rows: int, epsilon: float) -> Grid:
         """Its points if it is sent alone."""
@@ -85,18 +73,10 @@ class LabelTerms:
     def build(
         self, grid: Grid, prior: Floats | None, epsilon: float, rows: int, points: int = POINTS
     ) -> Randomizer:
-        """Build the channel of its own.
+        """Build the channel of its own for so many events, ε being of one label.
 
-        Parameters
-        ----------
-        prior
-            (k,) weights of the grid's points; None where the channel needs none.
-        epsilon
-            Of one label.
-        rows
-            Number of events.
-        points
-            A design's knots, at most, where the options do not say.
+        ``prior`` has (k,) weights of the grid's points, and is None where the channel needs none;
+        ``points`` are a design's knots, at most, where the options do not say.
         """
         design: dict[str, Any] = {}
         if prior is not None and points < POINTS:

@@ -157,11 +157,8 @@ def systematic_partitions(weights: Floats, bins: int) -> list[Partition]:
     """List the partitions that systematic sampling of ``bins`` - 1 >= 1 thresholds can draw.
 
     Of (T,) weights > 0 that sum to 1. A threshold whose weight exceeds 1 / (bins - 1) may be met
-    twice; the partition then has fewer bins.
-
-    Returns
-    -------
-    At most T + 1 partitions whose weights sum to 1; each threshold is in at least one.
+    twice; the partition then has fewer bins. There are at most T + 1, whose weights sum to 1, and
+    each threshold is in at least one.
     """
     if bins == 2:
         return [Partition((t,), float(w)) for t, w in enumerate(weights)]

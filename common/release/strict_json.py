@@ -11,10 +11,7 @@ from common.release.limits import KEYS, MANIFEST_BYTES
 
 
 def parse_json(data: bytes) -> Any:
-    """Read strict JSON: UTF-8, no repeated keys, no NaN or infinity, nothing too big or too deep.
-
-    Two readers could understand a document with a repeated key as two different claims.
-    """
+    """Read JSON in UTF-8 without repeated keys, NaN or infinity, and not too big or too deep."""
     if len(data) > MANIFEST_BYTES:
         raise ReleaseError(
             f"a manifest of {len(data):,} bytes; the most allowed is {MANIFEST_BYTES:,}"

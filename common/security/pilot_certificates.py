@@ -11,7 +11,7 @@ import ipaddress
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum
 from pathlib import Path
 
 from cryptography import x509
@@ -30,11 +30,11 @@ LOOPBACK = ("localhost", "127.0.0.1")
 _CLOCK_SKEW = datetime.timedelta(minutes=5)
 
 
-class Role(StrEnum):
+class Role(Enum):
     """What a certificate may be used for."""
 
-    SERVER = "server"
-    CLIENT = "client"
+    SERVER = ExtendedKeyUsageOID.SERVER_AUTH
+    CLIENT = ExtendedKeyUsageOID.CLIENT_AUTH
 
 
 @dataclass(frozen=True)
@@ -71,20 +71,11 @@ class CertificateFiles:
 
     @classmethod
     def under(
-        cls,
-        directory: Path,
-        label_party: str = LABEL_PARTY,
-        feature_party: str = FEATURE_PARTY,
+        cls, directory: Path, label_party: str = LABEL_PARTY, feature_party: str = FEATURE_PARTY
     ) -> CertificateFiles:
         """Return the paths of a directory's files, whether they exist or not."""
-        return cls(
-            directory / "ca.pem",
-            directory / f"{label_party}.pem",
-            directory / f"{label_party}.key",
-            directory / f"{feature_party}.pem",
-            directory / f"{feature_party}.key",
-            directory / "join.key",
-        )
+        pairs = [f"{name}.{end}" for name in (label_party, feature_party) for end in ("pem", "key")]
+        return cls(*(directory / name for name in ("ca.pem", *pairs, "join.key")))
 
     def all(self) -> tuple[Path, ...]:
         return tuple(vars(self).values())
@@ -112,29 +103,20 @@ def issue(
 ) -> Credentials:
     """Issue one end certificate under a fresh key.
 
-    Parameters
-    ----------
-    names
-        Subject alternative names: host names, or IP addresses in text; the first is also the
-        common name. At least one.
-    valid_from
-        Start of validity in UTC, by default a few minutes ago. A start long ago gives an expired
-        certificate, which tests need.
+    ``names`` are its subject alternative names, at least one: host names, or IP addresses in text;
+    the first is also the common name. It is valid from a few minutes ago on, or from a time in UTC:
+    one long ago gives an expired certificate, which tests need.
     """
     if not names:
         raise ConfigError("names=[] must hold at least one host name; pass localhost, say")
     key = ec.generate_private_key(ec.SECP256R1())
-    usage = {
-        Role.SERVER: ExtendedKeyUsageOID.SERVER_AUTH,
-        Role.CLIENT: ExtendedKeyUsageOID.CLIENT_AUTH,
-    }[role]
     signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
     alternatives = x509.SubjectAlternativeName([*map(_general_name, dict.fromkeys(names))])
     builder = (
         _builder(_name(names[0]), authority.certificate.subject, key, days, valid_from)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([role.value]), critical=False)
         .add_extension(alternatives, critical=False)
         .add_extension(signer, critical=False)
     )
@@ -159,15 +141,9 @@ def write_certificates(
     """Make an authority, both parties' certificates and the shared join secret.
 
     The authority's own key is forgotten: nobody can sign a third party later. No file is ever
-    overwritten.
-
-    Parameters
-    ----------
-    label_hosts
-        Host names or addresses under which the features party reaches the labels party, besides
-        localhost and 127.0.0.1.
-    label_party, feature_party
-        The parties' names: a DNS name in each certificate, and the files' names.
+    overwritten. The parties' names are a DNS name in each certificate, and the files' names;
+    ``label_hosts`` are host names or addresses under which the features party reaches the labels
+    party, besides localhost and 127.0.0.1.
     """
     if label_party == feature_party:
         raise ConfigError(

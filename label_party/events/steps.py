@@ -281,7 +281,7 @@ class Events:
         merged = work.exchange("merged", ranges, 1, PRINTS)
         tasks = [MergeFingerprints(index, prints, merged) for index in range(ranges)]
         for index, _ in enumerate(work.stream(tasks)):
-            yield merged.sent_by(index)[PRINT]
+            yield merged.receive(0, [index])[PRINT]
         _remove(prints, merged)
 
     def _ranges(self, block_rows: int) -> list[Range]:

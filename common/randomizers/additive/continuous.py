@@ -17,12 +17,11 @@ from numpy.typing import ArrayLike
 
 from common.arrays import Floats
 from common.entropy import Entropy
-from common.errors import ConfigError
 from common.randomizers.additive.laws import Laplace, Staircase, best_gamma
 from common.randomizers.base import check_epsilon
-from common.randomizers.losses import Loss, LossFunction, get_loss
 
-SIMULATION_STREAM = "simulation"
+CONTINUOUS_NOISE = ("laplace", "staircase")
+"""Randomizers whose law there is here."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,18 @@ class ContinuousNoise:
     law: Laplace | Staircase
     lower: float  # labels are clipped to this range first
     upper: float
-    clip: bool = False  # whether outputs are clipped to it too
+    clip: bool  # whether outputs are clipped to it too
+
+    @classmethod
+    def of(
+        cls, name: str, lower: float, upper: float, epsilon: float, *, clip: bool = False
+    ) -> ContinuousNoise:
+        """Laplace noise of scale (upper - lower)/ε, or the staircase of least variance."""
+        check_epsilon(epsilon)
+        span = upper - lower
+        if name == "laplace":
+            return cls(Laplace(span / epsilon), lower, upper, clip)
+        return cls(Staircase(span, epsilon, best_gamma(epsilon, squared=True)), lower, upper, clip)
 
     def simulate(self, values: ArrayLike, entropy: Entropy) -> Floats:
         """Add noise to (n,) labels for an experiment: floats, not private whatever ε is.
@@ -40,7 +50,7 @@ class ContinuousNoise:
         One word a label is read of the stream ``simulation`` of ``entropy``.
         """
         labels = np.clip(np.asarray(values, dtype=np.float64), self.lower, self.upper)
-        words = entropy.words(SIMULATION_STREAM, 0, labels.size)
+        words = entropy.words("simulation", 0, labels.size)
         sign = np.where(words & np.uint64(1), 1.0, -1.0)
         # the upper 53 bits, centred in their cell: a tail probability in (0, 1/2)
         tail = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-54
@@ -58,36 +68,3 @@ class ContinuousNoise:
         high = before / a
         low = edge + (before - a * edge) / (a * b)
         return np.asarray(period * law.span + np.where(high <= edge, high, low))
-
-
-def continuous_laplace(
-    lower: float, upper: float, epsilon: float, *, clip: bool = False
-) -> ContinuousNoise:
-    """Laplace noise of scale (upper - lower)/ε."""
-    span = _check(lower, upper, epsilon)
-    return ContinuousNoise(Laplace(span / epsilon), lower, upper, clip)
-
-
-def continuous_staircase(
-    lower: float,
-    upper: float,
-    epsilon: float,
-    *,
-    loss: str | Loss | LossFunction = "squared",
-    clip: bool = False,
-) -> ContinuousNoise:
-    """Staircase noise with the best γ: least E|N| for the absolute loss, else least variance."""
-    span = _check(lower, upper, epsilon)
-    gamma = best_gamma(epsilon, squared=get_loss(loss).name != "absolute")
-    return ContinuousNoise(Staircase(span, epsilon, gamma), lower, upper, clip)
-
-
-CONTINUOUS_NOISE = {"laplace": continuous_laplace, "staircase": continuous_staircase}
-"""By the name of the randomizer of the same law."""
-
-
-def _check(lower: float, upper: float, epsilon: float) -> float:
-    check_epsilon(epsilon)
-    if not lower < upper:
-        raise ConfigError(f"lower={lower:g} must be below upper={upper:g}")
-    return upper - lower

@@ -139,23 +139,12 @@ class DiscreteStaircase:
         return np.asarray(self.decay**period * self._tails()[1][rest.astype(np.int64)])
 
     def moment(self, power: int) -> float:
-        """E|N|^power for power 1 or 2, in steps.
-
-        Over one period A_j = Σ law(i) i^j, and period m is shifted by mΔ and weighs b^m; the sums
-        Σ b^m m^j are 1/(1-b), b/(1-b)², b(1+b)/(1-b)³.
-        """
-        a, b, size = self.height, self.decay, self.steps
-        i = np.arange(size, dtype=np.float64)
-        law = np.where(i < self.stair, a, a * b)
-        gone = -math.expm1(-self.epsilon)
-        zeroth, first = 1 / gone, b / gone**2
+        """E|N|^power for power 1 or 2, in steps: with e_i = E max(N - i, 0) it is 2 e_0, or
+        2 Σ (e_i + e_(i+1)) over all i >= 0."""
+        excess = self._tails()[1]
         if power == 1:
-            half = float(law @ i) * zeroth + size * float(law.sum()) * first
-        else:
-            second = b * (1 + b) / gone**3
-            half = float(law @ i**2) * zeroth + 2 * size * float(law @ i) * first
-            half += size**2 * float(law.sum()) * second
-        return 2 * half
+            return 2 * float(excess[0])
+        return 4 * float(excess.sum()) / -math.expm1(-self.epsilon) - 2 * float(excess[0])
 
 
 @dataclass(frozen=True)

@@ -33,22 +33,11 @@ def allocate(
     epsilon: float,
     rows: int,
 ) -> tuple[Fraction, ...]:
-    """Divide ε so that the weighted sum of what the labels lose is least.
+    """Divide ε > 0 so that the weighted sum of what the labels lose is least.
 
-    Parameters
-    ----------
-    grids, priors
-        (k_j,) points and weights of each label; uniform weights where nothing is known.
-    losses, weights
-        How predictions of each label are judged, and how much that counts, > 0.
-    epsilon
-        For all labels together, > 0.
-    rows
-        Number of events.
-
-    Returns
-    -------
-    Multiples of 1/12, one a label, each at least 1/(2m), summing to 1.
+    ``priors`` have (k_j,) weights of each label's points, uniform where nothing is known;
+    ``losses`` say how predictions of each label are judged, and ``weights`` > 0 how much that
+    counts. The shares are multiples of 1/12, each at least 1/(2m), and sum to 1.
     """
     m = len(grids)
     least = -(-PARTS // (2 * m))

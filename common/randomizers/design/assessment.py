@@ -33,33 +33,24 @@ _BISECTIONS = 60
 
 @dataclass(frozen=True)
 class Assessment:
-    """What a randomizer does to a label and what a model trained on it must expect.
-
-    Attributes
-    ----------
-    name, epsilon, outputs
-        The randomizer, its exact ε and its number of outputs.
-    label_error
-        E ℓ(output, label) under the prior: what the published method minimises.
-    bias
-        Root mean square, under the prior, of E[decoded label | label] - label with the best
-        decoding of the outputs, in label units; 0 where the label's mean is identified.
-    effective_share
-        How many true labels one randomized label is worth for the model, 0 … 1.
-    effective_sample_size
-        ``effective_share`` times the number of events.
-    predicted_error
-        Predicted loss of the trained model: what features cannot explain plus the excess.
-    """
+    """What a randomizer does to a label and what a model trained on it must expect."""
 
     name: str
     epsilon: float
+    """The channel's own, exactly."""
     outputs: int
+    """Their number."""
     label_error: float
+    """E ℓ(output, label) under the prior: what the published method minimises."""
     bias: float
+    """Root mean square, under the prior, of E[decoded label | label] - label with the best decoding
+    of the outputs, in label units; 0 where the label's mean is identified."""
     effective_share: float
+    """How many true labels one randomized label is worth for the model, 0 … 1."""
     effective_sample_size: float
+    """``effective_share`` times the number of events."""
     predicted_error: float
+    """Predicted loss of the trained model: what features cannot explain plus the excess."""
 
 
 @dataclass(frozen=True)
@@ -154,9 +145,7 @@ class Assessor:
     ) -> tuple[list[Assessment], dict[str, str]]:
         """Build and judge every randomizer, the best predicted error first.
 
-        Returns
-        -------
-        Assessments, and the reason for each randomizer that does not fit this grid.
+        Also returned is the reason for each randomizer that does not fit this grid.
         """
         assessments, unfit = [], {}
         if names is None:  # "auto" is a name for the default, which stands in the list itself

@@ -138,12 +138,9 @@ def joint_conditionals(
 ) -> tuple[ConditionalFamily, ...]:
     """Build the family of several labels around a (k,) prior of cells, once for each label.
 
-    ``losses`` judge the predictions of each label; ``explained`` is the share of the labels'
-    variances that the conditional means are to explain, in 0 … 1.
-
-    Returns
-    -------
-    Families that differ in labels, gradients and least loss only.
+    They differ in labels, gradients and least loss only. ``losses`` judge the predictions of each
+    label; ``explained`` is the share of the labels' variances that the conditional means are to
+    explain, in 0 … 1.
     """
     prior = (prior + _TINY) / (1 + _TINY * prior.size)
     basis, shape = _basis(cells, prior)
@@ -163,9 +160,8 @@ def joint_conditionals(
         moved = cells.marginal(scores.transpose(0, 2, 1), j).transpose(0, 2, 1)
         gradients, least = _gradients(grid.points, own, moved, loss)
         values = cells.points[:, j]
-        families.append(
-            ConditionalFamily(values, distributions, scores, gradients, precision, least)
-        )
+        family = ConditionalFamily(values, distributions, scores, gradients, precision, least)
+        families.append(family)
     return tuple(families)
 
 
@@ -241,21 +237,13 @@ def _gradients(
         # half the second derivative of the expected loss: 1, and 1 / (2 ŷ)
         curvature = np.ones_like(best) if loss.name == "squared" else 0.5 / np.maximum(best, _TINY)
         gradients = moved * np.sqrt(curvature)[:, None]
-    else:
-        best, gradients = _numeric_gradients(labels, distributions, scores, loss)
+    else:  # central differences of any convex loss, wide enough to smooth a kink over the grid
+        fine = np.linspace(labels[0], labels[-1], 4 * labels.size + 1)
+        best = fine[np.argmin(distributions @ loss.matrix(fine, labels).T, axis=1)]
+        step = (labels[-1] - labels[0]) / labels.size
+        above, here, below = (loss.matrix(best + shift, labels) for shift in (step, 0.0, -step))
+        bend = np.sum(distributions * (above - 2 * here + below), axis=1) / step**2
+        moved = np.einsum("mk,mkr->mr", (above - below) / (2 * step), scores)
+        gradients = moved / np.sqrt(2 * np.maximum(bend, _TINY))[:, None]
     values = np.where(distributions > 0, loss.matrix(best, labels) * distributions, 0.0)
     return np.asarray(gradients), float(values.sum(axis=1).mean())
-
-
-def _numeric_gradients(
-    labels: Floats, distributions: Floats, scores: Floats, loss: Loss
-) -> tuple[Floats, Floats]:
-    """Use central differences of any convex loss, wide enough to smooth a kink over the grid."""
-    fine = np.linspace(labels[0], labels[-1], 4 * labels.size + 1)
-    best = fine[np.argmin(distributions @ loss.matrix(fine, labels).T, axis=1)]
-    step = (labels[-1] - labels[0]) / labels.size
-    above, here, below = (loss.matrix(best + shift, labels) for shift in (step, 0.0, -step))
-    slope = (above - below) / (2 * step)
-    bend = np.sum(distributions * (above - 2 * here + below), axis=1) / step**2
-    gradients = np.einsum("mk,mkr->mr", slope, scores)
-    return best, gradients / np.sqrt(2 * np.maximum(bend, _TINY))[:, None]

@@ -26,8 +26,13 @@ from common.randomizers.design.conditionals import (
     effective_rows,
     joint_conditionals,
 )
-from common.randomizers.design.mixture import Mixture, best_mixture
-from common.randomizers.design.optimal_design import POINTS, largest_share, uniform_thresholds
+from common.randomizers.design.mixture import best_mixture
+from common.randomizers.design.optimal_design import (
+    POINTS,
+    Design,
+    largest_share,
+    uniform_thresholds,
+)
 from common.randomizers.exact_rows import check_size, exact_rows
 from common.randomizers.grid import Grid
 from common.randomizers.knots import choose_knots, interpolation
@@ -120,13 +125,6 @@ class Targets:
         return np.array(pieces)
 
 
-@dataclass(frozen=True)
-class _Design:
-    mixture: Mixture
-    channel: Floats
-    excess_error: float
-
-
 def build_joint_design(
     cells: Cells,
     prior: Floats,
@@ -138,10 +136,10 @@ def build_joint_design(
 ) -> Randomizer:
     """Build the channel of least predicted excess error for all labels at once.
 
+    It goes from the numbers of the cells to the numbers of its answers.
+
     Parameters
     ----------
-    cells
-        The product of the labels' grids.
     prior
         (k,) weights of the cells, from public or privatized information only.
     epsilon
@@ -152,10 +150,6 @@ def build_joint_design(
         Number of events.
     explained
         Share of the labels' variances that the features are taken to explain, in 0 … 1.
-
-    Returns
-    -------
-    A randomizer whose channel goes from the numbers of the cells to the numbers of its answers.
     """
     check_epsilon(epsilon)
     targets = Targets.of(cells, prior, losses, weights, rows, explained)
@@ -170,7 +164,7 @@ def build_joint_design(
         "losses": list(losses),
         "weights": [float(weight) for weight in weights],
         "predicted_excess_errors": targets.excess_errors(design.channel),
-        "optimality_gap": design.mixture.gap,
+        "optimality_gap": design.gap,
         "effective_rows": targets.effective,
         "explained": explained,
         "threshold_share": share,
@@ -178,7 +172,7 @@ def build_joint_design(
     return Randomizer(JOINT, channel, check_prior(prior, len(cells)), get_loss(losses[0]), details)
 
 
-def _identifying_design(targets: Targets, boost: float) -> tuple[_Design, float]:
+def _identifying_design(targets: Targets, boost: float) -> tuple[Design, float]:
     """Return the design with the largest affordable threshold share, and that share."""
     families, effective, cells = targets.families, targets.effective, targets.cells
     best = best_mixture(families, boost, effective)
@@ -192,12 +186,12 @@ def _identifying_design(targets: Targets, boost: float) -> tuple[_Design, float]
     )
     known = families[0].information(thresholds)
 
-    def with_share(share: float) -> _Design:
+    def with_share(share: float, _: float) -> Design:
         rest = 1.0 - share
         mixture = best_mixture(families, boost, rest * effective, share * effective * known, best)
         parts = [rest * mixture.channel(boost), share * thresholds]
         channel = np.concatenate(parts, axis=1)
-        return _Design(mixture, channel, targets.lost(channel))
+        return Design(channel, targets.lost(channel), mixture.gap)
 
     least, nothing = targets.lost(best.channel(boost)), targets.lost(np.ones((len(cells), 1)))
     return largest_share(with_share, least, nothing)

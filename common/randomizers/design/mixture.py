@@ -75,18 +75,10 @@ def best_mixture(
 ) -> Mixture:
     """Minimise the sum of the targets' excess errors over public mixtures of partitions.
 
-    Parameters
-    ----------
-    targets
-        Of one family over k cells; the sum is weighed by scaling their gradients.
-    boost
-        c = e^ε − 1 > 0.
-    effective
-        Number of randomized events that bear on one prediction.
-    known
-        (m, r, r) precision of θ that there is besides, its prior's apart.
-    start
-        A mixture to start from, of another program over the same cells.
+    The targets are of one family over k cells; scaled gradients weigh the sum. ``boost`` is
+    c = e^ε − 1 > 0, ``effective`` the number of randomized events that bear on one prediction,
+    ``known`` has (m, r, r) precision of θ besides its prior's, and ``start`` may be a mixture of
+    another program over the same cells.
     """
     program = _Program(targets, boost, effective, known)
     partitions = [] if start is None else list(start.partitions)

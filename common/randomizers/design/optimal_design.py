@@ -32,12 +32,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 import scipy
 
-from common.arrays import Floats, Integers
+from common.arrays import Floats
 from common.errors import ConfigError, PrivacyError
 from common.exact.channel import TOTAL, FiniteChannel, exp_lower_bound
 from common.randomizers.base import Problem, Randomizer, register
@@ -88,7 +88,7 @@ class Design:
     channel: Floats  # (k, d) probabilities
     excess_error: float  # its predicted excess error
     gap: float  # bound on how far that is above the least possible, relative
-    masses: Floats  # (J,) of the interval columns, of which every row would sum to 1
+    masses: Floats | None = None  # (J,) of interval columns, of which every row would sum to 1
 
 
 def optimal_design(
@@ -99,20 +99,12 @@ def optimal_design(
     start: Floats | None = None,
     most: float = np.inf,
 ) -> Design:
-    """Minimise the predicted excess error over all channels with interval columns.
+    """Minimise the predicted excess error over all channels with interval columns over k knots.
 
-    Parameters
-    ----------
-    family
-        Plausible conditional distributions over k knots.
-    epsilon, effective
-        ε > 0, and the number of randomized labels that bear on one prediction.
-    threshold_share
-        Share of the events, 0 <= share < 1, that uniform randomized thresholds get.
-    start
-        (J,) masses to start from, of an earlier design.
-    most
-        Where the duality gap shows that every channel exceeds this error, the search ends there.
+    ``effective`` is the number of randomized labels that bear on one prediction,
+    ``threshold_share`` the share of the events, 0 <= share < 1, that uniform randomized thresholds
+    get, and ``start`` has (J,) masses of an earlier design to start from. Where the duality gap
+    shows that every channel exceeds the error ``most``, the search ends.
     """
     boost = float(exp_lower_bound(min(epsilon, LARGEST_EPSILON))) - 1.0
     members = _interval_sets(family.labels.size)
@@ -258,61 +250,34 @@ def identifying_design(
     best = optimal_design(family, epsilon, effective)
     nothing = family.excess_error(np.ones((family.labels.size, 1)), effective)
 
-    most = best.excess_error + _affordable(best.excess_error, nothing)
-
-    def with_share(share: float) -> Design:
-        last = share == THRESHOLD_SHARES[-1]  # is taken, whatever it costs
-        limit = np.inf if last else most * (1.0 + _SLACK)
-        return optimal_design(family, epsilon, effective, share, best.masses, limit)
+    def with_share(share: float, most: float) -> Design:
+        return optimal_design(family, epsilon, effective, share, best.masses, most)
 
     return largest_share(with_share, best.excess_error, nothing)
 
 
-class Judged(Protocol):
-    """A channel whose excess error is known."""
-
-    @property
-    def excess_error(self) -> float: ...
-
-
-DesignT = TypeVar("DesignT", bound=Judged)
-
-
 def largest_share(
-    with_share: Callable[[float], DesignT], least: float, nothing: float
-) -> tuple[DesignT, float]:
+    with_share: Callable[[float, float], Design], least: float, nothing: float
+) -> tuple[Design, float]:
     """Find the largest share of the events that thresholds may get, and the design around them.
 
     ``least`` and ``nothing`` are the excess errors of the best channel without thresholds, and of
-    no label at all.
+    no label at all. ``with_share`` makes a design, and need not end it beyond a given error.
     """
-    affordable = _affordable(least, nothing)
+    affordable = _SHARE_COST * min(least, nothing - least)
     for share in THRESHOLD_SHARES:
-        design = with_share(share)
+        last = share == THRESHOLD_SHARES[-1]  # is taken, whatever it costs
+        design = with_share(share, np.inf if last else (least + affordable) * (1.0 + _SLACK))
         if design.excess_error - least <= affordable:
             break
     return design, share
 
 
-def _affordable(least: float, nothing: float) -> float:
-    """How much more excess error thresholds may bring."""
-    return _SHARE_COST * min(least, nothing - least)
-
-
 def decoding_values(channel: Floats, labels: Floats, prior: Floats) -> Floats:
     """(d,) values for the outputs: unbiased for every label where the channel allows it.
 
-    Of all u with K u = y the ones of least variance under the prior; if there is none, the u of
-    least squared bias and least size.
-
-    Parameters
-    ----------
-    channel
-        (k, d) probabilities.
-    labels
-        (k,) values y to decode.
-    prior
-        (k,) probabilities of the labels.
+    Of all u with K u = y, K a (k, d) channel, the ones of least variance under the prior of the
+    labels y; if there is none, the u of least squared bias and least size.
     """
     weights = np.sqrt(np.maximum(prior @ channel, 1e-12))
     scaled = channel / weights
@@ -370,7 +335,12 @@ def build_optimal_design(
         "explained": explained,
         "threshold_share": threshold_share,
     }
-    channel = _finite(problem, design.channel, chosen, prior)
+    # to integers first: the outputs are unbiased for what is sampled
+    rows = exact_rows(design.channel, problem.epsilon)
+    values = decoding_values(rows.astype(np.float64) / TOTAL, places, prior)
+    order = np.argsort(values, kind="stable")
+    row_of = rows_between(problem.labels.size, chosen)
+    channel = FiniteChannel(problem.labels, values[order], rows[:, order], row_of)
     return Randomizer("optimal-design", channel, problem.prior, problem.loss, details)
 
 
@@ -385,19 +355,3 @@ def build_auto(problem: Problem, **options: Any) -> Randomizer:
     if problem.labels.size == 2 and not options:
         return build_randomized_response(problem)
     return build_optimal_design(problem, **options)
-
-
-def _finite(
-    problem: Problem, probabilities: Floats, chosen: Integers, prior: Floats
-) -> FiniteChannel:
-    """Round to integers, then decode the integers: the outputs are unbiased for what is sampled."""
-    rows = exact_rows(probabilities, problem.epsilon)
-    exact = np.array(rows, dtype=np.float64) / TOTAL
-    values = decoding_values(exact, problem.labels[chosen], prior)
-    order = np.argsort(values, kind="stable")
-    return FiniteChannel(
-        problem.labels,
-        values[order],
-        [[row[z] for z in order.tolist()] for row in rows],
-        rows_between(problem.labels.size, chosen),
-    )

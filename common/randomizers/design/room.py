@@ -18,12 +18,7 @@ def most_knots(outputs: Sequence[int | None], most: int = MAX_OUTPUTS) -> int:
     """Choose how many knots designs may have for all channels' codes to fit two bytes, as a rule.
 
     ``outputs`` says, one a label, how many its channel has: None for those that a design decides.
-    There may be ``most`` combined codes.
-
-    Raises
-    ------
-    ConfigError
-        If not even designs of two knots would have room.
+    There may be ``most`` combined codes; ``ConfigError`` if not even two knots would have room.
     """
     designed = sum(size is None for size in outputs)
     room = most // math.prod(size for size in outputs if size)

@@ -12,7 +12,6 @@ linear in the label, but not as predictions: ``expected_loss`` then means nothin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,20 +36,6 @@ _NEGLIGIBLE = 1e-8
 _EXTRA = 4
 _FLOORS = (0.0, 1e-9, 1e-6, 1e-3)
 _SPAN = 1.5
-
-
-@dataclass(frozen=True)
-class _Scale:
-    """Labels moved to -1 … 1 and back."""
-
-    middle: float
-    half: float
-
-    def inward(self, values: Floats) -> Floats:
-        return np.asarray((values - self.middle) / self.half)
-
-    def outward(self, values: Floats) -> Floats:
-        return np.asarray(self.middle + self.half * values)
 
 
 @register("unbiased", points=list[float], outputs=int, steps=int, gap=float, prior_floor=float)
@@ -85,23 +70,20 @@ def build_unbiased(
     check_size(knots.size, 2 * knots.size)
     rounding = interpolation(labels, labels[knots])
     prior = problem.prior @ rounding
-    scale = _Scale((labels[0] + labels[-1]) / 2, (labels[-1] - labels[0]) / 2)
-    targets = scale.inward(labels[knots])
+    # the program sees labels moved to -1 … 1
+    middle, half = float(labels[0] + labels[-1]) / 2, float(labels[-1] - labels[0]) / 2
+    targets = (labels[knots] - middle) / half
     boost = float(exp_lower_bound(min(problem.epsilon, LARGEST_EPSILON)) - 1)
-    candidates = None if outputs is None else _candidates(outputs, scale, boost)
-    places = None if candidates is None else scale.inward(candidates)
-    columns, solution, floor = _solve(targets, prior, boost, places)
-    if candidates is None or places is None:
-        values = scale.outward(columns.outputs)
+    if outputs is None:
+        columns, solution, floor = _solve(targets, prior, boost, None)
+        values = middle + half * columns.outputs
     else:
+        candidates = _candidates(outputs, middle, half, boost)
+        places = (candidates - middle) / half
+        columns, solution, floor = _solve(targets, prior, boost, places)
         values = candidates[np.searchsorted(places, columns.outputs)]
-    channel, _ = sorted_channel(
-        labels,
-        values,
-        columns.probabilities(boost),
-        problem.epsilon,
-        rows_between(labels.size, knots),
-    )
+    matrix, row_of = columns.probabilities(boost), rows_between(labels.size, knots)
+    channel, _ = sorted_channel(labels, values, matrix, problem.epsilon, row_of)
     details: dict[str, Any] = {
         "points": labels[knots].tolist(),
         "outputs": channel.outputs.size,
@@ -151,14 +133,14 @@ def _free_columns(targets: Floats, boost: float, solution: Solution) -> Columns:
     return columns.reduced(boost).corrected(targets, boost)
 
 
-def _candidates(outputs: int | list[float], scale: _Scale, boost: float) -> Floats:
+def _candidates(outputs: int | list[float], middle: float, half: float, boost: float) -> Floats:
     reach = (boost + 2) / boost
     if isinstance(outputs, int):
         if outputs < 2:
             raise ConfigError(f"outputs={outputs} must be at least 2")
-        return scale.outward(np.linspace(-_SPAN * reach, _SPAN * reach, outputs))
+        return np.asarray(middle + half * np.linspace(-_SPAN * reach, _SPAN * reach, outputs))
     places = np.unique(np.asarray(outputs, dtype=np.float64))
-    low, high = scale.outward(np.array([-reach, reach])).tolist()
+    low, high = middle - half * reach, middle + half * reach
     if places.size < 2 or not np.all(np.isfinite(places)) or places[0] > low or places[-1] < high:
         raise ConfigError(
             f"outputs from {places.min():g} to {places.max():g} must be finite and reach from"

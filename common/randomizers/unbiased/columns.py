@@ -145,11 +145,9 @@ def _costs(places: Floats, prior: Floats, alpha: Floats, beta: Floats) -> Floats
 def _master(
     members: Booleans, outputs: Floats, targets: Floats, prior: Floats, boost: float
 ) -> tuple[Floats, Floats, Floats]:
-    """Solve for the masses of given columns; differences of neighbouring rows keep it sparse.
+    """Solve for the (n,) masses of given columns, with the duals α and β, (k,) each.
 
-    Returns
-    -------
-    (n,) masses, and the duals α and β, (k,) each.
+    Differences of neighbouring rows keep it sparse.
     """
     k = targets.size
     inside = members.astype(np.float64)

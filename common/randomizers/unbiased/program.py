@@ -19,8 +19,7 @@ and o_S = a_S·β / (2 w_S). A primal-dual interior-point method (Mehrotra 1992)
 prefix sums of α and β every a_S touches three coordinates, so that one Newton matrix costs O(k²) to
 form; solving it costs O(k³/3). Some 25 steps: 0.01 s for k = 26, 0.06 s for k = 100, 0.3 s for 200.
 
-That intervals suffice is certified for each solution by pricing all other sets exactly, see
-:func:`least_reduced_cost`.
+That intervals suffice is seen of a solution by pricing all other sets exactly, as its tests do.
 """
 
 from __future__ import annotations
@@ -211,34 +210,6 @@ def _step_length(
             break
         length *= _SHORTEN
     return length
-
-
-def least_reduced_cost(labels: Floats, prior: Floats, boost: float, solution: Solution) -> float:
-    """Price *every* set of labels and every output exactly, and return the least reduced cost.
-
-    With g_y(o) = p_y o² - α_y - β_y o, a column (o, S) has reduced cost Σ_y g_y + c Σ_{y in S} g_y,
-    so the best set is S = {y : g_y(o) < 0}: the minimum over o of Σ_y g_y + c Σ_y min(g_y, 0), a
-    piecewise quadratic function whose pieces change where some g_y has a root. As Σ_S u_S <= 1, the
-    optimum over all sets lies less than the negative of this number below the solution's E o².
-
-    Returns
-    -------
-    The least reduced cost; -1e-9 or above means that the solution is optimal over all sets.
-    """
-    a, b, c = prior, -solution.beta, -solution.alpha
-    with np.errstate(divide="ignore", invalid="ignore"):
-        root = np.sqrt(np.maximum(b * b - 4 * a * c, 0))
-        half = -(b + np.where(b >= 0, root, -root)) / 2
-        roots = np.concatenate([half / a, c / half])
-    roots = np.unique(roots[np.isfinite(roots)])
-    edges = np.concatenate([[-np.inf], roots, [np.inf]])
-    bounded = np.concatenate([[roots[0] - 1], roots, [roots[-1] + 1]]) if roots.size else [-1, 1]
-    inside = (np.asarray(bounded)[:-1] + np.asarray(bounded)[1:]) / 2
-    chosen = (a * inside[:, None] ** 2 + b * inside[:, None] + c) < 0
-    quadratic = np.stack([a, b, c])
-    pieces = quadratic.sum(axis=1)[:, None] + boost * (quadratic @ chosen.T)
-    best = np.clip(-pieces[1] / (2 * pieces[0]), edges[:-1], edges[1:])
-    return float((pieces[0] * best**2 + pieces[1] * best + pieces[2]).min())
 
 
 def one_thread() -> AbstractContextManager[object]:

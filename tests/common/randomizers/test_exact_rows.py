@@ -37,7 +37,7 @@ def test_rows_are_exact_and_close(size: int, columns: int, epsilon: float, seed:
 
 def test_a_column_too_small_for_the_word_gets_a_unit() -> None:
     rows = exact_rows(np.array([[1e-30, 1 - 1e-30], [2e-30, 1 - 2e-30]]), 1.0)
-    assert rows == [[1, TOTAL - 1], [1, TOTAL - 1]]
+    assert rows.tolist() == [[1, TOTAL - 1], [1, TOTAL - 1]]
 
 
 @settings(deadline=None)

@@ -18,10 +18,10 @@ from common.randomizers.cells import Cells
 from common.randomizers.design.joint import JOINT, Targets
 from common.randomizers.design.optimal_design import decoding_values
 from common.randomizers.division import (
+    at_knots,
     cell_grids,
     divide,
     joint_channel,
-    lost,
     own_channels,
 )
 from common.randomizers.grid import Grid
@@ -123,7 +123,8 @@ def test_the_division_is_the_one_that_is_predicted_to_lose_less(epsilon: float, 
     chosen = divide(TERMS, cells, prior, epsilon, 5000)
     targets = Targets.of(cells, prior, ["squared"] * 2, [1.0, 1.0], 5000)
     both = [make(TERMS, cells, prior, epsilon, 5000) for make in (joint_channel, own_channels)]
-    assert lost(targets, cells, chosen) == min(lost(targets, cells, one) for one in both)
+    lost = [targets.lost(at_knots(targets, cells, one)) for one in (chosen, *both)]
+    assert lost[0] == min(lost[1:])
     assert all(
         sum(Fraction(one.channel.epsilon) for _, one in channels) <= Fraction(epsilon)
         for channels in both

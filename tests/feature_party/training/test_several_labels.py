@@ -131,7 +131,12 @@ def test_decoded_labels_are_a_file_each(tmp_path: Path) -> None:
         app,
         [
             *("labels", "--output", str(tmp_path / "labels.csv"), "--key", "event", "--json"),
-            *("--features", str(run.config.features), "--secret-file", str(run.config.secret_file)),
+            *(
+                "--features",
+                str(run.config.features),
+                "--secret-file",
+                str(run.config.keys.secret_file),
+            ),
             *("--release", str(tmp_path / "release"), "--quiet"),
         ],
     )

@@ -11,7 +11,7 @@ from common.arrays import Floats
 from common.entropy import seeded_entropy
 from common.errors import ConfigError
 from common.randomizers import build_randomizer
-from common.randomizers.additive.continuous import continuous_laplace, continuous_staircase
+from common.randomizers.additive.continuous import ContinuousNoise
 from common.randomizers.additive.laws import (
     DiscreteLaplace,
     DiscreteStaircase,
@@ -187,9 +187,9 @@ def test_exponential_is_laplace_conditioned_on_the_range() -> None:
 @pytest.mark.statistical
 def test_simulated_continuous_noise_follows_its_density() -> None:
     for noise in (
-        continuous_laplace(0.0, 2.0, 0.8),
-        continuous_staircase(0.0, 2.0, 0.8),
-        continuous_staircase(0.0, 2.0, 3.0, loss="absolute"),
+        ContinuousNoise.of("laplace", 0.0, 2.0, 0.8),
+        ContinuousNoise.of("staircase", 0.0, 2.0, 0.8),
+        ContinuousNoise(Staircase(2.0, 3.0, best_gamma(3.0, squared=False)), 0.0, 2.0, clip=False),
     ):
         sample = noise.simulate(np.full(200_000, 0.5), seeded_entropy(5)) - 0.5
 
@@ -200,7 +200,8 @@ def test_simulated_continuous_noise_follows_its_density() -> None:
         assert follows(sample, cdf)
         assert not follows(sample * 1.1, cdf)
         assert not hasattr(noise, "channel")
-    clipped = continuous_laplace(0.0, 2.0, 0.8, clip=True).simulate([9.0] * 100, seeded_entropy(1))
+    noise = ContinuousNoise.of("laplace", 0.0, 2.0, 0.8, clip=True)
+    clipped = noise.simulate([9.0] * 100, seeded_entropy(1))
     assert clipped.min() >= 0
     assert clipped.max() <= 2
 

@@ -53,16 +53,10 @@ class Learners(Protocol):
         """
 
 
-class FindLearners(Protocol):
-    """Finds what can learn the objectives of some candidates from some rows."""
-
-    def __call__(
-        self,
-        learner: str,
-        objectives: Mapping[Candidate, Objective],
-        rows: FoldedRows,
-        on_epoch: ProgressCallback | None,
-    ) -> Learners: ...
+FindLearners = Callable[
+    [str, Mapping[Candidate, Objective], FoldedRows, ProgressCallback | None], Learners
+]
+"""What makes learners of a kind for the objectives of some candidates, from some rows."""
 
 
 @dataclass(frozen=True)

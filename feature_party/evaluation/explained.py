@@ -68,6 +68,12 @@ class Explained:
     events: int | None
     epsilon: float | None
 
+    @property
+    def error(self) -> Measured:
+        """The squared error as ``free`` has it, which is cut to what is possible; none is < 0."""
+        low, high = max(self.loss.low, 0.0), max(self.loss.high, 0.0)
+        return Measured(self.constant * (1 - self.free.value), low, high)
+
 
 @dataclass(frozen=True)
 class _Gain:

@@ -10,7 +10,6 @@ from markupsafe import Markup
 from common.files import write_text
 from common.report.template import page_template
 from feature_party.evaluation.breakdown import number
-from feature_party.evaluation.explained import Explained
 from feature_party.evaluation.intervals import Measured
 from feature_party.evaluation.scores import Scores
 from feature_party.evaluation.sentences import share_words
@@ -118,7 +117,7 @@ def _table(
          "MSE (95%)", "a constant's")
     ]  # fmt: skip
     for name, scores in each.items():
-        result = scores.explained
+        result, error = scores.explained, scores.explained.error
         rows.append(
             (
                 Markup('<a href="{}">{}</a>').format(pages[name].name, name),
@@ -126,7 +125,7 @@ def _table(
                 f"{scores.unseen.codes.size:,}",
                 _narrow(result.free),
                 _narrow(result.assisted),
-                _error(result),
+                f"{number(error.value)} ({number(error.low)}\u00a0…\u00a0{number(error.high)})",
                 number(result.constant),
             )
         )
@@ -138,13 +137,6 @@ def _narrow(share: Measured) -> str:
     value, interval = share_words(share).replace("95%: ", "").split(" ", 1)
     kept_together = interval.replace(" ", "\u00a0")
     return f"{value} {kept_together}"
-
-
-def _error(result: Explained) -> str:
-    """The error that the share explained leaves, with the interval, for a column; none is < 0."""
-    value = number(result.constant * (1 - result.free.value))
-    low, high = (number(max(end, 0.0)) for end in (result.loss.low, result.loss.high))
-    return f"{value} ({low}\u00a0…\u00a0{high})"
 
 
 def _statements(scores: Scores) -> list[Statement]:

@@ -105,13 +105,8 @@ def join_to_shards(
 ) -> JoinedShards:
     """Write the matched events to ``out/shard-00000.parquet``, … with their codes.
 
-    Parameters
-    ----------
-    inputs
-        What is joined; digests of releases are verified on the way.
-    out
-        A directory, which appears when it is complete. If it holds this very join, that is
-        returned; if another one, that is replaced.
+    Digests of releases are verified on the way. The directory appears when it is complete. If it
+    holds this very join, that is returned; if another one, that is replaced.
 
     Raises
     ------

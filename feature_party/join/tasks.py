@@ -169,23 +169,15 @@ class HashKeys:
 
 @dataclass(frozen=True)
 class Released:
-    """Blocks of a fetched release, with what its manifest says of them.
-
-    Attributes
-    ----------
-    start, stop
-        Those of the blocks.
-    code_bytes, outputs
-        Width of a code, and how many outputs the channel has.
-    """
+    """Blocks of a fetched release, with what its manifest says of them."""
 
     rows: WireRows  # all of its rows
-    start: int
-    stop: int
+    start: int  # first row of the blocks
+    stop: int  # last row + 1
     block_rows: int
     blocks: tuple[str, ...]  # their digests
-    code_bytes: int
-    outputs: int
+    code_bytes: int  # width of a code
+    outputs: int  # of the channel
 
     def read(self) -> tuple[Keys, Codes]:
         """(n,) keys, or none, and (n,) codes.
@@ -208,24 +200,15 @@ class Released:
 
 @dataclass(frozen=True)
 class Match:
-    """Match the rows of a bucket, and send them back to the slices of the features.
-
-    Attributes
-    ----------
-    ours, theirs
-        Where keys of the features come from, and labels of each release whose keys are hashed
-        alike.
-    matched, index, slice_rows
-        Where the rows go, the index of this task among those that send, and rows of a slice.
-    """
+    """Match the rows of a bucket, and send them back to the slices of the features."""
 
     bucket: int
-    ours: Exchange
-    theirs: tuple[Exchange, ...]
+    ours: Exchange  # where keys of the features come from
+    theirs: tuple[Exchange, ...]  # and labels of each release whose keys are hashed alike
     offsets: tuple[int, ...]  # first code of each release among the codes of all
-    matched: Exchange
-    index: int
-    slice_rows: int
+    matched: Exchange  # where the rows go
+    index: int  # of this task among those that send
+    slice_rows: int  # rows of a slice
 
     @property
     def out(self) -> Path:
@@ -252,17 +235,11 @@ class Match:
 
 @dataclass(frozen=True)
 class WriteShard:
-    """Write a slice's matched events, in the features' order.
-
-    Attributes
-    ----------
-    matched
-        What was matched, or the release's blocks that the rows lie in where we submitted it.
-    """
+    """Write a slice's matched events, in the features' order."""
 
     slice: FeatureSlice  # the rows
     index: int  # which it is
-    matched: Exchange | Released
+    matched: Exchange | Released  # rows, or blocks that they lie in of a release that we submitted
     offsets: tuple[int, ...]  # as in :class:`Match`
     names: tuple[str, ...]  # of the labels party of each release
     out: Path
@@ -296,13 +273,8 @@ class WriteShard:
 def with_source(
     table: pl.DataFrame, codes: NDArray[Any], starts: Sequence[int], names: Sequence[str]
 ) -> pl.DataFrame:
-    """Add whose each of (n,) labels is, where there are several labels parties.
-
-    Parameters
-    ----------
-    starts, names
-        First code and labels party of each release.
-    """
+    """Add whose each of (n,) labels is, where there are several labels parties, from the first code
+    and the labels party of each release."""
     if len(set(names)) < 2:
         return table
     return table.with_columns(pl.Series(SOURCE, names)[_release_of(codes, starts)])

@@ -25,16 +25,8 @@ def columns(
     quantiles: Sequence[float] = (),
     above: Sequence[float] = (),
 ) -> dict[str, Floats]:
-    """Columns of (n,) numbers for (n, m) distributions.
-
-    Parameters
-    ----------
-    interval
-        Probability of a central interval; None leaves it out.
-    quantiles
-        Probabilities of quantiles.
-    above
-        Label values t for P(y > t).
+    """Columns of (n,) numbers for (n, m) distributions: of the central interval with a probability,
+    of quantiles by their probabilities, and P(y > t) for the label values t of ``above``.
 
     Raises
     ------

@@ -20,22 +20,14 @@ from feature_party.learning.several_labels import stated_of, view_of
 class ReleasedLabel:
     """What a release says of one of its labels.
 
-    Attributes
-    ----------
-    section, stated
-        The label and the randomizer that sent it, as the manifest has them.
-    grid, mass
-        (k,) its values, and the share of events that the released prior gives each.
-    channel
-        (k, d) probability of each output; of what was sent with other labels, on average over
-        these as the prior has them.
+    Of what was sent with other labels the channel is the average over these, as the prior has them.
     """
 
     section: LabelSection
-    stated: StatedRandomizer
-    grid: Floats
-    mass: Floats
-    channel: Floats
+    stated: StatedRandomizer  # that sent it
+    grid: Floats  # (k,) its values
+    mass: Floats  # (k,) share of events that the released prior gives each
+    channel: Floats  # (k, d) probability of each output
     outputs: Floats  # (d,) values that they stand for, ascending
     rank: Indices  # (d,) place of each code among them
 

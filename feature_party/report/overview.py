@@ -25,14 +25,7 @@ from feature_party.report.words import (
 def write_overview(path: Path, scores: Scores, pages: Mapping[str, Path]) -> None:
     """Write one self-contained HTML page about a model of several labels parties.
 
-    Parameters
-    ----------
-    path
-        Where to; an existing page is replaced.
-    scores
-        Of all labels parties, and of each.
-    pages
-        Each one's own page, beside this one.
+    ``pages`` are each one's own, beside this one.
     """
     together, matches = scores.explained, scores.events.matches
     headline = Headline(

@@ -61,13 +61,8 @@ FindLearners = Callable[
 
 @dataclass(frozen=True)
 class Mixture:
-    """Trained candidates with their shares.
-
-    Attributes
-    ----------
-    tried
-        Those given up after one group of members had left its rows out.
-    """
+    """Trained candidates with their shares; ``tried`` are those given up after one group of members
+    had left its rows out."""
 
     fits: Mapping[Candidate, Fit]  # all that were trained; their out-of-fold rows are the same
     weights: Mapping[Candidate, float]  # shares of those that predict, > 0 and summing to 1

@@ -34,20 +34,14 @@ from feature_party.training.workers import ALONE, Workers
 
 @dataclass(frozen=True)
 class Preparation:
-    """From releases and features to events.
-
-    Attributes
-    ----------
-    training
-        How large the holdout is, who is in it, and whether to go through shards.
-    join, engine
-        Where shards are written, and what matches them.
-    """
+    """From releases and features to events."""
 
     inputs: JoinInputs  # what is joined: one model is to learn from all of it
-    training: TrainingSection
-    join: JoinSection
-    engine: EngineSection
+    training: (
+        TrainingSection  # how large the holdout is, who is in it, whether to go through shards
+    )
+    join: JoinSection  # where shards are written
+    engine: EngineSection  # what matches them
     workers: Workers = ALONE  # those who train together: the first alone writes shards
     progress: Progress = lambda step, done, total: None  # called while shards are written
 

@@ -80,19 +80,11 @@ def export_model(
     wanted: str = "auto",
     sample: pl.DataFrame | None = None,
 ) -> Exported:
-    """Write a model for serving, compare it with the original, and only then name it ``output``.
+    """Write models for serving, compare them with the originals, and only then replace ``output``.
 
-    Parameters
-    ----------
-    models
-        Trained models, on the CPU.
-    output
-        File to write; one that exists is replaced.
-    wanted
-        ``onnx``, ``torch``, or ``auto`` to go by the file's name.
-    sample
-        Rows of features to compare on, besides made-up ones with missing, unseen and far-out
-        values.
+    The models are on the CPU. What is ``wanted`` is ``onnx``, ``torch``, or ``auto`` to go by the
+    file's name. They are compared on a sample of features, too, besides made-up rows with missing,
+    unseen and far-out values.
 
     Raises
     ------

@@ -108,13 +108,9 @@ def join_to_shards(
     Digests of releases are verified on the way. The directory appears when it is complete. If it
     holds this very join, that is returned; if another one, that is replaced.
 
-    Raises
-    ------
-    DataError
-        If keys are missing, occur twice, or match nothing; if ``out`` holds other files, another
-        process joins into it, or the disk is full.
-    ReleaseError
-        If a release is not what its manifest says.
+    Raises ``DataError`` if keys are missing, occur twice, or match nothing; if ``out`` holds other
+    files, another process joins into it, or the disk is full; ``ReleaseError`` if a release is not
+    what its manifest says.
     """
     frame = scan_table(inputs.features, inputs.key)
     check_key(frame, inputs.key)

@@ -64,10 +64,7 @@ class Once(Generic[ResultT]):
     def run(self, secrets: Secrets) -> ResultT:
         """Do it, unless that was done before.
 
-        Raises
-        ------
-        DataError
-            If the disk is full; an engine does not try that again.
+        Raises ``DataError`` if the disk is full; an engine does not try that again.
         """
         if self.done.exists():
             kept: ResultT = json.loads(self.done.read_bytes())
@@ -109,10 +106,7 @@ class FeatureSlice:
     def read(self, *columns: str) -> pl.DataFrame:
         """Read columns, or all of them.
 
-        Raises
-        ------
-        DataError
-            If a file cannot be read.
+        Raises ``DataError`` if a file cannot be read.
         """
         try:
             scans = [
@@ -182,10 +176,7 @@ class Released:
     def read(self) -> tuple[Keys, Codes]:
         """(n,) keys, or none, and (n,) codes.
 
-        Raises
-        ------
-        ReleaseError
-            If they are not what the manifest says.
+        Raises ``ReleaseError`` if they are not what the manifest says.
         """
         table, codes = self.rows.read(self.start, self.stop)
         verify_blocks(table, codes, self.blocks, self.block_rows, self.code_bytes, self.start)

@@ -121,11 +121,8 @@ class Encoder:
         of a numeric column is cut into ``pieces``, if it has more than 32 values (else it is cut at
         each); 0 or 1 leaves it whole.
 
-        Raises
-        ------
-        ConfigError, DataError
-            If a named column does not exist or cannot be what it is said to be, or if no feature
-            is left.
+        Raises ``ConfigError`` or ``DataError`` if a named column does not exist or cannot be what
+        it is said to be, or if no feature is left.
         """
         for column in (*numeric, *categorical):
             if column not in table.columns:

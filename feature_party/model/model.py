@@ -58,10 +58,8 @@ def undamaged(what: str, remedy: str) -> Iterator[None]:
 def described(directory: Path, kind: str) -> Iterator[dict[str, Any]]:
     """What ``model.json`` in a folder says, and in one line whatever is found wrong with it.
 
-    Raises
-    ------
-    DataError
-        If there is none, it is of another kind, or something in it or beside it is damaged.
+    Raises ``DataError`` if there is none, it is of another kind, or something in it or beside it is
+    damaged.
     """
     path = directory / MODEL_FILE
     if not path.is_file():
@@ -129,10 +127,7 @@ class Model:
     def of(self, source: str) -> Model:
         """The model of one labels party's labels, in their units; itself if there is just one.
 
-        Raises
-        ------
-        ConfigError
-            If it has not learned from this one.
+        Raises ``ConfigError`` if it has not learned from this one.
         """
         if not source and not self.sources:
             return self

@@ -85,10 +85,7 @@ class Shards:
     def open(cls, directory: Path, content: str) -> Shards | None:
         """Shards with this content, if the folder holds them.
 
-        Raises
-        ------
-        DataError
-            If they are damaged.
+        Raises ``DataError`` if they are damaged.
         """
         path = directory / ENCODED_MANIFEST
         if not path.is_file():

@@ -51,11 +51,8 @@ class Preparation:
         They lie in memory where features and releases fit there, else in shards in
         ``[join] directory``.
 
-        Raises
-        ------
-        DataError
-            If a release stands twice, or releases cannot be learned from together; and as
-            :meth:`joined`.
+        Raises ``DataError`` if a release stands twice, or releases cannot be learned from together;
+        and as :meth:`joined`.
         """
         inputs, training = self.inputs, self.training
         data = [read_manifest(folder) for folder in inputs.releases]
@@ -89,11 +86,8 @@ class Preparation:
     def joined(self) -> JoinedShards:
         """Join into ``[join] directory``, or find what was joined there before.
 
-        Raises
-        ------
-        DataError, ReleaseError
-            As :func:`feature_party.join.on_disk.join_to_shards`; or if a worker does not see the
-            folder.
+        Raises ``DataError`` or ``ReleaseError`` as
+        :func:`feature_party.join.on_disk.join_to_shards`; or if a worker does not see the folder.
         """
         inputs, directory, sizes = self.inputs, self.join.directory, self._sizes
         if self.workers.first:
@@ -142,11 +136,8 @@ def _by_label(
 ) -> dict[str, tuple[LabelProblem, Indices | None]]:
     """Each label's problem, and what each code is to its channels if that is another.
 
-    Raises
-    ------
-    DataError
-        If releases are of other labels. A single one is called as in the last release; its name in
-        the others does not matter.
+    Raises ``DataError`` if releases are of other labels. A single one is called as in the last
+    release; its name in the others does not matter.
     """
     views = [views_of(*release) for release in zip(manifests, counts, strict=True)]
     for names in views:

@@ -27,10 +27,7 @@ class QuickLearners:
     ``learner`` is ``linear``, ``trees``, or ``auto`` for both; what is asked for says why it cannot
     serve.
 
-    Raises
-    ------
-    ConfigError
-        If the learner that is asked for serves none of the laws.
+    Raises ``ConfigError`` if the learner that is asked for serves none of the laws.
     """
 
     def __init__(
@@ -56,10 +53,7 @@ class QuickLearners:
     def linear(self) -> Fits:
         """Linear models; unasked only where rows are few.
 
-        Raises
-        ------
-        ConfigError
-            If they are asked for and serve none of the laws.
+        Raises ``ConfigError`` if they are asked for and serve none of the laws.
         """
         unasked = self.learner == "auto" and len(self.rows.codes) > MOST_LINEAR
         if self.learner == "trees" or unasked:
@@ -80,10 +74,7 @@ class QuickLearners:
         ``linear`` models say what law is likely; ``helps`` tells whether the last trees of those
         given add to what is trained already.
 
-        Raises
-        ------
-        ConfigError
-            If they are asked for and cannot be boosted here.
+        Raises ``ConfigError`` if they are asked for and cannot be boosted here.
         """
         losses = {law.head: float(fit.losses.mean()) for law, fit in linear.items()}
         laws = sorted(self.laws, key=lambda law: losses.get(law.head, 0.0))

@@ -54,10 +54,7 @@ _PARAMETERS = {
 def lightgbm() -> Any:
     """The package.
 
-    Raises
-    ------
-    ConfigError
-        If it cannot be loaded here, with the remedy.
+    Raises ``ConfigError`` if it cannot be loaded here, with the remedy.
     """
     try:
         import lightgbm as package

@@ -28,10 +28,8 @@ def onnx_model(
     Its inputs get the names of the feature columns. Categories become text, looked up by
     ``ai.onnx.ml.LabelEncoder``. Under the metadata key ``labelveil`` lie the facts, as JSON.
 
-    Raises
-    ------
-    ConfigError
-        If the packages for it are not installed, or a column has the name of an output.
+    Raises ``ConfigError`` if the packages for it are not installed, or a column has the name of an
+    output.
     """
     try:
         import onnx

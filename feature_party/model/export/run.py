@@ -86,12 +86,8 @@ def export_model(
     file's name. They are compared on a sample of features, too, besides made-up rows with missing,
     unseen and far-out values.
 
-    Raises
-    ------
-    ConfigError
-        If the format is unknown or its packages are not installed.
-    DataError
-        If the written file predicts otherwise than the model; it is removed.
+    Raises ``ConfigError`` if the format is unknown or its packages are not installed; ``DataError``
+    if the written file predicts otherwise than the model; it is removed.
     """
     format_ = export_format(output, wanted)
     columns = served_columns(models.encoder)

@@ -181,12 +181,7 @@ def _clear(work: Path) -> None:
 
 class _Join:
     def __init__(
-        self,
-        inputs: JoinInputs,
-        work: Path,
-        sizes: JoinSizes,
-        engine: Engine,
-        progress: Progress,
+        self, inputs: JoinInputs, work: Path, sizes: JoinSizes, engine: Engine, progress: Progress
     ) -> None:
         self.folders, self.key, self.parties = inputs.releases, inputs.key, inputs.parties
         self.manifests = [Manifest.from_bytes(read_manifest(folder)) for folder in self.folders]

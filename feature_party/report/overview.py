@@ -14,12 +14,7 @@ from feature_party.evaluation.intervals import Measured
 from feature_party.evaluation.scores import Scores
 from feature_party.evaluation.sentences import share_words
 from feature_party.report.page import Section
-from feature_party.report.words import (
-    Headline,
-    Statement,
-    match_sentence,
-    privacy_statements,
-)
+from feature_party.report.words import Headline, Statement, match_sentence, privacy_statements
 
 
 def write_overview(path: Path, scores: Scores, pages: Mapping[str, Path]) -> None:

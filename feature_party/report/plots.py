@@ -222,12 +222,7 @@ def predicted_against_actual(
             xs, ys, np.ma.log10(shown), cmap=COLOUR_MAP, rasterized=True, linewidth=0
         )
         axes.plot(
-            ends,
-            ends,
-            color=INK,
-            linewidth=1,
-            linestyle=(0, (4, 3)),
-            label="a perfect prediction",
+            ends, ends, color=INK, linewidth=1, linestyle=(0, (4, 3)), label="a perfect prediction"
         )
         legend_above(axes, columns=1)
         axes.set_aspect("auto" if few else "equal")

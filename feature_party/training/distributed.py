@@ -39,8 +39,7 @@ class Distributed(Workers):
     def wrap(self, network: nn.Module) -> nn.Module:
         device = next(network.parameters()).device
         return nn.parallel.DistributedDataParallel(
-            network,
-            device_ids=None if device.type == "cpu" else [device.index],
+            network, device_ids=None if device.type == "cpu" else [device.index]
         )
 
     def add(self, values: Tensor) -> Tensor:

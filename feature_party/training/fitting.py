@@ -250,11 +250,7 @@ class Fitter:
         return values.view(-1, self.plan.group, *values.shape[1:])
 
     def _of_ensemble(
-        self,
-        law: Objective,
-        raw: Tensor,
-        targets: Tensor,
-        loss: Callable[[Tensor, Tensor], Tensor],
+        self, law: Objective, raw: Tensor, targets: Tensor, loss: Callable[[Tensor, Tensor], Tensor]
     ) -> Tensor:
         """(G, v) losses that the whole ensemble would have, from each group's."""
         single = self._grouped(loss(raw, targets))

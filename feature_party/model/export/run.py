@@ -27,12 +27,7 @@ from common.arrays import Booleans, Floats
 from common.errors import ConfigError, DataError, present
 from feature_party.model.columns import quantile
 from feature_party.model.export.onnx_graph import onnx_model
-from feature_party.model.export.torch_module import (
-    Column,
-    ServedLabels,
-    probes,
-    served_columns,
-)
+from feature_party.model.export.torch_module import Column, ServedLabels, probes, served_columns
 from feature_party.model.model import Model, Predictions
 from feature_party.model.several_labels import LabelModels
 
@@ -75,10 +70,7 @@ def export_format(output: Path, wanted: str = "auto") -> Format:
 
 
 def export_model(
-    models: LabelModels,
-    output: Path,
-    wanted: str = "auto",
-    sample: pl.DataFrame | None = None,
+    models: LabelModels, output: Path, wanted: str = "auto", sample: pl.DataFrame | None = None
 ) -> Exported:
     """Write models for serving, compare them with the originals, and only then replace ``output``.
 

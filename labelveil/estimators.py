@@ -106,7 +106,7 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
                 "checkpoint": False,
             }
         )
-        setup = TrainingSetup(section, learners=QuickLearners.of)
+        setup = TrainingSetup(section, learners=QuickLearners)
         self.model_: Model = train(Prepared.of_table(table, codes, problem), setup)
         self.labels_: Floats = self.model_.support.values
         return self

@@ -33,22 +33,14 @@ INTERVALS = (0.5, 0.8, 0.95)
 
 @dataclass(frozen=True)
 class Segment:
-    """Some of the rows, named by what they have in common.
-
-    Attributes
-    ----------
-    predicted, label, actual
-        Their mean prediction; their mean label, decoded without bias; and the true one, if known.
-    gain
-        By how much their squared error is below the constant's, in units of the label's variance.
-    """
+    """Some of the rows, named by what they have in common."""
 
     name: str
     events: int
-    predicted: float
-    label: Measured
-    gain: Measured
-    actual: float | None = None
+    predicted: float  # their mean prediction
+    label: Measured  # their mean label, decoded without bias
+    gain: Measured  # their squared error below the constant's, in units of the label's variance
+    actual: float | None = None  # their true mean label, if known
 
     @property
     def off(self) -> bool:
@@ -66,12 +58,8 @@ def segments(
 ) -> list[Segment]:
     """Compare groups of at least two rows, with 95% intervals that hold for all groups together.
 
-    Parameters
-    ----------
-    points, truth
-        (n,) predictions; and true labels, in simulations.
-    centre, variance
-        The constant, and the squared error of predicting it.
+    ``points`` are (n,) predictions, ``truth`` their true labels in simulations; ``variance`` is the
+    squared error of predicting the constant ``centre``.
     """
     # Bonferroni: each of them errs with a probability of 5 % over their number
     level = -float(ndtri(0.025 / max(len(groups), 1)))

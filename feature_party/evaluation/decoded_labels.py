@@ -53,12 +53,8 @@ _STEEPEST = 40.0
 class Scored:
     """(n,) rows with predictions of models that have not seen them.
 
-    Attributes
-    ----------
-    held_out
-        (n,) whether the whole model has not seen the row; or only the networks that predict it.
-    echo
-        Mean square of what other rows' noise adds to predictions of rows that are not held out.
+    ``held_out`` are those that the whole model has not seen; of others, the networks that predict
+    them. To these the noise of other rows adds something, of which ``echo`` is the mean square.
     """
 
     predicted: Predictions
@@ -102,22 +98,15 @@ def believed(support: Support, predicted: Predictions) -> Floats:
 
 @dataclass(frozen=True)
 class DecodedLabels:
-    """Labels of n rows, decoded in each of the three ways.
-
-    Attributes
-    ----------
-    hidden, limit, trusted
-        Root mean square of the bias b(y) of the first, at most of the second, and of the third
-        without the model.
-    """
+    """Labels of n rows, decoded in each way, and the root mean squares of their biases b(y)."""
 
     unbiased: Floats
     bounded: Floats
     helped: Floats
-    hidden: float
-    limit: float
+    hidden: float  # of the first
+    limit: float  # at most of the second
     unsure: float  # standard error of ``limit``
-    trusted: float
+    trusted: float  # of the third, without the model
     misfit: float  # κ
 
     def of(self, rows: Indices) -> DecodedLabels:

@@ -26,10 +26,7 @@ _TINY = 1e-12
 
 
 def estimate_absolute_error(
-    problem: LabelProblem,
-    support: Support,
-    predicted: Predictions,
-    codes: NDArray[np.integer],
+    problem: LabelProblem, support: Support, predicted: Predictions, codes: NDArray[np.integer]
 ) -> Estimate:
     """Estimate the mean absolute error of n predictions for events that were not trained on.
 
@@ -47,10 +44,7 @@ def estimate_absolute_error(
 
 
 def _by_groups(
-    problem: LabelProblem,
-    support: Support,
-    predicted: Predictions,
-    codes: NDArray[np.integer],
+    problem: LabelProblem, support: Support, predicted: Predictions, codes: NDArray[np.integer]
 ) -> tuple[Floats, Method]:
     groups = indicator_decoder(problem)
     grid, count = problem.grid, problem.rows.shape[0]

@@ -52,37 +52,32 @@ _EXACT = 1e-3
 class Explained:
     """How predictions compare with a constant.
 
-    Attributes
-    ----------
-    free, assisted
-        R², in −∞ … 1, without any assumption about the model, and with its help.
-    events, epsilon
-        About how many rows, or how many times this ε, would tell; None if these rows do.
+    About so many ``events``, or ``epsilon`` times this ε, would tell; they are None if these do.
     """
 
-    free: Measured
-    assisted: Measured
+    free: Measured  # R², in −∞ … 1, without any assumption about the model
+    assisted: Measured  # the same with its help
     loss: Estimate  # the loss V − G, without any assumption about the model
     constant: float  # the constant's loss V: of the squared error, the label's variance
     verdict: Verdict  # whether they are better than the constant
     events: int | None
     epsilon: float | None
 
+    @property
+    def error(self) -> Measured:
+        """The squared error as ``free`` has it, which is cut to what is possible; none is < 0."""
+        low, high = max(self.loss.low, 0.0), max(self.loss.high, 0.0)
+        return Measured(self.constant * (1 - self.free.value), low, high)
+
 
 @dataclass(frozen=True)
 class _Gain:
-    """(n,) terms whose mean is G, and what else G may err by.
-
-    Attributes
-    ----------
-    bias, error
-        The most that the mean is off by in either direction, and one more standard error.
-    """
+    """(n,) terms whose mean is G, and what else G may err by."""
 
     terms: Floats
     dependence: float  # factor between the variance of the mean and that of independent terms
-    bias: float = 0.0
-    error: float = 0.0
+    bias: float = 0.0  # the most that the mean is off by in either direction
+    error: float = 0.0  # one more standard error
 
     @property
     def mean(self) -> float:

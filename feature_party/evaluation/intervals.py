@@ -43,15 +43,12 @@ class Estimate(Measured):
     """An error estimated from privatized labels, in its own units.
 
     A noisy estimate of a small error may be negative. The interval is NaN for the method ``model``,
-    whose own error nobody knows.
+    whose own error nobody knows. The methods:
 
-    Attributes
-    ----------
-    method
-        ``unbiased``: right on average whatever the labels are. ``bounded-bias``: off on average by
-        no more than the interval has room for, whatever the labels are. ``model-within-groups``:
-        unbiased between groups of labels that the channel tells apart, the model's word within
-        them. ``model``: the model's word, given the privatized labels.
+    ``unbiased``: right on average whatever the labels are. ``bounded-bias``: off on average by no
+    more than the interval has room for, whatever the labels are. ``model-within-groups``: unbiased
+    between groups of labels that the channel tells apart, the model's word within them. ``model``:
+    the model's word, given the privatized labels.
     """
 
     method: Method = "unbiased"

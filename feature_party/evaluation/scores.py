@@ -58,37 +58,24 @@ _OF_ALL = (
 class Scores:
     """What held-out events say about a model.
 
-    Attributes
-    ----------
-    keys, points, codes
-        (h,) keys of the held-out events, predictions, and privatized labels.
-    unseen
-        These and all other events with predictions by networks that have not seen them; what
-        follows is estimated from their privatized labels, unless it says otherwise.
-    tenths, segments
-        The events by prediction, and by the columns asked for.
-    coverage
-        How often the model's intervals of some probabilities contain the label.
-    importance
-        By how much each column lowers the squared error, in units of the label's variance.
-    sources
-        Of several labels parties each one's own, in units of its labels. Figures of all together
-        are about labels divided by each one's scale.
+    From ``explained`` on all is estimated from privatized labels of ``unseen`` events, unless it
+    says otherwise. Of several labels parties figures are about labels divided by each one's scale;
+    ``sources`` has each one's own, in units of its labels.
     """
 
     manifests: Sequence[Manifest]  # of the releases learned from, oldest first
     events: Events  # all matched events, split
     model: Model
-    keys: pl.Series
-    points: Floats
-    codes: Codes
-    unseen: Unseen
+    keys: pl.Series  # (h,) of the held-out events
+    points: Floats  # (h,) their predictions
+    codes: Codes  # (h,) their privatized labels
+    unseen: Unseen  # these and all other events that some networks have not seen
     explained: Explained  # how predictions compare with a constant
     slope: Slope | None  # of decoded labels on predictions; None where predictions are alike
-    tenths: Sequence[Segment]
-    segments: Mapping[str, Sequence[Segment]]
-    coverage: Mapping[float, Measured]
-    importance: Mapping[str, Measured]
+    tenths: Sequence[Segment]  # the events by prediction
+    segments: Mapping[str, Sequence[Segment]]  # and by the columns asked for
+    coverage: Mapping[float, Measured]  # how often intervals of some probabilities have the label
+    importance: Mapping[str, Measured]  # the error that each column saves, in label variances
     absolute: Estimate  # mean absolute error, from the held-out events
     fitting: Fitting | None  # what else fits the label
     truth: TrueErrors | None  # errors against true labels, where they are known
@@ -206,18 +193,9 @@ def score(
 ) -> Scores:
     """Score the held-out events: of several labels parties all together, and each one's.
 
-    Parameters
-    ----------
-    labels
-        (m,) true labels of all matched events of each labels party, in simulations.
-    nonprivate
-        Metrics file of a model that was trained on true labels, in simulations.
-    by
-        Columns of the features to compare segments by.
-    source
-        The labels party that model, events and releases are of, if it is one of several.
-    label
-        The label that model and events are of, if the releases have several.
+    A simulation has (m,) true ``labels`` of all matched events of each labels party, and the
+    metrics file of a ``nonprivate`` model. Segments are compared ``by`` columns of the features.
+    Model and events are of one ``source`` or ``label`` among several.
     """
     whole = unseen(model, events)
     rows = whole.of(_not_asked_about(events, whole.codes, manifests))

@@ -16,17 +16,15 @@ def summary(explained: Explained, epsilon: float, rows: int) -> list[str]:
 
     ``epsilon`` is that of the release, ``rows`` the number of events that the figures rest on.
     """
-    # as R² has it, which is cut to what is possible
-    error = number(explained.constant * (1 - explained.free.value))
-    low, high = (number(max(end, 0)) for end in (explained.loss.low, explained.loss.high))
+    error = explained.error
     return [
         verdict_sentence(explained, epsilon, rows),
         "R², the share of the label's variance that is explained:",
         f"  {share_words(explained.free)} assumption-free",
         f"  {share_words(explained.assisted)} model-assisted: if the model's own distributions are"
         " about right",
-        f"estimated test MSE {error} (95%: {low} … {high}), of always predicting the mean"
-        f" {number(explained.constant)}",
+        f"estimated test MSE {number(error.value)} (95%: {number(error.low)} …"
+        f" {number(error.high)}), of always predicting the mean {number(explained.constant)}",
         f"all from the privatized labels of {rows:,} events not trained on",
     ]
 

@@ -35,38 +35,22 @@ _CEILINGS = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
 
 @dataclass(frozen=True)
 class ReleasedCodes:
-    """A release, and those of its codes that are scored.
-
-    Attributes
-    ----------
-    histogram, grid
-        Its noisy counts, and the (g,) labels that they are about.
-    rows, codes
-        (n_e,) places of its codes among all rows scored, and the codes as it sent them.
-    """
+    """A release, and those of its codes that are scored."""
 
     problem: LabelProblem
-    histogram: NoisyPrior
-    grid: Floats
-    rows: Indices
-    codes: Indices
+    histogram: NoisyPrior  # its noisy counts
+    grid: Floats  # (g,) labels that they are about
+    rows: Indices  # (n_e,) places of its codes among all rows scored
+    codes: Indices  # (n_e,) as it sent them
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The loss of a constant prediction, such as its squared error.
-
-    Attributes
-    ----------
-    value
-        Estimate of E w(y), w the constant's loss: of (y − centre)², in squared label units.
-    shown
-        The prior's own, as far as ``value`` and its error allow: smoother, and not without bias.
-    """
+    """The loss w(y) of a constant prediction, such as its squared error."""
 
     centre: float  # the constant: the mean of the released prior
-    value: float
-    shown: float
+    value: float  # estimate of E w(y): of (y − centre)², in squared label units
+    shown: float  # the prior's own, as far as ``value`` and its error allow: smoother, but biased
     terms: Floats  # (n,) the part of ``value`` that each row's code gives, times n
     histogram_error: float  # standard error of the rest
     least: float  # a bound that E w(y) is above with 97.5% probability, > 0
@@ -110,12 +94,8 @@ def label_means(
     """Estimate means of functions of the label from histograms and codes together.
 
     Of each release, which counts by its number of rows, ``functions`` has the (k, m) values on its
-    problem's grid.
-
-    Returns
-    -------
-    (m,) estimates without bias, (m,) variances of the histograms' part, and the (n, m) terms that
-    the rows' codes give, times n.
+    problem's grid. Returns (m,) estimates without bias, (m,) variances of the histograms' part, and
+    the (n, m) terms that the rows' codes give, times n.
     """
     rows, wide = sum(source.rows.size for source in sources), functions[0].shape[1]
     values, variances, terms = np.zeros(wide), np.zeros(wide), np.zeros((rows, wide))

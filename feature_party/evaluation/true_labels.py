@@ -29,20 +29,11 @@ def match_true_labels(
     label_key: str | None = None,
     source: str = "",
 ) -> Floats:
-    """(m,) true labels of matched events, completed and clipped as the labels party does it.
+    """(m,) true labels of events with these keys, completed and clipped as by the labels party.
 
-    Parameters
-    ----------
-    keys
-        (m,) keys of the events.
-    labels, label
-        Table of true labels and its label column.
-    missing
-        Label of an event without one.
-    label_key
-        Key column of ``labels``; the default is ``keys``' name, or the only other column.
-    source
-        Labels party whose labels to take, where a column says whose each is.
+    ``labels`` is a table with the column ``label``; an event without one has the label ``missing``.
+    Its key column is by default ``keys``' name, or the only other column. Where a column says whose
+    each label is, those of the labels party ``source`` are taken.
     """
     truth = collect_table(labels)
     if source and SOURCE in truth.columns:
@@ -68,15 +59,7 @@ def match_true_labels(
 
 @dataclass(frozen=True)
 class TrueErrors:
-    """Errors against the (h,) true labels of the events scored.
-
-    Attributes
-    ----------
-    nonprivate_mse, nonprivate_mae
-        Of a model that was trained on true labels, if one is at hand.
-    fitting
-        What else fits the label, by its name in ``metrics.json``.
-    """
+    """Errors against the (h,) true labels of the events scored, also of a model trained on them."""
 
     labels: Floats
     mse: float
@@ -84,7 +67,7 @@ class TrueErrors:
     constant_mse: float  # of the training events' mean label
     nonprivate_mse: float | None = None
     nonprivate_mae: float | None = None
-    fitting: Mapping[str, float] = field(default_factory=dict)
+    fitting: Mapping[str, float] = field(default_factory=dict)  # what else fits, as in metrics.json
 
     @property
     def lines(self) -> list[str]:

@@ -32,21 +32,13 @@ _COMPARED = 1 << 14
 
 @dataclass(frozen=True)
 class Unseen:
-    """(n,) rows with such predictions, the held-out ones first.
+    """(n,) rows with such predictions, the held-out ones first."""
 
-    Attributes
-    ----------
-    table, codes
-        Their features, key column included, and privatized labels.
-    parts
-        Their rows, part by part, with the networks of the model that predict them.
-    """
-
-    table: pl.DataFrame
-    codes: Codes
+    table: pl.DataFrame  # their features, key column included
+    codes: Codes  # their privatized labels
     matched: Indices  # their places among all matched events
     scored: Scored
-    parts: Sequence[tuple[Indices, slice]]
+    parts: Sequence[tuple[Indices, slice]]  # rows, with the networks that predict them
     alone: Floats  # (g, m) what g groups of networks predict for the first m rows
 
     def of(self, chosen: Booleans) -> Unseen:

@@ -19,15 +19,9 @@ class Party:
 
 @dataclass(frozen=True)
 class JoinInputs:
-    """What is joined.
+    """What is joined."""
 
-    Attributes
-    ----------
-    releases
-        Directories of fetched releases, oldest first, those of one labels party together.
-    """
-
-    releases: tuple[Path, ...]
+    releases: tuple[Path, ...]  # fetched, oldest first, those of one labels party together
     features: Path  # a file, or a directory of Parquet files, one row an event
     key: str  # its key column
     parties: tuple[Party, ...]  # whose each release is
@@ -35,14 +29,8 @@ class JoinInputs:
 
 @dataclass(frozen=True)
 class MatchCounts:
-    """How many events the two sides share.
-
-    Attributes
-    ----------
-    parties
-        Of several labels parties each one's name, events in its releases, and of these in the
-        features.
-    """
+    """How many events the two sides share; of several labels ``parties`` each one's name, events in
+    its releases, and of these in the features."""
 
     release_rows: int  # events in the release
     feature_rows: int  # events in the features file

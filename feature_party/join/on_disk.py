@@ -105,21 +105,12 @@ def join_to_shards(
 ) -> JoinedShards:
     """Write the matched events to ``out/shard-00000.parquet``, … with their codes.
 
-    Parameters
-    ----------
-    inputs
-        What is joined; digests of releases are verified on the way.
-    out
-        A directory, which appears when it is complete. If it holds this very join, that is
-        returned; if another one, that is replaced.
+    Digests of releases are verified on the way. The directory appears when it is complete. If it
+    holds this very join, that is returned; if another one, that is replaced.
 
-    Raises
-    ------
-    DataError
-        If keys are missing, occur twice, or match nothing; if ``out`` holds other files, another
-        process joins into it, or the disk is full.
-    ReleaseError
-        If a release is not what its manifest says.
+    Raises ``DataError`` if keys are missing, occur twice, or match nothing; if ``out`` holds other
+    files, another process joins into it, or the disk is full; ``ReleaseError`` if a release is not
+    what its manifest says.
     """
     frame = scan_table(inputs.features, inputs.key)
     check_key(frame, inputs.key)
@@ -190,12 +181,7 @@ def _clear(work: Path) -> None:
 
 class _Join:
     def __init__(
-        self,
-        inputs: JoinInputs,
-        work: Path,
-        sizes: JoinSizes,
-        engine: Engine,
-        progress: Progress,
+        self, inputs: JoinInputs, work: Path, sizes: JoinSizes, engine: Engine, progress: Progress
     ) -> None:
         self.folders, self.key, self.parties = inputs.releases, inputs.key, inputs.parties
         self.manifests = [Manifest.from_bytes(read_manifest(folder)) for folder in self.folders]

@@ -36,10 +36,7 @@ class JoinedShards:
     def open(cls, directory: Path, content: str) -> JoinedShards | None:
         """The join with this content, if the folder holds it.
 
-        Raises
-        ------
-        DataError
-            If its manifest is damaged.
+        Raises ``DataError`` if its manifest is damaged.
         """
         path = directory / JOIN_MANIFEST
         if not path.is_file():
@@ -85,10 +82,7 @@ class JoinedShards:
     def read(self, index: int, columns: list[str]) -> pl.DataFrame:
         """Some columns of a shard.
 
-        Raises
-        ------
-        DataError
-            If it is missing or damaged.
+        Raises ``DataError`` if it is missing or damaged.
         """
         path = self.shards[index]
         try:

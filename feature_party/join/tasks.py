@@ -64,10 +64,7 @@ class Once(Generic[ResultT]):
     def run(self, secrets: Secrets) -> ResultT:
         """Do it, unless that was done before.
 
-        Raises
-        ------
-        DataError
-            If the disk is full; an engine does not try that again.
+        Raises ``DataError`` if the disk is full; an engine does not try that again.
         """
         if self.done.exists():
             kept: ResultT = json.loads(self.done.read_bytes())
@@ -109,10 +106,7 @@ class FeatureSlice:
     def read(self, *columns: str) -> pl.DataFrame:
         """Read columns, or all of them.
 
-        Raises
-        ------
-        DataError
-            If a file cannot be read.
+        Raises ``DataError`` if a file cannot be read.
         """
         try:
             scans = [
@@ -169,32 +163,21 @@ class HashKeys:
 
 @dataclass(frozen=True)
 class Released:
-    """Blocks of a fetched release, with what its manifest says of them.
-
-    Attributes
-    ----------
-    start, stop
-        Those of the blocks.
-    code_bytes, outputs
-        Width of a code, and how many outputs the channel has.
-    """
+    """Blocks of a fetched release, with what its manifest says of them."""
 
     rows: WireRows  # all of its rows
     submitted: Path | None  # a file of their keys, where we submitted them
-    start: int
-    stop: int
+    start: int  # first row of the blocks
+    stop: int  # last row + 1
     block_rows: int
     blocks: tuple[str, ...]  # their digests
-    code_bytes: int
-    outputs: int
+    code_bytes: int  # width of a code
+    outputs: int  # of the channel
 
     def read(self) -> tuple[Keys, Codes]:
         """(n,) keys and (n,) codes.
 
-        Raises
-        ------
-        ReleaseError
-            If they are not what the manifest says.
+        Raises ``ReleaseError`` if they are not what the manifest says.
         """
         table, codes = self.rows.read(self.start, self.stop)
         verify_blocks(table, codes, self.blocks, self.block_rows, self.code_bytes, self.start)
@@ -211,24 +194,15 @@ class Released:
 
 @dataclass(frozen=True)
 class Match:
-    """Match the rows of a bucket, and send them back to the slices of the features.
-
-    Attributes
-    ----------
-    ours, theirs
-        Where keys of the features come from, and labels of each release whose keys are hashed
-        alike.
-    matched, index, slice_rows
-        Where the rows go, the index of this task among those that send, and rows of a slice.
-    """
+    """Match the rows of a bucket, and send them back to the slices of the features."""
 
     bucket: int
-    ours: Exchange
-    theirs: tuple[Exchange, ...]
+    ours: Exchange  # where keys of the features come from
+    theirs: tuple[Exchange, ...]  # and labels of each release whose keys are hashed alike
     offsets: tuple[int, ...]  # first code of each release among the codes of all
-    matched: Exchange
-    index: int
-    slice_rows: int
+    matched: Exchange  # where the rows go
+    index: int  # of this task among those that send
+    slice_rows: int  # rows of a slice
 
     @property
     def out(self) -> Path:
@@ -255,17 +229,11 @@ class Match:
 
 @dataclass(frozen=True)
 class WriteShard:
-    """Write a slice's matched events, in the features' order.
-
-    Attributes
-    ----------
-    matched
-        What was matched.
-    """
+    """Write a slice's matched events, in the features' order."""
 
     slice: FeatureSlice  # the rows
     index: int  # which it is
-    matched: Exchange
+    matched: Exchange  # what was matched
     offsets: tuple[int, ...]  # as in :class:`Match`
     names: tuple[str, ...]  # of the labels party of each release
     out: Path
@@ -294,13 +262,8 @@ class WriteShard:
 def with_source(
     table: pl.DataFrame, codes: NDArray[Any], starts: Sequence[int], names: Sequence[str]
 ) -> pl.DataFrame:
-    """Add whose each of (n,) labels is, where there are several labels parties.
-
-    Parameters
-    ----------
-    starts, names
-        First code and labels party of each release.
-    """
+    """Add whose each of (n,) labels is, where there are several labels parties, from the first code
+    and the labels party of each release."""
     if len(set(names)) < 2:
         return table
     return table.with_columns(pl.Series(SOURCE, names)[_release_of(codes, starts)])

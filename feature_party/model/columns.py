@@ -25,21 +25,10 @@ def columns(
     quantiles: Sequence[float] = (),
     above: Sequence[float] = (),
 ) -> dict[str, Floats]:
-    """Columns of (n,) numbers for (n, m) distributions.
+    """Columns of (n,) numbers for (n, m) distributions: of the central interval with a probability,
+    of quantiles by their probabilities, and P(y > t) for the label values t of ``above``.
 
-    Parameters
-    ----------
-    interval
-        Probability of a central interval; None leaves it out.
-    quantiles
-        Probabilities of quantiles.
-    above
-        Label values t for P(y > t).
-
-    Raises
-    ------
-    DataError
-        If a value of ``above`` lies outside the labels.
+    Raises ``DataError`` if a value of ``above`` lies outside the labels.
     """
     grid = problem.grid
     for value in above:

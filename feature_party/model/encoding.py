@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from common.arrays import Floats
 from common.errors import ConfigError, DataError
@@ -97,20 +98,12 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Encoder:
-    """How a features table becomes tensors.
-
-    Attributes
-    ----------
-    numeric, categorical
-        Columns in the order of the encoded matrices.
-    given
-        Columns that are the same for all rows and not in the table, with their value.
-    """
+    """How a features table becomes tensors: columns in the order of the encoded matrices."""
 
     numeric: tuple[NumericColumn, ...]
     categorical: tuple[CategoricalColumn, ...]
     left_out: tuple[tuple[str, str], ...] = ()  # columns that are not learned from, and why
-    given: tuple[tuple[str, str], ...] = ()
+    given: tuple[tuple[str, str], ...] = ()  # that are not in the table, with every row's value
 
     @classmethod
     def fit(
@@ -124,23 +117,12 @@ class Encoder:
     ) -> Encoder:
         """Decide on an encoding from training rows.
 
-        Parameters
-        ----------
-        table
-            Training rows.
-        numeric, categorical
-            Columns whose kind is fixed; the kind of every other is inferred.
-        ignore
-            Columns that are not features.
-        pieces
-            How many pieces the range of a numeric column is cut into, if it has more than 32 values
-            (else it is cut at each); 0 or 1 leaves it whole.
+        The kind of columns that are neither ``numeric`` nor ``categorical`` is inferred. The range
+        of a numeric column is cut into ``pieces``, if it has more than 32 values (else it is cut at
+        each); 0 or 1 leaves it whole.
 
-        Raises
-        ------
-        ConfigError, DataError
-            If a named column does not exist or cannot be what it is said to be, or if no feature
-            is left.
+        Raises ``ConfigError`` or ``DataError`` if a named column does not exist or cannot be what
+        it is said to be, or if no feature is left.
         """
         for column in (*numeric, *categorical):
             if column not in table.columns:
@@ -182,13 +164,8 @@ class Encoder:
         return cls(tuple(numbers), tuple(categories), tuple(left_out))
 
     def with_counts(self, counts: Mapping[str, pl.DataFrame]) -> Encoder:
-        """Return the encoder with vocabularies from counts of values on more rows.
-
-        Parameters
-        ----------
-        counts
-            By column, tables of ``value`` and ``count``.
-        """
+        """The encoder with vocabularies from more rows: of each column a table of ``value`` and
+        ``count``."""
         categorical = tuple(
             replace(column, vocabulary=_vocabulary(counts[column.name]))
             for column in self.categorical
@@ -250,29 +227,16 @@ class Encoder:
 
     def to_json(self) -> dict[str, Any]:
         """Return the encoding as JSON values."""
-        return {
-            "numeric": [{**asdict(column), "edges": list(column.edges)} for column in self.numeric],
-            "categorical": [
-                {"name": column.name, "vocabulary": list(column.vocabulary)}
-                for column in self.categorical
-            ],
-            "left_out": [list(pair) for pair in self.left_out],
-        }
+        data: dict[str, Any] = _JSON.dump_python(self, mode="json", exclude={"given"})
+        return data
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Encoder:
         """Rebuild an encoding from :meth:`to_json`."""
-        return cls(
-            tuple(
-                NumericColumn(**{**column, "edges": tuple(column["edges"])})
-                for column in data["numeric"]
-            ),
-            tuple(
-                CategoricalColumn(column["name"], tuple(column["vocabulary"]))
-                for column in data["categorical"]
-            ),
-            tuple((name, why) for name, why in data["left_out"]),
-        )
+        return _JSON.validate_python(data)
+
+
+_JSON = TypeAdapter(Encoder)
 
 
 def _is_numeric(series: pl.Series) -> bool:

@@ -46,51 +46,23 @@ class EpochLosses:
 
 
 class ModelFacts(BaseModel):
-    """What ``model.json`` says under ``facts``; models of earlier versions lack some of it.
-
-    Attributes
-    ----------
-    objective, head
-        What predicts; heads with their shares, if several are mixed.
-    heads
-        Every candidate that was trained.
-    shrinkage
-        Share of the released prior in every prediction.
-    history
-        Of the candidate with the largest share.
-    slope
-        Of decoded labels on predictions; None where the channel decodes nothing.
-    release, matched, holdout, seed
-        The release, how many labels were matched, and how the held-out ones were drawn.
-    training_rows
-        Labels trained on.
-    settings
-        Of every candidate.
-    warnings
-        Sentences for the users of the model.
-    debiased_gain
-        How training on decoded labels compared, where ``auto`` tried it.
-    adjusted
-        Whether predictions are brought closer to the released prior.
-    seconds
-        How long training took.
-    """
+    """What ``model.json`` says under ``facts``; models of earlier versions lack some of it."""
 
     model_config = ConfigDict(frozen=True)
 
-    objective: str
-    head: str
-    heads: dict[str, HeadFacts]
-    shrinkage: float
-    history: list[EpochLosses]
-    slope: Slope | None
+    objective: str  # of what predicts
+    head: str  # the same; heads with their shares, if several are mixed
+    heads: dict[str, HeadFacts]  # every candidate that was trained
+    shrinkage: float  # share of the released prior in every prediction
+    history: list[EpochLosses]  # of the candidate with the largest share
+    slope: Slope | None  # of decoded labels on predictions; None where the channel decodes nothing
     release: str
-    matched: int
-    training_rows: int
-    holdout: float
-    seed: int
-    settings: FitSettings
-    warnings: list[str]
-    debiased_gain: Gain | None = None
-    adjusted: bool = False
-    seconds: float | None = None
+    matched: int  # labels
+    training_rows: int  # labels trained on
+    holdout: float  # share of the events held out
+    seed: int  # by which they were drawn
+    settings: FitSettings  # of every candidate
+    warnings: list[str]  # sentences for the users of the model
+    debiased_gain: Gain | None = None  # of training on decoded labels, where ``auto`` tried it
+    adjusted: bool = False  # whether predictions are brought closer to the released prior
+    seconds: float | None = None  # how long training took

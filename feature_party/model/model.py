@@ -54,6 +54,23 @@ def undamaged(what: str, remedy: str) -> Iterator[None]:
         raise DataError(f"{what} is damaged ({reason:.200}); {remedy}") from error
 
 
+@contextmanager
+def described(directory: Path, kind: str) -> Iterator[dict[str, Any]]:
+    """What ``model.json`` in a folder says, and in one line whatever is found wrong with it.
+
+    Raises ``DataError`` if there is none, it is of another kind, or something in it or beside it is
+    damaged.
+    """
+    path = directory / MODEL_FILE
+    if not path.is_file():
+        raise DataError(f"{directory} holds no trained model; run feature-party train first")
+    with undamaged(f"the model in {directory}", "train it again"):
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data["format"] != kind:
+            raise DataError(f"{path} has format {data['format']!r:.60}, not {kind!r}")
+        yield data
+
+
 def save_tensors(state: Any, path: Path) -> None:
     """Write what ``torch.load`` reads; torch itself has no name for a disk that is full."""
     buffer = BytesIO()
@@ -64,34 +81,19 @@ def save_tensors(state: Any, path: Path) -> None:
 
 @dataclass
 class Expert:
-    """One trained candidate.
-
-    Attributes
-    ----------
-    learned
-        From encoded rows to (M, n, p) outputs of its members: networks, boosted trees, or networks
-        without hidden layers.
-    """
+    """One trained candidate."""
 
     objective: Objective  # what it was trained for, which gives its outputs their meaning
-    learned: Learned
+    learned: Learned  # networks, boosted trees, or networks without hidden layers
     weight: float  # share of the mixture; the weights of a model's experts sum to 1
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Predictions for some rows.
-
-    Attributes
-    ----------
-    points
-        (n,) the mean (squared and Poisson loss) or the median (absolute loss) of the label.
-    distributions
-        (n, m) probabilities of the support's cells, or None for a model of points alone.
-    """
+    """Predictions for (n,) rows: the label's mean, or of the absolute loss its median."""
 
     points: Floats
-    distributions: Floats | None
+    distributions: Floats | None  # (n, m) of the support's cells; None of a model of points alone
 
     def of(self, rows: Booleans) -> Predictions:
         """Those of some rows."""
@@ -103,25 +105,17 @@ class Predictions:
 class Model:
     """Everything prediction needs.
 
-    Attributes
-    ----------
-    experts
-        What was trained; all of them give distributions, or there is just one.
-    shrinkage
-        Share of the released prior that predicted distributions are mixed with, 0 … 1.
-    adjustment
-        (m,) factors that the experts' mixture is multiplied by, and then normalised; or None.
-    cells
-        (m, m') matrix from the experts' cells to those of the support, where these are one source's
-        among several: see :meth:`of`.
+    The experts all give distributions, or there is just one. Their mixture is multiplied by the
+    (m,) factors ``adjustment`` and normalised. Of one source among several, see :meth:`of`, the
+    (m, m') matrix ``cells`` leads from their cells to those of the support.
     """
 
     encoder: Encoder  # from a features table to the experts' inputs
     problem: LabelProblem  # the release's public facts
     support: Support  # cells of predicted distributions
-    experts: Sequence[Expert]
+    experts: Sequence[Expert]  # what was trained
     facts: ModelFacts  # what is known about the training run
-    shrinkage: float = 0.0
+    shrinkage: float = 0.0  # share of the released prior in every distribution, 0 … 1
     adjustment: Floats | None = None
     cells: Floats | None = None
 
@@ -133,10 +127,7 @@ class Model:
     def of(self, source: str) -> Model:
         """The model of one labels party's labels, in their units; itself if there is just one.
 
-        Raises
-        ------
-        ConfigError
-            If it has not learned from this one.
+        Raises ``ConfigError`` if it has not learned from this one.
         """
         if not source and not self.sources:
             return self
@@ -263,20 +254,8 @@ class Model:
 
     @classmethod
     def load(cls, directory: Path, device: torch.device | str = "cpu") -> Model:
-        """Read a saved model.
-
-        Raises
-        ------
-        DataError
-            If there is none, or its files are damaged.
-        """
-        path = directory / MODEL_FILE
-        if not path.is_file():
-            raise DataError(f"{directory} holds no trained model; run feature-party train first")
-        with undamaged(f"the model in {directory}", "train it again"):
-            data = json.loads(path.read_text(encoding="utf-8"))
-            if data["format"] != FORMAT:
-                raise DataError(f"{path} has format {data['format']!r:.60}, not {FORMAT!r}")
+        """Read a saved model; errors as of :func:`described`."""
+        with described(directory, FORMAT) as data:
             problem = LabelProblem.from_json(data["problem"])
             support = Support.of(problem)
             states = torch.load(directory / WEIGHTS_FILE, map_location=device, weights_only=True)

@@ -20,16 +20,10 @@ EMBEDDING = 8
 
 @dataclass(frozen=True)
 class NetworkShape:
-    """Sizes of a network.
-
-    Attributes
-    ----------
-    cardinalities
-        Vocabulary size of each categorical input, out-of-vocabulary included.
-    """
+    """Sizes of a network."""
 
     numeric: int  # number of numeric inputs
-    cardinalities: tuple[int, ...]
+    cardinalities: tuple[int, ...]  # of each category's vocabulary, out-of-vocabulary included
     hidden: tuple[int, ...]  # sizes of the hidden layers
     outputs: int  # number of outputs
     members: int  # number of networks
@@ -37,32 +31,18 @@ class NetworkShape:
 
 @dataclass(frozen=True)
 class Dropout:
-    """What is dropped from a batch of which only some rows are at hand.
+    """What is dropped from a batch of which only some rows are at hand."""
 
-    Attributes
-    ----------
-    generator
-        Draws for the whole batch, so that it does not matter who has which rows.
-    """
-
-    generator: torch.Generator
+    generator: torch.Generator  # draws for the whole batch: it does not matter who has which rows
     batch: int  # rows of the whole batch
     rows: slice  # those at hand
 
 
 class Learned(nn.Module):
-    """From encoded rows, (n, F) numbers and (n, C) categories, to (M, n, p) outputs of members.
+    """From encoded rows, (n, F) numbers and (n, C) categories, to (M, n, p) outputs of members."""
 
-    Attributes
-    ----------
-    kind
-        What a saved model calls it.
-    shape
-        A dataclass of its sizes.
-    """
-
-    kind: str
-    shape: Any
+    kind: str  # what a saved model calls it
+    shape: Any  # a dataclass of its sizes
 
 
 class Ensemble(Learned):
@@ -111,21 +91,8 @@ class Ensemble(Learned):
     def forward(
         self, numeric: Tensor, categories: Tensor, dropout: Dropout | None = None
     ) -> Tensor:
-        """Evaluate every member.
-
-        Parameters
-        ----------
-        numeric
-            (M, B, F) or (1, B, F) float32.
-        categories
-            (M, B, C) or (1, B, C) int64 vocabulary indices.
-        dropout
-            What is dropped; None drops nothing.
-
-        Returns
-        -------
-        (M, B, p) outputs.
-        """
+        """(M, B, p) outputs of every member: of (M, B, F) or (1, B, F) float32 numbers, and of
+        (M, B, C) or (1, B, C) int64 vocabulary indices."""
         first = self.weights[0]
         numbers = numeric.expand(self.shape.members, -1, -1)
         hidden = torch.baddbmm(self.biases[0], numbers, first[:, : self.shape.numeric])

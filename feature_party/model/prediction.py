@@ -43,42 +43,19 @@ def predict_file(
     batch_rows: int = BATCH_ROWS,
     on_rows: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Predict every row of a features file.
+    """Predict every row of features, and return the number of predictions.
 
-    Parameters
-    ----------
-    model
-        A trained model, or those of several labels.
-    features
-        CSV or Parquet, or a directory of Parquet files.
-    output
-        File, CSV if its suffix says so and Parquet otherwise, with the key column (if one is
-        named), ``prediction`` and, where the model gives distributions, what they say. It appears
-        only once it is complete.
-    key
-        Column that is copied to the output.
-    source
-        Whose labels to predict, of a model of several labels parties: one's name, or the column
-        that names one for each row. The default is every row for each of them; either way a column
-        says whose each prediction is.
-    interval
-        Probability of the predictive interval; None leaves it out.
-    quantiles, above
-        Probabilities of quantiles, and label values t for P(y > t).
-    trained
-        Says which rows of a range the model was trained on; the output then gets a column
-        ``held_out``, true for all others.
-    warn
-        Called with a sentence for every column of which many rows hold values that the model does
-        not know.
-    batch_rows
-        Rows in memory at a time.
-    on_rows
-        Called with rows done and rows in all.
+    Features are CSV or Parquet, or a directory of Parquet files. The output, CSV if its suffix says
+    so and Parquet otherwise, appears only once it is complete: the column ``key`` (if one is
+    named), ``prediction`` and, where the model gives distributions, what they say of the central
+    interval of a probability, of quantiles and of P(y > t); and, where ``trained`` says which rows
+    of a range the model was trained on, ``held_out`` for all others.
 
-    Returns
-    -------
-    Number of predictions.
+    Of a model of several labels parties a column says whose each prediction is. ``source`` is one's
+    name, or the column that names one for each row; by default every row is predicted for each.
+
+    ``warn`` is called with a sentence for every column of which many rows hold values that the
+    model does not know, ``on_rows`` with rows done and rows in all.
     """
     frame = scan_table(features, key)
     if key:

@@ -14,7 +14,7 @@ import torch
 from common.errors import DataError
 from common.files import write_text
 from feature_party.model.encoding import Encoder
-from feature_party.model.model import MODEL_FILE, Model, undamaged
+from feature_party.model.model import MODEL_FILE, Model, described
 from feature_party.tables import Table, collect_table, file_of
 
 FORMAT = "labelveil-models/1"
@@ -88,20 +88,8 @@ class LabelModels:
 
     @classmethod
     def load(cls, directory: Path, device: torch.device | str = "cpu") -> LabelModels:
-        """Read what :meth:`save` wrote.
-
-        Raises
-        ------
-        DataError
-            If there is none, or its files are damaged.
-        """
-        path = directory / MODEL_FILE
-        if not path.is_file():
-            raise DataError(f"{directory} holds no trained model; run feature-party train first")
-        with undamaged(f"the model in {directory}", "train it again"):
-            data = json.loads(path.read_text(encoding="utf-8"))
-            if data["format"] != FORMAT:
-                raise DataError(f"{path} has format {data['format']!r:.60}, not {FORMAT!r}")
+        """Read what :meth:`save` wrote; errors as of :func:`described`."""
+        with described(directory, FORMAT) as data:
             folders = {str(one["name"]): Path(one["folder"]).name for one in data["labels"]}
             if not folders:
                 raise ValueError("no labels")

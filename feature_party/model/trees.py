@@ -21,41 +21,19 @@ _NODES = 1 << 17
 
 @dataclass(frozen=True)
 class TreesShape:
-    """Sizes of boosted trees.
+    """Sizes of boosted trees."""
 
-    Attributes
-    ----------
-    inputs
-        Numeric inputs that may be asked; after them come the categories' encodings.
-    cardinalities
-        Vocabulary size of each categorical input, out-of-vocabulary included.
-    outputs, members
-        Number of outputs, and of models side by side.
-    rounds, nodes, depth
-        Trees for each output of a member, nodes of all trees, and steps to the deepest leaf.
-    """
-
-    inputs: tuple[int, ...]
-    cardinalities: tuple[int, ...]
-    outputs: int
-    members: int
-    rounds: int
-    nodes: int
-    depth: int
+    inputs: tuple[int, ...]  # numeric ones that may be asked; then come the categories' encodings
+    cardinalities: tuple[int, ...]  # of each category's vocabulary, out-of-vocabulary included
+    outputs: int  # number of outputs
+    members: int  # models side by side
+    rounds: int  # trees for each output of a member
+    nodes: int  # of all trees
+    depth: int  # steps to the deepest leaf
 
 
 class Trees(Learned):
-    """Boosted trees of several members.
-
-    Attributes
-    ----------
-    encodings
-        (M, Σ cardinalities) what each member takes a category for.
-    asked, thresholds, branches, values
-        (N,), (N,), (N, 2) and (N,) nodes: input, threshold, where to go on, what a leaf adds.
-    roots
-        (M, rounds · p) first nodes, round by round.
-    """
+    """Boosted trees of several members."""
 
     kind = "trees"
 
@@ -63,11 +41,14 @@ class Trees(Learned):
         super().__init__()
         self.shape = shape
         size, trees = sum(shape.cardinalities), shape.rounds * shape.outputs
+        # what each member takes a category for
         self.encodings = self._kept(shape.members, size)
+        # of every node: its input, its threshold, where to go on, and what a leaf adds
         self.asked = self._kept(shape.nodes, kind=torch.int64)
         self.thresholds = self._kept(shape.nodes)
         self.branches = self._kept(shape.nodes, 2, kind=torch.int64)
         self.values = self._kept(shape.nodes)
+        # the first node of every tree, round by round
         self.roots = self._kept(shape.members, trees, kind=torch.int64)
         self.inputs: Tensor
         self.register_buffer("inputs", torch.tensor(shape.inputs, dtype=torch.int64), False)
@@ -78,41 +59,25 @@ class Trees(Learned):
     def _kept(self, *shape: int, kind: torch.dtype = torch.float64) -> nn.Parameter:
         return nn.Parameter(torch.zeros(shape, dtype=kind), requires_grad=False)
 
-    def forward(self, numeric: Tensor, categories: Tensor, members: slice = slice(None)) -> Tensor:
-        """Evaluate members.
-
-        Parameters
-        ----------
-        numeric
-            (1, B, F) float32.
-        categories
-            (1, B, C) int64 vocabulary indices.
-        members
-            Which; the default is all.
-
-        Returns
-        -------
-        (M, B, p) float64 outputs.
-        """
-        encodings, roots = self.encodings[members], self.roots[members]
+    def forward(self, numeric: Tensor, categories: Tensor) -> Tensor:
+        """(M, B, p) float64 outputs for (1, B, F) float32 numbers and (1, B, C) int64 vocabulary
+        indices."""
         if torch.compiler.is_compiling():  # exported, as one walk
-            return self._walk(numeric, categories, encodings, roots)
-        step = max(_NODES // roots.numel(), 1)
+            return self._walk(numeric, categories)
+        step = max(_NODES // self.roots.numel(), 1)
         parts = zip(
             torch.split(numeric, step, dim=1), torch.split(categories, step, dim=1), strict=True
         )
-        return torch.cat([self._walk(*part, encodings, roots) for part in parts], dim=1)
+        return torch.cat([self._walk(*part) for part in parts], dim=1)
 
-    def _walk(
-        self, numeric: Tensor, categories: Tensor, encodings: Tensor, roots: Tensor
-    ) -> Tensor:
-        size, rows = len(roots), numeric.shape[1]
+    def _walk(self, numeric: Tensor, categories: Tensor) -> Tensor:
+        size, rows = len(self.roots), numeric.shape[1]
         inputs = numeric[0].index_select(1, self.inputs).double().expand(size, -1, -1)
         if self.shape.cardinalities:
             places = (categories[0] + self.starts).view(-1)
-            encoded = encodings.index_select(1, places).view(size, rows, categories.shape[2])
+            encoded = self.encodings.index_select(1, places).view(size, rows, categories.shape[2])
             inputs = torch.cat([inputs, encoded], dim=2)
-        node = roots[:, None].expand(-1, rows, -1)
+        node = self.roots[:, None].expand(-1, rows, -1)
         for _ in range(self.shape.depth):
             higher = inputs.gather(2, _of(self.asked, node)) > _of(self.thresholds, node)
             node = _of(self.branches.view(-1), 2 * node + higher)

@@ -122,7 +122,7 @@ class Learning(Transfer):
                 setup = TrainingSetup(
                     section,
                     self.config.data,
-                    QuickLearners.of,
+                    QuickLearners,
                     folders[label],
                     true_labels=truth,
                     on_epoch=_epochs_on(bar, self.prefix(label)),

@@ -113,11 +113,11 @@ class Stages(Learning):
         shown = output.label_name, output.label_unit, self.config.data.ignore
         pages = {name: file_of(page, name) for name in scores.sources}
         for name, own in pages.items():
-            write_report(own, ReportInputs.of(scores.sources[name], *shown))
+            write_report(own, ReportInputs(scores.sources[name], *shown))
         if pages:
             write_overview(page, scores, pages)
         else:
-            write_report(page, ReportInputs.of(scores, *shown))
+            write_report(page, ReportInputs(scores, *shown))
 
     def _ask(self, scores: Scores, loss: LossName) -> Verdict:
         """What the labels party answers about the held-out events."""

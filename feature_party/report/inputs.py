@@ -2,46 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from common.arrays import Floats, Indices
+from common.arrays import Booleans, Floats, Indices
 from common.exact.channel import Codes
 from common.release.manifest import Manifest
 from common.release.sections import LabelSection, PriorSection, StatedRandomizer
-from feature_party.evaluation.breakdown import Segment
-from feature_party.evaluation.intervals import Measured
 from feature_party.evaluation.scores import Scores
-from feature_party.evaluation.sentences import calibration_lines
-from feature_party.join.matches import MatchCounts
 from feature_party.learning.several_labels import stated_of, view_of
-from feature_party.model.facts import EpochLosses
 
 
 @dataclass(frozen=True)
 class ReleasedLabel:
     """What a release says of one of its labels.
 
-    Attributes
-    ----------
-    section, stated
-        The label and the randomizer that sent it, as the manifest has them.
-    grid, mass
-        (k,) its values, and the share of events that the released prior gives each.
-    channel
-        (k, d) probability of each output; of what was sent with other labels, on average over
-        these as the prior has them.
+    Of what was sent with other labels the channel is the average over these, as the prior has them.
     """
 
     section: LabelSection
-    stated: StatedRandomizer
-    grid: Floats
-    mass: Floats
-    channel: Floats
+    stated: StatedRandomizer  # that sent it
+    grid: Floats  # (k,) its values
+    mass: Floats  # (k,) share of events that the released prior gives each
+    channel: Floats  # (k, d) probability of each output
     outputs: Floats  # (d,) values that they stand for, ascending
     rank: Indices  # (d,) place of each code among them
 
@@ -76,112 +62,47 @@ class ReleasedLabel:
 
 @dataclass(frozen=True)
 class ReportInputs:
-    """Everything that a report shows; whatever is None or empty is left out of the page.
+    """What a page shows: a model's scores, and how the configuration calls the label.
 
-    Attributes
-    ----------
-    matches
-        Match counts of release and features, None where no join took place.
-    metrics
-        Errors by name, on events that were not trained on, as in ``metrics.json``.
-    calibration, tenths
-        Privatized labels against predictions: in sentences, and by tenths of the predictions.
-    columns
-        What became of each column of the features.
-    importance
-        What R² loses without a column.
-    segments
-        Events by columns that were asked for.
-    release_codes, release_true_labels
-        (n,) all rows of the release with their true labels, in simulations: the joint picture of
-        true and randomized labels. None: the events scored are used instead.
-    objective, head
-        What the model was trained with.
-    settings
-        Section to setting to value, shown as tables.
-    label, unit
-        What the label is called; by default as its column is. Its unit, if it has one.
+    It draws one channel: of several releases the last one's, with its held-out events.
     """
 
-    manifest: Manifest  # the release's verified manifest
-    release_id: str  # SHA-256 of the manifest's bytes, hexadecimal
-    matches: MatchCounts | None = None
-    history: Sequence[EpochLosses] = ()  # one record an epoch
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    verdict: str = ""  # whether the model is better than no features, in a sentence
-    fitting: str = ""  # figures that fit the label, in a sentence
-    calibration: Sequence[str] = ()
-    tenths: Sequence[Segment] = ()
-    columns: Mapping[str, str] = field(default_factory=dict)
-    importance: Mapping[str, Measured] = field(default_factory=dict)
-    segments: Mapping[str, Sequence[Segment]] = field(default_factory=dict)
-    predictions: Floats | None = None  # (m,) predictions for those events, in units of the label
-    codes: Codes | None = None  # (m,) their privatized labels, as output indices
-    true_labels: Floats | None = None  # (m,) true labels of those events, in simulations
-    release_codes: Codes | None = None
-    release_true_labels: Floats | None = None
-    objective: str = ""
-    head: str = ""
-    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    warnings: Sequence[str] = ()  # sentences that the reader must see first
-    label: str = ""
-    unit: str = ""
-    among: str = ""  # its name in the release, if that has several
+    scores: Scores
+    label: str = ""  # what the label is called; by default as its column is
+    unit: str = ""  # its unit, if it has one
+    ignored: Sequence[str] = ()  # columns that the configuration leaves out
 
-    @classmethod
-    def of(
-        cls, scores: Scores, label: str = "", unit: str = "", ignored: Sequence[str] = ()
-    ) -> ReportInputs:
-        """What a page shows of a model's scores.
+    @property
+    def manifest(self) -> Manifest:
+        """The release's verified manifest."""
+        return self.scores.manifests[-1]
 
-        It draws one channel: of several releases the last one's, with its held-out events.
+    @cached_property
+    def drawn(self) -> tuple[Booleans, Codes]:
+        """Which of the events scored are the release's, and their privatized labels."""
+        *_, (_, mine, codes) = self.scores.events.problem.by_release(self.scores.codes)
+        return mine, codes.astype(np.uint16)
 
-        Parameters
-        ----------
-        label, unit
-            As configured.
-        ignored
-            Columns that the configuration leaves out.
-        """
-        events, facts, manifest = scores.events, scores.model.facts, scores.manifests[-1]
-        *_, (_, shown, codes) = events.problem.by_release(scores.codes)
-        columns = dict.fromkeys(scores.model.encoder.columns, "used")
-        for name in scores.unseen.table.columns:
-            why = "left out by the configuration" if name in ignored else "left out: all the same"
-            columns.setdefault(name, "the key" if name == events.key else why)
-        return cls(
-            manifest=manifest,
-            release_id=events.release_id,
-            matches=events.matches,
-            history=facts.history,
-            metrics={
-                name: value
-                for name, value in scores.to_json().items()
-                if isinstance(value, int | float | str)
-            },
-            verdict=scores.verdict,
-            fitting="" if scores.fitting is None else scores.fitting.sentence,
-            calibration=calibration_lines(scores.slope, (), scores.coverage),
-            tenths=scores.tenths,
-            columns=columns,
-            importance=scores.importance,
-            segments=scores.segments,
-            predictions=scores.points[shown],
-            codes=codes.astype(np.uint16),
-            true_labels=None if scores.truth is None else scores.truth.labels[shown],
-            objective=facts.objective,
-            head=facts.head,
-            settings={"training": asdict(facts.settings)},
-            warnings=scores.warnings,
-            label=label,
-            unit=unit,
-            among=scores.label,
-        )
+    @property
+    def true_labels(self) -> Floats | None:
+        """True labels of these events, in a simulation."""
+        truth = self.scores.truth
+        return None if truth is None else truth.labels[self.drawn[0]]
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """What became of each column of the features."""
+        columns = dict.fromkeys(self.scores.model.encoder.columns, "used")
+        for name in self.scores.unseen.table.columns:
+            ignored = name in self.ignored
+            why = "left out by the configuration" if ignored else "left out: all the same"
+            columns.setdefault(name, "the key" if name == self.scores.events.key else why)
+        return columns
 
     @cached_property
     def released(self) -> ReleasedLabel:
         """What the release says of the label."""
-        return ReleasedLabel.of(self.manifest, self.among)
+        return ReleasedLabel.of(self.manifest, self.scores.label)
 
     @property
     def prior(self) -> PriorSection:
@@ -198,8 +119,3 @@ class ReportInputs:
     def axis(self) -> str:
         """The same with its unit, for an axis."""
         return f"{self.name} ({self.unit})" if self.unit else self.name
-
-    @property
-    def simulated(self) -> bool:
-        """Whether true labels are at hand."""
-        return self.true_labels is not None

@@ -10,30 +10,17 @@ from markupsafe import Markup
 from common.files import write_text
 from common.report.template import page_template
 from feature_party.evaluation.breakdown import number
-from feature_party.evaluation.explained import Explained
 from feature_party.evaluation.intervals import Measured
 from feature_party.evaluation.scores import Scores
 from feature_party.evaluation.sentences import share_words
 from feature_party.report.page import Section
-from feature_party.report.words import (
-    Headline,
-    Statement,
-    match_sentence,
-    privacy_statements,
-)
+from feature_party.report.words import Headline, Statement, match_sentence, privacy_statements
 
 
 def write_overview(path: Path, scores: Scores, pages: Mapping[str, Path]) -> None:
     """Write one self-contained HTML page about a model of several labels parties.
 
-    Parameters
-    ----------
-    path
-        Where to; an existing page is replaced.
-    scores
-        Of all labels parties, and of each.
-    pages
-        Each one's own page, beside this one.
+    ``pages`` are each one's own, beside this one.
     """
     together, matches = scores.explained, scores.events.matches
     headline = Headline(
@@ -118,7 +105,7 @@ def _table(
          "MSE (95%)", "a constant's")
     ]  # fmt: skip
     for name, scores in each.items():
-        result = scores.explained
+        result, error = scores.explained, scores.explained.error
         rows.append(
             (
                 Markup('<a href="{}">{}</a>').format(pages[name].name, name),
@@ -126,7 +113,7 @@ def _table(
                 f"{scores.unseen.codes.size:,}",
                 _narrow(result.free),
                 _narrow(result.assisted),
-                _error(result),
+                f"{number(error.value)} ({number(error.low)}\u00a0…\u00a0{number(error.high)})",
                 number(result.constant),
             )
         )
@@ -138,13 +125,6 @@ def _narrow(share: Measured) -> str:
     value, interval = share_words(share).replace("95%: ", "").split(" ", 1)
     kept_together = interval.replace(" ", "\u00a0")
     return f"{value} {kept_together}"
-
-
-def _error(result: Explained) -> str:
-    """The error that the share explained leaves, with the interval, for a column; none is < 0."""
-    value = number(result.constant * (1 - result.free.value))
-    low, high = (number(max(end, 0.0)) for end in (result.loss.low, result.loss.high))
-    return f"{value} ({low}\u00a0…\u00a0{high})"
 
 
 def _statements(scores: Scores) -> list[Statement]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -13,6 +12,7 @@ from markupsafe import Markup
 from common.files import write_text
 from common.report.template import page_template
 from feature_party.evaluation.breakdown import number
+from feature_party.evaluation.sentences import calibration_lines
 from feature_party.report import plots, score_plots, words
 from feature_party.report.inputs import ReportInputs
 
@@ -30,32 +30,24 @@ class Section:
 
 
 def write_report(path: Path, inputs: ReportInputs) -> None:
-    """Write one self-contained HTML page; nothing in it is loaded from elsewhere.
-
-    Parameters
-    ----------
-    path
-        Where to; an existing page is replaced.
-    inputs
-        What to show.
-    """
+    """Write one self-contained HTML page, in place of what was there; it loads nothing."""
     write_text(path, render_report(inputs))
 
 
 def render_report(inputs: ReportInputs) -> str:
     """Return the page as text."""
-    rows = words.error_rows(inputs)
+    scores, manifest = inputs.scores, inputs.manifest
     return page_template("feature_party.report", "report.html.j2").render(
         headline=words.headline(inputs),
-        eyebrow=f"{inputs.manifest.data_set}, epoch {inputs.manifest.epoch}",
-        warnings=inputs.warnings,
-        simulated=inputs.simulated,
-        errors=score_plots.error_scale(rows, inputs.unit) if len(rows) > 1 else None,
-        statements=words.privacy_statements(inputs.manifest, inputs.label),
-        matches=words.match_sentence(inputs.matches) if inputs.matches else None,
+        eyebrow=f"{manifest.data_set}, epoch {manifest.epoch}",
+        warnings=scores.warnings,
+        simulated=scores.truth is not None,
+        errors=score_plots.error_scale(words.error_rows(scores), inputs.unit),
+        statements=words.privacy_statements(manifest, inputs.label),
+        matches=words.match_sentence(scores.events.matches),
         sections=[section for build in _SECTIONS if (section := build(inputs))],
         tables=_tables(inputs),
-        software=inputs.manifest.software,
+        software=manifest.software,
     )
 
 
@@ -96,11 +88,8 @@ def _prior(inputs: ReportInputs) -> Section:
 
 
 def _joint(inputs: ReportInputs) -> Section:
-    label, name = inputs.released, inputs.axis
-    labels, codes = inputs.release_true_labels, inputs.release_codes
-    if labels is None or codes is None:
-        labels, codes = inputs.true_labels, inputs.codes
-    if labels is None or codes is None:
+    label, name, labels = inputs.released, inputs.axis, inputs.true_labels
+    if labels is None:
         return Section(
             "channel",
             "What the message says about a label",
@@ -112,7 +101,7 @@ def _joint(inputs: ReportInputs) -> Section:
         )
     edges = plots.label_boundaries(labels, (label.grid[0], label.grid[-1]))
     middles = (edges[1:] + edges[:-1]) / 2
-    sent = label.rank[codes].astype(np.uint16)
+    sent = label.rank[inputs.drawn[1]].astype(np.uint16)
     shares = plots.joint_shares(labels, sent, label.outputs.size, edges)
     return Section(
         "joint",
@@ -124,68 +113,63 @@ def _joint(inputs: ReportInputs) -> Section:
 
 
 def _loss(inputs: ReportInputs) -> Section | None:
-    if len(inputs.history) < 2:
+    facts = inputs.scores.model.facts
+    if len(facts.history) < 2:
         return None
-    text = f"{len(inputs.history)} epochs"
-    if inputs.objective:
-        text += f" of the {inputs.objective} objective"
-    if inputs.head:
-        text += f", predicting {words.model_words(inputs.head)}"
+    text = f"{len(facts.history)} epochs of the {facts.objective} objective"
+    if facts.head:
+        text += f", predicting {words.model_words(facts.head)}"
     text += (
         ". Both curves are measured on privatized labels, so choosing the best epoch costs no"
         " privacy."
     )
-    return Section("loss", "How training went", text, plots.loss_curve(inputs.history))
+    return Section("loss", "How training went", text, plots.loss_curve(facts.history))
 
 
 def _actual(inputs: ReportInputs) -> Section | None:
-    if inputs.true_labels is None or inputs.predictions is None:
+    if inputs.true_labels is None:
         return None
-    grid = inputs.released.grid
+    grid, points = inputs.released.grid, inputs.scores.points[inputs.drawn[0]]
     return Section(
         "actual",
         "Predicted against actual",
         "Events that were not trained on, against true labels that only a simulation has. The"
         " dashed line is a perfect prediction; what lies beyond the axes is drawn at their end.",
         plots.predicted_against_actual(
-            inputs.predictions, inputs.true_labels, (grid[0], grid[-1]), inputs.axis
+            points, inputs.true_labels, (grid[0], grid[-1]), inputs.axis
         ),
     )
 
 
-def _calibration(inputs: ReportInputs) -> Section | None:
-    if not inputs.tenths:
-        return None
+def _calibration(inputs: ReportInputs) -> Section:
+    scores, grid = inputs.scores, inputs.released.grid
     text = (
         "Events that were not trained on, in ten groups from the lowest to the highest prediction."
         " A privatized label decodes to a number that is right on average, so a group's mean says"
         " what its labels are like although no label is known."
     )
-    text += "".join(f" {sentence[:1].upper()}{sentence[1:]}." for sentence in inputs.calibration)
-    grid = inputs.released.grid
-    picture = score_plots.calibration(inputs.tenths, inputs.axis, (float(grid[0]), float(grid[-1])))
+    for sentence in calibration_lines(scores.slope, (), scores.coverage):
+        text += f" {sentence[:1].upper()}{sentence[1:]}."
+    picture = score_plots.calibration(scores.tenths, inputs.axis, (float(grid[0]), float(grid[-1])))
     return Section("calibration", "Are the predictions right on average?", text, picture)
 
 
-def _columns(inputs: ReportInputs) -> Section | None:
-    if not inputs.columns:
-        return None
-    text = words.column_words(inputs.columns)
-    picture = None
-    if inputs.importance:
+def _columns(inputs: ReportInputs) -> Section:
+    text, picture = words.column_words(inputs.columns), None
+    if inputs.scores.importance:
         text += (
             " A column's effect is what R² loses when its values are dealt to other events,"
             " estimated from privatized labels."
         )
-        picture = score_plots.importance(inputs.importance)
+        picture = score_plots.importance(inputs.scores.importance)
     return Section("columns", "Which columns matter", text, picture)
 
 
 def _segments(inputs: ReportInputs) -> Section | None:
-    if not inputs.segments:
+    if not inputs.scores.segments:
         return None
     rows = [("segment", "events", "mean prediction", f"mean {inputs.axis} (95%)", "")]
-    for by, column in inputs.segments.items():
+    for by, column in inputs.scores.segments.items():
         rows += [
             (
                 f"{by}: {segment.name}",
@@ -215,9 +199,9 @@ _SECTIONS: tuple[Callable[[ReportInputs], Section | None], ...] = (
 
 
 def _tables(inputs: ReportInputs) -> dict[str, dict[str, str]]:
-    manifest, label = inputs.manifest, inputs.released
+    scores, manifest, label = inputs.scores, inputs.manifest, inputs.released
     release = {
-        "identity (SHA-256 of the manifest)": inputs.release_id,
+        "identity (SHA-256 of the manifest)": scores.events.release_id,
         "content digest": manifest.content.digest,
         "population digest": manifest.population.digest,
         "events": f"{manifest.population.rows:,}",
@@ -229,23 +213,24 @@ def _tables(inputs: ReportInputs) -> dict[str, dict[str, str]]:
         "options of the randomizer": label.stated.shown_options,
         "ε requested": number(manifest.privacy.requested_epsilon, 6),
     }
-    tables = {"Release": release}
-    if inputs.metrics:
-        tables["Errors"] = {name: _cell(value) for name, value in inputs.metrics.items()}
-    for section, values in inputs.settings.items():
-        tables[f"Settings: {section}"] = {name: _cell(value) for name, value in values.items()}
-    return tables
+    errors = {
+        name: _cell(value)
+        for name, value in scores.to_json().items()
+        if isinstance(value, int | float | str)
+    }
+    settings = asdict(scores.model.facts.settings)
+    return {
+        "Release": release,
+        "Errors": errors,
+        "Settings: training": {name: _cell(value) for name, value in settings.items()},
+    }
 
 
-def _cell(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "–"}[value]
+def _cell(value: object) -> str:
     if isinstance(value, float):
         return number(value, 5)
     if isinstance(value, int):
         return f"{value:,}"
-    if isinstance(value, list | tuple):
-        return ", ".join(_cell(item) for item in value) or "–"
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {_cell(item)}" for key, item in value.items()) or "–"
+    if isinstance(value, tuple):
+        return ", ".join(map(_cell, value)) or "–"
     return str(value)

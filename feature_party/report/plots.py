@@ -114,16 +114,9 @@ def joint(
 ) -> Markup:
     """Heat map of labels against randomized labels.
 
-    Parameters
-    ----------
-    shares
-        (rows, d): share of events (simulation) or probability given the label (otherwise).
-    label_edges
-        (rows + 1,) boundaries of the label intervals.
-    labels
-        (rows,) what stands for each of them.
-    outputs
-        (d,) values of the outputs; each takes a column of the same width.
+    (rows, d) ``shares`` are of events (simulation) or probabilities given the label (otherwise);
+    ``labels`` stand for the intervals between (rows + 1,) ``label_edges``. Each of the (d,) outputs
+    takes a column of the same width.
     """
     d = outputs.size
     what = "share of events" if simulated else "probability"
@@ -229,12 +222,7 @@ def predicted_against_actual(
             xs, ys, np.ma.log10(shown), cmap=COLOUR_MAP, rasterized=True, linewidth=0
         )
         axes.plot(
-            ends,
-            ends,
-            color=INK,
-            linewidth=1,
-            linestyle=(0, (4, 3)),
-            label="a perfect prediction",
+            ends, ends, color=INK, linewidth=1, linestyle=(0, (4, 3)), label="a perfect prediction"
         )
         legend_above(axes, columns=1)
         axes.set_aspect("auto" if few else "equal")

@@ -21,20 +21,14 @@ _MOST_COLUMNS = 12
 
 @dataclass(frozen=True)
 class ErrorRow:
-    """A row of the scale of errors.
-
-    Attributes
-    ----------
-    free, assisted
-        95% intervals of an estimate: assumption-free, and model-assisted.
-    """
+    """A row of the scale of errors; an estimate has 95% intervals."""
 
     name: str  # on one or two lines
     value: float  # mean squared error
     colour: str = MAIN  # one of the page's
     share: float | None = None  # r²
-    free: tuple[float, float] | None = None
-    assisted: tuple[float, float] | None = None
+    free: tuple[float, float] | None = None  # assumption-free
+    assisted: tuple[float, float] | None = None  # model-assisted
 
 
 def error_scale(rows: Sequence[ErrorRow], unit: str = "") -> Markup:

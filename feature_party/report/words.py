@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
-from typing import Any
 
 from common.release.manifest import Manifest
 from common.report.figures import MAIN, MUTED, OTHER, THIRD
 from feature_party.evaluation.breakdown import number
+from feature_party.evaluation.intervals import Measured
+from feature_party.evaluation.scores import Scores
 from feature_party.join.matches import MatchCounts
 from feature_party.report.inputs import ReportInputs
 from feature_party.report.score_plots import ErrorRow
@@ -48,52 +49,27 @@ class Statement:
     text: str
 
 
-def metric(metrics: Mapping[str, Any], name: str) -> float | None:
-    """Return a metric as a finite float, or None where it is absent."""
-    value = metrics.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if math.isfinite(value) else None
-
-
-def error_rows(inputs: ReportInputs) -> list[ErrorRow]:
+def error_rows(scores: Scores) -> list[ErrorRow]:
     """Rows of the scale of errors: a constant, this model, and one that saw the labels."""
-    metrics = inputs.metrics
-    estimate, constant = _estimated_error(metrics), metric(metrics, "estimated_constant_mse")
-    share, measured = metric(metrics, "assisted_r2"), metric(metrics, "constant_mse")
-    whole = constant if measured is None else measured
-    rows = [] if whole is None else [ErrorRow("a constant", whole, MUTED)]
-    if rows and estimate is not None:
-        low, high = (metric(metrics, f"assisted_r2_{end}") for end in ("low", "high"))
-        assisted = None
-        if constant is not None and low is not None and high is not None:
-            assisted = constant * (1 - high), constant * (1 - low)
-        free = interval(metrics) or (estimate, estimate)
-        if constant is not None and share is not None:  # as the page's first line has it
-            estimate = constant * (1 - share)
-        rows.append(ErrorRow("this model,\nestimated", estimate, MAIN, share, free, assisted))
-    for name, row, colour in (
-        ("test_mse", "this model,\ntrue labels", OTHER),
-        ("nonprivate_mse", "trained on\ntrue labels", THIRD),
-    ):
-        value = metric(metrics, name)
-        if rows and value is not None:
-            rows.append(ErrorRow(row, value, colour, 1 - value / rows[0].value))
+    result, truth = scores.explained, scores.truth
+    constant, share, error = result.constant, result.assisted, result.error
+    known = constant if truth is None else truth.constant_mse
+    rows = [
+        ErrorRow("a constant", known, MUTED),
+        ErrorRow(
+            "this model,\nestimated",
+            constant * (1 - share.value),  # as the page's first line has it
+            MAIN,
+            share.value,
+            (error.low, error.high),
+            (constant * (1 - share.high), constant * (1 - share.low)),
+        ),
+    ]
+    if truth is not None:
+        rows.append(ErrorRow("this model,\ntrue labels", truth.mse, OTHER, 1 - truth.mse / known))
+        if (ideal := truth.nonprivate_mse) is not None:
+            rows.append(ErrorRow("trained on\ntrue labels", ideal, THIRD, 1 - ideal / known))
     return rows
-
-
-def _estimated_error(metrics: Mapping[str, Any]) -> float | None:
-    """The estimated error as R² has it, which is cut to what is possible."""
-    share, constant = metric(metrics, "estimated_r2"), metric(metrics, "estimated_constant_mse")
-    if share is None or constant is None:
-        return metric(metrics, "estimated_mse")
-    return constant * (1 - share)
-
-
-def interval(metrics: Mapping[str, Any]) -> tuple[float, float] | None:
-    """Confidence interval of the estimated error, which is at least 0."""
-    low, high = metric(metrics, "estimated_mse_low"), metric(metrics, "estimated_mse_high")
-    return None if low is None or high is None else (max(low, 0.0), max(high, 0.0))
 
 
 def total_epsilon(manifest: Manifest) -> float:
@@ -103,49 +79,42 @@ def total_epsilon(manifest: Manifest) -> float:
 
 def headline(inputs: ReportInputs) -> Headline:
     """Say in words what the model learned, from the best evidence at hand."""
-    metrics, unit = inputs.metrics, f" {inputs.unit}²" if inputs.unit else ""
-    sentences = [f"{inputs.verdict[:1].upper()}{inputs.verdict[1:]}."] if inputs.verdict else []
-    shares = [_share_words(metrics, name) for name in ("estimated", "assisted")]
-    if None not in shares:
-        sentences.append(
-            f"Of the variation in {inputs.name} the features explain {shares[0]}, assuming nothing,"
-            f" and {shares[1]} if the model's own distributions are about right. Both are estimated"
-            " from privatized labels alone, of events that were not trained on."
-        )
-    estimate, constant = _estimated_error(metrics), metric(metrics, "estimated_constant_mse")
-    if estimate is not None:
-        text = f"Assuming nothing, the mean squared error is estimated as {number(estimate)}{unit}"
-        if bounds := interval(metrics):
-            text += f" (95%: {number(bounds[0])} to {number(bounds[1])})"
-        text += "" if constant is None else f", that of a constant as {number(constant)}"
+    scores, unit = inputs.scores, f" {inputs.unit}²" if inputs.unit else ""
+    result, error, truth = scores.explained, scores.explained.error, scores.truth
+    sentences = [
+        f"{scores.verdict[:1].upper()}{scores.verdict[1:]}.",
+        f"Of the variation in {inputs.name} the features explain {_share_words(result.free)},"
+        f" assuming nothing, and {_share_words(result.assisted)} if the model's own distributions"
+        " are about right. Both are estimated from privatized labels alone, of events that were not"
+        " trained on.",
+        f"Assuming nothing, the mean squared error is estimated as {number(error.value)}{unit}"
+        f" (95%: {number(error.low)} to {number(error.high)}), that of a constant as"
+        f" {number(result.constant)}.",
+    ]
+    if scores.fitting is not None:
+        figures = scores.fitting.sentence
+        sentences.append(f"{figures[:1].upper()}{figures[1:]}.")
+    if truth is not None:
+        text = f"Against true labels it is {number(truth.mse)}; a constant has"
+        text += f" {number(truth.constant_mse)}"
+        if truth.nonprivate_mse is not None:
+            text += f", a model trained on true labels {number(truth.nonprivate_mse)}"
         sentences.append(text + ".")
-    if inputs.fitting:
-        sentences.append(f"{inputs.fitting[:1].upper()}{inputs.fitting[1:]}.")
-    test, known = metric(metrics, "test_mse"), metric(metrics, "constant_mse")
-    ideal = metric(metrics, "nonprivate_mse")
-    if test is not None:
-        text = f"Against true labels it is {number(test)}"
-        text += "" if known is None else f"; a constant has {number(known)}"
-        text += "" if ideal is None else f", a model trained on true labels {number(ideal)}"
-        sentences.append(text + ".")
-    return Headline(_title(inputs, test, known, ideal), tuple(sentences))
+    return Headline(_title(inputs), tuple(sentences))
 
 
-def _share_words(metrics: Mapping[str, Any], name: str) -> str | None:
+def _share_words(share: Measured) -> str:
     """R² with its interval, cut off at 0."""
-    figures = [metric(metrics, f"{name}_r2{end}") for end in ("", "_low", "_high")]
-    if figures[0] is None:
-        return None
-    value, least, most = (max(figure or 0.0, 0.0) for figure in figures)
+    value, least, most = (max(figure, 0.0) for figure in (share.value, share.low, share.high))
     return f"{value:.0%} (95%: {least:.0%} to {most:.0%})"
 
 
-def _title(
-    inputs: ReportInputs, test: float | None, constant: float | None, ideal: float | None
-) -> str:
+def _title(inputs: ReportInputs) -> str:
     label, epsilon = inputs.name, number(total_epsilon(inputs.manifest), 3)
+    result, truth = inputs.scores.explained, inputs.scores.truth
     nothing = f"At ε = {epsilon} nothing was learned about {label} that beats its average"
-    if test is not None and constant is not None:
+    if truth is not None:
+        test, constant, ideal = truth.mse, truth.constant_mse, truth.nonprivate_mse
         if test >= constant:
             return nothing
         if ideal is not None and ideal < constant:
@@ -154,14 +123,12 @@ def _title(
                 return f"At ε = {epsilon} nothing was lost on {label} by not seeing a single label"
             return f"{taught:.0%} of what true labels teach about {label}, at ε = {epsilon}"
         return f"{1 - test / constant:.0%} of the variation in {label} explained, at ε = {epsilon}"
-    verdict, share = inputs.metrics.get("verdict"), metric(inputs.metrics, "assisted_r2")
-    if verdict == "better" and share is not None:
+    if result.verdict == "better":
+        share = result.assisted.value
         return f"About {share:.0%} of the variation in {label} explained, at ε = {epsilon}"
-    if verdict == "not better":
+    if result.verdict == "not better":
         return nothing
-    if verdict == "cannot tell":
-        return f"Too few events to tell what was learned about {label}, at ε = {epsilon}"
-    return f"{label}, learned at ε = {epsilon}"
+    return f"Too few events to tell what was learned about {label}, at ε = {epsilon}"
 
 
 def model_words(head: str) -> str:

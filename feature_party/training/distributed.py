@@ -39,8 +39,7 @@ class Distributed(Workers):
     def wrap(self, network: nn.Module) -> nn.Module:
         device = next(network.parameters()).device
         return nn.parallel.DistributedDataParallel(
-            network,
-            device_ids=None if device.type == "cpu" else [device.index],
+            network, device_ids=None if device.type == "cpu" else [device.index]
         )
 
     def add(self, values: Tensor) -> Tensor:
@@ -62,11 +61,7 @@ def joined_workers(device: str) -> Iterator[Workers]:
     """Join the other workers that torchrun started, if any, for as long as the context lasts.
 
     An error on one of them ends all: the first to fail reports it, the others end silently.
-
-    Parameters
-    ----------
-    device
-        ``[training] device``: a GPU for each worker (NCCL), or processors (Gloo).
+    ``[training] device`` says whether each is given a GPU (NCCL) or processors (Gloo).
     """
     size = started_by_torchrun()
     if size == 1:

@@ -63,10 +63,7 @@ _GROUP_BYTES = 4 << 20
 class RowStream:
     """The rows to train on, as often as they are asked for.
 
-    Attributes
-    ----------
-    walk
-        Start a pass: some of their columns and codes, a batch at a time.
+    ``walk`` starts a pass: some of their columns and codes, a batch at a time.
     """
 
     walk: Callable[[Sequence[str]], Iterator[tuple[pl.DataFrame, Codes]]]
@@ -88,10 +85,7 @@ class Shards:
     def open(cls, directory: Path, content: str) -> Shards | None:
         """Shards with this content, if the folder holds them.
 
-        Raises
-        ------
-        DataError
-            If they are damaged.
+        Raises ``DataError`` if they are damaged.
         """
         path = directory / ENCODED_MANIFEST
         if not path.is_file():
@@ -117,7 +111,7 @@ class Shards:
         return Encoded(numeric, categories), _matrix(table, "code", 1, np.uint32)[:, 0]
 
     def codes_of(self, rows: Integers) -> Codes:
-        """(v,) privatized labels of some rows, numbered shard after shard."""
+        """As :class:`TrainingRows` has it, rows being numbered shard after shard."""
         codes = np.empty(rows.size, dtype=np.uint32)
         starts = np.concatenate([[0], np.cumsum(self.sizes)])
         order = np.argsort(rows)
@@ -129,14 +123,13 @@ class Shards:
         return codes
 
     def folded(self, problem: LabelProblem, settings: FitSettings) -> None:
-        """Nothing: these rows are not seen all at once."""
+        """None: these rows are not seen all at once."""
 
     def left_out(self, share: float) -> float:
-        """The share of rows that each network leaves out: few enough to be in memory."""
+        # few enough to be in memory
         return min(share, MOST_HELD_OUT / sum(self.sizes))
 
     def parts(self, objective: Objective, device: torch.device) -> Parts:
-        """The rows with what an objective needs of each."""
         return ShardParts(self, objective, device)
 
     def _file(self, part: int) -> pq.ParquetFile:
@@ -233,18 +226,10 @@ def write_shards(
     encoder: Encoder,
     shard_rows: int | None = None,
 ) -> None:
-    """Encode rows and scatter them over shards.
+    """Encode rows and scatter them over shards in a folder, in place of those that it held.
 
-    Parameters
-    ----------
-    directory
-        Their folder; what it held before is replaced.
-    content
-        What :meth:`Shards.open` must ask for.
-    stream, encoder
-        The rows, and what encodes them.
-    shard_rows
-        Rows of a shard, about; the default makes 64 MB of it in memory, or 512 larger ones.
+    ``content`` is what :meth:`Shards.open` must ask for. A shard has about ``shard_rows`` rows; the
+    default makes 64 MB of it in memory, or 512 larger ones.
     """
     width = 4 * (encoder.inputs + len(encoder.categorical)) + 2
     if shard_rows is None:

@@ -33,28 +33,17 @@ Codes = NDArray[np.unsignedinteger[Any]]
 class TrainingSetup:
     """What a model is trained with, besides its events.
 
-    Attributes
-    ----------
-    training, data
-        How to train, and what the features' columns are.
-    learners
-        Finds what learns beside networks, where rows lie in memory; None for nothing.
-    folder
-        For encoded rows that memory is too small for, where ``training`` names no other folder; and
-        for checkpoints, of which None keeps none.
-    true_labels
-        (m,) true labels of the matched events, for the objective ``true`` alone.
-    workers
-        Those who train together; each is given the same data, and returns the same model.
+    The folder is for encoded rows that memory is too small for, where ``training`` names no other;
+    and for checkpoints, of which None keeps none.
     """
 
-    training: TrainingSection
-    data: DataSection = field(default_factory=DataSection)
-    learners: FindLearners | None = None
+    training: TrainingSection  # how to train
+    data: DataSection = field(default_factory=DataSection)  # what the features' columns are
+    learners: FindLearners | None = None  # beside networks, where rows lie in memory
     folder: Path | None = None
-    true_labels: Floats | None = None
+    true_labels: Floats | None = None  # (m,) of the matched events, for the objective ``true``
     on_epoch: ProgressCallback | None = None  # progress
-    workers: Workers = ALONE
+    workers: Workers = ALONE  # each is given the same data, and returns the same model
 
 
 class TrainingRows(Protocol):

@@ -66,44 +66,27 @@ class EpochRecord:
 
 @dataclass(frozen=True)
 class Fit:
-    """A trained ensemble and what it says about rows that a member did not see.
+    """A trained ensemble, in its best epoch, and what it says about rows that a member did not see.
 
-    Attributes
-    ----------
-    losses
-        (v,) out-of-fold loss of those rows at the best epoch, as the whole ensemble would have it.
-    predictions
-        (v,) out-of-fold point predictions of the members that did not see the row, in label units.
-    marginal
-        (m,) average of the distributions predicted for those rows; empty for point predictions.
+    Losses are those that the whole ensemble would have; predictions are of the members that did not
+    see the row, in label units.
     """
 
-    learned: Learned  # from encoded rows to outputs, as it was in the best epoch
+    learned: Learned  # from encoded rows to outputs
     history: list[EpochRecord]  # one record an epoch
     rows: Integers  # (v,) training row of each out-of-fold value
-    losses: Floats
-    predictions: Floats
-    marginal: Floats
+    losses: Floats  # (v,)
+    predictions: Floats  # (v,)
+    marginal: Floats  # (m,) average of the predicted distributions; empty for point predictions
 
 
 class Fitter:
-    """Trains one ensemble for one objective.
+    """Trains one ensemble for one objective, whose constants are moved to the device.
 
-    Parameters
-    ----------
-    objective
-        The loss; its constants are moved to the device. Several laws may share it.
-    parts
-        Encoded training rows, with what the objective needs of each.
-    shape
-        Of the networks to train, which may be some of the ensemble's members.
-    settings, device
-        How and where, for the whole ensemble: it is its loss that is reported.
-    workers
-        Those who train together.
-    beat
-        Loss that the best law must come below to be of use: after a third of the epochs training
-        ends if it would not even by improving to the last as it did of late.
+    ``shape`` is that of the networks to train, which may be some of the members that ``settings``
+    has; it is the whole ensemble's loss that is reported. The best law must come below the loss
+    ``beat`` to be of use: after a third of the epochs training ends if it would not even by
+    improving to the last as it did of late.
     """
 
     def __init__(
@@ -136,14 +119,9 @@ class Fitter:
     ) -> list[Fit]:
         """Train until the schedule ends or nothing improves any more; a fit for every law.
 
-        Parameters
-        ----------
-        on_epoch
-            Called after every epoch.
-        checkpoint
-            File that the state is kept in after every epoch, and about every minute where rows
-            come in several parts; taken up from if it exists and belongs to the same data,
-            settings and objective.
+        The file ``checkpoint`` keeps the state after every epoch, and about every minute where rows
+        come in several parts; it is taken up if it belongs to the same data, settings and
+        objective.
         """
         if checkpoint is not None:
             self._resume(checkpoint)
@@ -272,11 +250,7 @@ class Fitter:
         return values.view(-1, self.plan.group, *values.shape[1:])
 
     def _of_ensemble(
-        self,
-        law: Objective,
-        raw: Tensor,
-        targets: Tensor,
-        loss: Callable[[Tensor, Tensor], Tensor],
+        self, law: Objective, raw: Tensor, targets: Tensor, loss: Callable[[Tensor, Tensor], Tensor]
     ) -> Tensor:
         """(G, v) losses that the whole ensemble would have, from each group's."""
         single = self._grouped(loss(raw, targets))

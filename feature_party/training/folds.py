@@ -22,13 +22,7 @@ _ROWS_AT_ONCE = 4096
 
 @dataclass(frozen=True)
 class FoldedRows:
-    """Rows to train on, and the folds of them that one model each leaves out.
-
-    Attributes
-    ----------
-    encoder, inputs
-        The encoded rows.
-    """
+    """Encoded rows to train on, and the folds of them that one model each leaves out."""
 
     encoder: Encoder
     inputs: Encoded

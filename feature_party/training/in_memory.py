@@ -24,16 +24,9 @@ from feature_party.training.folds import FoldedRows
 
 @dataclass(frozen=True)
 class Prepared:
-    """Matched events in memory, in the order of the features, split.
+    """:class:`Events` in memory, in the order of the features.
 
-    Attributes
-    ----------
-    problem, release_id, key, matches
-        As in :class:`Events`.
-    training, holdout
-        Their rows to train on, and to score on.
-    among
-        (t,) places of the training rows among all that were trained on, if these are one source's.
+    Of one source among several, ``among`` are the (t,) places of its training rows among all.
     """
 
     table: pl.DataFrame  # (m, …) their features, key column included
@@ -42,7 +35,7 @@ class Prepared:
     release_id: str
     key: str
     matches: MatchCounts
-    training: Integers
+    training: Integers  # (t,) matched labels to train on
     holdout: Integers
     rows: Integers  # (m,) row of each matched event in the features
     among: Integers | None = None
@@ -106,8 +99,7 @@ class Prepared:
 
 
 class InMemory:
-    """Rows to train on, encoded in memory, with their codes; ``labels`` are their true ones, for
-    the objective ``true`` alone."""
+    """:class:`TrainingRows` in memory, with their true labels for the objective ``true``."""
 
     def __init__(
         self, encoder: Encoder, rows: pl.DataFrame, codes: Codes, labels: Floats | None
@@ -116,11 +108,9 @@ class InMemory:
         self.inputs = encoder.encode(rows)
 
     def codes_of(self, rows: Integers) -> Codes:
-        """(v,) privatized labels of some rows."""
         return self.codes[rows]
 
     def folded(self, problem: LabelProblem, settings: FitSettings) -> FoldedRows:
-        """The rows with the folds that the networks leave out, too."""
         plan = BatchPlan(settings, (len(self.inputs),))
         folds = plan.folds(0)[1][:: plan.group].numpy()
         codes = self.codes.astype(np.int64)
@@ -128,11 +118,9 @@ class InMemory:
         return FoldedRows(self.encoder, self.inputs, codes, scores, folds, settings.seed)
 
     def left_out(self, share: float) -> float:
-        """The share of rows that each network leaves out: what is asked for."""
         return share
 
     def parts(self, objective: Objective, device: torch.device) -> Parts:
-        """The rows with what an objective needs of each."""
         if self.labels is not None and isinstance(objective, PointObjective):
             targets = objective.value_targets(self.labels)
         else:

@@ -53,27 +53,16 @@ class Learners(Protocol):
         """
 
 
-class FindLearners(Protocol):
-    """Finds what can learn the objectives of some candidates from some rows."""
-
-    def __call__(
-        self,
-        learner: str,
-        objectives: Mapping[Candidate, Objective],
-        rows: FoldedRows,
-        on_epoch: ProgressCallback | None,
-    ) -> Learners: ...
+FindLearners = Callable[
+    [str, Mapping[Candidate, Objective], FoldedRows, ProgressCallback | None], Learners
+]
+"""What makes learners of a kind for the objectives of some candidates, from some rows."""
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Trained candidates with their shares.
-
-    Attributes
-    ----------
-    tried
-        Those given up after one group of members had left its rows out.
-    """
+    """Trained candidates with their shares; ``tried`` are those given up after one group of members
+    had left its rows out."""
 
     fits: Mapping[Candidate, Fit]  # all that were trained; their out-of-fold rows are the same
     weights: Mapping[Candidate, float]  # shares of those that predict, > 0 and summing to 1

@@ -18,16 +18,10 @@ _MOMENTS = {"adamw": ("mean", "square"), "rmsprop": ("square",)}
 
 
 class Optimizer:
-    """Moves tensors against their gradients.
+    """Moves tensors against their gradients; the learning rate may be set between steps.
 
-    Parameters
-    ----------
-    name
-        ``adamw`` (Loshchilov and Hutter, ICLR 2019; betas .9 and .99) or ``rmsprop`` (decay .99).
-    groups
-        Tensors and their weight decay: decoupled (AdamW) or L2 (RMSProp).
-    learning_rate
-        > 0, of the next step; may be set between steps.
+    It is ``adamw`` (Loshchilov and Hutter, ICLR 2019; betas .9 and .99) or ``rmsprop`` (decay .99);
+    each group of tensors has its weight decay, decoupled (AdamW) or L2 (RMSProp).
     """
 
     def __init__(

@@ -36,20 +36,12 @@ from feature_party.training.workers import ALONE, Workers
 
 @dataclass(frozen=True)
 class Preparation:
-    """From releases and features to events.
-
-    Attributes
-    ----------
-    training
-        How large the holdout is, who is in it, and whether to go through shards.
-    join, engine
-        Where shards are written, and what matches them.
-    """
+    """From releases and features to events."""
 
     inputs: JoinInputs  # what is joined: one model is to learn from all of it
-    training: TrainingSection
-    join: JoinSection
-    engine: EngineSection
+    training: TrainingSection  # how large the holdout is, and whether to go through shards
+    join: JoinSection  # where shards are written
+    engine: EngineSection  # what matches them
     in_rounds: bool = False  # whether a model of fewer releases has asked for the later ones
     workers: Workers = ALONE  # those who train together: the first alone writes shards
     progress: Progress = lambda step, done, total: None  # called while shards are written
@@ -60,11 +52,8 @@ class Preparation:
         They lie in memory where features and releases fit there, else in shards in
         ``[join] directory``.
 
-        Raises
-        ------
-        DataError
-            If a release stands twice, or releases cannot be learned from together; and as
-            :meth:`joined`.
+        Raises ``DataError`` if a release stands twice, or releases cannot be learned from together;
+        and as :meth:`joined`.
         """
         inputs, training = self.inputs, self.training
         data = [read_manifest(folder) for folder in inputs.releases]
@@ -103,11 +92,8 @@ class Preparation:
     def joined(self) -> JoinedShards:
         """Join into ``[join] directory``, or find what was joined there before.
 
-        Raises
-        ------
-        DataError, ReleaseError
-            As :func:`feature_party.join.on_disk.join_to_shards`; or if a worker does not see the
-            folder.
+        Raises ``DataError`` or ``ReleaseError`` as
+        :func:`feature_party.join.on_disk.join_to_shards`; or if a worker does not see the folder.
         """
         inputs, directory, sizes = self.inputs, self.join.directory, self._sizes
         if self.workers.first:
@@ -156,11 +142,8 @@ def _by_label(
 ) -> dict[str, tuple[LabelProblem, Indices | None]]:
     """Each label's problem, and what each code is to its channels if that is another.
 
-    Raises
-    ------
-    DataError
-        If releases are of other labels. A single one is called as in the last release; its name in
-        the others does not matter.
+    Raises ``DataError`` if releases are of other labels. A single one is called as in the last
+    release; its name in the others does not matter.
     """
     views = [views_of(*release) for release in zip(manifests, counts, strict=True)]
     for names in views:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from common.errors import ConfigError
 from feature_party.learning.derivatives import Derivatives, derivatives_of
@@ -21,58 +21,39 @@ _TREES = 2
 """Laws that trees are boosted for at most, the likeliest first."""
 
 
-@dataclass(frozen=True)
 class QuickLearners:
-    """What takes seconds to train.
+    """Linear models and boosted trees for those laws that a table serves, in seconds.
 
-    Attributes
-    ----------
-    laws
-        Those that a table serves, as candidates of networks, the likeliest first.
-    learner
-        ``linear``, ``trees``, or ``auto`` for both; what is asked for says why it cannot serve.
+    ``learner`` is ``linear``, ``trees``, or ``auto`` for both; what is asked for says why it cannot
+    serve.
+
+    Raises ``ConfigError`` if the learner that is asked for serves none of the laws.
     """
 
-    laws: Mapping[Candidate, tuple[LikelihoodObjective, Derivatives]]
-    rows: FoldedRows  # what to train on
-    learner: str
-    on_epoch: ProgressCallback | None  # progress
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         learner: str,
         objectives: Mapping[Candidate, Objective],
         rows: FoldedRows,
         on_epoch: ProgressCallback | None,
-    ) -> QuickLearners:
-        """Find the laws that a table serves.
-
-        Raises
-        ------
-        ConfigError
-            If the learner that is asked for serves none of them.
-        """
-        laws = {}
+    ) -> None:
+        self.learner, self.rows, self.on_epoch = learner, rows, on_epoch
+        self.laws: dict[Candidate, tuple[LikelihoodObjective, Derivatives]] = {}
         for law, objective in objectives.items():
             if isinstance(objective, LikelihoodObjective):
                 table = derivatives_of(objective.family, objective.support)
                 if table is not None:
-                    laws[law] = objective, table
-        if not laws and learner != "auto":
+                    self.laws[law] = objective, table
+        if not self.laws and learner != "auto":
             raise ConfigError(
                 f"learner={learner!r} needs a law of one or two parameters and a channel of few"
                 " outputs; use head=gaussian, or learner=networks"
             )
-        return cls(laws, rows, learner, on_epoch)
 
     def linear(self) -> Fits:
         """Linear models; unasked only where rows are few.
 
-        Raises
-        ------
-        ConfigError
-            If they are asked for and serve none of the laws.
+        Raises ``ConfigError`` if they are asked for and serve none of the laws.
         """
         unasked = self.learner == "auto" and len(self.rows.codes) > MOST_LINEAR
         if self.learner == "trees" or unasked:
@@ -93,10 +74,7 @@ class QuickLearners:
         ``linear`` models say what law is likely; ``helps`` tells whether the last trees of those
         given add to what is trained already.
 
-        Raises
-        ------
-        ConfigError
-            If they are asked for and cannot be boosted here.
+        Raises ``ConfigError`` if they are asked for and cannot be boosted here.
         """
         losses = {law.head: float(fit.losses.mean()) for law, fit in linear.items()}
         laws = sorted(self.laws, key=lambda law: losses.get(law.head, 0.0))

@@ -67,10 +67,7 @@ def resolve_pieces(pieces: int | str, effective_labels: float) -> int:
 def choose_device(name: str) -> torch.device:
     """Return the device to train on; ``auto`` takes a GPU if there is one.
 
-    Raises
-    ------
-    ConfigError
-        If the device does not exist here.
+    Raises ``ConfigError`` if the device does not exist here.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -31,28 +31,18 @@ from feature_party.training.in_memory import Prepared
 
 @dataclass(frozen=True)
 class PreparedShards:
-    """Matched events in shards on disk, split.
-
-    Attributes
-    ----------
-    held_events
-        (h,) different events to score on, numbered in the features' order, ascending.
-    problem, release_id, key
-        As in :class:`Events`.
-    label_codes
-        (d,) what each code is to the channel of the one label that is seen, if there are several.
-    source, source_codes
-        The labels party that these are of alone, and its codes among all.
-    """
+    """:class:`Events` in shards on disk."""
 
     joined: JoinedShards  # all matched events
-    held_events: Integers
+    held_events: Integers  # (h,) different events to score on, in the features' order, ascending
     problem: LabelProblem
     release_id: str
     key: str
-    label_codes: Indices | None = None
-    source: str = ""
-    source_codes: range | None = None
+    label_codes: Indices | None = (
+        None  # (d,) what each code is to the channel of one of several labels
+    )
+    source: str = ""  # the labels party that these are of alone
+    source_codes: range | None = None  # its codes among all
 
     @property
     def matches(self) -> MatchCounts:

@@ -54,10 +54,7 @@ _PARAMETERS = {
 def lightgbm() -> Any:
     """The package.
 
-    Raises
-    ------
-    ConfigError
-        If it cannot be loaded here, with the remedy.
+    Raises ``ConfigError`` if it cannot be loaded here, with the remedy.
     """
     try:
         import lightgbm as package
@@ -131,16 +128,9 @@ def fit_trees(
     rows: FoldedRows,
     on_epoch: Callable[[EpochRecord], None] | None = None,
 ) -> Fit:
-    """Boost trees for a law.
+    """Boost trees for a law, which has a table; one model leaves each fold out.
 
-    Parameters
-    ----------
-    objective, table
-        The law, and its table.
-    rows
-        What to train on; every fold is left out by one model.
-    on_epoch
-        Called every few rounds.
+    ``on_epoch`` is called every few rounds.
     """
     columns = rows.encoder.plain_inputs
     boosters = [_Booster(rows, fold, columns, table) for fold in range(len(rows.folds))]

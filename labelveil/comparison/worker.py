@@ -132,7 +132,7 @@ class Experiment:
         events, outputs = self._events(label, section)
         labels = truth if reference else None
         model = train(
-            events, TrainingSetup(section, self.columns, QuickLearners.of, true_labels=labels)
+            events, TrainingSetup(section, self.columns, QuickLearners, true_labels=labels)
         )
         predicted = model.distributions(model.encoder.encode(self.features[events.holdout]))
         sent = truth if reference else outputs[events.codes]
@@ -199,7 +199,7 @@ class Experiment:
         events, _ = self._events(label, section)
         training, holdout = events.training, events.holdout
         labels = equally_noisy(self.truth, events.problem.informativeness, job["run"])
-        setup = TrainingSetup(section, self.columns, QuickLearners.of, true_labels=labels)
+        setup = TrainingSetup(section, self.columns, QuickLearners, true_labels=labels)
         model = train(events, setup)
         seen, queries = (model.encoder.encode(self.features[part]) for part in (training, holdout))
         predictions = {

@@ -157,7 +157,7 @@ def build(data_set: DataSet, epsilon: float, seed: int, rows: int, deal: bool = 
     problem = LabelProblem.from_channel(channel, both.prior.probabilities)
     events = Prepared.of_table(features, codes, problem, draw_holdout(rows, 0.2, seed), _KEY)
     data = DataSection(key=_KEY)
-    model = train(events, TrainingSetup(TrainingSection(seed=seed), data, QuickLearners.of))
+    model = train(events, TrainingSetup(TrainingSection(seed=seed), data, QuickLearners))
     found = unseen(model, events)
     scored = found.judged_by(SQUARED)
     true = labels[found.matched]

@@ -105,7 +105,7 @@ class _Study:
         self, table: pl.DataFrame, problem: LabelProblem, codes: Integers, held: Integers
     ) -> Model:
         events = Prepared.of_table(table, codes, problem, held)
-        return train(events, TrainingSetup(self.section, learners=QuickLearners.of))
+        return train(events, TrainingSetup(self.section, learners=QuickLearners))
 
     def _explained(self, model: Model, rows: Integers, factor: float = 1.0) -> float:
         labels = self.labels[rows] * factor

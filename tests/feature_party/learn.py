@@ -35,6 +35,4 @@ def prepare(
 
 def train(events: Prepared | PreparedShards, config: FeaturePartyConfig, **options: Any) -> Model:
     """Train, with all learners."""
-    return run.train(
-        events, TrainingSetup(config.training, config.data, QuickLearners.of, **options)
-    )
+    return run.train(events, TrainingSetup(config.training, config.data, QuickLearners, **options))

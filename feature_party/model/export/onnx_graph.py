@@ -23,25 +23,13 @@ _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
 def onnx_model(
     program: torch.export.ExportedProgram, columns: Sequence[Column], facts: Mapping[str, Any]
 ) -> Any:
-    """Translate a served model; its inputs get the names of the feature columns.
+    """Translate what torch's export made of a served model to an ``onnx.ModelProto``.
 
-    Parameters
-    ----------
-    program
-        What torch's export made of the module.
-    columns
-        Its inputs in order. Categories become text, looked up by ``ai.onnx.ml.LabelEncoder``.
-    facts
-        What the file says about itself, as JSON, under the metadata key ``labelveil``.
+    Its inputs get the names of the feature columns. Categories become text, looked up by
+    ``ai.onnx.ml.LabelEncoder``. Under the metadata key ``labelveil`` lie the facts, as JSON.
 
-    Returns
-    -------
-    ``onnx.ModelProto``
-
-    Raises
-    ------
-    ConfigError
-        If the packages for it are not installed, or a column has the name of an output.
+    Raises ``ConfigError`` if the packages for it are not installed, or a column has the name of an
+    output.
     """
     try:
         import onnx

@@ -27,12 +27,7 @@ from common.arrays import Booleans, Floats
 from common.errors import ConfigError, DataError, present
 from feature_party.model.columns import quantile
 from feature_party.model.export.onnx_graph import onnx_model
-from feature_party.model.export.torch_module import (
-    Column,
-    ServedLabels,
-    probes,
-    served_columns,
-)
+from feature_party.model.export.torch_module import Column, ServedLabels, probes, served_columns
 from feature_party.model.model import Model, Predictions
 from feature_party.model.several_labels import LabelModels
 
@@ -75,31 +70,16 @@ def export_format(output: Path, wanted: str = "auto") -> Format:
 
 
 def export_model(
-    models: LabelModels,
-    output: Path,
-    wanted: str = "auto",
-    sample: pl.DataFrame | None = None,
+    models: LabelModels, output: Path, wanted: str = "auto", sample: pl.DataFrame | None = None
 ) -> Exported:
-    """Write a model for serving, compare it with the original, and only then name it ``output``.
+    """Write models for serving, compare them with the originals, and only then replace ``output``.
 
-    Parameters
-    ----------
-    models
-        Trained models, on the CPU.
-    output
-        File to write; one that exists is replaced.
-    wanted
-        ``onnx``, ``torch``, or ``auto`` to go by the file's name.
-    sample
-        Rows of features to compare on, besides made-up ones with missing, unseen and far-out
-        values.
+    The models are on the CPU. What is ``wanted`` is ``onnx``, ``torch``, or ``auto`` to go by the
+    file's name. They are compared on a sample of features, too, besides made-up rows with missing,
+    unseen and far-out values.
 
-    Raises
-    ------
-    ConfigError
-        If the format is unknown or its packages are not installed.
-    DataError
-        If the written file predicts otherwise than the model; it is removed.
+    Raises ``ConfigError`` if the format is unknown or its packages are not installed; ``DataError``
+    if the written file predicts otherwise than the model; it is removed.
     """
     format_ = export_format(output, wanted)
     columns = served_columns(models.encoder)

@@ -38,17 +38,11 @@ _THURSDAY = 3.0
 
 @dataclass(frozen=True)
 class Column:
-    """One input of an exported model.
-
-    Attributes
-    ----------
-    places
-        Place of each known category, from 1; a missing value's key is :attr:`missing`.
-    """
+    """One input of an exported model."""
 
     name: str  # the feature column's
     kind: Kind  # ``number``, ``moment`` or ``category``
-    places: dict[str, int]
+    places: dict[str, int]  # of each known category, from 1
     missing: str = ""  # text that stands for a missing category
     spelling: str = ""  # how texts spell a number or a moment
 

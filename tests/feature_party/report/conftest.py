@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from common.entropy import seeded_entropy
@@ -15,9 +17,14 @@ from common.release.blocks import encode_codes
 from common.release.manifest import Manifest
 from feature_party.evaluation.breakdown import segments, tenths
 from feature_party.evaluation.decoded_labels import DecodedLabels
-from feature_party.evaluation.intervals import Measured
+from feature_party.evaluation.explained import Explained
+from feature_party.evaluation.fitting import Fitting
+from feature_party.evaluation.intervals import Estimate, Measured
+from feature_party.evaluation.scores import Scores
+from feature_party.evaluation.true_labels import TrueErrors
 from feature_party.join.matches import MatchCounts
-from feature_party.model.facts import EpochLosses
+from feature_party.learning.calibration import Slope
+from feature_party.model.facts import EpochLosses, FitSettings, ModelFacts
 from feature_party.report import ReportInputs
 from tests.common.release.releases import manifest_of
 from tests.one_label import one_label
@@ -25,6 +32,16 @@ from tests.one_label import one_label
 ROWS = 6000
 
 MakeInputs = Callable[..., ReportInputs]
+
+EXPLAINED = Explained(
+    free=Measured(0.35, 0.23, 0.47),
+    assisted=Measured(0.35, 0.27, 0.43),
+    loss=Estimate(5.1, 4.2, 6.0),
+    constant=7.9,
+    verdict="better",
+    events=None,
+    epsilon=None,
+)
 
 
 @cache
@@ -58,7 +75,7 @@ def _release(label: str, data_set: str) -> tuple[np.ndarray, np.ndarray, Manifes
 
 @pytest.fixture(scope="session")
 def make_inputs() -> MakeInputs:
-    """Build inputs; keyword arguments replace what the page is given."""
+    """Build inputs; keyword arguments replace figures of the scores."""
 
     def make(
         *,
@@ -66,6 +83,9 @@ def make_inputs() -> MakeInputs:
         label: str = "visits",
         data_set: str = "clinic",
         name: str = "",
+        unit: str = "",
+        matches: MatchCounts = MatchCounts(ROWS, ROWS - 100, ROWS - 100),  # noqa: B008
+        facts: dict[str, Any] | None = None,
         **changes: Any,
     ) -> ReportInputs:
         means, labels, manifest, codes = _release(label, data_set)
@@ -77,31 +97,49 @@ def make_inputs() -> MakeInputs:
         figures = exact, float(labels.mean()), float(labels.var())
         truth = labels[scored] if simulated else None
         shops = np.arange(points.size) % 3
-        metrics: dict[str, Any] = {
-            "estimated_mse": 5.1,
-            "estimated_mse_low": 4.2,
-            "estimated_mse_high": 6.0,
-            "estimated_constant_mse": 7.9,
-            "verdict": "better",
-        }
-        for kind, half in (("estimated", 0.12), ("assisted", 0.08)):
-            ends = {"r2": 0.35, "r2_low": 0.35 - half, "r2_high": 0.35 + half}
-            metrics |= {f"{kind}_{key}": value for key, value in ends.items()}
-        if simulated:
-            metrics |= {"test_mse": 4.8, "test_mae": 1.2, "constant_mse": 7.7}
-            metrics |= {"nonprivate_mse": 4.1}
-        fields: dict[str, Any] = {
-            "manifest": manifest,
-            "release_id": "ab" * 32,
-            "matches": MatchCounts(ROWS, ROWS - 100, ROWS - 100),
+        events = SimpleNamespace(
+            release_id="ab" * 32,
+            key="id",
+            matches=matches,
+            training_rows=ROWS - points.size,
+            problem=SimpleNamespace(
+                by_release=lambda codes: [(None, np.ones(codes.size, np.bool_), codes)]
+            ),
+        )
+        settings = FitSettings(8, 15, 512, 0.01, "adamw", 0.01, (64,), 0.0, 0.25, 5, 0)
+        known = {
+            "objective": "likelihood",
+            "head": "softmax",
+            "heads": {},
+            "shrinkage": 0.0,
             "history": [
                 EpochLosses(epoch, 2 + 1 / epoch, 2.1 + 1 / epoch + 0.004 * epoch)
                 for epoch in range(1, 16)
             ],
-            "metrics": metrics,
-            "verdict": "better than no features: yes",
-            "fitting": "estimated deviance 1.2",
-            "calibration": ["labels rise by 0.97 per unit predicted"],
+            "slope": None,
+            "release": events.release_id,
+            "matched": matches.matched,
+            "training_rows": events.training_rows,
+            "holdout": 0.2,
+            "seed": 0,
+            "settings": settings,
+            "warnings": [],
+        }
+        model = SimpleNamespace(
+            facts=ModelFacts.model_validate(known | (facts or {})),
+            encoder=SimpleNamespace(columns=("age",)),
+        )
+        table = pl.DataFrame(schema=["id", "age", "note"])
+        fields: dict[str, Any] = {
+            "manifests": [manifest],
+            "events": events,
+            "model": model,
+            "keys": pl.Series("id", np.arange(points.size)),
+            "points": points,
+            "codes": codes[scored],
+            "unseen": SimpleNamespace(table=table, codes=codes[scored]),
+            "explained": EXPLAINED,
+            "slope": Slope(0.97, 0.02),
             "tenths": segments(tenths(points), points, *figures, truth),
             "segments": {
                 "shop": segments(
@@ -110,17 +148,14 @@ def make_inputs() -> MakeInputs:
                     *figures,
                 )
             },
-            "columns": {"id": "the key", "age": "used", "note": "left out: all the same"},
+            "coverage": {},
             "importance": {"age": Measured(0.2, 0.1, 0.3), "shop": Measured(0.0, -0.1, 0.1)},
-            "predictions": means[scored],
-            "codes": codes[scored],
-            "objective": "likelihood",
-            "head": "softmax",
-            "settings": {"training": {"batch_size": 512, "seed": 0, "device": "cpu"}},
+            "absolute": Estimate(1.2, 1.1, 1.3),
+            "fitting": Fitting({"deviance": Measured(1.2, 1.1, 1.3)}, 1.4),
+            "truth": None if truth is None else TrueErrors(truth, 4.8, 1.2, 7.7, 4.1),
+            "sources": {},
+            "label": "",
         }
-        if simulated:
-            fields |= {"true_labels": labels[scored]}
-            fields |= {"release_codes": codes, "release_true_labels": labels}
-        return ReportInputs(**(fields | {"label": name} | changes))
+        return ReportInputs(Scores(**(fields | changes)), name, unit)
 
     return make

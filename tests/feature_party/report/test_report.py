@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from feature_party.evaluation.explained import Verdict
+from feature_party.evaluation.intervals import Measured
+from feature_party.evaluation.true_labels import TrueErrors
 from feature_party.join.matches import MatchCounts
 from feature_party.learning.names import HEAD_NAMES, LEARNER_NAMES
 from feature_party.model.facts import EpochLosses
@@ -17,6 +21,7 @@ from feature_party.report.page import render_report
 from feature_party.report.plots import compact
 from feature_party.report.score_plots import ErrorRow, error_end
 from feature_party.report.words import headline, model_words
+from tests.feature_party.report.conftest import EXPLAINED
 
 MakeInputs = Callable[..., ReportInputs]
 
@@ -80,7 +85,7 @@ def test_a_simulation_has_every_section(rendered: str) -> None:
     assert "and 35% (95%: 27% to 43%) if the model's own distributions" in page.text
     assert "The model reads 1 column: age. Not read: id (the key), note (left out" in page.text
     assert "shop: shop 2" in page.text
-    assert "Estimated deviance 1.2." in page.text
+    assert "Estimated deviance 1.2 (95%: 1.1 … 1.3), the constant's 1.4." in page.text
     assert "predicting a probability for each cell of the labels" in page.text
     assert "a guess that is right with 50% becomes one of at most 73%" in page.text
 
@@ -110,9 +115,9 @@ def test_the_page_loads_nothing(rendered: str) -> None:
 def test_names_on_the_page_are_text(make_inputs: MakeInputs) -> None:
     inputs = make_inputs(
         label=HOSTILE,
-        warnings=[HOSTILE],
-        settings={HOSTILE: {HOSTILE: HOSTILE}},
-        metrics={HOSTILE: HOSTILE, "test_mse": 1.0},
+        facts={"warnings": [HOSTILE], "objective": HOSTILE, "head": HOSTILE},
+        importance={HOSTILE: Measured(0.2, 0.1, 0.3)},
+        segments={HOSTILE: make_inputs().scores.tenths},
     )
     text = render_report(inputs)
     page = Page(text)
@@ -132,61 +137,59 @@ def test_the_same_inputs_give_the_same_page(rendered: str, make_inputs: MakeInpu
 
 
 def test_what_is_absent_is_left_out(make_inputs: MakeInputs) -> None:
-    inputs = make_inputs(
-        simulated=False,
-        predictions=None,
-        codes=None,
-        tenths=(),
-        columns={},
-        segments={},
-        verdict="",
-        history=[],
-        matches=None,
-        metrics={},
-    )
+    inputs = make_inputs(simulated=False, segments={}, importance={}, facts={"history": []})
     page = Page(render_report(inputs))
-    assert "visits, learned at ε = 1" in page.text
-    for section in ("loss", "calibration", "columns", "segments", "matches"):
+    for section in ("loss", "segments", "joint", "actual"):
         assert section not in page.values("id")
+    assert "A column's effect" not in page.text
 
 
 @pytest.mark.slow
 def test_degenerate_predictions_still_make_a_page(make_inputs: MakeInputs) -> None:
-    inputs = make_inputs()
-    assert inputs.predictions is not None
-    constant = np.full_like(inputs.predictions, 2.5)
+    scores = make_inputs().scores
+    assert scores.truth is not None
     few = slice(0, 3)
-    assert inputs.true_labels is not None
-    assert inputs.codes is not None
+    late = [EpochLosses(1, float("inf"), 2.0), EpochLosses(2, 1.0, 1.5)]
     for changes in (
-        {"predictions": constant},
+        {"points": np.full_like(scores.points, 2.5)},
         {
-            "predictions": inputs.predictions[few],
-            "codes": inputs.codes[few],
-            "true_labels": inputs.true_labels[few],
+            "points": scores.points[few],
+            "codes": scores.codes[few],
+            "truth": replace(scores.truth, labels=scores.truth.labels[few]),
         },
-        {"metrics": {"test_mse": float("nan"), "estimated_mse": None}},
-        {"history": [EpochLosses(1, float("inf"), 2.0), EpochLosses(2, 1.0, 1.5)]},
+        {"explained": replace(EXPLAINED, assisted=Measured(0.1, -1e300, 1.0))},
+        {"facts": {"history": late}},
     ):
         assert not Page(render_report(make_inputs(**changes))).open
 
 
 @pytest.mark.parametrize(
-    ("metrics", "title"),
+    ("truth", "title"),
     [
-        ({"test_mse": 8.0, "constant_mse": 7.7}, "nothing was learned"),
-        ({"test_mse": 4.0, "constant_mse": 7.7, "nonprivate_mse": 4.1}, "nothing was lost"),
-        ({"test_mse": 3.85, "constant_mse": 7.7}, "50% of the variation in visits explained"),
-        ({"verdict": "better", "assisted_r2": 0.5}, "About 50% of the variation in visits"),
-        ({"verdict": "not better", "assisted_r2": 0.001}, "nothing was learned about visits"),
-        ({"verdict": "cannot tell", "assisted_r2": 0.2}, "Too few events to tell what was learned"),
-        ({}, "visits, learned at ε = 1"),
+        ((8.0, 1.2, 7.7), "nothing was learned"),
+        ((4.0, 1.2, 7.7, 4.1), "nothing was lost"),
+        ((3.85, 1.2, 7.7), "50% of the variation in visits explained"),
+    ],
+)
+def test_the_title_says_what_true_labels_say(
+    make_inputs: MakeInputs, truth: tuple[float, ...], title: str
+) -> None:
+    assert title in headline(make_inputs(truth=TrueErrors(np.zeros(0), *truth))).title
+
+
+@pytest.mark.parametrize(
+    ("verdict", "share", "title"),
+    [
+        ("better", 0.5, "About 50% of the variation in visits"),
+        ("not better", 0.001, "nothing was learned about visits"),
+        ("cannot tell", 0.2, "Too few events to tell what was learned"),
     ],
 )
 def test_the_title_says_what_happened(
-    make_inputs: MakeInputs, metrics: dict[str, float], title: str
+    make_inputs: MakeInputs, verdict: Verdict, share: float, title: str
 ) -> None:
-    assert title in headline(make_inputs(metrics=metrics)).title
+    explained = replace(EXPLAINED, verdict=verdict, assisted=Measured(share, 0.0, 1.0))
+    assert title in headline(make_inputs(simulated=False, explained=explained)).title
 
 
 def test_an_estimate_that_says_nothing_does_not_squeeze_the_others() -> None:

@@ -130,7 +130,7 @@ def test_trees_as_tensors_are_those_of_lightgbm(monkeypatch: pytest.MonkeyPatch,
     )
     numeric = torch.as_tensor(rows.inputs.numeric[held])[None]
     categories = torch.as_tensor(rows.inputs.categories[held].astype(np.int64))[None]
-    found = learned(numeric, categories, slice(fold, fold + 1))[0].numpy()
+    found = learned(numeric, categories)[fold].numpy()
     np.testing.assert_allclose(found, wanted, atol=1e-9)
 
 

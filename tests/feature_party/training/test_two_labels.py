@@ -64,7 +64,7 @@ def compare(rows: int, seed: int, section: TrainingSection, signal: float = 1.0)
     private = lv.randomize_labels(labels[:rows], lower=0, upper=1, epsilon=EPSILON)
     table = pl.DataFrame({f"x{i}": column for i, column in enumerate(features.T)})
     prepared = Prepared.of_table(table[:rows], private.codes, problem_of(private))
-    model = train(prepared, TrainingSetup(section, learners=QuickLearners.of))
+    model = train(prepared, TrainingSetup(section, learners=QuickLearners))
     held = model.distributions(model.encoder.encode(table[rows:])).distributions
     assert held is not None
     truth = private.channel.probabilities[1, 1]

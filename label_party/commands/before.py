@@ -92,9 +92,9 @@ class Before:
     @cached_property
     def _rehearsal(self) -> Rehearsal:
         """Of everything that a dry run plans."""
-        from label_party.store.purchase import Rehearsal
+        from label_party.store.purchase import rehearsing
 
-        return self._rehearsing.enter_context(Rehearsal(self._store))
+        return self._rehearsing.enter_context(rehearsing(self._store))
 
     def __enter__(self) -> Self:
         return self
@@ -124,7 +124,7 @@ class Before:
             If the answer is no.
         """
         from label_party.events.intention import NotBought
-        from label_party.store.purchase import Rehearsal
+        from label_party.store.purchase import rehearsing
 
         terminal = sys.stdin.isatty() and sys.stderr.isatty()
         if self.shown.quiet and not (terminal or self.wanted.dry_run):
@@ -137,7 +137,7 @@ class Before:
             self.foreseen.extend(new)
             outlook = self._rehearsal.buy(new, intention.fingerprints)
         else:
-            with Rehearsal(self._store) as rehearsal:
+            with rehearsing(self._store) as rehearsal:
                 outlook = rehearsal.buy(intention.purchases)
         warnings = intention.warnings()
         if self.wanted.dry_run:

@@ -24,7 +24,7 @@ from common.guarantees import Guarantee
 from label_party.store.entries import Charge
 from label_party.store.ledger import Ledger
 from label_party.store.purchase import Fingerprints, Order, Payment, Written, find_payment, pay
-from label_party.store.release_store import OUTCOME_FILE, Store
+from label_party.store.release_store import OUTCOME_FILE, Store, read_paid
 
 
 @dataclass(frozen=True)
@@ -99,12 +99,7 @@ def read_outcome(store: Store, charge: Charge) -> bytes:
         If they are gone, or others.
     """
     path = store.folder(*charge.name) / OUTCOME_FILE
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ReleaseError(
-            f"{path} cannot be read: {error.strerror}; restore it from a backup"
-        ) from error
+    data = read_paid(path)
     if hashlib.sha256(data).hexdigest() != charge.digest:
         raise ReleaseError(f"{path} does not match its digest; restore it from a backup")
     return data

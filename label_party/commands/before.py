@@ -67,18 +67,13 @@ class BeforeOptions(Section):
 
 @dataclass(frozen=True)
 class Before:
-    """What a command does before it buys.
-
-    Attributes
-    ----------
-    foreseen
-        What a dry run has planned so far, as several epochs add up.
-    """
+    """What a command does before it buys."""
 
     config: LabelPartyConfig
     wanted: BeforeOptions
     shown: Shown
     outputs: Sequence[Path] = ()  # files that it would write beside the store; checked already
+    # what a dry run has planned so far, as several epochs add up
     foreseen: list[Order] = field(default_factory=list)
     warned: list[str] = field(default_factory=list)  # what it has warned of so far
     _rehearsing: ExitStack = field(default_factory=ExitStack)

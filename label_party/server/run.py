@@ -58,16 +58,11 @@ _CALLS = 24
 
 @dataclass(frozen=True)
 class Running:
-    """A server at work.
-
-    Attributes
-    ----------
-    question
-        What the first question about a model will be charged, if it will be.
-    """
+    """A server at work."""
 
     address: str  # where it listens
     observed_at: str | None  # where probes and metrics are answered, if anywhere
+    # what the first question about a model will be charged, if it will be
     question: Guarantee | None
 
 

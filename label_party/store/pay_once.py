@@ -29,17 +29,12 @@ from label_party.store.release_store import OUTCOME_FILE, Store, read_paid
 
 @dataclass(frozen=True)
 class Outcome:
-    """Bytes that are paid for.
-
-    Attributes
-    ----------
-    left
-        What a charge of a new epoch may spend; None where that is not one number.
-    """
+    """Bytes that are paid for."""
 
     data: bytes
     digest: str  # SHA-256 of the bytes, in hexadecimal, as the ledger has it
     existed: bool  # whether an earlier call made it; then nothing was spent
+    # what a charge of a new epoch may spend; None where that is not one number
     left: Guarantee | None
 
     @property

@@ -52,18 +52,12 @@ Fingerprints = Callable[[bytes], Iterable[Prints]]
 
 @dataclass(frozen=True, kw_only=True)
 class Order(Purchase):
-    """A purchase that is to be made, and what its account may spend.
-
-    Attributes
-    ----------
-    limit_is_stated
-        Whether somebody wrote the limit down; else the account's cap holds once there is one.
-    separate_reason
-        Why the account pays by itself although others have paid for some of its events.
-    """
+    """A purchase that is to be made, and what its account may spend."""
 
     limit: Guarantee  # what the account may spend in all
+    # whether somebody wrote the limit down; else the account's cap holds once there is one
     limit_is_stated: bool = True
+    # why the account pays by itself although others have paid for some of its events
     separate_reason: str = ""
 
     @classmethod
@@ -104,16 +98,11 @@ class Written:
 
 @dataclass(frozen=True)
 class Payment:
-    """A purchase that is paid for.
-
-    Attributes
-    ----------
-    left
-        What a charge of a new epoch may spend; None where that is not one number.
-    """
+    """A purchase that is paid for."""
 
     charge: Charge  # its committed entry in the ledger
     existed: bool  # whether an earlier call made it; then nothing was spent
+    # what a charge of a new epoch may spend; None where that is not one number
     left: Guarantee | None
     recovered: int = 0  # reservations of dead processes that were taken back on the way
 

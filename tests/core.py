@@ -109,6 +109,15 @@ OPTIONS = {
         "label_party.store.restore",
     ),
     "tracing": ("label_party.monitoring.tracing",),
+    "probes, metrics and status": (
+        "label_party.commands.status",
+        "label_party.monitoring.budget_metrics",
+        "label_party.monitoring.status",
+        "label_party.server.http_probes",
+        "label_party.server.observed",
+        "label_party.store.account",
+    ),
+    "reflection": ("label_party.server.reflection_service",),
     "estimates of error": ("feature_party.evaluation",),
     "report": ("feature_party.report", "common.report"),
 }

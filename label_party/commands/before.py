@@ -67,18 +67,13 @@ class BeforeOptions(Section):
 
 @dataclass(frozen=True)
 class Before:
-    """What a command does before it buys.
-
-    Attributes
-    ----------
-    foreseen
-        What a dry run has planned so far, as several epochs add up.
-    """
+    """What a command does before it buys."""
 
     config: LabelPartyConfig
     wanted: BeforeOptions
     shown: Shown
     outputs: Sequence[Path] = ()  # files that it would write beside the store; checked already
+    # what a dry run has planned so far, as several epochs add up
     foreseen: list[Order] = field(default_factory=list)
     warned: list[str] = field(default_factory=list)  # what it has warned of so far
     _rehearsing: ExitStack = field(default_factory=ExitStack)
@@ -92,9 +87,9 @@ class Before:
     @cached_property
     def _rehearsal(self) -> Rehearsal:
         """Of everything that a dry run plans."""
-        from label_party.store.purchase import Rehearsal
+        from label_party.store.purchase import rehearsing
 
-        return self._rehearsing.enter_context(Rehearsal(self._store))
+        return self._rehearsing.enter_context(rehearsing(self._store))
 
     def __enter__(self) -> Self:
         return self
@@ -124,7 +119,7 @@ class Before:
             If the answer is no.
         """
         from label_party.events.intention import NotBought
-        from label_party.store.purchase import Rehearsal
+        from label_party.store.purchase import rehearsing
 
         terminal = sys.stdin.isatty() and sys.stderr.isatty()
         if self.shown.quiet and not (terminal or self.wanted.dry_run):
@@ -137,7 +132,7 @@ class Before:
             self.foreseen.extend(new)
             outlook = self._rehearsal.buy(new, intention.fingerprints)
         else:
-            with Rehearsal(self._store) as rehearsal:
+            with rehearsing(self._store) as rehearsal:
                 outlook = rehearsal.buy(intention.purchases)
         warnings = intention.warnings()
         if self.wanted.dry_run:

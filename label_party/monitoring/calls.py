@@ -14,14 +14,12 @@ import threading
 import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
-
-from label_party.monitoring.spans import NO_TRACES, Traces
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +53,17 @@ class Call:
         self._telemetry.refuse(reason, method=self.method, status=status, peer=peer, **self.facts)
 
 
+class Traces:
+    """Traces of calls; these are none (:mod:`label_party.monitoring.tracing` makes some)."""
+
+    def traced(self, call: Call) -> AbstractContextManager[None]:
+        """Trace one call, whose end its status and facts tell."""
+        return nullcontext()
+
+    def close(self) -> None:
+        """Export what is left."""
+
+
 class Telemetry:
     """Metrics, log and traces of one server.
 
@@ -64,7 +73,7 @@ class Telemetry:
         Everything that ``/metrics`` shows.
     """
 
-    def __init__(self, traces: Traces = NO_TRACES) -> None:
+    def __init__(self, traces: Traces) -> None:
         self.registry = CollectorRegistry()
         self._traces = traces
         self._requests = Counter(
@@ -111,14 +120,13 @@ class Telemetry:
     def recorded(self, call: Call) -> Iterator[None]:
         """Record one call from its beginning to its end, however it ends."""
         began = time.monotonic()
-        with self._traces.call(call.method) as span:
+        with self._traces.traced(call):
             try:
                 yield
                 call.status = OK
             finally:
                 self._requests.labels(call.method, call.status).inc()
                 self._seconds.labels(call.method).observe(time.monotonic() - began)
-                span.end(call.status, call.facts)
 
     def fetched(self, client: str, data_set: str, epoch: str) -> None:
         """Remember when a client got a release to its end."""

@@ -5,27 +5,19 @@ The packages are an extra, and imported only where ``[observability] tracing`` a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from common.errors import ConfigError
 from common.wire import label_release_pb2 as wire
-from label_party.monitoring.spans import Span, Traces
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace.export import SpanExporter
+from label_party.monitoring.calls import OK, Call, Traces
 
 SERVICE = wire.DESCRIPTOR.services_by_name["LabelReleaseService"].full_name
 
 
-def make_traces(exporter: SpanExporter | None = None) -> Traces:
+def make_traces() -> Traces:
     """Return traces that go where the OTEL_* environment says.
-
-    Parameters
-    ----------
-    exporter
-        Another destination than OTLP over gRPC.
 
     Raises
     ------
@@ -47,7 +39,7 @@ def make_traces(exporter: SpanExporter | None = None) -> Traces:
     if str(named.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
         named = named.merge(Resource({SERVICE_NAME: "label-party"}))
     provider = TracerProvider(resource=named)
-    provider.add_span_processor(BatchSpanProcessor(exporter or OTLPSpanExporter()))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     return _Exported(provider)
 
 
@@ -57,32 +49,23 @@ class _Exported(Traces):
         self._tracer = provider.get_tracer("label_party")
 
     @contextmanager
-    def call(self, method: str) -> Iterator[Span]:
-        from opentelemetry.trace import SpanKind
+    def traced(self, call: Call) -> Iterator[None]:
+        from opentelemetry.trace import SpanKind, StatusCode
 
         # not the current span: a stream's generator is resumed by several threads
         span = self._tracer.start_span(
-            f"{SERVICE}/{method}",
+            f"{SERVICE}/{call.method}",
             kind=SpanKind.SERVER,
-            attributes={"rpc.system": "grpc", "rpc.service": SERVICE, "rpc.method": method},
+            attributes={"rpc.system": "grpc", "rpc.service": SERVICE, "rpc.method": call.method},
         )
         try:
-            yield _ExportedSpan(span)
+            yield
         finally:
+            span.set_attribute("rpc.grpc.status", call.status)
+            for name, value in call.facts.items():
+                span.set_attribute(f"label_party.{name}", value)
+            span.set_status(StatusCode.OK if call.status == OK else StatusCode.ERROR)
             span.end()
 
     def close(self) -> None:
         self._provider.shutdown()
-
-
-class _ExportedSpan:
-    def __init__(self, span: Any) -> None:
-        self._span = span
-
-    def end(self, status: str, facts: Mapping[str, Any]) -> None:
-        from opentelemetry.trace import StatusCode
-
-        self._span.set_attribute("rpc.grpc.status", status)
-        for name, value in facts.items():
-            self._span.set_attribute(f"label_party.{name}", value)
-        self._span.set_status(StatusCode.OK if status == "OK" else StatusCode.ERROR)

@@ -60,17 +60,11 @@ _STEPS = 1000
 
 @dataclass(frozen=True)
 class TableRequest:
-    """What is asked for.
+    """What is asked for."""
 
-    Attributes
-    ----------
-    columns
-        Category columns, each with the file of its public list of values.
-    edges
-        Ends of the label's bins, ascending, from the domain's lower to its upper bound.
-    """
-
+    # category columns, each with the file of its public list of values
     columns: tuple[tuple[str, Path], ...]
+    # ends of the label's bins, ascending, from the domain's lower to its upper bound
     edges: tuple[float, ...]
     order: int  # the table is made to agree on all sets of up to so many columns
     delta: float | None = None  # δ where noise is Gaussian, accounted in zCDP; None for pure ε

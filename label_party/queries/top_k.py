@@ -42,19 +42,14 @@ _TAIL = 0.05
 
 @dataclass(frozen=True)
 class TopKRequest:
-    """What is asked: the column, how many, among which public categories.
-
-    Attributes
-    ----------
-    delta
-        δ of a stable set without noise; None for noisy counts, which need no δ.
-    """
+    """What is asked: the column, how many, among which public categories."""
 
     by: str
     k: int | None  # how many to name; None lets the counts decide, up to ``most``
     most: int
     categories: Path
     user: str | None
+    # δ of a stable set without noise; None for noisy counts, which need no δ
     delta: float | None = None
 
     @property

@@ -24,10 +24,7 @@ _names_of = lru_cache(maxsize=256)(certificate_names)
 def certificate_of(auth_context: Mapping[str, Any]) -> bytes | None:
     """Return the one certificate (PEM) that a peer proved over TLS, or None.
 
-    Parameters
-    ----------
-    auth_context
-        What gRPC says about the connection.
+    ``auth_context`` is what gRPC says about the connection.
     """
     if list(auth_context.get("transport_security_type", ())) not in _SECURED:
         return None

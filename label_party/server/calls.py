@@ -134,13 +134,7 @@ def _look_at(operation: asyncio.Future[Any]) -> None:
 
 
 class ActiveCalls:
-    """What is being worked on, so that a stop waits for it and for nothing else.
-
-    Parameters
-    ----------
-    threads
-        Where it is done.
-    """
+    """What is being worked on by threads, so that a stop waits for it and for nothing else."""
 
     def __init__(self, threads: Executor) -> None:
         self._threads = threads

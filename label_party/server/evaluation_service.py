@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import grpc
 import numpy as np
@@ -28,38 +29,30 @@ _log = logging.getLogger(__name__)
 _DOUBLE_BYTES = 8
 
 
+@dataclass(frozen=True)
 class EvaluationService:
-    """Takes questions from entitled clients.
+    """Takes questions from entitled clients."""
 
-    Parameters
-    ----------
-    releases
-        Knows clients and releases, and limits both services together.
-    evaluation
-        Answers.
-    """
-
-    def __init__(self, releases: LabelReleaseService, evaluation: Evaluation) -> None:
-        self._releases = releases
-        self._evaluation = evaluation
+    releases: LabelReleaseService  # knows clients and releases, and limits both services together
+    evaluation: Evaluation
 
     async def DescribeEvaluation(self, rpc: Rpc) -> None:
-        self._releases.check_entitled(rpc.client, self._evaluation.data_set)
+        self.releases.check_entitled(rpc.client, self.evaluation.data_set)
         release, label = await self._find(rpc, await rpc.request())
         with _refusing(rpc.record):
             await rpc.write(await rpc.run(self._description, release, label))
 
     async def EvaluatePredictions(self, rpc: Rpc) -> None:
-        self._releases.check_entitled(rpc.client, self._evaluation.data_set)
-        with self._releases.streams.hold(rpc.client):
+        self.releases.check_entitled(rpc.client, self.evaluation.data_set)
+        with self.releases.streams.hold(rpc.client):
             header = (await rpc.request()).header
             release, label = await self._find(rpc, header)
-            messages = rpc.messages(self._releases.stall_seconds)
+            messages = rpc.messages(self.releases.stall_seconds)
             data = await _received(messages, release.rows)
             predictions = await rpc.run(_predictions, data, release.rows)
             with _refusing(rpc.record):
-                answer = await rpc.run(self._evaluation.ask, release, label, predictions)
-        left = self._evaluation.mechanism.most - answer.number
+                answer = await rpc.run(self.evaluation.ask, release, label, predictions)
+        left = self.evaluation.mechanism.most - answer.number
         _log.info("evaluated", extra={**rpc.record.facts, "answers_left": left})
         await rpc.write(await rpc.run(self._response, release, label, answer))
 
@@ -67,7 +60,7 @@ class EvaluationService:
         self, rpc: Rpc, asked: wire.EvaluationHeader | wire.DescribeEvaluationRequest
     ) -> tuple[StoredRelease, str]:
         """The release and the label that a request names, if questions about them are taken."""
-        release = await self._releases.find(rpc, asked.data_set, asked.epoch or None)
+        release = await self.releases.find(rpc, asked.data_set, asked.epoch or None)
         rpc.record.facts |= {"data_set": asked.data_set, "epoch": asked.epoch}
         if asked.manifest_sha256.hex() != release.digest:
             raise _refused("manifest_sha256 is not this release's", "another_release")
@@ -78,7 +71,7 @@ class EvaluationService:
         release: StoredRelease,
         asked: wire.EvaluationHeader | wire.DescribeEvaluationRequest,
     ) -> str:
-        if not self._evaluation.offers(release, asked.loss_name):
+        if not self.evaluation.offers(release, asked.loss_name):
             raise _refused("no evaluation of this release by this loss is offered", "not_offered")
         names = release.manifest.names
         label = asked.label or names[0]
@@ -87,7 +80,7 @@ class EvaluationService:
         return label
 
     def _description(self, release: StoredRelease, label: str) -> wire.DescribeEvaluationResponse:
-        evaluation = self._evaluation
+        evaluation = self.evaluation
         return wire.DescribeEvaluationResponse(
             epsilon=str(evaluation.mechanism.epsilon),
             answers=evaluation.mechanism.most,
@@ -99,7 +92,7 @@ class EvaluationService:
     def _response(
         self, release: StoredRelease, label: str, answer: Answer
     ) -> wire.EvaluatePredictionsResponse:
-        evaluation = self._evaluation
+        evaluation = self.evaluation
         return wire.EvaluatePredictionsResponse(
             loss=answer.value,
             answers_left=evaluation.mechanism.most - answer.number,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -34,42 +34,24 @@ _WATCH_SECONDS = 5.0
 STOPPING = "stopping"
 
 
+@dataclass
 class Vitals:
-    """The state of one running server.
+    """The state of one running server."""
 
-    Parameters
-    ----------
-    work, catalog, credentials, handshakes
-        Parts of the server.
-
-    Attributes
-    ----------
-    address
-        Where it listens.
-    """
-
-    def __init__(
-        self,
-        work: ActiveCalls,
-        catalog: Catalog,
-        credentials: ServerCredentials,
-        handshakes: Handshakes,
-        address: str = "",
-    ) -> None:
-        self.address = address
-        self._work = work
-        self._catalog = catalog
-        self._credentials = credentials
-        self._handshakes = handshakes
-        self._stopping = threading.Event()
+    work: ActiveCalls
+    catalog: Catalog
+    credentials: ServerCredentials
+    handshakes: Handshakes
+    address: str = ""  # where it listens
+    _stopping: bool = False
 
     def stop(self) -> None:
         """Be not ready from now on."""
-        self._stopping.set()
+        self._stopping = True
 
     def dead(self) -> list[str]:
         """Return what is wrong that only a restart can repair, in constant words."""
-        beat = start(self._work.run(bool))
+        beat = start(self.work.run(bool))
         try:
             beat.result(BEAT_SECONDS)
         except (TimeoutError, RuntimeError):  # nobody came, or the threads are shut down
@@ -79,11 +61,11 @@ class Vitals:
 
     def unready(self) -> list[str]:
         """Return why a client would not be served now, in constant words; details are logged."""
-        if self._stopping.is_set():
+        if self._stopping:
             return [STOPPING]
         checks: dict[str, Callable[[], None]] = {
-            "the ledger cannot be read": self._catalog.check,
-            "a certificate is not valid": self._credentials.check,
+            "the ledger cannot be read": self.catalog.check,
+            "a certificate is not valid": self.credentials.check,
         }
         problems = []
         for problem, check in checks.items():
@@ -92,13 +74,13 @@ class Vitals:
             except LabelveilError as error:
                 _log.debug("not ready", extra={"reason": str(error)})
                 problems.append(problem)
-        if not self._handshakes.probe_listener(self.address):
+        if not self.handshakes.probe_listener(self.address):
             problems.append("no connection is taken")
         return problems
 
     def notes(self) -> list[str]:
         """Return what is wrong although clients are served."""
-        return [f"damaged release left out: {name}" for name in self._catalog.damaged]
+        return [f"damaged release left out: {name}" for name in self.catalog.damaged]
 
 
 class HealthService:

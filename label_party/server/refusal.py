@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import grpc
+from collections.abc import Callable
+
+from grpc import StatusCode
 
 
 class Refusal(Exception):
@@ -16,67 +18,57 @@ class Refusal(Exception):
         What logs and metrics call it: a stable word, by default the status.
     """
 
-    def __init__(self, code: grpc.StatusCode, text: str, reason: str = "") -> None:
+    def __init__(self, code: StatusCode, text: str, reason: str = "") -> None:
         super().__init__(text)
         self.code = code
         self.text = text
         self.reason = reason or code.name.lower()
 
 
-def unknown_client() -> Refusal:
-    """Return the refusal of a client without a configured name, whatever it asks for."""
-    return Refusal(grpc.StatusCode.PERMISSION_DENIED, "not permitted", "unknown_client")
+def _maker(code: StatusCode, text: str, reason: str) -> Callable[[], Refusal]:
+    """Return what makes a refusal: a new one each time, for it keeps what it was raised in."""
+    return lambda: Refusal(code, text, reason)
 
 
-def forbidden() -> Refusal:
-    """Return the same for a client that asks for a data set which is none of its."""
-    return Refusal(grpc.StatusCode.PERMISSION_DENIED, "not permitted", "data_set_not_permitted")
+unknown_client = _maker(StatusCode.PERMISSION_DENIED, "not permitted", "unknown_client")
+"""Of a client without a configured name, whatever it asks for."""
 
+forbidden = _maker(StatusCode.PERMISSION_DENIED, "not permitted", "data_set_not_permitted")
+"""The same for a client that asks for a data set which is none of its."""
 
-def too_many_calls() -> Refusal:
-    """Return the refusal of a client that has too many calls open."""
-    text = "too many calls at once; try again later"
-    return Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, text, "too_many_calls")
+too_many_calls = _maker(
+    StatusCode.RESOURCE_EXHAUSTED, "too many calls at once; try again later", "too_many_calls"
+)
+"""Of a client that has too many calls open."""
 
+too_many_streams = _maker(
+    StatusCode.RESOURCE_EXHAUSTED, "too many streams; try again later", "too_many_streams"
+)
+"""Of a fetch or a submission where too many run."""
 
-def too_many_streams() -> Refusal:
-    """Return the refusal of a fetch or a submission where too many run."""
-    text = "too many streams; try again later"
-    return Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, text, "too_many_streams")
+too_many_requests = _maker(
+    StatusCode.RESOURCE_EXHAUSTED, "too many requests; try again later", "too_many_requests"
+)
+"""Of a client over its rate limit."""
 
+incomplete = _maker(
+    StatusCode.DEADLINE_EXCEEDED, "the request was not complete in time", "incomplete_request"
+)
+"""Of a call whose request does not arrive."""
 
-def too_many_requests() -> Refusal:
-    """Return the refusal of a client over its rate limit."""
-    text = "too many requests; try again later"
-    return Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, text, "too_many_requests")
+stalled = _maker(StatusCode.CANCELLED, "no progress for too long", "stalled")
+"""The end of a stream whose client neither reads nor writes any more."""
 
+internal_error = _maker(StatusCode.INTERNAL, "internal error", "internal_error")
+"""What a client learns of an error of ours."""
 
-def incomplete() -> Refusal:
-    """Return the refusal of a call whose request does not arrive."""
-    text = "the request was not complete in time"
-    return Refusal(grpc.StatusCode.DEADLINE_EXCEEDED, text, "incomplete_request")
+not_found = _maker(StatusCode.NOT_FOUND, "no such release", "no_release")
+"""Of a release that does not exist."""
 
-
-def stalled() -> Refusal:
-    """Return the end of a stream whose client neither reads nor writes any more."""
-    return Refusal(grpc.StatusCode.CANCELLED, "no progress for too long", "stalled")
-
-
-def internal_error() -> Refusal:
-    """Return what a client learns of an error of ours."""
-    return Refusal(grpc.StatusCode.INTERNAL, "internal error", "internal_error")
-
-
-def not_found() -> Refusal:
-    """Return the refusal of a release that does not exist."""
-    return Refusal(grpc.StatusCode.NOT_FOUND, "no such release", "no_release")
-
-
-def damaged() -> Refusal:
-    """Return the refusal of a release whose bytes are not those that were committed."""
-    return Refusal(grpc.StatusCode.DATA_LOSS, "the release cannot be read", "damaged")
+damaged = _maker(StatusCode.DATA_LOSS, "the release cannot be read", "damaged")
+"""Of a release whose bytes are not those that were committed."""
 
 
 def invalid(text: str) -> Refusal:
     """Return the refusal of a request that breaks the contract."""
-    return Refusal(grpc.StatusCode.INVALID_ARGUMENT, text, "invalid_request")
+    return Refusal(StatusCode.INVALID_ARGUMENT, text, "invalid_request")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass
 from typing import Protocol
 
 import grpc
@@ -42,40 +43,16 @@ class PopulationReceiver(Protocol):
         ...
 
 
+@dataclass(frozen=True)
 class LabelReleaseService:
-    """Serves committed releases to entitled clients.
+    """Serves committed releases to entitled clients."""
 
-    Parameters
-    ----------
-    catalog
-        Where releases are found.
-    policy
-        Who may fetch what.
-    streams
-        How many calls that last may run.
-    stall_seconds
-        How long such a call may stand still.
-    reception
-        Takes in submitted populations.
-    telemetry
-        Told what was fetched.
-    """
-
-    def __init__(
-        self,
-        catalog: Catalog,
-        policy: AccessPolicy,
-        streams: Places,
-        stall_seconds: float,
-        reception: PopulationReceiver,
-        telemetry: Telemetry,
-    ) -> None:
-        self.streams = streams
-        self.stall_seconds = stall_seconds
-        self._telemetry = telemetry
-        self._catalog = catalog
-        self._policy = policy
-        self._reception = reception
+    catalog: Catalog
+    policy: AccessPolicy
+    streams: Places  # for calls that last
+    stall_seconds: float  # how long such a call may stand still
+    reception: PopulationReceiver
+    telemetry: Telemetry
 
     async def DescribeRelease(self, rpc: Rpc) -> None:
         request: wire.DescribeReleaseRequest = await rpc.request()
@@ -114,17 +91,17 @@ class LabelReleaseService:
                 record.sent(request.data_set, rows, rows * release.row_bytes)
             seconds = round(time.monotonic() - began, 3)
             _log.info("fetched", extra={**record.facts, "seconds": seconds})
-            self._telemetry.fetched(rpc.client, request.data_set, request.epoch)
+            self.telemetry.fetched(rpc.client, request.data_set, request.epoch)
 
     async def SubmitPopulation(self, rpc: Rpc) -> None:
         # before a place is taken: no header of anybody else could be accepted
-        self.check_entitled(rpc.client, self._reception.data_set)
+        self.check_entitled(rpc.client, self.reception.data_set)
         with self.streams.hold(rpc.client):
             began = time.monotonic()
             header = (await rpc.request()).header
             # a stream that begins otherwise has an empty header, which names no data set
             self._check_access(rpc.client, header.data_set, header.epoch)
-            answer = await self._reception.receive(header, rpc, self.stall_seconds)
+            answer = await self.reception.receive(header, rpc, self.stall_seconds)
         rpc.record.facts |= {
             "data_set": header.data_set,
             "epoch": header.epoch,
@@ -137,7 +114,7 @@ class LabelReleaseService:
 
     def check_entitled(self, client: str, data_set: str) -> None:
         """Refuse a client that may not ask about a data set."""
-        if not self._policy.allows(client, data_set):
+        if not self.policy.allows(client, data_set):
             raise forbidden()
 
     def _check_access(self, client: str, data_set: str, epoch: str) -> None:
@@ -151,7 +128,7 @@ class LabelReleaseService:
         """Return a release that a client may ask about; refuse if it may not, or there is none."""
         self._check_access(rpc.client, data_set, epoch or "")
         try:
-            release = await rpc.run(self._catalog.find, data_set, epoch)
+            release = await rpc.run(self.catalog.find, data_set, epoch)
         except Damaged as error:
             raise damaged() from error
         if release is None:

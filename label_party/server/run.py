@@ -7,14 +7,11 @@ import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
-from prometheus_client import ProcessCollector
 
 from common.errors import ConfigError
 from common.files import PUBLIC, appearing
@@ -23,10 +20,7 @@ from common.signals import stopped_by_signals
 from common.wire import evaluation_pb2, label_release_pb2
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.submitted import Populations
-from label_party.monitoring.budget_metrics import BudgetMetrics
-from label_party.monitoring.calls import Telemetry
-from label_party.monitoring.spans import NO_TRACES
-from label_party.monitoring.status import Samples, status
+from label_party.monitoring.calls import Telemetry, Traces
 from label_party.monitoring.tracing import SERVICE, make_traces
 from label_party.queries.evaluation import Evaluation
 from label_party.server.access import AccessPolicy
@@ -36,14 +30,13 @@ from label_party.server.credentials import ServerCredentials
 from label_party.server.evaluation_service import EvaluationService
 from label_party.server.handshakes import Handshakes
 from label_party.server.health import HealthService, Vitals
-from label_party.server.http_probes import answering
 from label_party.server.limits import Places, RateLimits, share_of
 from label_party.server.listener import Listener, start
+from label_party.server.observed import observed
 from label_party.server.reflection_service import ReflectionService
 from label_party.server.refusal import too_many_streams
 from label_party.server.release_service import LabelReleaseService
 from label_party.server.submission import Reception
-from label_party.store.account import AccountState, read_accounts
 from label_party.store.disk import StoreBusy
 from label_party.store.recovery import recover
 from label_party.store.release_store import Store
@@ -65,16 +58,11 @@ _CALLS = 24
 
 @dataclass(frozen=True)
 class Running:
-    """A server at work.
-
-    Attributes
-    ----------
-    question
-        What the first question about a model will be charged, if it will be.
-    """
+    """A server at work."""
 
     address: str  # where it listens
     observed_at: str | None  # where probes and metrics are answered, if anywhere
+    # what the first question about a model will be charged, if it will be
     question: Guarantee | None
 
 
@@ -89,8 +77,6 @@ def serve(
 
     Parameters
     ----------
-    config
-        The whole configuration.
     port_file
         Where the port number is written, atomically, once requests are answered.
     announce
@@ -129,20 +115,12 @@ def running(config: LabelPartyConfig) -> Iterator[str]:
 def open_server(
     config: LabelPartyConfig, handshakes: Handshakes | None = None
 ) -> Iterator[Running]:
-    """Run a server in this process's background, with everything around it.
-
-    Parameters
-    ----------
-    config
-        The whole configuration.
-    handshakes
-        Where gRPC's log is read, if it is.
-    """
+    """Run a server in this process's background, with everything around it."""
     settings = config.server
     heard = handshakes is not None
     handshakes = handshakes or Handshakes()
     credentials = ServerCredentials(settings, handshakes)
-    traces = make_traces() if config.observability.tracing else NO_TRACES
+    traces = make_traces() if config.observability.tracing else Traces()
     telemetry = Telemetry(traces)
     store = _ready_store(config)
     catalog, populations = Catalog(store), Populations(store)
@@ -177,21 +155,10 @@ def open_server(
         vitals.address = listener.address
         _check_handshakes(handshakes, listener.address, heard)
         handshakes.on_refused = telemetry.refuse
-        _measure(telemetry, config, catalog, streams, credentials, handshakes)
         observed_at = None
         if config.observability.listen is not None:
             observed_at = stack.enter_context(
-                answering(
-                    config.observability.listen,
-                    config.observability.hosts,
-                    vitals,
-                    telemetry.registry,
-                    lambda: status(
-                        read_accounts(config),
-                        Samples.of(telemetry.registry.collect()),
-                        datetime.now(UTC),
-                    ),
-                )
+                observed(config, config.observability.listen, vitals, telemetry, streams)
             )
         stack.callback(telemetry.flush, ended=True)
         start(health.update()).result()
@@ -216,46 +183,6 @@ def _check_handshakes(handshakes: Handshakes, address: str, heard: bool) -> None
         )
 
 
-def _measure(
-    telemetry: Telemetry,
-    config: LabelPartyConfig,
-    catalog: Catalog,
-    streams: Places,
-    credentials: ServerCredentials,
-    handshakes: Handshakes,
-) -> None:
-    telemetry.gauge("label_party_fetches_active", "Fetches running.", lambda: streams.active)
-    telemetry.gauge(
-        "label_party_releases_damaged",
-        "Committed releases that are left out, because their bytes are damaged.",
-        lambda: len(catalog.damaged),
-    )
-    telemetry.count(
-        "label_party_connections",
-        "Connections taken, whatever became of them.",
-        lambda: {"": handshakes.connections},
-    )
-    telemetry.count(
-        "label_party_certificate_reloads",
-        "Changed certificate files, by what reading them gave.",
-        lambda: credentials.reloads,
-        label="outcome",
-    )
-    for which in ("server", "client_ca"):
-        telemetry.gauge(
-            f"label_party_{which}_certificate_expiry_timestamp_seconds",
-            "When the certificate in use ends.",
-            partial(_end, credentials, which),
-        )
-
-    def accounts() -> list[AccountState]:
-        catalog.check()
-        return read_accounts(config)
-
-    telemetry.add(BudgetMetrics(accounts))
-    telemetry.add(ProcessCollector(registry=None))
-
-
 def _ready_store(config: LabelPartyConfig) -> Store:
     """Open the store, and clear up after dead builders unless a living one is at work."""
     store = Store(config.store.directory)
@@ -269,10 +196,6 @@ def _ready_store(config: LabelPartyConfig) -> Store:
         if found.counted:
             _log.warning("unknown releases counted as spent", extra={"releases": found.counted})
     return store
-
-
-def _end(credentials: ServerCredentials, which: str) -> float:
-    return credentials.ends(which).timestamp()
 
 
 def _write_port(path: Path, port: str) -> None:

@@ -16,18 +16,13 @@ LINE = "line or row of the source"
 
 @dataclass(frozen=True)
 class Oddity:
-    """Cells of one column, or rows, that are odd for one reason.
-
-    Attributes
-    ----------
-    places
-        The first few, ascending: lines of a CSV file, whose header is line 1; of anything else
-        rows, the first being row 1.
-    """
+    """Cells of one column, or rows, that are odd for one reason."""
 
     column: str  # name of the column; empty where it is about whole rows
     reason: str  # what is odd, in words that hold no value
     count: int  # how many
+    # the first few, ascending: lines of a CSV file, whose header is line 1; of anything else rows,
+    # the first being row 1
     places: tuple[int, ...]
 
     def __str__(self) -> str:

@@ -15,18 +15,13 @@ from label_party.store.release_store import Store
 
 @dataclass(frozen=True)
 class AccountState:
-    """One account's budget.
-
-    Attributes
-    ----------
-    left
-        What a further release of the configured kind may spend; None where that is not one number.
-    """
+    """One account's budget."""
 
     ledger: str  # name of the ledger that says so
     account: str
     limit: Guarantee  # what may be spent now: the cap, or less where the configuration says so
     spent: Guarantee | None
+    # what a further release of the configured kind may spend; None where that is not one number
     left: Guarantee | None
     caps: list[Cap]
     separations: list[Separation]

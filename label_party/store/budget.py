@@ -102,7 +102,7 @@ def check_fits(
             f"{asked} do not fit a budget without a delta ({limit}); {remedy}"
         ) from error
     if after is not None and not after.within(limit):
-        before = spent(_seen_by(existing, proposal), limit)
+        before = spent(seen_by(existing, proposal.composition, proposal.epoch), limit)
         left = remaining(limit, before)
         rest = f"{left} is left of {limit}" if left is not None else f"{before} of {limit} is spent"
         halves = smaller = ""
@@ -187,12 +187,9 @@ def at_most(limit: Guarantee, cap: Guarantee) -> bool:
     limit.same_neighbours(cap)
     if type(limit) is type(cap):
         return limit.within(cap)
-    pair = [
-        (one.exact_epsilon, getattr(one, "exact_delta", 0))
-        for one in (limit, cap)
-        if isinstance(one, PureDP | ApproximateDP)
-    ]
-    return len(pair) == 2 and pair[0][0] <= pair[1][0] and pair[0][1] <= pair[1][1]
+    if not all(isinstance(one, PureDP | ApproximateDP) for one in (limit, cap)):
+        return False
+    return all(one <= other for one, other in zip(_pair(limit), _pair(cap), strict=True))
 
 
 def remaining(limit: Guarantee, lost: Guarantee | None) -> Guarantee | None:
@@ -200,38 +197,30 @@ def remaining(limit: Guarantee, lost: Guarantee | None) -> Guarantee | None:
 
     Concentrated charges may fit where their own (ε, δ) would not: they add up better.
     """
+    zero = Fraction(0)
     if isinstance(limit, PureDP):
         if lost is None:
             return limit
         if isinstance(lost, PureDP):
-            left = max(limit.exact_epsilon - lost.exact_epsilon, limit.exact_epsilon * 0)
+            left = max(limit.exact_epsilon - lost.exact_epsilon, zero)
             return PureDP(limit.adjacency, limit.unit, left)
     if isinstance(limit, ApproximateDP) and (lost is None or isinstance(lost, ApproximateDP)):
         epsilon, half = limit.exact_epsilon, limit.exact_delta / 2
         if lost is not None:
             epsilon -= lost.exact_epsilon
-            half -= max(lost.exact_delta - half, half * 0)
-        return ApproximateDP(
-            limit.adjacency, limit.unit, max(epsilon, half * 0), max(half, half * 0)
-        )
+            half -= max(lost.exact_delta - half, zero)
+        return ApproximateDP(limit.adjacency, limit.unit, max(epsilon, zero), max(half, zero))
     return limit if lost is None else None
 
 
-def seen_by_next(charges: Iterable[Spending], composition: Composition) -> list[Spending]:
-    """Return the charges whose records a charge of a *new* epoch may meet again."""
+def seen_by(
+    charges: Iterable[Spending], composition: Composition, epoch: str | None = None
+) -> list[Spending]:
+    """Return the charges whose records a charge of an epoch may meet again; None: of a new one."""
     return [
         charge
         for charge in charges
-        if composition == "additive" or charge.composition == "additive"
-    ]
-
-
-def _seen_by(charges: Iterable[Spending], proposal: Spending) -> list[Spending]:
-    return [
-        charge
-        for charge in charges
-        if "additive" in (proposal.composition, charge.composition)
-        or charge.epoch == proposal.epoch
+        if "additive" in (composition, charge.composition) or charge.epoch == epoch
     ]
 
 

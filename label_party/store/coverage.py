@@ -14,14 +14,13 @@ it against all of them; every other account must share that one's budget, or say
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from common.errors import BudgetError, DataError
 from common.files import sync
-from label_party.store.disk import translating_errors
+from label_party.store.disk import sha256_of, translating_errors
 from label_party.store.entries import Charge, Covered, Purchase
 from label_party.store.fingerprints import Prints, overlap, write
 from label_party.store.ledger import Ledger
@@ -101,18 +100,13 @@ def check(folder: Path, ledger: Ledger, purchase: Purchase, separate_reason: str
 def _verify(path: Path) -> None:
     """Refuse fingerprints that are not those that were written: an event could hide behind one."""
     try:
-        sound = _digest(path) == path.name
+        sound = sha256_of(path) == path.name
     except OSError as error:
         raise DataError(
             f"{path} cannot be read: {error.strerror}; nothing was spent; restore it from a backup"
         ) from error
     if not sound:
         raise DataError(f"{path} is damaged; nothing was spent; restore it from a backup")
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def tidy(folder: Path, ledger: Ledger) -> None:

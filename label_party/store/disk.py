@@ -1,7 +1,8 @@
-"""What the labels party's files have in common: locks, scratch folders, errors of one line."""
+"""What the labels party's files share: locks, scratch folders, digests, errors of one line."""
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -52,6 +53,12 @@ def translating_errors(path: Path) -> Iterator[None]:
             f"{path} cannot be written: {error.strerror}; nothing was spent; check the disk's"
             " space and rights, or set [store] directory"
         ) from error
+
+
+def sha256_of(path: Path) -> str:
+    """Digest of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 _LOCK = ".lock"

@@ -117,16 +117,11 @@ class Purchase:
 
 @dataclass(frozen=True, kw_only=True)
 class Charge(Purchase):
-    """A purchase in the ledger: by whom, and when.
-
-    Attributes
-    ----------
-    counted
-        Whether it was sold under another ledger, and this one has been shown, or told, that it was.
-    """
+    """A purchase in the ledger: by whom, and when."""
 
     id: int  # ascends in the order of commits, whatever the clock says
     state: State
+    # whether it was sold under another ledger, and this one has been shown, or told, that it was
     counted: bool
     who: str
     software: str

@@ -215,16 +215,10 @@ class Ledger:
 
     def restores(self) -> list[Restore]:
         """Return every restoration from a backup, oldest first."""
-        rows = self._rows("SELECT * FROM restores ORDER BY id")
-        return [
-            Restore(
-                row["backup_made_at"],
-                json.loads(row["statement"]),
-                row["restored_at"],
-                row["restored_by"],
-            )
-            for row in rows
-        ]
+        rows = self._rows(
+            "SELECT backup_made_at, statement, restored_at, restored_by FROM restores ORDER BY id"
+        )
+        return [Restore(**{**row, "statement": json.loads(row["statement"])}) for row in rows]
 
     def settle(self) -> list[Charge]:
         """Return the open reservations, having made sure that they are open on the disk, too.
@@ -283,16 +277,11 @@ class Ledger:
 
     def caps(self, account: str) -> list[Cap]:
         """Return every cap that an account ever had, oldest first; the last one holds."""
-        rows = self._rows("SELECT * FROM caps WHERE account = ? ORDER BY id", (account,))
-        return [
-            Cap(
-                read_guarantee(row["guarantee"]),
-                row["reason"],
-                row["set_at"],
-                row["set_by"],
-            )
-            for row in rows
-        ]
+        rows = self._rows(
+            "SELECT guarantee, reason, set_at, set_by FROM caps WHERE account = ? ORDER BY id",
+            (account,),
+        )
+        return [Cap(**{**row, "guarantee": read_guarantee(row["guarantee"])}) for row in rows]
 
     def cap(self, account: str) -> Guarantee | None:
         """Return what an account may spend in all; None if it never spent anything."""
@@ -359,7 +348,7 @@ class Ledger:
         self, account: str, limit: Guarantee, composition: Composition = "additive"
     ) -> Guarantee | None:
         """Return what a charge of a new epoch may spend; None where that is not one number."""
-        met = spending.seen_by_next(self.charges(account=account), composition)
+        met = spending.seen_by(self.charges(account=account), composition)
         return spending.remaining(limit, spending.spent(met, limit))
 
     def backup(self, path: Path) -> None:

@@ -24,22 +24,17 @@ from common.guarantees import Guarantee
 from label_party.store.entries import Charge
 from label_party.store.ledger import Ledger
 from label_party.store.purchase import Fingerprints, Order, Payment, Written, find_payment, pay
-from label_party.store.release_store import OUTCOME_FILE, Store
+from label_party.store.release_store import OUTCOME_FILE, Store, read_paid
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Bytes that are paid for.
-
-    Attributes
-    ----------
-    left
-        What a charge of a new epoch may spend; None where that is not one number.
-    """
+    """Bytes that are paid for."""
 
     data: bytes
     digest: str  # SHA-256 of the bytes, in hexadecimal, as the ledger has it
     existed: bool  # whether an earlier call made it; then nothing was spent
+    # what a charge of a new epoch may spend; None where that is not one number
     left: Guarantee | None
 
     @property
@@ -99,12 +94,7 @@ def read_outcome(store: Store, charge: Charge) -> bytes:
         If they are gone, or others.
     """
     path = store.folder(*charge.name) / OUTCOME_FILE
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ReleaseError(
-            f"{path} cannot be read: {error.strerror}; restore it from a backup"
-        ) from error
+    data = read_paid(path)
     if hashlib.sha256(data).hexdigest() != charge.digest:
         raise ReleaseError(f"{path} does not match its digest; restore it from a backup")
     return data

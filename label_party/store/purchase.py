@@ -27,8 +27,8 @@ charge is refused as not comparable. A pure ε fits every limit. (ε, δ), zCDP 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -52,18 +52,12 @@ Fingerprints = Callable[[bytes], Iterable[Prints]]
 
 @dataclass(frozen=True, kw_only=True)
 class Order(Purchase):
-    """A purchase that is to be made, and what its account may spend.
-
-    Attributes
-    ----------
-    limit_is_stated
-        Whether somebody wrote the limit down; else the account's cap holds once there is one.
-    separate_reason
-        Why the account pays by itself although others have paid for some of its events.
-    """
+    """A purchase that is to be made, and what its account may spend."""
 
     limit: Guarantee  # what the account may spend in all
+    # whether somebody wrote the limit down; else the account's cap holds once there is one
     limit_is_stated: bool = True
+    # why the account pays by itself although others have paid for some of its events
     separate_reason: str = ""
 
     @classmethod
@@ -104,16 +98,11 @@ class Written:
 
 @dataclass(frozen=True)
 class Payment:
-    """A purchase that is paid for.
-
-    Attributes
-    ----------
-    left
-        What a charge of a new epoch may spend; None where that is not one number.
-    """
+    """A purchase that is paid for."""
 
     charge: Charge  # its committed entry in the ledger
     existed: bool  # whether an earlier call made it; then nothing was spent
+    # what a charge of a new epoch may spend; None where that is not one number
     left: Guarantee | None
     recovered: int = 0  # reservations of dead processes that were taken back on the way
 
@@ -129,30 +118,12 @@ class Outlook:
     left: Guarantee | None
 
 
+@dataclass(frozen=True)
 class Rehearsal:
-    """Makes purchases on a copy of the ledger, of which nothing stays; use it as a context manager.
+    """Makes purchases on a copy of the ledger, of which nothing stays."""
 
-    Open reservations do not count: a dead process's is taken back before anything is charged, and
-    while a living one builds, nobody else does.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._held = ExitStack()
-
-    def __enter__(self) -> Self:
-        with ExitStack() as held:
-            self._folder = Path(held.enter_context(TemporaryDirectory()))
-            self._ledger = held.enter_context(self._store.read_ledger())
-            for entry in self._ledger.reservations():
-                self._ledger.abandon(entry.id)
-            for name in {covered.sha256 for _, covered in self._ledger.coverage()}:
-                (self._folder / name).symlink_to((self._store.covered / name).resolve())
-            self._held = held.pop_all()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._held.close()
+    ledger: Ledger
+    covered: Path  # a folder of fingerprints, those of events that have paid among them
 
     def buy(self, orders: Sequence[Order], fingerprints: Fingerprints | None = None) -> Outlook:
         """Say what orders from one account would leave, on top of those before.
@@ -168,13 +139,28 @@ class Rehearsal:
         LabelveilError
             If one of them would be refused.
         """
-        last, ledger = orders[-1], self._ledger
+        last, ledger = orders[-1], self.ledger
         account, limit = last.account, _limit(ledger, last)
         recorded, before = ledger.cap(account) is not None, ledger.spent(account, limit)
         for order in orders:
-            _reserve(ledger, self._folder, order, fingerprints if order is last else None)
+            _reserve(ledger, self.covered, order, fingerprints if order is last else None)
         left = ledger.left(account, limit, last.composition)
         return Outlook(account, limit, recorded, before, left)
+
+
+@contextmanager
+def rehearsing(store: Store) -> Iterator[Rehearsal]:
+    """Yield a rehearsal.
+
+    Open reservations do not count: a dead process's is taken back before anything is charged, and
+    while a living one builds, nobody else does.
+    """
+    with TemporaryDirectory() as folder, store.read_ledger() as ledger:
+        for entry in ledger.reservations():
+            ledger.abandon(entry.id)
+        for name in {covered.sha256 for _, covered in ledger.coverage()}:
+            (Path(folder) / name).symlink_to((store.covered / name).resolve())
+        yield Rehearsal(ledger, Path(folder))
 
 
 def find_payment(store: Store, order: Order) -> Payment | None:

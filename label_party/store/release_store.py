@@ -202,12 +202,7 @@ class Store:
             If it is not the one that was committed.
         """
         path = self.path(charge.data_set, charge.epoch) / MANIFEST_FILE
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise ReleaseError(
-                f"{path} cannot be read: {error.strerror}; restore it from a backup"
-            ) from error
+        data = read_paid(path)
         if manifest_digest(data) != charge.digest:
             raise ReleaseError(
                 f"{path} is not the manifest that the ledger committed; restore it from a backup"
@@ -270,9 +265,9 @@ class StoredRelease:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._parts: list[tuple[int, int]] = []
+        data = read_paid(path / MANIFEST_FILE)
+        self.digest, self.heading = manifest_digest(data), Heading.of(data)
         try:
-            data = (path / MANIFEST_FILE).read_bytes()
-            self.digest, self.heading = manifest_digest(data), Heading.of(data)
             self._open()
             self._verify()
         except OSError as error:
@@ -285,10 +280,7 @@ class StoredRelease:
     @property
     def manifest_bytes(self) -> bytes:
         """The manifest, read again and verified again."""
-        try:
-            data = (self._path / MANIFEST_FILE).read_bytes()
-        except OSError as error:
-            raise _unreadable(self._path, error) from error
+        data = read_paid(self._path / MANIFEST_FILE)
         if manifest_digest(data) != self.digest:
             raise self._damaged()
         return data
@@ -367,6 +359,14 @@ class StoredRelease:
         return ReleaseError(
             f"{self._path} is damaged: its rows do not match its manifest; restore it from a backup"
         )
+
+
+def read_paid(path: Path) -> bytes:
+    """Read a file that a charge paid for, whole; a ``ReleaseError`` if it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _unreadable(path, error) from error
 
 
 def _unreadable(path: Path, error: OSError) -> ReleaseError:

@@ -43,17 +43,12 @@ from common.release.folder import SIGNATURE_FILE
 from label_party.config.sections import LabelPartyConfig
 from label_party.store import seal
 from label_party.store.backup import FORMAT, INDEX_FILE
-from label_party.store.disk import translating_errors
+from label_party.store.disk import sha256_of, translating_errors
 from label_party.store.entries import EVALUATION, LABELS, Purchase
 from label_party.store.ledger import Ledger
 from label_party.store.pay_once import read_outcome
 from label_party.store.recovery import recover
-from label_party.store.release_store import (
-    COVERED,
-    LEDGER_FILE,
-    Store,
-    is_release,
-)
+from label_party.store.release_store import COVERED, LEDGER_FILE, Store, is_release
 
 _RESTORING = ".restoring"
 _PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}"
@@ -204,9 +199,8 @@ def _extract(path: Path, folder: Path) -> dict[str, Any]:
         raise ReleaseError(f"{path} cannot be read: {error.strerror}") from error
     except (tarfile.TarError, ValueError, EOFError) as error:
         raise _damaged(path) from error
-    if index.get("format") != FORMAT or index.get("files") != digests:
-        raise _damaged(path)
-    if LEDGER_FILE not in digests:
+    whole = index.get("format") == FORMAT and index.get("files") == digests
+    if not whole or LEDGER_FILE not in digests:
         raise _damaged(path)
     return index
 
@@ -244,18 +238,10 @@ def _place_folders(store: Store, folder: Path) -> None:
 
 
 def _check_same(one: Path, other: Path) -> None:
-    if not other.is_file() or _digest(one) != _digest(other):
+    if not other.is_file() or sha256_of(one) != sha256_of(other):
         raise ReleaseError(
             f"{other} differs from the backup's; move its directory away if the backup is right"
         )
-
-
-def _digest(path: Path) -> bytes:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.digest()
 
 
 def _verify(store: Store, ledger: Ledger) -> int:

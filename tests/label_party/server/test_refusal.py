@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from label_party.monitoring.calls import REASONS, Telemetry
+from label_party.monitoring.calls import REASONS, Telemetry, Traces
 from label_party.server import handshakes
 
 SOURCES = sorted((Path(__file__).parents[3] / "label_party").rglob("*.py"))
-MAKERS = {"Refusal": 2, "_refused": 1}
+MAKERS = {"Refusal": 2, "_maker": 2, "_refused": 1}
 """Functions that are given a reason, and where among their arguments."""
 
 
@@ -53,5 +53,7 @@ def test_an_unlisted_reason_is_seen() -> None:
 
 @pytest.mark.parametrize("reason", REASONS)
 def test_each_count_begins_at_zero(reason: str) -> None:
-    value = Telemetry().registry.get_sample_value("label_party_refusals_total", {"reason": reason})
+    value = Telemetry(Traces()).registry.get_sample_value(
+        "label_party_refusals_total", {"reason": reason}
+    )
     assert value == 0.0

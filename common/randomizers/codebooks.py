@@ -141,6 +141,11 @@ class Codebooks:
             first += book.radices[column]
         return np.concatenate(parts)
 
+    def rows_of(self, codes: Integers) -> list[int]:
+        """How many of (n,) codes are of each stratum."""
+        at = np.searchsorted(self.starts, codes, side="right") - 1
+        return [int(np.count_nonzero(at == stratum)) for stratum in range(len(self.books))]
+
     def of_channels(self, counts: Integers) -> list[Integers]:
         """How many codes there are of each, by channel, one stratum's after another's."""
         found = []

@@ -28,7 +28,7 @@ _CHECKS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("label.missing",): (_CHOSEN,),
     ("label.loss", "label.weight", "label.asked", "privacy.division"): (_REBUILT, _CHOSEN),
     ("prior.noisy_counts",): (_REBUILT, DECODED, _DRAWN),
-    ("strata",): ("manifest is consistent", _REBUILT),
+    ("strata", "priors"): ("manifest is consistent", _REBUILT, "rows of each stratum"),
     ("prior.noise",): (DECODED, _DRAWN),
     ("prior.scale",): _SPENT,
     ("prior.guarantee",): (*_SPENT, "arithmetic of the ε split"),

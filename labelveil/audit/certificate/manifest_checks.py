@@ -64,11 +64,11 @@ def facts(manifest: Manifest, digest: str) -> dict[str, str]:
             + _of(manifest, stated.labels)
             for stated in manifest.randomizers
         ),
-        "options": "; ".join(stated.shown_options for stated in manifest.randomizers),
+        "options": _options(manifest),
         "a missing label counts as": "; ".join(f"{label.missing!r}" for label in manifest.labels),
         "ε requested": f"{manifest.privacy.requested_epsilon:g}",
         **_prior_facts(manifest),
-        "ε for the labels": _shown([stated.guarantee for stated in manifest.randomizers]),
+        "ε for the labels": _shown([stated.guarantee for stated in _worst_stratum(manifest)]),
         "protects": f"one {manifest.privacy.total['unit']}, at most"
         f" {manifest.privacy.records_per_unit} labels",
     }
@@ -76,6 +76,11 @@ def facts(manifest: Manifest, digest: str) -> dict[str, str]:
 
 def _prior_facts(manifest: Manifest) -> dict[str, str]:
     drift = manifest.drift
+    if manifest.strata:
+        return {
+            "strata": f"{len(manifest.strata)}, each with a channel of its own",
+            "ε for the histogram": "0: what was asked says what is expected of each stratum",
+        }
     if all(prior.decoded for prior in manifest.priors):
         return {"ε for the histogram": "0: decoded from the codes"}
     if drift is None:
@@ -136,14 +141,16 @@ def channel_check(manifest: Manifest) -> Check:
 
     Neighbours differ in all labels of an event, and a code holds one output of each channel, drawn
     independently: the worst ratio of the whole code is the product of the channels' worst ratios.
+    Which stratum an event is in depends on no label, so that the worst one's counts.
     """
     group = manifest.privacy.records_per_unit
-    claims = [_exact(stated.guarantee) for stated in manifest.randomizers]
-    channels = [
-        certify(weights_of(stated), claim / group)
-        for stated, claim in zip(manifest.randomizers, claims, strict=True)
+    strata = [
+        [certify(weights_of(stated), _exact(stated.guarantee) / group) for stated in stratum]
+        for stratum in manifest.by_stratum
     ]
-    claimed = float(sum(claims, Fraction(0)))
+    claimed = float(sum(_exact(stated.guarantee) for stated in _worst_stratum(manifest)))
+    channels = max(strata, key=lambda stratum: sum(channel.epsilon for channel in stratum))
+    holds = all(channel.holds for stratum in strata for channel in stratum)
     epsilon = sum(channel.epsilon for channel in channels) * group
     where = ", ".join(f"output {channel.output}" for channel in channels)
     ratios = [channel.ratio for channel in channels if channel.ratio is not None]
@@ -160,7 +167,7 @@ def channel_check(manifest: Manifest) -> Check:
     several = len(manifest.labels) > 1
     return Check(
         name="exact ε of the labels",
-        verdict=verdict_of(all(channel.holds for channel in channels)),
+        verdict=verdict_of(holds),
         claim=f"{'All labels of one event' if several else 'One label'}'s randomization spends at"
         f" most ε₂ = {claimed:.12g}.",
         tried="The largest ratio of two weights in one column was compared with"
@@ -169,6 +176,8 @@ def channel_check(manifest: Manifest) -> Check:
             f", over all pairs of cells of each of {len(channels)} channels; events that differ in"
             " all of their labels have the product."
             if several
+            else f", in each of {len(strata)} strata."
+            if len(strata) > 1
             else "."
         ),
         found=found,
@@ -192,7 +201,7 @@ def arithmetic_check(manifest: Manifest) -> Check:
         ]
     parts += [
         (f"labels{_of(manifest, stated.labels)}", stated.guarantee)
-        for stated in manifest.randomizers
+        for stated in _worst_stratum(manifest)
     ]
     total = _exact(manifest.privacy.total)
     requested = Fraction(repr(manifest.privacy.requested_epsilon))
@@ -315,8 +324,7 @@ def decoded_check(manifest: Manifest, stated: PriorSection, codes: Integers) -> 
 
 def options_check(manifest: Manifest) -> Check:
     """What somebody chose cannot be rebuilt: it is short, and shown."""
-    shown = "; ".join(stated.shown_options for stated in manifest.randomizers)
-    found, holds = f"Shown: {shown}.", True
+    found, holds = f"Shown: {_options(manifest)}.", True
     try:
         check_digits({"ε": manifest.privacy.requested_epsilon})
         check_digits({f"weight of {label.name}": label.weight for label in manifest.labels})
@@ -354,6 +362,33 @@ def plots(manifest: Manifest) -> dict[str, Any]:
     }
 
 
+def strata_check(manifest: Manifest, codes: Integers) -> Check:
+    """As many codes are of each stratum's channel as the manifest says events are in it."""
+    counts = manifest.codebooks.rows_of(codes)
+    stated = [stratum.rows for stratum in manifest.strata]
+    wrong = sum(count != rows for count, rows in zip(counts, stated, strict=True))
+    return Check(
+        name="rows of each stratum",
+        verdict=verdict_of(not wrong),
+        claim="Every event was sent by the channel of its stratum.",
+        tried=f"The codes of the channels of all {len(stated)} strata were counted. Whether these"
+        " are the strata that were asked for, who asked can see: compare them with the question.",
+        found=f"{wrong} of {len(stated)} counts are not what the manifest states.",
+    )
+
+
+def _options(manifest: Manifest) -> str:
+    """What the randomizers were asked for, once where several were asked for the same."""
+    return "; ".join(dict.fromkeys(stated.shown_options for stated in manifest.randomizers))
+
+
+def _worst_stratum(manifest: Manifest) -> list[StatedRandomizer]:
+    """The randomizers of the stratum that they claim to spend most in."""
+    return max(
+        manifest.by_stratum, key=lambda stratum: sum(_exact(each.guarantee) for each in stratum)
+    )
+
+
 def _exact(guarantee: PureClaim) -> Fraction:
     return parse_rational(guarantee["epsilon"])
 
@@ -378,5 +413,6 @@ def each(manifest: Manifest, sections: Sequence[SectionT], check: SectionCheck[S
         for section, result in zip(sections, made, strict=True)
     )
     return replace(
-        next(result for result in made if result.verdict is verdict), found=" ".join(found)
+        next(result for result in made if result.verdict is verdict),
+        found=" ".join(dict.fromkeys(found)),
     )

@@ -24,6 +24,8 @@ from common.randomizers.cells import Group
 from common.randomizers.grid import Grid
 from common.randomizers.message import MessagePlan, Released
 from common.randomizers.plan import plan_message
+from common.randomizers.questions import expected, plan_asked
+from common.randomizers.strata import Strata
 from common.randomizers.terms import LabelTerms
 from common.release.facts import MOST_DIGITS
 from common.release.manifest import Manifest
@@ -139,6 +141,17 @@ def _ways_to_build(manifest: Manifest) -> list[Callable[[], Sequence[Randomizer]
             raise OtherSplitError("labels are grouped otherwise")
         return [made[group] for group in groups]
 
+    def asked() -> list[Randomizer]:
+        label, weights = manifest.label, np.array([stratum.law for stratum in manifest.strata])
+        rows = tuple(stratum.rows for stratum in manifest.strata)
+        strata = Strata(tuple(map(str, range(len(rows)))), rows, np.arange(len(rows)))
+        terms = LabelTerms(label.name, label.grid[0], label.grid[-1], loss=label.loss)
+        plan = plan_asked(terms, Grid.from_edges(label.grid), strata, _asked(manifest))
+        made = plan.build(expected(plan.channels[0].group, strata, weights)).parts
+        return [randomizer for ((_, randomizer),) in made]
+
+    if manifest.strata:
+        return [asked]
     if len(manifest.labels) > 1:
         return [several]
     return [partial(single, name) for name in dict.fromkeys((manifest.randomizer.name, "auto"))]

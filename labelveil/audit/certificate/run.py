@@ -50,6 +50,7 @@ QUESTIONS = {
         "Did anything but the noisy histogram shape the channel?"
     ),
     "outputs": "Is every value that was sent a declared one?",
+    "rows of each stratum": "Was every event sent by the channel of its stratum?",
     "content digest": "Are these the rows that the manifest is about?",
     "population digest": "Are these the events that were agreed on?",
     "row order": "Could the order of rows say anything about labels?",
@@ -139,6 +140,7 @@ def certificate(
         claims.DECODED: bool(decoded),
         "prior noise scale": bool(noisy),
         "split of ε": manifest.prior_paid,
+        "rows of each stratum": bool(manifest.strata),
         "prior noise on empty cells": bool(noisy),
     }
     steps: dict[str, Callable[[], Check]] = {
@@ -157,6 +159,7 @@ def certificate(
         "options": lambda: claims.options_check(manifest),
         "channel is a function of the noisy histogram": lambda: rebuilt_check(manifest),
         "outputs": lambda: outputs_check(evidence),
+        "rows of each stratum": lambda: claims.strata_check(manifest, codes),
         "content digest": lambda: content_check(evidence),
         "population digest": lambda: population_check(evidence),
         "row order": lambda: order_check(evidence),
@@ -201,8 +204,11 @@ def _form_check(data: bytes) -> Check:
 
 def outputs_check(evidence: Evidence) -> Check:
     """Every code is an index of a declared output."""
-    randomizers, codes = evidence.manifest.randomizers, evidence.labels["code"].to_numpy()
-    outputs = math.prod(len(stated.channel.get("outputs", [])) for stated in randomizers)
+    strata, codes = evidence.manifest.by_stratum, evidence.labels["code"].to_numpy()
+    outputs = sum(
+        math.prod(len(stated.channel.get("outputs", [])) for stated in stratum)
+        for stratum in strata
+    )
     wrong = int(np.count_nonzero(codes >= outputs))
     return Check(
         name="outputs",

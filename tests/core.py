@@ -43,6 +43,13 @@ OPTIONS = {
         "feature_party.client.submission",
         "feature_party.commands.submit",
     ),
+    "rounds": (
+        "label_party.release.answer",
+        "feature_party.learning.questions",
+        "feature_party.pipeline.rounds",
+        "common.randomizers.questions",
+        "common.release.question",
+    ),
     "several labels parties": (
         "feature_party.learning.several_releases",
         "feature_party.learning.sources",

@@ -35,6 +35,9 @@ from common.randomizers.prior import NoisyPrior, private_prior
 MOST_STRATA = 32
 """Each has a channel of its own to design; the smaller ones are taken together."""
 
+MOST_WEIGHT = 1 << 40
+"""The largest weight of a cell in what is expected of a stratum's labels."""
+
 STRATA_STREAM = "strata"
 
 OTHERS = "all others"

@@ -8,7 +8,6 @@ from pydantic import AfterValidator, ConfigDict, FailFast, Field, with_config
 from typing_extensions import TypedDict
 
 from common.exact.rational import parse_rational
-from common.randomizers.questions import MOST_WEIGHT
 from common.release.limits import ROWS
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -19,7 +18,6 @@ SUBMITTED_KEYS: Final = "submitted"
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=-(1 << 62), le=1 << 62)]
-Weight = Annotated[int, Field(ge=0, le=MOST_WEIGHT)]
 Rows = Annotated[int, Field(ge=1, le=ROWS)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from common.arrays import Indices
 from common.errors import ConfigError, ReleaseError
 from common.randomizers.grid import Grid
 from common.randomizers.questions import Question
@@ -49,11 +48,3 @@ def read_question(path: Path, rows: int) -> Question:
     """Read a file with a question about so many events."""
     with path.open("rb") as file:
         return decode_question(file.read(rows + MANIFEST_BYTES + 1), rows)
-
-
-def read_strata(path: Path, start: int, stop: int) -> Indices:
-    """(stop - start,) the strata of some of a question's events."""
-    strata = np.fromfile(path, dtype=np.uint8, count=stop - start, offset=start)
-    if strata.size != stop - start:
-        raise ReleaseError(f"{path} is shorter than it was; have the question asked again")
-    return strata.astype(np.int64)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 
 from common.guarantees import PureDP, guarantee_from_json
+from common.randomizers.strata import MOST_WEIGHT
 from common.randomizers.terms import MOST_LABELS
 from common.release.claims import (
     SUBMITTED_KEYS,
@@ -19,7 +20,6 @@ from common.release.claims import (
     Rational,
     Rows,
     SessionClaim,
-    Weight,
 )
 from common.release.facts import check_details, check_options
 from common.release.limits import ROWS
@@ -50,7 +50,7 @@ class StratumSection(ManifestSection):
     """Events that a question gathered: they were sent by a channel of their own."""
 
     rows: int = Field(ge=0, le=ROWS)
-    law: Items[Weight]
+    law: Items[Annotated[int, Field(ge=0, le=MOST_WEIGHT)]]
     """What was expected of their labels: weights of the grid's points, for which nobody paid."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -270,6 +270,37 @@ class LabelProblem:
 def first_codes(parts: Sequence[LabelProblem]) -> Indices:
     """(e + 1,) first code of each release among the codes of all, and their number."""
     return np.concatenate([[0], np.cumsum([part.outputs.size for part in parts])]).astype(np.int64)
+
+
+def pooled(parts: Sequence[LabelProblem], rows: Sequence[float] | Floats) -> LabelProblem:
+    """Make one problem of releases over one grid, each with its number of rows."""
+    if len(parts) == 1:
+        return parts[0]
+    shares = np.asarray(rows, dtype=np.float64) / (float(np.sum(rows)) or 1.0)
+    columns = np.concatenate(
+        [share * part.channel for share, part in zip(shares, parts, strict=True)], axis=1
+    )
+    distinct, row_of = np.unique(columns, axis=0, return_inverse=True)
+    prior = np.asarray(sum(share * p.prior for share, p in zip(shares, parts, strict=True)))
+    return LabelProblem(
+        grid=parts[0].grid,
+        prior=prior / prior.sum(),
+        rows=distinct,
+        row_of=row_of.reshape(-1).astype(np.int64),
+        outputs=np.concatenate([part.outputs for part in parts]),
+        loss=parts[0].loss,
+        parts=tuple(parts),
+        shares=shares,
+        values_alone=all(part.values_alone for part in parts),
+        together=None if any(part.together is None for part in parts) else parts[0].together,
+    )
+
+
+def stratified(parts: Sequence[LabelProblem], rows: Sequence[float]) -> LabelProblem:
+    """Make one problem of a release's strata over one grid, each with its number of rows."""
+    if len(parts) == 1:
+        return parts[0]
+    return replace(pooled(parts, rows), parts=(), strata=tuple(parts))
 
 
 def prior_given_codes(histogram: NoisyPrior, channel: Floats, counts: Integers) -> Floats:

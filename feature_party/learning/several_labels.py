@@ -22,8 +22,7 @@ from common.randomizers.codebooks import Codebooks
 from common.randomizers.prior import expected_prior
 from common.release.manifest import Manifest
 from common.release.sections import LabelSection, StatedRandomizer
-from feature_party.learning.problem import LabelProblem, prior_given_codes
-from feature_party.learning.several_releases import stratified
+from feature_party.learning.problem import LabelProblem, prior_given_codes, stratified
 from feature_party.learning.support import Support
 
 FEW = 16

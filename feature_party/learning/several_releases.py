@@ -18,7 +18,7 @@ import numpy as np
 from common.arrays import Floats
 from common.errors import DataError
 from common.randomizers.knots import interpolation
-from feature_party.learning.problem import LabelProblem
+from feature_party.learning.problem import LabelProblem, pooled
 
 
 def join_problems(parts: Sequence[LabelProblem], rows: Sequence[float]) -> LabelProblem:
@@ -45,37 +45,6 @@ def join_problems(parts: Sequence[LabelProblem], rows: Sequence[float]) -> Label
             )
     grid = max((part.grid for part in parts), key=lambda points: points.size)
     return pooled([over_grid(part, grid) for part in parts], rows)
-
-
-def pooled(parts: Sequence[LabelProblem], rows: Sequence[float] | Floats) -> LabelProblem:
-    """Make one problem of releases over one grid, each with its number of rows."""
-    if len(parts) == 1:
-        return parts[0]
-    shares = np.asarray(rows, dtype=np.float64) / (float(np.sum(rows)) or 1.0)
-    columns = np.concatenate(
-        [share * part.channel for share, part in zip(shares, parts, strict=True)], axis=1
-    )
-    distinct, row_of = np.unique(columns, axis=0, return_inverse=True)
-    prior = np.asarray(sum(share * p.prior for share, p in zip(shares, parts, strict=True)))
-    return LabelProblem(
-        grid=parts[0].grid,
-        prior=prior / prior.sum(),
-        rows=distinct,
-        row_of=row_of.reshape(-1).astype(np.int64),
-        outputs=np.concatenate([part.outputs for part in parts]),
-        loss=parts[0].loss,
-        parts=tuple(parts),
-        shares=shares,
-        values_alone=all(part.values_alone for part in parts),
-        together=None if any(part.together is None for part in parts) else parts[0].together,
-    )
-
-
-def stratified(parts: Sequence[LabelProblem], rows: Sequence[float]) -> LabelProblem:
-    """Make one problem of a release's strata over one grid, each with its number of rows."""
-    if len(parts) == 1:
-        return parts[0]
-    return replace(pooled(parts, rows), parts=(), strata=tuple(parts))
 
 
 def over_grid(part: LabelProblem, grid: Floats) -> LabelProblem:

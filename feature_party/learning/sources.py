@@ -21,8 +21,8 @@ import numpy as np
 
 from common.arrays import Floats
 from common.errors import DataError
-from feature_party.learning.problem import LabelProblem, LabelSource
-from feature_party.learning.several_releases import join_problems, over_grid, pooled
+from feature_party.learning.problem import LabelProblem, LabelSource, pooled
+from feature_party.learning.several_releases import join_problems, over_grid
 from feature_party.learning.support import Support
 
 _POINTS = 512

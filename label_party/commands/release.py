@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -77,7 +78,8 @@ def document(outcome: ReleaseOutcome) -> dict[str, Any]:
         "existed": outcome.existed,
         "events": manifest.population.rows,
         "found": None if outcome.tally is None else outcome.tally.to_json(),
-        "randomizer": ", ".join(one.name for one in manifest.randomizers),
+        "randomizer": ", ".join(one.name for one in manifest.by_stratum[0]),
+        "strata": len(manifest.strata),
         "loss": ", ".join(dict.fromkeys(one.loss for one in manifest.labels)),
         "outputs": manifest.codebooks.outputs,
         "guarantee": manifest.total_guarantee.to_json(),
@@ -117,6 +119,8 @@ def epoch_line(outcome: ReleaseOutcome) -> str:
 
 def _prior(manifest: Manifest) -> str:
     drift = manifest.drift
+    if manifest.strata:
+        return f"asked in {len(manifest.strata)} strata"
     if all(prior.decoded for prior in manifest.priors):
         return "no prior needed"
     if drift is None:
@@ -161,19 +165,27 @@ def _facts(outcome: ReleaseOutcome) -> list[tuple[str, str]]:
 
 def _label_facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
     grids = {label.name: len(label.grid) for label in manifest.labels}
-    for one, outputs in zip(manifest.randomizers, manifest.codebook.radices, strict=True):
+    each = [book.radices for book in manifest.codebooks.books]
+    for one, outputs in zip(manifest.by_stratum[0], map(max, zip(*each, strict=True)), strict=True):
         of = f" of {' and '.join(one.labels)}" if len(grids) > 1 else ""
         losses = [label.loss for label in manifest.labels if label.name in one.labels]
         yield f"randomizer{of}", f"{one.name}, {', '.join(dict.fromkeys(losses))} loss"
         points = " × ".join(f"{grids[name]:,}" for name in one.labels)
         yield f"grid{of}", f"{points} points, {outputs:,} outputs"
+    if manifest.strata:
+        shares = [stratum.rows / manifest.population.rows for stratum in manifest.strata]
+        bits = -sum(share * math.log2(share) for share in shares if share)
+        told = f"what the features party predicts: {bits:.1f} bits an event"
+        yield "strata", f"{len(shares)}, each with a channel of its own; {told}"
 
 
 def _prior_facts(manifest: Manifest) -> list[tuple[str, str]]:
     facts = []
     if manifest.test_guarantee is not None:
         facts.append(("  test for drift", f"ε = {manifest.test_guarantee.epsilon:.6g}"))
-    if all(prior.decoded for prior in manifest.priors):
+    if manifest.strata:
+        facts.append(("  histogram", "none: the features party said what it expects"))
+    elif all(prior.decoded for prior in manifest.priors):
         facts.append(("  histogram", "decoded from the codes, free"))
     elif manifest.prior_paid:
         facts.append(("  histogram", f"ε = {manifest.prior_guarantee.epsilon:.6g}"))

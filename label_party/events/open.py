@@ -83,7 +83,7 @@ def submitted_population(config: LabelPartyConfig, secret: bytes) -> Iterator[Su
                 f" than {config.keys.secret_file}; both parties need the same one, so set [keys]"
                 " secret_file, or have the population submitted again"
             )
-        yield populations.rows_of(data.data_set, data.epoch, submitted)
+        yield SubmittedRows(*populations.rows_of(data.data_set, data.epoch, submitted))
 
 
 @contextmanager

@@ -30,7 +30,6 @@ from common.engine.shuffle import Keys, count_repeated
 from common.errors import DataError
 from common.files import leftovers, sync, write_durably
 from common.release.blocks import KEY_BYTES
-from label_party.events.tasks import SubmittedRows
 from label_party.store.disk import StoreBusy, StoreError, exclusive, translating_errors
 from label_party.store.release_store import Store
 
@@ -212,8 +211,10 @@ class Populations:
                 raise absent
             yield found
 
-    def rows_of(self, data_set: str, epoch: str, submitted: Submitted) -> SubmittedRows:
-        """Return a population's rows, verified.
+    def rows_of(
+        self, data_set: str, epoch: str, submitted: Submitted
+    ) -> tuple[Path, int, Path | None]:
+        """Return the file of a population's keys, how many these are, and its question's, verified.
 
         Raises
         ------
@@ -226,7 +227,7 @@ class Populations:
         if submitted.question:
             question = _question_path(folder, submitted.question)
             _verify(question, submitted.question)
-        return SubmittedRows(keys, submitted.rows, question)
+        return keys, submitted.rows, question
 
     def clean(self) -> None:
         """Remove what dead processes left; harmless beside living ones."""

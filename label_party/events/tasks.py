@@ -41,7 +41,6 @@ from common.files import appearing
 from common.randomizers.cells import Group
 from common.randomizers.codebooks import Codebooks
 from common.release.blocks import KEY_BYTES
-from common.release.question import read_strata
 from label_party.events.columns import NONE
 from label_party.events.completion import (
     LabelRows,
@@ -367,7 +366,8 @@ class Randomize:
         """Return the digests of the range's blocks."""
         books, strata = self.codebooks, None
         if self.question is not None:
-            strata = read_strata(self.question, self.rows.start, self.rows.stop)
+            start = self.rows.start  # it begins with a byte for each event
+            strata = read_rows(self.question, start, self.rows.stop - start, "u1").astype(np.int64)
         done = randomize_rows(
             self.rows.labels(),
             None if self.submitted else self.rows.keys(),

@@ -19,11 +19,9 @@ from common.config.names import NAME_PATTERN
 from common.errors import LabelveilError
 from common.release.blocks import KEY_BYTES
 from common.release.limits import MANIFEST_BYTES
-from common.release.question import read_question
 from common.wire import label_release_pb2 as wire
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.submitted import Populations, Submitted, Upload
-from label_party.release.answer import plan_answer
 from label_party.server.calls import Rpc
 from label_party.server.catalog import Catalog, Damaged
 from label_party.server.limits import share_of
@@ -252,6 +250,9 @@ class Reception:
         """Refuse what is no question about these labels; what it asks is nobody's business."""
         if question.sha256 != header.question_sha256.hex():
             raise invalid("the question does not give the header's question_sha256")
+        from common.release.question import read_question  # most servers are asked nothing
+        from label_party.release.answer import plan_answer
+
         try:
             plan_answer(self._config, read_question(question.path, header.rows))
         except LabelveilError as error:

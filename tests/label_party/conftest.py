@@ -177,20 +177,30 @@ class Client:
         return b"".join(m.keys for m in messages), b"".join(m.codes for m in messages)
 
     def submit(
-        self, keys: bytes, secret: bytes, *, chunk: int = 640, timeout: float = 300, **header: Any
+        self,
+        keys: bytes,
+        secret: bytes,
+        question: bytes = b"",
+        *,
+        chunk: int = 640,
+        timeout: float = 300,
+        **header: Any,
     ) -> wire.SubmitPopulationResponse:
-        """Submit a population, with a header that fits it by default."""
+        """Submit a population, and what is asked of it, with a header that fits by default."""
         facts = {
             "data_set": "labels",
             "epoch": "1",
             "rows": len(keys) // 16,
             "population_sha256": hashlib.sha256(keys).digest(),
             "secret_check": secret_check(secret),
+            "question_sha256": hashlib.sha256(question).digest() if question else b"",
         }
         parts = [keys[i : i + chunk] for i in range(0, len(keys), chunk)]
+        asked = [question[i : i + chunk] for i in range(0, len(question), chunk)]
         messages = [
             wire.SubmitPopulationRequest(header=wire.PopulationHeader(**{**facts, **header})),
             *(wire.SubmitPopulationRequest(keys=part) for part in parts),
+            *(wire.SubmitPopulationRequest(question=part) for part in asked),
         ]
         return self.stub.SubmitPopulation(iter(messages), timeout=timeout)
 

@@ -68,7 +68,7 @@ class World:
         found = populations.current("labels", epoch)
         if found is None:
             return None
-        return populations.rows_of("labels", epoch, found).keys.read_bytes()
+        return populations.rows_of("labels", epoch, found)[0].read_bytes()
 
     def nothing_stored(self) -> bool:
         """Whether no key lies in the store, in whatever form."""

@@ -81,4 +81,4 @@ def _stored(party: Party) -> bytes:
     populations = Populations(Store(party.store))
     found = populations.current("labels", "1")
     assert found is not None
-    return populations.rows_of("labels", "1", found).keys.read_bytes()
+    return populations.rows_of("labels", "1", found)[0].read_bytes()

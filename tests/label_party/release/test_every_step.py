@@ -48,7 +48,7 @@ def test_killed_at_every_step_of_a_submission(party: Party, patient: Experiments
     def stored() -> bytes:
         found = populations.current("labels", "1")
         assert found is not None
-        return populations.rows_of("labels", "1", found).keys.read_bytes()
+        return populations.rows_of("labels", "1", found)[0].read_bytes()
 
     assert submit(0).error == ""
     steps = submit(1).steps

@@ -1,0 +1,235 @@
+"""Releases that answer questions: ε holds whatever is asked, and no event is asked about twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import grpc
+import numpy as np
+import polars as pl
+import pytest
+
+from common.guarantees import PureDP
+from common.randomizers.grid import Grid
+from common.randomizers.questions import Question
+from common.release.blocks import decode_codes
+from common.release.event_keys import hash_keys, read_secret
+from common.release.manifest import Manifest
+from common.release.question import encode_question
+from label_party.server.run import running
+from tests.label_party.conftest import EVENTS, Client, Party
+
+Connect = Callable[..., Client]
+
+ASKED = {
+    "data__population": '"submitted"',
+    "privacy__epochs": '"disjoint"',
+    "privacy__epsilon": 2,
+    "privacy__total_epsilon": 2,
+    "randomizer__name": '"auto"',
+    "domain__grid": '"auto"',
+    "rounds__questions": True,
+}
+GRID = Grid(np.linspace(0, 10, 21))
+LAWS = np.rint(1000 * np.exp(-0.5 * (GRID.points - np.array([[0.0], [4.0], [8.0]])) ** 2))
+STRATA = np.arange(EVENTS) % 3
+
+
+def asking(strata: Any = STRATA, laws: Any = LAWS, grid: Grid = GRID) -> bytes:
+    return encode_question(Question(np.asarray(strata), grid, np.asarray(laws, dtype=np.int64)))
+
+
+@dataclass(frozen=True)
+class World:
+    """A labels party that serves and takes questions."""
+
+    party: Party
+    client: Client
+    secret: bytes
+
+    def keys(self, numbers: Any = range(EVENTS)) -> bytes:
+        return hash_keys(pl.Series([f"event-{number}" for number in numbers]), self.secret)
+
+    def submit(self, question: bytes, numbers: Any = range(EVENTS), **header: Any) -> None:
+        self.client.submit(self.keys(numbers), self.secret, question, **header)
+
+    def refused(self, question: bytes, **header: Any) -> tuple[grpc.StatusCode, str]:
+        with pytest.raises(grpc.RpcError) as error:
+            self.submit(question, **header)
+        return error.value.code(), error.value.details()
+
+    def released(self, epoch: str = "1", **settings: Any) -> tuple[Manifest, np.ndarray]:
+        done = self.party.release(**{**ASKED, "data__epoch": epoch, **settings})
+        assert done.code == 0, done
+        described = self.client.describe(epoch=epoch)
+        manifest = Manifest.from_bytes(described.manifest)
+        _, codes = self.client.fetch(described, epoch=epoch)
+        return manifest, decode_codes(codes, manifest.content.code_bytes)
+
+
+@pytest.fixture
+def world(party: Party, connect: Connect) -> Iterator[World]:
+    with running(party.config(**ASKED)) as address:
+        yield World(party, connect(address), read_secret(party.folder / "join.key"))
+
+
+def test_each_stratum_is_sent_by_a_channel_of_its_own(world: World) -> None:
+    world.submit(asking())
+    manifest, codes = world.released()
+    assert [stratum.rows for stratum in manifest.strata] == np.bincount(STRATA).tolist()
+    assert len(manifest.randomizers) == len(manifest.codebooks.books) == 3
+    assert not manifest.priors  # nobody was counted
+    of_code = np.searchsorted(manifest.codebooks.starts, codes, side="right") - 1
+    assert of_code.tolist() == STRATA.tolist()
+    # all of ε goes to the labels, and the worst stratum's is what is charged
+    spent = manifest.total_guarantee
+    assert isinstance(spent, PureDP)
+    assert Fraction(19, 10) < spent.exact_epsilon <= 2
+    assert spent.exact_epsilon == max(PureDP.of_channel(c).exact_epsilon for c in manifest.channels)
+    assert len({str(channel.to_json()) for channel in manifest.channels}) == 3
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_randomize_by_stratum(world: World, workers: int) -> None:
+    numbers = np.arange(EVENTS)[::-1]
+    world.submit(asking(STRATA[numbers]), numbers)
+    manifest, codes = world.released(engine__workers=workers, privacy__epsilon=40,
+                                     privacy__total_epsilon=40)  # fmt: skip
+    of_code = np.searchsorted(manifest.codebooks.starts, codes, side="right") - 1
+    assert of_code.tolist() == STRATA[numbers].tolist()
+    outputs = np.concatenate([channel.outputs for channel in manifest.channels])
+    truth = np.where(numbers % 2 == 0, numbers % 10, 0)
+    expected = np.array([0, 4, 8])[STRATA[numbers]]
+    near = np.abs(truth - expected) < 1  # at ε = 40 what is sent of these is the label
+    assert np.abs(outputs[codes] - truth)[near].max() <= 1
+
+
+def alone() -> np.ndarray:
+    return (np.arange(EVENTS) == 4).astype(np.int64)
+
+
+def spike(at: int) -> list[int]:
+    return [int(place == at) for place in range(len(GRID))]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        asking(alone(), [spike(0), spike(8)]),
+        asking(0 * STRATA, [spike(8)]),
+        asking(STRATA, [spike(0), spike(8), spike(20)]),
+        asking(np.arange(EVENTS) % 32, [spike(place % 21) for place in range(32)]),
+        asking(STRATA, [[1] * 21, [1 << 40] * 21, [1 << 40, *[0] * 19, 1]]),
+    ],
+    ids=["one event alone", "a point", "points", "32 points", "extremes"],
+)
+def test_epsilon_holds_whatever_is_asked(world: World, question: bytes) -> None:
+    world.submit(question)
+    manifest, _ = world.released()
+    for channel in manifest.channels:
+        rows = [[int(weight) for weight in row] for row in channel.weights]
+        worst = max(
+            Fraction(max(column), min(column)) for column in zip(*rows, strict=True) if any(column)
+        )
+        assert float(worst) <= np.exp(2)
+    assert manifest.total_guarantee.within(PureDP.of(2.0))
+
+
+BYTES = asking()
+STRANGE = {
+    "another range": asking(grid=Grid(GRID.points * 2)),
+    "a stratum too many": bytes([3]) + BYTES[1:],
+    "no laws": BYTES[:EVENTS],
+    "too few strata": BYTES[5:],
+    "no JSON": BYTES[:EVENTS] + b"{",
+    "another field": BYTES[:EVENTS] + b'{"grid": [0, 10], "laws": [[1, 1]], "more": 1}',
+    "negative": BYTES[:EVENTS] + b'{"grid": [0, 5, 10], "laws": [[1, 1, -1]]}',
+    "ragged": BYTES[:EVENTS] + b'{"grid": [0, 5, 10], "laws": [[1, 1, 1], [1]]}',
+    "huge numbers": BYTES[:EVENTS] + b'{"grid": [0, 5, 10], "laws": [[1e300, 1, 1]]}',
+    "huge integers": BYTES[:EVENTS] + b'{"grid": [0, 5, 10], "laws": [[%d, 1, 1]]}' % 10**40,
+    "two points": BYTES[:EVENTS] + b'{"grid": [0, 10], "laws": [[1, 1], [1, 1], [1, 1]]}',
+    "a list": BYTES[:EVENTS] + b"[1, 2]",
+    "text": BYTES[:EVENTS] + b'{"grid": "0", "laws": "1"}',
+}
+
+
+@pytest.mark.parametrize("question", STRANGE.values(), ids=STRANGE)
+def test_what_is_no_question_is_refused_in_a_line(world: World, question: bytes) -> None:
+    code, details = world.refused(question)
+    assert code == grpc.StatusCode.INVALID_ARGUMENT
+    assert details
+    assert "\n" not in details
+    assert "Traceback" not in details
+    world.submit(BYTES)  # and nothing is left of it
+    assert len(world.released()[0].strata) == 3
+
+
+def test_a_question_must_be_the_one_of_its_header(world: World) -> None:
+    assert "question_sha256" in world.refused(BYTES, question_sha256=bytes(32))[1]
+    assert "32 bytes" in world.refused(BYTES, question_sha256=b"short")[1]
+    assert "header" in world.refused(BYTES, question_sha256=b"")[1]
+
+
+def test_a_labels_party_without_rounds_takes_no_question(party: Party, connect: Connect) -> None:
+    with running(party.config(**ASKED | {"rounds__questions": False})) as address:
+        world = World(party, connect(address), read_secret(party.folder / "join.key"))
+        code, details = world.refused(BYTES)
+        assert (code, "no questions" in details) == (grpc.StatusCode.FAILED_PRECONDITION, True)
+        world.submit(b"")
+        assert not world.released(rounds__questions=False)[0].strata
+
+
+def test_a_question_that_waited_is_ignored_once_none_is_taken(world: World) -> None:
+    world.submit(BYTES)
+    assert not world.released(rounds__questions=False)[0].strata
+
+
+@pytest.mark.parametrize(
+    ("settings", "part"),
+    [
+        ({"data__population": "population.csv"}, "names the events"),
+        ({"randomizer__name": '"rr-on-bins"'}, "fits no stratum"),
+    ],
+)
+def test_what_takes_no_questions_is_said(party: Party, settings: Any, part: str) -> None:
+    assert part in party.release(**ASKED | settings).error
+
+
+def test_rounds_share_no_event(world: World) -> None:
+    """Each event pays once, over all rounds together."""
+    world.submit(b"", range(80))
+    assert world.released()[0].priors
+    rest = list(range(79, EVENTS))
+    world.submit(asking(STRATA[rest]), rest, epoch="2")
+    refused = world.party.release(**ASKED, data__epoch="2")
+    assert refused.code == 1
+    assert "1 events of epoch '2' are events of epoch '1', too" in refused.error
+    world.submit(asking(STRATA[80:]), range(80, EVENTS), epoch="2")
+    assert len(world.released("2")[0].strata) == 3
+    shown = world.party.run("budget", *("--set", 'privacy.epochs="disjoint"'))
+    assert shown.code == 0
+
+
+def test_rounds_under_two_join_secrets_cannot_be_compared(world: World) -> None:
+    world.submit(b"", range(80))
+    world.released()
+    (world.party.folder / "join.key").write_text("5" * 64 + "\n")
+    secret = read_secret(world.party.folder / "join.key")
+    keys = hash_keys(pl.Series([f"event-{number}" for number in range(80)]), secret)
+    world.client.submit(keys, secret, epoch="2")
+    refused = world.party.release(**ASKED, data__epoch="2")
+    assert refused.code == 1
+    assert "under another join secret" in refused.err
+
+
+def test_the_same_again_is_harmless_and_another_question_replaces_it(world: World) -> None:
+    world.submit(BYTES)
+    world.submit(BYTES)
+    world.submit(asking(0 * STRATA, [spike(8)]))
+    manifest, _ = world.released()
+    assert len(manifest.strata) == 1
+    world.submit(BYTES)  # its release is there: what is asked changes nothing any more
+    assert world.client.describe().manifest == manifest.to_bytes()

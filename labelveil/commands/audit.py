@@ -117,7 +117,7 @@ def mechanism(
     """Attack a randomizer, or any Python callable, as a black box, and exactly where possible."""
     from common.randomizers.base import check_epsilon
     from common.randomizers.grid import Grid
-    from labelveil.audit.mechanism.run import audit_mechanism, mechanism_cost, step_names
+    from labelveil.audit.mechanism.run import PROBES, audit_mechanism, mechanism_cost
     from labelveil.audit.mechanism.subject import CallableSubject, NamedSubject, Subject
     from labelveil.audit.mechanism.trial import Sizes, Trial
 
@@ -143,9 +143,10 @@ def mechanism(
         chosen = CallableSubject.of_several(subject, [labels.tolist(), *map(_ends, also)], epsilon)
     else:
         chosen = CallableSubject(subject, np.asarray(labels), epsilon)
-    announce(f"about {mechanism_cost(Trial(chosen, sizes)):.0f} s of CPU", shown)
-    steps = len(step_names(chosen))
-    conduct("mechanism", steps, shown, partial(audit_mechanism, chosen, sizes))
+    trial = Trial(chosen, sizes)
+    announce(f"about {mechanism_cost(trial):.0f} s of CPU", shown)
+    steps = len(PROBES.fitting(trial))
+    conduct("mechanism", steps, shown, partial(audit_mechanism, trial))
 
 
 def _ends(text: str) -> tuple[float, float]:

@@ -11,9 +11,8 @@ from common.entropy import system_entropy
 from labelveil.audit.attacks import replay as replays
 from labelveil.audit.attacks.exact_channel import certify, count_weights, randomizer_sampler
 from labelveil.audit.attacks.exact_joint import joint_audit
-from labelveil.audit.attacks.histogram_event import histogram_event
+from labelveil.audit.attacks.histogram_event import event_probability, histogram_event
 from labelveil.audit.attacks.two_noises import correlation, tapes_check
-from labelveil.audit.bounds import histogram_event_probability
 from labelveil.audit.mechanism.subject import NamedSubject
 from labelveil.audit.mechanism.trial import Probes, Trial
 from labelveil.audit.power import rarest_seen, smallest_excess
@@ -161,7 +160,7 @@ def two_step_check(trial: Trial) -> Check:
     epsilon, releases = trial.named.epsilon, trial.sizes.releases
     half = Fraction(epsilon) / 2
     event = histogram_event(half, half, 2 * releases)
-    chance = histogram_event_probability(float(half), float(half), 4)
+    chance = event_probability(float(half), float(half))
     excess = smallest_excess(chance, 2 * releases, epsilon, GATE)
     return statistical(
         "two-step event",

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from common.files import write_text
 from common.report.template import page_template
 from labelveil.audit.report import drawings
-from labelveil.audit.verdict import GATE, Audit, Check, Verdict
+from labelveil.audit.verdict import GATE, Audit, Check, Verdict, number
 
 _TITLES = {
     "certificate": "What the release proves by itself",
@@ -62,7 +62,7 @@ def render_report(audit: Audit) -> str:
         tally=[(verdict, len(of_it)) for verdict, of_it in checks.items() if of_it],
         figures=_figures(audit),
         groups=[Group(*texts, checks[v]) for v, texts in _GROUPS.items() if checks[v]],
-        number=_number,
+        number=number,
         seconds=_duration,
     )
 
@@ -81,9 +81,9 @@ def _lead(audit: Audit) -> list[str]:
     sentences = []
     if audit.claimed is not None:
         sentences.append(
-            f"The claim: whatever is sent is at most {_number(math.exp(audit.claimed))} times"
+            f"The claim: whatever is sent is at most {number(math.exp(audit.claimed))} times"
             " likelier for the labels that an event has than for any others"
-            f" (ε = {_number(audit.claimed)})."
+            f" (ε = {number(audit.claimed)})."
         )
     undecided = audit.count(Verdict.NOT_CHECKABLE)
     if undecided:
@@ -137,10 +137,6 @@ def _figures(audit: Audit) -> list[Figure]:
         )
         figures.append(Figure("What a model gives away", text, plots.attack(attack)))
     return figures
-
-
-def _number(value: float) -> str:
-    return "∞" if math.isinf(value) else f"{value:.4g}"
 
 
 def _duration(value: float) -> str:

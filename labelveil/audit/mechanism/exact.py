@@ -24,7 +24,6 @@ probe = partial(PROBES.add, subject=NamedSubject)
 
 @probe("exact ε", "Does the sampler itself keep ε for every label, exactly?", lambda trial: 1.0)
 def sampler_check(trial: Trial) -> Check:
-    """The sampler's own integers are counted, compared with the published ones, and certified."""
     epsilon, channel = trial.named.epsilon, trial.named.randomizer.channel
     sampler = randomizer_sampler(trial.named.randomizer)
     rows = np.array([channel.row_of.tolist().index(row) for row in range(len(channel.rows))])
@@ -136,7 +135,6 @@ def shared_words_check(trial: Trial) -> Check:
     not_looked_at="Noise that is shared without leaving a correlation of a cell with a row.",
 )
 def noise_correlation_check(trial: Trial) -> Check:
-    """Noise on a known histogram, beside the rows of the same releases."""
     releases = trial.sizes.small_calls
     drawn = [trial.named.whole_release(system_entropy()) for _ in range(releases)]
     noise, outputs = (np.stack(part) for part in zip(*drawn, strict=True))

@@ -10,16 +10,11 @@ import numpy as np
 from markupsafe import Markup
 
 from common.errors import present
-from labelveil.audit.verdict import Audit, Check, Verdict
+from labelveil.audit.verdict import Check, Verdict
 
 _BEYOND = 1.3  # what lies farther above a claim is drawn here
 
 _WIDE = 0.8  # share of the width that the outputs take; ε is drawn in the rest
-
-
-def bound_rows(audit: Audit) -> list[Check]:
-    """Checks that measured a number against a claimed one."""
-    return [c for c in audit.checks if c.claimed is not None and c.bound is not None]
 
 
 def bounds(checks: Sequence[Check]) -> Markup:

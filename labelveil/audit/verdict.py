@@ -227,9 +227,9 @@ class Audit:
         write_text(path, text + "\n")
 
 
-def number(value: float) -> str:
+def number(value: float, digits: int = 4) -> str:
     """For people."""
-    return "∞" if math.isinf(value) else f"{value:.4g}"
+    return "∞" if math.isinf(value) else f"{value:.{digits}g}"
 
 
 def cpu_time() -> float:

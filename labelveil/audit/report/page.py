@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup
 
@@ -20,30 +22,29 @@ def write_report(path: Path, audit: Audit) -> None:
 
 def render_report(audit: Audit) -> str:
     """Return the page as text."""
+    measured = [c for c in audit.checks if c.claimed is not None and c.bound is not None]
+    ranges = audit.plots.get("output_ranges")
     return page_template("labelveil.audit.report", "audit.html.j2").render(
         audit=audit,
         verdicts=Verdict,
         gate=GATE,
         times=math.exp(audit.claimed or 0.0),
-        pictures=_pictures(audit),
+        measured=measured if len(measured) > 1 else [],
+        place_of=drawings.place_of,
+        beyond=drawings.BEYOND,
+        ranges=ranges and drawings.ranges(ranges),
+        inferred=_inferred(audit.plots),
         number=number,
+        share="{:.1%}".format,
         seconds=lambda value: f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s",
     )
 
 
-def _pictures(audit: Audit) -> dict[str, Markup | None]:
-    """Pictures of whatever data the audit left."""
-    measured = [c for c in audit.checks if c.claimed is not None and c.bound is not None]
-    ranges = audit.plots.get("output_ranges")
-    pictures: dict[str, Markup | None] = {
-        "bounds": drawings.bounds(measured) if len(measured) > 1 else None,
-        "output_ranges": drawings.ranges(ranges) if ranges else None,
-        **dict.fromkeys(("beliefs", "attack")),
-    }
-    if audit.plots.keys() & {"beliefs", "attack"}:
-        from labelveil.audit.report import plots
+def _inferred(data: Mapping[str, Any]) -> dict[str, Markup]:
+    """Pictures that matplotlib draws."""
+    if not data.keys() & {"beliefs", "attack"}:
+        return {}
+    from labelveil.audit.report import plots
 
-        for name, draw in (("beliefs", plots.beliefs), ("attack", plots.attack)):
-            if name in audit.plots:
-                pictures[name] = draw(audit.plots[name])
-    return pictures
+    drawn = {"beliefs": plots.beliefs, "attack": plots.attack}
+    return {name: draw(data[name]) for name, draw in drawn.items() if name in data}

@@ -13,7 +13,7 @@ import typer
 from common.config import Section, setting
 from common.config.options import with_options
 from common.errors import ConfigError
-from labelveil.audit.settings import CanarySettings, Connection
+from labelveil.audit.settings import CanarySettings, Connection, RunFiles
 from labelveil.commands.canaries import canaries as planted
 from labelveil.commands.verdicts import VerdictOptions, announce, conduct
 
@@ -218,27 +218,6 @@ def party(
     conduct("party", steps, shown, partial(audit_party, connection, settings))
 
 
-class RunOptions(Section):
-    """Parts of a run that lie elsewhere than in its folder."""
-
-    release: Path | None = setting(None, "Release folder; RUN/release.")
-    predictions: Path | None = setting(
-        None,
-        "Table with key, prediction (of several labels, a column of each name);"
-        " RUN/predictions.parquet.",
-    )
-    features: Path | None = setting(None, "Features with the same key.")
-    truth: Path | None = setting(
-        None, "Table with key, label (of several, a column of each name): before any noise."
-    )
-    secret: Path | None = setting(None, "Secret that keys are hashed with.")
-    canaries: Path | None = setting(
-        None,
-        "Table with key, secret (0: lowest label, 1: highest) of events whose label, or all labels"
-        " at once, was replaced at random before the release.",
-    )
-
-
 @audit.command(
     epilog="Examples: labelveil audit inference out/demo/run; labelveil audit inference run"
     " --release other/release --canaries planted.parquet"
@@ -249,14 +228,11 @@ def inference(
     run: Annotated[
         Path, typer.Argument(metavar="RUN", help="Folder that `labelveil simulate` left behind.")
     ],
-    paths: RunOptions,
+    paths: RunFiles,
 ) -> None:
     """Infer labels from the message, and from the model that was trained on it."""
-    from dataclasses import replace
-
     from labelveil.audit.inference.run import STEPS, audit_inference, inference_cost
-    from labelveil.audit.inference.run_folder import RunFiles
 
-    files = replace(RunFiles.under(run), **paths.model_dump(exclude_none=True))
+    files = paths.of(run)
     announce(f"about {inference_cost(files):.0f} s of CPU; nothing leaves this machine", shown)
     conduct("inference", STEPS, shown, partial(audit_inference, files))

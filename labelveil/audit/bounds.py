@@ -64,19 +64,6 @@ def expected_one_run_bound(epsilon: float, guesses: float, alpha: float) -> floa
     return one_run_bound(guess_probability(epsilon) * guesses, guesses, alpha)
 
 
-def histogram_event_probability(prior_epsilon: float, labels_epsilon: float, outputs: int) -> float:
-    """Probability of the sharpest event against a two-step release, in the world it is aimed at.
-
-    E* = {noisy h_a >= c_a, noisy h_b <= c_b, ỹ_i = Φ(a)} for a label i moved from a to b, with the
-    true counts c of the first world. Each count event has probability 1 / (1 + e^(-ε₁/2)) under the
-    discrete Laplace law of scale 2/ε₁; the label's own output has e^ε₂ / (e^ε₂ + k - 1), of k
-    outputs of randomized response. In the other world all three are exactly e^(ε₁/2), e^(ε₁/2) and
-    e^ε₂ times rarer, together e^(ε₁+ε₂).
-    """
-    side = guess_probability(prior_epsilon / 2)
-    return side * side * guess_probability(labels_epsilon, outputs)
-
-
 def _check(hits: float, runs: float, alpha: float) -> None:
     if not 0 <= hits <= runs:
         raise ValueError(f"hits={hits} must lie in 0 … {runs} (the number of runs)")

@@ -93,3 +93,37 @@ class Planting(Section):
         """(k, m) labels of each secret, ascending."""
         _, *others = ((lower, upper) for _, lower, upper in self.columns)
         return np.array([*product(np.linspace(self.lower, self.upper, self.values), *others)])
+
+
+class RunFiles(Section):
+    """Parts of a run that lie elsewhere than in its folder; all but the release may be missing.
+
+    Where only some events were trained on, a column ``held_out`` of the predictions says which.
+    """
+
+    release: Path = setting(Path("release"), "Release folder, by default in RUN.")
+    predictions: Path = setting(
+        Path("predictions.parquet"),
+        "Table with key, prediction (of several labels, a column of each name), by default in RUN.",
+    )
+    features: Path = setting(
+        Path("feature_party/features.parquet"), "Features with the same key, by default in RUN."
+    )
+    truth: Path = setting(
+        Path("truth/labels.parquet"),
+        "Table with key, label (of several, a column of each name): before any noise, by default in"
+        " RUN.",
+    )
+    secret: Path = setting(
+        Path("certificates/join.key"), "Secret that keys are hashed with, by default in RUN."
+    )
+    canaries: Path | None = setting(
+        None,
+        "Table with key, secret (0: lowest label, 1: highest) of events whose label, or all labels"
+        " at once, was replaced at random before the release.",
+    )
+
+    def of(self, run: Path) -> Self:
+        """The files of a run: what was not named lies where ``labelveil simulate`` leaves it."""
+        names = type(self).model_fields.keys() - self.model_fields_set - {"canaries"}
+        return self.model_copy(update={name: run / getattr(self, name) for name in names})

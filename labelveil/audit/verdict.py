@@ -227,6 +227,11 @@ class Audit:
         write_text(path, text + "\n")
 
 
+def number(value: float, digits: int = 4) -> str:
+    """For people."""
+    return "∞" if math.isinf(value) else f"{value:.{digits}g}"
+
+
 def cpu_time() -> float:
     """Seconds that this process and its finished children have computed."""
     return sum(os.times()[:4])

@@ -13,7 +13,7 @@ import typer
 from common.config import Section, setting
 from common.config.options import with_options
 from common.errors import ConfigError
-from labelveil.audit.settings import CanarySettings, Connection
+from labelveil.audit.settings import CanarySettings, Connection, RunFiles
 from labelveil.commands.canaries import canaries as planted
 from labelveil.commands.verdicts import VerdictOptions, announce, conduct
 
@@ -117,7 +117,7 @@ def mechanism(
     """Attack a randomizer, or any Python callable, as a black box, and exactly where possible."""
     from common.randomizers.base import check_epsilon
     from common.randomizers.grid import Grid
-    from labelveil.audit.mechanism.run import audit_mechanism, mechanism_cost, step_names
+    from labelveil.audit.mechanism.run import PROBES, audit_mechanism, mechanism_cost
     from labelveil.audit.mechanism.subject import CallableSubject, NamedSubject, Subject
     from labelveil.audit.mechanism.trial import Sizes, Trial
 
@@ -143,9 +143,10 @@ def mechanism(
         chosen = CallableSubject.of_several(subject, [labels.tolist(), *map(_ends, also)], epsilon)
     else:
         chosen = CallableSubject(subject, np.asarray(labels), epsilon)
-    announce(f"about {mechanism_cost(Trial(chosen, sizes)):.0f} s of CPU", shown)
-    steps = len(step_names(chosen))
-    conduct("mechanism", steps, shown, partial(audit_mechanism, chosen, sizes))
+    trial = Trial(chosen, sizes)
+    announce(f"about {mechanism_cost(trial):.0f} s of CPU", shown)
+    steps = len(PROBES.fitting(trial))
+    conduct("mechanism", steps, shown, partial(audit_mechanism, trial))
 
 
 def _ends(text: str) -> tuple[float, float]:
@@ -217,27 +218,6 @@ def party(
     conduct("party", steps, shown, partial(audit_party, connection, settings))
 
 
-class RunOptions(Section):
-    """Parts of a run that lie elsewhere than in its folder."""
-
-    release: Path | None = setting(None, "Release folder; RUN/release.")
-    predictions: Path | None = setting(
-        None,
-        "Table with key, prediction (of several labels, a column of each name);"
-        " RUN/predictions.parquet.",
-    )
-    features: Path | None = setting(None, "Features with the same key.")
-    truth: Path | None = setting(
-        None, "Table with key, label (of several, a column of each name): before any noise."
-    )
-    secret: Path | None = setting(None, "Secret that keys are hashed with.")
-    canaries: Path | None = setting(
-        None,
-        "Table with key, secret (0: lowest label, 1: highest) of events whose label, or all labels"
-        " at once, was replaced at random before the release.",
-    )
-
-
 @audit.command(
     epilog="Examples: labelveil audit inference out/demo/run; labelveil audit inference run"
     " --release other/release --canaries planted.parquet"
@@ -248,14 +228,11 @@ def inference(
     run: Annotated[
         Path, typer.Argument(metavar="RUN", help="Folder that `labelveil simulate` left behind.")
     ],
-    paths: RunOptions,
+    paths: RunFiles,
 ) -> None:
     """Infer labels from the message, and from the model that was trained on it."""
-    from dataclasses import replace
-
     from labelveil.audit.inference.run import STEPS, audit_inference, inference_cost
-    from labelveil.audit.inference.run_folder import RunFiles
 
-    files = replace(RunFiles.under(run), **paths.model_dump(exclude_none=True))
+    files = paths.of(run)
     announce(f"about {inference_cost(files):.0f} s of CPU; nothing leaves this machine", shown)
     conduct("inference", STEPS, shown, partial(audit_inference, files))

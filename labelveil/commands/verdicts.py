@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from common.config import setting
 from common.config.answers import Json, print_json
 from common.console import progress, stderr, stdout
 from common.outputs import check_folder
-from labelveil.audit.verdict import Audit, Verdict
+from labelveil.audit.verdict import Audit, Verdict, number
 
 
 class VerdictOptions(Json):
@@ -82,7 +81,7 @@ def show(audit: Audit) -> None:
             (f"{check.verdict}", _COLOURS[check.verdict]), "  ", (check.name, "bold")
         )
         if check.bound is not None and check.claimed is not None:
-            head.append(f"  ε ≥ {_number(check.bound)}, claimed {_number(check.claimed)}")
+            head.append(f"  ε ≥ {number(check.bound)}, claimed {number(check.claimed)}")
         stdout.print(Padding(head, (1, 0, 0, 0), expand=False), highlight=False)
         for text, style in (
             (check.question, ""),
@@ -95,7 +94,3 @@ def show(audit: Audit) -> None:
                 stdout.print(line, highlight=False)
     counts = ", ".join(f"{audit.count(verdict)} {verdict}" for verdict in Verdict)
     stdout.print(f"\n{counts}; {audit.seconds:.1f} s", highlight=False)
-
-
-def _number(value: float) -> str:
-    return "∞" if math.isinf(value) else f"{value:.4g}"

@@ -16,7 +16,7 @@ import polars as pl
 import torch
 
 from common.arrays import Floats
-from feature_party.config import DataSection, TrainingSection
+from feature_party.config import TrainingSection
 from feature_party.learning.objectives import PointObjective
 from feature_party.model.encoding import Encoder
 from feature_party.model.network import Ensemble, NetworkShape
@@ -31,7 +31,7 @@ def published_predictions(
     targets: Floats,
     queries: pl.DataFrame,
     *,
-    data: DataSection,
+    key: str,
     training: TrainingSection,
     loss: str,
     bounds: tuple[float, float],
@@ -41,12 +41,7 @@ def published_predictions(
     Of ``training`` its seed and hidden layers count and, where they are set, epochs, batch size and
     learning rate; ``bounds`` are the labels' public ones.
     """
-    encoder = Encoder.fit(
-        features,
-        numeric=data.numeric,
-        categorical=data.categorical,
-        ignore=[*data.ignore, data.key],
-    )
+    encoder = Encoder.fit(features, ignore=[key])
     centre, scale = float(targets.mean()), max(float(targets.std()), 1e-9)
     if loss == "poisson":
         scale = max(centre, 1e-9)

@@ -20,7 +20,6 @@ from common.mechanisms.central.gaussian_regression import LabelProcess
 from common.mechanisms.central.label_ridge import LabelRidge
 from common.mechanisms.central.names import DP_SGD, FEATURE_AWARE_GAUSSIAN, NEED_DELTA
 from common.mechanisms.central.scaling import LabelScaling
-from feature_party.config import DataSection
 from feature_party.model.encoding import Encoded, Encoder
 
 _PIECES = 8  # pieces of a numeric column's range
@@ -43,7 +42,7 @@ def central_predictions(
     labels: Floats,
     queries: pl.DataFrame,
     *,
-    data: DataSection,
+    key: str,
     hidden: Sequence[int],
     bounds: tuple[float, float],
     epsilon: float,
@@ -54,13 +53,7 @@ def central_predictions(
     ``name`` is one of :data:`common.mechanisms.central.names.CENTRAL`; δ is for those of
     :data:`common.mechanisms.central.names.NEED_DELTA`, ``hidden`` for networks.
     """
-    encoder = Encoder.fit(
-        features,
-        numeric=data.numeric,
-        categorical=data.categorical,
-        ignore=[*data.ignore, data.key],
-        pieces=_PIECES,
-    )
+    encoder = Encoder.fit(features, ignore=[key], pieces=_PIECES)
     rows = dense_features(encoder, encoder.encode(features))
     queried = dense_features(encoder, encoder.encode(queries))
     scaling = LabelScaling(*bounds)

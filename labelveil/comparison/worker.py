@@ -8,6 +8,7 @@ same library code that a release runs. Every further line is a job.
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Iterable
@@ -35,6 +36,7 @@ from common.randomizers.plan import plan_message
 from common.randomizers.private_labels import PrivateLabels, randomize
 from common.randomizers.terms import LabelTerms
 from feature_party.config import DataSection, TrainingSection
+from feature_party.model.model import Model
 from feature_party.notebook.sources import private_view
 from feature_party.training.events import TrainingSetup
 from feature_party.training.holdout import draw_holdout
@@ -44,6 +46,7 @@ from feature_party.training.run import train
 from labelveil.comparison.as_published import published_predictions
 from labelveil.comparison.central import central_predictions
 from labelveil.comparison.equal_information import equally_noisy, tree_predictions
+from labelveil.comparison.jobs import Job, Method
 
 _BASELINE_EPSILON = 1.0
 """For the reference on true labels, which uses the grid of a release but none of its codes."""
@@ -61,7 +64,7 @@ class Experiment:
     """
 
     def __init__(self, spec: dict[str, Any]) -> None:
-        self.spec, self.columns = spec, DataSection(key=spec["key"])
+        self.spec = spec
         self.features = pl.read_parquet(spec["features"])
         table = pl.read_parquet(spec["truth"])
         self.terms = [
@@ -101,39 +104,34 @@ class Experiment:
             entropy.destroy()
         return private
 
-    def run(self, job: dict[str, Any]) -> dict[str, Any]:
+    def run(self, job: Job) -> dict[str, Any]:
         """Randomize, train and score; returns the figures that a comparison shows."""
         begun = time.monotonic()
-        if job["randomizer"] in CENTRAL:
+        if job.method.randomizer in CENTRAL:
             figures = self._central(job)
-        elif job["randomizer"] == EQUAL_INFORMATION:
+        elif job.method.randomizer == EQUAL_INFORMATION:
             figures = self._equal_information(job)
-        elif job["objective"] == AS_PUBLISHED:
+        elif job.method.objective == AS_PUBLISHED:
             figures = self._as_published(job)
         else:
             figures = self._released(job)
         return {**figures, "seconds": round(time.monotonic() - begun, 3)}
 
-    def _released(self, job: dict[str, Any]) -> dict[str, Any]:
+    def _released(self, job: Job) -> dict[str, Any]:
         """Randomize as a release does, and train as a features party does."""
-        name, reference = job["randomizer"], job["objective"] == "true"
-        if reference:
-            name = "split" if self.several else "rr-on-bins"
-        options = tuple(sorted(job.get("options", {}).items()))
-        released = self._simulate(name, options, job["epsilon"] or _BASELINE_EPSILON, job["run"])
+        method, epsilon = job.method, job.epsilon
+        reference = method.objective == "true"
+        name = ("split" if self.several else "rr-on-bins") if reference else method.randomizer
+        epsilon = _BASELINE_EPSILON if math.isinf(epsilon) else epsilon
+        released = self._simulate(name, method.options, epsilon, job.run)
         figures = [self._of_label(label, job, reference=reference) for label in released]
         return {"labels": figures} if self.several else figures[0]
 
-    def _of_label(
-        self, label: PrivateLabels, job: dict[str, Any], *, reference: bool
-    ) -> dict[str, Any]:
+    def _of_label(self, label: PrivateLabels, job: Job, *, reference: bool) -> dict[str, Any]:
         """Train on what was sent of one label, or on the true ones."""
-        truth, section = self.truths[label.name], self._training(job)
+        truth, section = self.truths[label.name], self._training(job, job.method)
         events, outputs = self._events(label, section)
-        labels = truth if reference else None
-        model = train(
-            events, TrainingSetup(section, self.columns, QuickLearners, true_labels=labels)
-        )
+        model = self._trained(events, section, truth if reference else None)
         predicted = model.distributions(model.encoder.encode(self.features[events.holdout]))
         sent = truth if reference else outputs[events.codes]
         error = float(np.mean((sent - truth) ** 2))
@@ -158,21 +156,21 @@ class Experiment:
             "constant_mse": float(np.mean((mean - truth) ** 2)),
         }
 
-    def _as_published(self, job: dict[str, Any]) -> dict[str, Any]:
+    def _as_published(self, job: Job) -> dict[str, Any]:
         """Labels and training of the paper: the training labels alone are randomized."""
-        section, terms = self._training({**job, "objective": "auto"}), self.terms[0]
+        section, terms = self._training(job, Method(AS_PUBLISHED)), self.terms[0]
         training, holdout = self._split(section)
         labels = self.truth[training]
-        options = dict(job.get("options", {}))
+        name, options = job.method.randomizer, dict(job.method.options)
         continuous = options.pop("continuous", False)
         outputs: int | None = len(integers(terms.lower, terms.upper))
-        if job["randomizer"] == TRUE_LABELS:
+        if name == TRUE_LABELS:
             sent = np.floor(labels)
         else:
-            terms = replace(terms, randomizer=job["randomizer"], options=options)
+            terms = replace(terms, randomizer=name, options=options)
             entropy = system_entropy()
             made = randomize_as_published(
-                labels, terms, job["epsilon"], entropy, continuous=continuous
+                labels, terms, job.epsilon, entropy, continuous=continuous
             )
             entropy.destroy()
             sent, outputs = made.sent, made.outputs
@@ -180,7 +178,7 @@ class Experiment:
             self.features[training],
             sent,
             self.features[holdout],
-            data=self.columns,
+            key=self.spec["key"],
             training=section,
             loss=self.spec["loss"],
             bounds=(terms.lower, terms.upper),
@@ -189,22 +187,21 @@ class Experiment:
             "label_mse": float(np.mean((sent - labels) ** 2)),
             **self._scores(predictions, self.truth, training, holdout),
             "outputs": outputs,
-            "chosen": f"{job['randomizer']}, {AS_PUBLISHED}",
+            "chosen": f"{name}, {AS_PUBLISHED}",
         }
 
-    def _equal_information(self, job: dict[str, Any]) -> dict[str, Any]:
+    def _equal_information(self, job: Job) -> dict[str, Any]:
         """Networks and trees on labels as noisy as the default release; the better of the two."""
-        (label,) = self._simulate("auto", (), job["epsilon"], job["run"])
-        section = self._training({**job, "objective": "true", "head": "auto"})
+        (label,) = self._simulate("auto", (), job.epsilon, job.run)
+        section = self._training(job, Method(EQUAL_INFORMATION, "true"))
         events, _ = self._events(label, section)
         training, holdout = events.training, events.holdout
-        labels = equally_noisy(self.truth, events.problem.informativeness, job["run"])
-        setup = TrainingSetup(section, self.columns, QuickLearners, true_labels=labels)
-        model = train(events, setup)
+        labels = equally_noisy(self.truth, events.problem.informativeness, job.run)
+        model = self._trained(events, section, labels)
         seen, queries = (model.encoder.encode(self.features[part]) for part in (training, holdout))
         predictions = {
             "networks": model.distributions(queries).points,
-            "trees": tree_predictions(seen, labels[training], queries, job["run"]),
+            "trees": tree_predictions(seen, labels[training], queries, job.run),
         }
         scores = {
             name: self._scores(points, self.truth, training, holdout)
@@ -218,28 +215,34 @@ class Experiment:
         view = private_view(label, label.events.counts)
         codes, (_, holdout) = view.codes[label.events.codes], self._split(section)
         events = Prepared.of_table(
-            self.features, codes.astype(np.uint16), view.problem, holdout, self.columns.key
+            self.features, codes.astype(np.uint16), view.problem, holdout, self.spec["key"]
         )
         return events, view.problem.outputs
+
+    def _trained(self, events: Prepared, section: TrainingSection, labels: Floats | None) -> Model:
+        """Train on codes, or on (n,) labels in their place."""
+        columns = DataSection(key=self.spec["key"])
+        setup = TrainingSetup(section, columns, QuickLearners.of, true_labels=labels)
+        return train(events, setup)
 
     def _split(self, section: TrainingSection) -> tuple[Integers, Integers]:
         """Rows to train on and rows to score on."""
         holdout = draw_holdout(self.truth.size, section.holdout, section.seed)
         return np.delete(np.arange(self.truth.size), holdout), holdout
 
-    def _central(self, job: dict[str, Any]) -> dict[str, Any]:
+    def _central(self, job: Job) -> dict[str, Any]:
         """What a trusted curator would reach; there is no randomized label."""
-        section, terms = self._training({**job, "objective": "auto", "head": "auto"}), self.terms[0]
+        section, terms = self._training(job, job.method), self.terms[0]
         training, holdout = self._split(section)
         central = central_predictions(
-            job["randomizer"],
+            job.method.randomizer,
             self.features[training],
             self.truth[training],
             self.features[holdout],
-            data=self.columns,
+            key=self.spec["key"],
             hidden=section.hidden,
             bounds=(terms.lower, terms.upper),
-            epsilon=job["epsilon"],
+            epsilon=job.epsilon,
             delta=self.spec.get("delta"),
         )
         return {
@@ -250,13 +253,13 @@ class Experiment:
             "guarantee": central.guarantee.to_json(),
         }
 
-    def _training(self, job: dict[str, Any]) -> TrainingSection:
+    def _training(self, job: Job, method: Method) -> TrainingSection:
         section = {
             **self.spec["training"],
-            "objective": job["objective"],
-            "head": job["head"],
+            "objective": method.objective,
+            "head": method.head,
             "holdout": self.spec["holdout"],
-            "seed": job["run"],
+            "seed": job.run,
             "checkpoint": False,
         }
         return TrainingSection.model_validate(section)
@@ -272,7 +275,7 @@ def serve(lines: Iterable[str], answers: TextIO) -> None:
             answer: dict[str, Any] = {"ready": True}
         else:
             try:
-                answer = experiment.run(message)
+                answer = experiment.run(Job.from_json(message))
             except LabelveilError as error:
                 answer = {"error": str(error)}
         answers.write(json.dumps(answer) + "\n")

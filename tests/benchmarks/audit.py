@@ -10,12 +10,11 @@ import numpy as np
 
 from common.entropy import system_entropy
 from common.exact.channel import FiniteChannel, randomized_response_rows
-from labelveil.audit.attacks.histogram_event import histogram_event
+from labelveil.audit.attacks.histogram_event import event_probability, histogram_event
 from labelveil.audit.attacks.one_run import draw_secrets, score
 from labelveil.audit.bounds import (
     expected_one_run_bound,
     guess_probability,
-    histogram_event_probability,
     one_run_bound,
 )
 from labelveil.audit.verdict import GATE, SHOWN
@@ -62,9 +61,7 @@ def expected_histogram_event_bound(
     true count.
     """
     half = epsilon / 2
-    likely = (
-        guess_probability(half, 4) / 4 if continuous else histogram_event_probability(half, half, 4)
-    )
+    likely = guess_probability(half, 4) / 4 if continuous else event_probability(half, half)
     right, wrong = likely * runs / 2, likely * math.exp(-epsilon) * runs / 2
     return one_run_bound(right, right + wrong, alpha)
 

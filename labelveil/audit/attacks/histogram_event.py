@@ -4,8 +4,10 @@ For a label i that is a in world D and b in world D', and true counts c under D,
 
     E* = {noisy h_a >= c_a,  noisy h_b <= c_b,  ỹ_i = Φ(a)},
 
-where Φ(a) is the output that the published channel gives a most often. Its probability under D is
-about ¼ e^ε₂ / (e^ε₂ + k - 1), and its ratio is exactly e^(ε₁+ε₂): no event reveals more.
+where Φ(a) is the output that the published channel gives a most often. Each count event has
+probability 1 / (1 + e^(-ε₁/2)) under D, by the discrete Laplace law of scale 2/ε₁; the label's own
+output has e^ε₂ / (e^ε₂ + k - 1), of k outputs of randomized response. Under D' all three are
+exactly e^(ε₁/2), e^(ε₁/2) and e^ε₂ times rarer, together e^(ε₁+ε₂): no event reveals more.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from common.entropy import system_entropy
 from common.exact.channel import FiniteChannel, randomized_response_rows
 from common.randomizers import private_prior
 from labelveil.audit.attacks.one_run import OneRun, draw_secrets
+from labelveil.audit.bounds import guess_probability
 
 BATCH = 1 << 16
 
@@ -55,3 +58,9 @@ def histogram_event(
     others = int(draw_secrets(runs).sum())
     right = hits(first, 0, runs - others)
     return OneRun.of(right, right + hits(second, 1, others))
+
+
+def event_probability(prior_epsilon: float, labels_epsilon: float) -> float:
+    """Of E*, in the world that it is aimed at."""
+    side = guess_probability(prior_epsilon / 2)
+    return side * side * guess_probability(labels_epsilon, WORLDS[0].size)

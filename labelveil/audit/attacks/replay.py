@@ -115,7 +115,6 @@ def noise_scale_check(replayed: Replay) -> Check:
 
 
 def function_check(replayed: Replay) -> Check:
-    """Wherever the noisy histograms coincide, so does everything that is built from them."""
     built: dict[tuple[int, ...], Hashable] = {}
     for message in replayed.releases:
         built.setdefault(message.noisy, message.channel)
@@ -136,7 +135,6 @@ def function_check(replayed: Replay) -> Check:
 
 
 def support_check(replayed: Replay) -> Check:
-    """No cell's noisy count stands still, empty cells included."""
     table = np.array([message.noisy for message in replayed.releases])
     still = np.flatnonzero(np.all(table == table[0], axis=0)).tolist()
     return Check(
@@ -152,7 +150,6 @@ def support_check(replayed: Replay) -> Check:
 
 
 def range_check(randomize: Randomize, lower: float, upper: float) -> Check:
-    """A label far outside the domain gives the same bytes as the nearest bound."""
     span, seeds, rows = upper - lower, 32, 64
     differing = 0
     for seed in range(seeds):

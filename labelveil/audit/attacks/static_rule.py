@@ -27,7 +27,6 @@ GENERATORS = (
 
 
 def static_check(paths: Iterable[Path], subject: str) -> Check:
-    """No predictable generator is used in the given files."""
     files = list(paths)
     uses = [use for path in files for use in _uses(path)]
     claim = "No NumPy generator, nor any other predictable one, is used on the way of a label."

@@ -106,7 +106,6 @@ def _worst(checks: Sequence[tuple[str, Check]]) -> Check:
 
 
 def origin_check(releases: Sequence[Evidence]) -> Check:
-    """Every borrowed prior is, cell by cell, the one that the named release paid for."""
     known = {manifest_digest(release.data): release.manifest for release in releases}
     drifts = [
         (release.manifest, release.manifest.drift.in_force)

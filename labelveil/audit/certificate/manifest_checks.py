@@ -118,7 +118,6 @@ def weights_of(randomizer: StatedRandomizer) -> list[list[int]]:
 
 
 def sums_check(manifest: Manifest, randomizer: StatedRandomizer) -> Check:
-    """Every row of weights is non-negative and sums to 2**64: a distribution over words."""
     rows = weights_of(randomizer)
     wrong = sum(sum(row) != WORDS or min(row) < 0 for row in rows)
     outputs = len(randomizer.channel.get("outputs", []))
@@ -188,7 +187,6 @@ def channel_check(manifest: Manifest) -> Check:
 
 
 def arithmetic_check(manifest: Manifest) -> Check:
-    """What the labels paid for adds up to the total, and that is within what was asked for."""
     drift = manifest.drift
     parts: list[tuple[str, PureClaim]] = []
     if drift is not None and drift.test is not None and drift.test.session is None:
@@ -298,7 +296,6 @@ def prior_support_check(manifest: Manifest, stated: PriorSection) -> Check:
 
 
 def decoded_check(manifest: Manifest, stated: PriorSection, codes: Integers) -> Check:
-    """The histogram is what anybody decodes from the codes: it spends nothing."""
     found, wrong = "No such codes.", True
     try:
         codebook = manifest.codebook

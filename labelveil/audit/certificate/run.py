@@ -203,7 +203,6 @@ def _form_check(data: bytes) -> Check:
 
 
 def outputs_check(evidence: Evidence) -> Check:
-    """Every code is an index of a declared output."""
     strata, codes = evidence.manifest.by_stratum, evidence.labels["code"].to_numpy()
     outputs = sum(
         math.prod(len(stated.channel.get("outputs", [])) for stated in stratum)
@@ -220,7 +219,6 @@ def outputs_check(evidence: Evidence) -> Check:
 
 
 def content_check(evidence: Evidence) -> Check:
-    """The rows give the digests of all blocks, and those the digest of the content."""
     content, rows = evidence.manifest.content, evidence.labels.height
     stated = evidence.manifest.population.rows
     keys, codes = evidence.keys, evidence.labels["code"].to_numpy().astype(np.uint16)
@@ -244,7 +242,6 @@ def content_check(evidence: Evidence) -> Check:
 
 
 def population_check(evidence: Evidence) -> Check:
-    """The keys, in row order, give the population digest."""
     stated = evidence.manifest.population.digest
     claim = "The release covers exactly the events of the stated population, in its order."
     name = "population digest"
@@ -265,7 +262,6 @@ def population_check(evidence: Evidence) -> Check:
 
 
 def order_check(evidence: Evidence) -> Check:
-    """Rows are in the order of their hashed keys, which no label decides."""
     claim = "The order of rows depends on the events' keys alone."
     name, key_bytes = "row order", evidence.manifest.content.key_bytes
     if key_bytes == 0:
@@ -284,7 +280,6 @@ def order_check(evidence: Evidence) -> Check:
 
 
 def signature_check(directory: Path, manifest: bytes, public_key: Path | None) -> Check:
-    """The signature file, if there is one, is the named key's over the manifest's bytes."""
     name, claim = "signature", "The labels party signed the manifest's bytes with its Ed25519 key."
     path, looked = directory / SIGNATURE_FILE, "Looked for a signature."
     if not path.is_file() and public_key is None:

@@ -19,7 +19,8 @@ from labelveil.audit.attacks.model_attack import attack_control, attack_predicti
 from labelveil.audit.bounds import expected_one_run_bound, guess_probability
 from labelveil.audit.certificate import manifest_checks as claims
 from labelveil.audit.certificate.run import read_evidence
-from labelveil.audit.inference.run_folder import Run, RunFiles, read_run
+from labelveil.audit.inference.run_folder import Run, read_run
+from labelveil.audit.settings import RunFiles
 from labelveil.audit.verdict import (
     GATE,
     SHOWN,

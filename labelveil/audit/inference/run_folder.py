@@ -15,36 +15,9 @@ from common.errors import DataError
 from common.release.event_keys import hash_keys, read_secret
 from common.release.rows import keys_column
 from common.release.table import read_release
+from labelveil.audit.settings import RunFiles
 
 _MAX_LEVELS = 20
-
-
-@dataclass(frozen=True)
-class RunFiles:
-    """Where everything is; anything but the release may be missing."""
-
-    release: Path  # folder with manifest and labels file
-    predictions: Path
-    """Table with key, ``prediction`` (of several labels a column of each one's name) and, if
-    only some events were trained on, ``held_out``."""
-    features: Path  # features file with the same key
-    truth: Path
-    """``key`` and ``label`` (of several, a column of each one's name) of every event, before any
-    noise."""
-    secret: Path  # what both parties hash keys with
-    canaries: Path | None = None  # ``key`` and ``secret`` (0 or 1) of planted canaries
-
-    @classmethod
-    def under(cls, folder: Path, canaries: Path | None = None) -> RunFiles:
-        """Where ``labelveil simulate`` leaves them."""
-        return cls(
-            release=folder / "release",
-            predictions=folder / "predictions.parquet",
-            features=folder / "feature_party" / "features.parquet",
-            truth=folder / "truth" / "labels.parquet",
-            secret=folder / "certificates" / "join.key",
-            canaries=canaries,
-        )
 
 
 @dataclass(frozen=True)

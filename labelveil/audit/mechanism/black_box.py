@@ -36,7 +36,6 @@ def _search_cost(trial: Trial) -> float:
     not_looked_at="Labels between or beyond those of the grid.",
 )
 def every_label_check(trial: Trial) -> Check:
-    """The label, the pair and the output that say most, searched for and tested."""
     subject = trial.subject
     search = every_label(subject.mechanism, subject.labels, subject.epsilon, trial.sizes.runs)
     (suspect, worst), effort = search.tested[0], search.effort
@@ -72,7 +71,6 @@ def every_label_check(trial: Trial) -> Check:
     not_looked_at="Labels between the lowest and the highest one.",
 )
 def one_run_check(trial: Trial) -> Check:
-    """Every record carries a secret bit; one run gives the bound."""
     epsilon, records = trial.subject.epsilon, trial.sizes.records
     low, high = map(trial.subject.shown, trial.ends)
     secrets = draw_secrets(records)
@@ -143,7 +141,6 @@ def calls_check(trial: Trial) -> Check:
     not_looked_at=_ROWS_MISSED,
 )
 def influence_check(trial: Trial) -> Check:
-    """Canaries in every row of one long call, and in every row of many small ones."""
     bits = draw_secrets(trial.sizes.records)
     lags = rows_apart.influence(trial.of_bits(bits), bits, GATE / 2)
     shape = trial.sizes.small_calls, trial.sizes.small_rows
@@ -187,7 +184,6 @@ def order_check(trial: Trial) -> Check:
     " from their outputs.",
 )
 def starts_check(trial: Trial) -> Check:
-    """First starts, forked processes and restored copies draw different noise."""
     starts, forks = trial.sizes.starts, trial.sizes.forks
     total = starts + 2 * forks
     rows = rows_apart.window_rows(trial.constant, total * total / 2)
@@ -252,7 +248,6 @@ def sources_check(trial: Trial) -> Check:
     subject=CallableSubject,
 )
 def black_box_range_check(trial: Trial) -> Check:
-    """A label far outside says no more than the bound does."""
     (low, high), secrets = trial.ends, draw_secrets(200_000)
     shown = trial.subject.shown
     name, claim = "labels outside the domain", "Labels are clipped to the domain before any noise."

@@ -11,9 +11,8 @@ from common.entropy import system_entropy
 from labelveil.audit.attacks import replay as replays
 from labelveil.audit.attacks.exact_channel import certify, count_weights, randomizer_sampler
 from labelveil.audit.attacks.exact_joint import joint_audit
-from labelveil.audit.attacks.histogram_event import histogram_event
+from labelveil.audit.attacks.histogram_event import event_probability, histogram_event
 from labelveil.audit.attacks.two_noises import correlation, tapes_check
-from labelveil.audit.bounds import histogram_event_probability
 from labelveil.audit.mechanism.subject import NamedSubject
 from labelveil.audit.mechanism.trial import Probes, Trial
 from labelveil.audit.power import rarest_seen, smallest_excess
@@ -25,7 +24,6 @@ probe = partial(PROBES.add, subject=NamedSubject)
 
 @probe("exact ε", "Does the sampler itself keep ε for every label, exactly?", lambda trial: 1.0)
 def sampler_check(trial: Trial) -> Check:
-    """The sampler's own integers are counted, compared with the published ones, and certified."""
     epsilon, channel = trial.named.epsilon, trial.named.randomizer.channel
     sampler = randomizer_sampler(trial.named.randomizer)
     rows = np.array([channel.row_of.tolist().index(row) for row in range(len(channel.rows))])
@@ -137,7 +135,6 @@ def shared_words_check(trial: Trial) -> Check:
     not_looked_at="Noise that is shared without leaving a correlation of a cell with a row.",
 )
 def noise_correlation_check(trial: Trial) -> Check:
-    """Noise on a known histogram, beside the rows of the same releases."""
     releases = trial.sizes.small_calls
     drawn = [trial.named.whole_release(system_entropy()) for _ in range(releases)]
     noise, outputs = (np.stack(part) for part in zip(*drawn, strict=True))
@@ -161,7 +158,7 @@ def two_step_check(trial: Trial) -> Check:
     epsilon, releases = trial.named.epsilon, trial.sizes.releases
     half = Fraction(epsilon) / 2
     event = histogram_event(half, half, 2 * releases)
-    chance = histogram_event_probability(float(half), float(half), 4)
+    chance = event_probability(float(half), float(half))
     excess = smallest_excess(chance, 2 * releases, epsilon, GATE)
     return statistical(
         "two-step event",

@@ -10,19 +10,16 @@ from __future__ import annotations
 from functools import partial
 
 from labelveil.audit.mechanism import black_box, exact
-from labelveil.audit.mechanism.subject import Subject
-from labelveil.audit.mechanism.trial import Probes, Sizes, Trial
+from labelveil.audit.mechanism.trial import Probes, Trial
 from labelveil.audit.verdict import Audit, Progress, silent
 
 PROBES = Probes([*exact.PROBES, *black_box.PROBES])
 """Every probe of a mechanism, in the order in which they run."""
 
 
-def audit_mechanism(
-    subject: Subject, sizes: Sizes | None = None, progress: Progress = silent
-) -> Audit:
+def audit_mechanism(trial: Trial, progress: Progress = silent) -> Audit:
     """Run every probe that fits the subject."""
-    trial = Trial(subject, sizes or Sizes())
+    subject = trial.subject
     subject.mechanism(subject.labels[:1])  # a subject that cannot run at all is a mistake
     audit = Audit("mechanism", subject.title, subject.epsilon, progress=progress)
     audit.facts = {
@@ -39,8 +36,3 @@ def audit_mechanism(
 def mechanism_cost(trial: Trial) -> float:
     """CPU seconds that an audit will take, from a short run of its subject."""
     return sum(probe.cost(trial) for probe in PROBES.fitting(trial))
-
-
-def step_names(subject: Subject) -> list[str]:
-    """Names of the probes, in order."""
-    return [probe.name for probe in PROBES.fitting(Trial(subject, Sizes()))]

@@ -22,7 +22,6 @@ from labelveil.audit.verdict import Audit, Check, Verdict, verdict_of
 
 
 def resume_check(endpoint: Endpoint, whole: Fetched) -> Check:
-    """Small messages and a resumed fetch give the same rows."""
     rows = Manifest.parse(whole.manifest).population.rows
     small = endpoint.fetch(chunk=4096)
     middle = rows // 2
@@ -41,7 +40,6 @@ def resume_check(endpoint: Endpoint, whole: Fetched) -> Check:
 
 
 def refusals_check(endpoint: Endpoint) -> Check:
-    """Wrong requests get the status that the contract names, with a constant text."""
     refusals, again = (
         {name: endpoint.refuse(wrong) for name, wrong in REQUESTS.items()} for _ in range(2)
     )
@@ -60,7 +58,6 @@ def refusals_check(endpoint: Endpoint) -> Check:
 
 
 def unknown_clients_check(connection: Connection) -> Check:
-    """Nobody without the right certificate is answered."""
     with tempfile.TemporaryDirectory() as folder:
         foreign = write_certificates(Path(folder) / "foreign", days=1)
         stranger = foreign.feature_party_certificate, foreign.feature_party_key

@@ -113,7 +113,6 @@ def one_label_checks(party: Shown, neighbour: Shown) -> list[Check]:
 def latency_check(
     party: Endpoint, neighbour: Endpoint, claimed: float, fetches: int = 150
 ) -> Check:
-    """How long a fetch takes does not tell two worlds apart."""
     return timing_check(
         "latency of fetches",
         (lambda: len(party.fetch().parts), lambda: len(neighbour.fetch().parts)),

@@ -161,7 +161,6 @@ def _labels(audit: Audit, world: World, answer: Fetched, manifest: Manifest) -> 
 
 
 def _cold_start_check(answer: Fetched, second: Fetched) -> Check:
-    """Two processes, started one after the other on the same labels, draw different noise."""
     noises = [
         ([prior.noisy_counts for prior in Manifest.parse(sent.manifest).priors], sent.codes)
         for sent in (answer, second)
@@ -181,7 +180,6 @@ def _cold_start_check(answer: Fetched, second: Fetched) -> Check:
 
 
 def _budget_check(world: World, manifest: Manifest) -> Check:
-    """One release is charged exactly what was asked, and a second one is refused."""
     before = _spent(world)
     refusal = world.release("--epoch", "2")
     after = _spent(world)
@@ -204,7 +202,6 @@ def _budget_check(world: World, manifest: Manifest) -> Check:
 
 
 def _frozen_check(world: World, answer: Fetched) -> Check:
-    """Labels that change after a release change nothing that is served."""
     world.write_labels(1 - world.secrets)
     refusal = world.release()
     with world.serving() as connection, connected(connection) as endpoint:

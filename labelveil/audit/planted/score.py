@@ -137,7 +137,6 @@ def match(planted: Planted, evidence: Evidence, secret: Path) -> Returned:
 
 
 def returned_check(returned: Returned) -> Check:
-    """Every canary is in the release, whether it has a label or none."""
     return Check(
         name="every canary comes back",
         question="Does every event come back, with a label or without?",
@@ -186,7 +185,6 @@ def distinguish(codes: Integers, secrets: Secrets, values: int) -> tuple[tuple[i
 
 
 def channel_law_check(returned: Returned) -> Check:
-    """Outputs of canaries against the stated channel, cell by cell."""
     stated = returned.manifest.codebook.laws(returned.labels)
     values, outputs = stated.shape
     counts = np.bincount(returned.secrets * outputs + returned.codes, minlength=values * outputs)
@@ -216,7 +214,6 @@ def channel_law_check(returned: Returned) -> Check:
 
 
 def other_rows_check(returned: Returned) -> Check:
-    """Outputs of canaries against the labels of the canaries around them, at every distance."""
     highest = (returned.secrets == len(returned.labels) - 2).astype(np.int64)
     largest = influence(returned.codes, highest)
     return largest.check(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from feature_party.config import DataSection, TrainingSection
+from feature_party.config import TrainingSection
 from labelveil.comparison.as_published import published_predictions
 from tests.labelveil.comparison.runs import UPPER, answers, made_up
 
@@ -25,7 +25,7 @@ def test_the_network_learns_numbers_and_categories(loss: str) -> None:
             seen,
             labels[:3000],
             asked,
-            data=DataSection(key="event"),
+            key="event",
             training=training,
             loss=loss,
             bounds=(0, UPPER),

@@ -17,7 +17,6 @@ from common.guarantees import epsilon_at, guarantee_from_json, subsampled_gaussi
 from common.guarantees.gaussian import gaussian_sigma
 from common.guarantees.pld import PrivacyLoss
 from common.mechanisms.central.names import CENTRAL, NEED_DELTA
-from feature_party.config import DataSection
 from feature_party.model.encoding import Encoder
 from labelveil.commands.cli import main
 from labelveil.comparison import dp_sgd
@@ -122,7 +121,7 @@ def test_baselines_learn_within_their_budget(name: str) -> None:
         features,
         labels,
         features,
-        data=DataSection(key="id"),
+        key="id",
         hidden=[128, 64],
         bounds=(0, 12),
         epsilon=8.0,

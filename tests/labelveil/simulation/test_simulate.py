@@ -21,7 +21,7 @@ import labelveil as lv
 from common.errors import DataError
 from common.release.table import read_release
 from labelveil.audit.inference.run import audit_inference
-from labelveil.audit.inference.run_folder import RunFiles
+from labelveil.audit.settings import RunFiles
 from labelveil.simulation import Settings, run_simulation
 from labelveil.simulation.one_table import write_events
 from labelveil.simulation.processes import StageFailed
@@ -226,7 +226,7 @@ def test_two_labels_have_figures_and_a_page_each(table: pl.DataFrame, tmp_path: 
         assert one["nonprivate_mse"] > 0  # by networks: no other learner takes true labels
     columns = pl.read_parquet(tmp_path / "out" / "predictions.parquet").columns
     assert {"y", "y_median", "high", "high_probability"} <= {*columns}
-    audit = audit_inference(RunFiles.under(tmp_path / "out"))
+    audit = audit_inference(RunFiles().of(tmp_path / "out"))
     assert audit.passed
     assert [one.name for one in audit.checks][-2:] == [
         "label inference from the model",

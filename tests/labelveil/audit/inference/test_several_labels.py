@@ -14,7 +14,7 @@ from common.randomizers.cells import Codebook
 from labelveil.audit.attacks.canaries import Canaries
 from labelveil.audit.attacks.model_attack import attack_predictions
 from labelveil.audit.inference.run import audit_inference, inference_cost
-from labelveil.audit.inference.run_folder import RunFiles
+from labelveil.audit.settings import RunFiles
 from labelveil.audit.verdict import Audit, Verdict
 from tests.feature_party.two_labels import CELLS, NAMES, Division, Draw, two_labels
 from tests.feature_party.worlds import SECRET
@@ -51,7 +51,7 @@ def finished_run(
     pl.DataFrame({"event": key, **guesses}).write_parquet(folder / "predictions.parquet")
     canaries = folder / "canaries.parquet"
     pl.DataFrame({"key": key, "secret": secrets}).write_parquet(canaries)
-    return RunFiles.under(folder, canaries if planted else None)
+    return RunFiles(canaries=canaries if planted else None).of(folder)
 
 
 def verdicts(audit: Audit) -> dict[str, Verdict]:

@@ -19,7 +19,7 @@ from labelveil.audit.attacks.exact_channel import (
     randomizer_sampler,
 )
 from labelveil.audit.mechanism.black_box import black_box_range_check, every_label_check
-from labelveil.audit.mechanism.run import audit_mechanism, step_names
+from labelveil.audit.mechanism.run import PROBES, audit_mechanism
 from labelveil.audit.mechanism.subject import CallableSubject, NamedSubject
 from labelveil.audit.mechanism.trial import Trial
 from labelveil.audit.verdict import Verdict
@@ -35,9 +35,9 @@ from tests.labelveil.audit.twins.library import SMALL
 def test_a_named_randomizer(name: str) -> None:
     subject = NamedSubject(name, np.arange(6.0), 1.0)
     seen: list[str] = []
-    audit = audit_mechanism(subject, SMALL, seen.append)
+    audit = audit_mechanism(Trial(subject, SMALL), seen.append)
     assert [(c.name, c.found) for c in audit.checks if c.verdict is not Verdict.PASS] == []
-    assert seen == step_names(subject)
+    assert seen == [probe.name for probe in PROBES.fitting(Trial(subject, SMALL))]
     assert without_power(audit) == []
     assert all(check.seconds > 0 for check in audit.checks)
     assert all(check.question.endswith("?") and check.cost is not None for check in audit.checks)
@@ -56,7 +56,7 @@ def test_a_named_randomizer(name: str) -> None:
 def test_a_callable(name: str, names: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "clock", twins.CLOCK)
     subject = CallableSubject(f"tests.labelveil.audit.twins.{name}", np.array([0.0, 1.0]), 1.0)
-    audit = audit_mechanism(subject, replace(SMALL, calls=600))
+    audit = audit_mechanism(Trial(subject, replace(SMALL, calls=600)))
     failed = {check.name for check in audit.checks if check.verdict is Verdict.FAIL}
     assert names <= failed
     assert without_power(audit) == []
@@ -84,7 +84,7 @@ def test_a_callable_of_two_labels_that_spends_all_on_each_is_caught() -> None:
 
 @pytest.mark.slow
 def test_two_labels_pass_every_probe_of_a_callable() -> None:
-    audit = audit_mechanism(of_two_labels("right_pair"), SMALL)
+    audit = audit_mechanism(Trial(of_two_labels("right_pair"), SMALL))
     assert [c.name for c in audit.checks if c.verdict is Verdict.FAIL] == []
     assert audit.facts["labels"] == "4 from (0, 0) to (1, 1)"
 

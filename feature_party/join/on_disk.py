@@ -122,11 +122,8 @@ def join_to_shards(
     content = join_content(inputs, sizes)
     if (found := JoinedShards.open(out, content)) is not None:
         return found
-    if (
-        out.exists()
-        and not (out / JOIN_MANIFEST).is_file()
-        and (out.is_file() or any(out.iterdir()))
-    ):
+    occupied = out.is_file() or (out.exists() and any(out.iterdir()))
+    if occupied and not (out / JOIN_MANIFEST).is_file():
         raise DataError(
             f"{out} holds other files than a join; set [join] directory to a folder that is empty"
             " or does not exist yet"
@@ -265,7 +262,7 @@ class _Join:
 
     def _by_order(self) -> list[dict[str, Any]]:
         folder, manifest = self.folders[0], self.manifests[0]
-        hashed = self._files("hashed", len(self.slices))
+        hashed = Files(self.work / "hashed", len(self.slices))
         tasks = [HashKeys(part, path) for part, path in zip(self.slices, hashed, strict=True)]
         self._run("hash keys", tasks, self.parties[0].secret)
         digest = hashlib.sha256()
@@ -311,11 +308,8 @@ class _Join:
             self.progress(step, len(results), len(tasks))
         return results
 
-    def _files(self, kind: str, count: int) -> Files:
-        return Files(self.work / kind, count)
-
     def _exchange(self, kind: str, count: int, buckets: int, types: dict[str, str]) -> Exchange:
-        return Exchange(self._files(kind, count), buckets, types, durable=True)
+        return Exchange(Files(self.work / kind, count), buckets, types, durable=True)
 
     def _check_population(self, folder: Path, manifest: Manifest) -> None:
         """Compare the digest of all keys, which follow each other as rows do."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
+from pydantic import TypeAdapter
 
 from common.errors import DataError
 from feature_party.join.matches import MatchCounts
@@ -45,23 +46,13 @@ class JoinedShards:
             facts = json.loads(path.read_bytes())
             if facts["content"] != content:
                 return None
-            parties = tuple(map(tuple, facts["matches"].pop("parties", ())))
-            return cls(
-                directory,
-                content,
-                MatchCounts(**facts["matches"], parties=parties),
-                facts["slice_rows"],
-                tuple(facts["events"]),
-                tuple(tuple(part) for part in facts["labels"]),
-            )
+            return _JSON.validate_python({**facts, "directory": directory})
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{path} is damaged; remove {directory} and join again") from error
 
     def to_bytes(self) -> bytes:
         """The manifest."""
-        facts = asdict(self)
-        del facts["directory"]
-        return (json.dumps(facts) + "\n").encode()
+        return _JSON.dump_json(self, exclude={"directory"}) + b"\n"
 
     @property
     def rows(self) -> int:
@@ -101,6 +92,9 @@ class JoinedShards:
     def parts(self, columns: list[str]) -> Iterator[pl.DataFrame]:
         """Yield some columns of all shards, one after another."""
         return (self.read(index, columns) for index in range(len(self.labels)))
+
+
+_JSON = TypeAdapter(JoinedShards)
 
 
 def shard_path(directory: Path, index: int) -> Path:

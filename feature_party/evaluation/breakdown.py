@@ -155,13 +155,15 @@ def interval_coverage(
     return measured
 
 
-def importance(points: Floats, changed: Floats, labels: DecodedLabels, variance: float) -> Measured:
+def importance(
+    rows: Indices, points: Floats, changed: Floats, labels: DecodedLabels, variance: float
+) -> Measured:
     """By how much the squared error grows when a column's values are dealt to other rows.
 
-    ``points`` and ``changed`` are (n,) predictions, with and without the column's help; the unit is
-    the label's ``variance``.
+    ``points`` and ``changed`` are predictions for some rows, with and without the column's help;
+    the unit is the label's ``variance``.
     """
     apart = points - changed
-    terms = apart * (2 * labels.helped - points - changed) / variance
+    terms = apart * (2 * labels.helped[rows] - points - changed) / variance
     extra = 2 * labels.misfit * float(np.sqrt(np.mean(apart**2))) * labels.trusted / variance
     return Measured.of_terms(terms, extra)

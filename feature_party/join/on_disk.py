@@ -153,7 +153,11 @@ def _working(work: Path, content: str) -> Iterator[None]:
         with exclusive(work / "lock", busy):
             mark = work / "content"
             if not mark.exists() or mark.read_text(encoding="ascii") != content:
-                _clear(work)
+                for path in work.iterdir():
+                    if path.is_dir():
+                        shutil.rmtree(path)
+                    elif path.name != "lock":
+                        path.unlink()
                 (work / "shards").mkdir()
                 with appearing(mark) as file:
                     file.write(content.encode())
@@ -166,14 +170,6 @@ def _working(work: Path, content: str) -> Iterator[None]:
                 raise
     except OSError as error:
         raise DiskFull(work, error) from error
-
-
-def _clear(work: Path) -> None:
-    for path in work.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.name != "lock":
-            path.unlink()
 
 
 class _Join:

@@ -35,10 +35,7 @@ class JoinedShards:
 
     @classmethod
     def open(cls, directory: Path, content: str) -> JoinedShards | None:
-        """The join with this content, if the folder holds it.
-
-        Raises ``DataError`` if its manifest is damaged.
-        """
+        """The join with this content, if the folder holds it; ``DataError`` if it is damaged."""
         path = directory / JOIN_MANIFEST
         if not path.is_file():
             return None
@@ -71,10 +68,7 @@ class JoinedShards:
         return names[: names.index(ROW)]
 
     def read(self, index: int, columns: list[str]) -> pl.DataFrame:
-        """Some columns of a shard.
-
-        Raises ``DataError`` if it is missing or damaged.
-        """
+        """Some columns of a shard; ``DataError`` if it is missing or damaged."""
         path = self.shards[index]
         try:
             part = pl.read_parquet(path, columns=columns)

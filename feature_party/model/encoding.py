@@ -245,14 +245,10 @@ def _is_numeric(series: pl.Series) -> bool:
     if not series.dtype.is_numeric():
         return False
     # Identifiers and codes written as numbers have no order worth learning.
-    return not (named_as_id(series.name) and _whole(series))
-
-
-def _whole(series: pl.Series) -> bool:
-    if series.dtype.is_integer():
+    if not named_as_id(series.name):
         return True
-    values = series.drop_nulls().drop_nans()
-    return bool((values == values.floor()).all())
+    values = series.cast(pl.Float64).drop_nulls().drop_nans()
+    return not (values == values.floor()).all()
 
 
 def _parts(series: pl.Series, spelling: str) -> tuple[str, ...]:

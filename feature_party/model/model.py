@@ -126,10 +126,8 @@ class Model:
         return tuple(source.name for source in self.problem.sources)
 
     def of(self, source: str) -> Model:
-        """The model of one labels party's labels, in their units; itself if there is just one.
-
-        Raises ``ConfigError`` if it has not learned from this one.
-        """
+        """The model of one labels party's labels, in their units; itself if there is just one, and
+        ``ConfigError`` if it has not learned from this one."""
         if not source and not self.sources:
             return self
         scales, _ = self.problem.source(source)

@@ -83,10 +83,7 @@ class Shards:
 
     @classmethod
     def open(cls, directory: Path, content: str) -> Shards | None:
-        """Shards with this content, if the folder holds them.
-
-        Raises ``DataError`` if they are damaged.
-        """
+        """Shards with this content, if the folder holds them; ``DataError`` if they are damaged."""
         path = directory / ENCODED_MANIFEST
         if not path.is_file():
             return None
@@ -275,12 +272,8 @@ class _Writer:
         # rows as bytes: Parquet would count the numbers of a list one by one
         widths = {"numeric": 4 * encoder.inputs, "categories": 4 * len(encoder.categorical)}
         kinds = {name: pa.binary(width) for name, width in widths.items() if width}
-        self.schema = pa.schema(
-            [
-                pa.field(name, kind, nullable=False)
-                for name, kind in {"code": pa.uint32(), **kinds}.items()
-            ]
-        )
+        fields = {"code": pa.uint32(), **kinds}.items()
+        self.schema = pa.schema([pa.field(name, kind, nullable=False) for name, kind in fields])
         self.writers = [
             pq.ParquetWriter(
                 _path(directory, part),

@@ -61,10 +61,7 @@ def resolve_pieces(pieces: int | str, effective_labels: float) -> int:
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device to train on; ``auto`` takes a GPU if there is one.
-
-    Raises ``ConfigError`` if the device does not exist here.
-    """
+    """The device to train on, which must exist here; ``auto`` takes a GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

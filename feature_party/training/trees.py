@@ -52,10 +52,7 @@ _PARAMETERS = {
 
 @cache
 def lightgbm() -> Any:
-    """The package.
-
-    Raises ``ConfigError`` if it cannot be loaded here, with the remedy.
-    """
+    """The package; ``ConfigError`` with the remedy if it cannot be loaded here."""
     try:
         import lightgbm as package
     except (ImportError, OSError) as error:

@@ -139,11 +139,9 @@ def interval_coverage(
     for source in sources:
         indicators = decoder(source.problem, steps, ridge=1 / rows)
         decoded[source.rows] = indicators.values[source.codes]
-        by_cell = np.stack(
-            [sums(support.cell_of, support.within * column, cells) for column in indicators.bias.T],
-            axis=1,
-        )
-        bias[source.rows] = beliefs[source.rows] @ by_cell
+        weighted = (support.within * column for column in indicators.bias.T)
+        by_cell = [sums(support.cell_of, column, cells) for column in weighted]
+        bias[source.rows] = beliefs[source.rows] @ np.stack(by_cell, axis=1)
         spread += source.rows.size / rows * (source.problem.prior @ indicators.bias**2)
     helped, every = decoded - bias, np.arange(rows)
     measured = []

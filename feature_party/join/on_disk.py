@@ -272,17 +272,11 @@ class _Join:
                 " secret_file"
             )
         size, rows = manifest.content.block_rows, manifest.population.rows
-        return self._write(
-            [
-                _blocks(
-                    folder,
-                    manifest,
-                    part.start // size * size,
-                    min(-(-part.stop // size) * size, rows),
-                )
-                for part in self.slices
-            ]
-        )
+        ends = [
+            (part.start // size * size, min(-(-part.stop // size) * size, rows))
+            for part in self.slices
+        ]
+        return self._write([_blocks(folder, manifest, *start_stop) for start_stop in ends])
 
     def _write(self, sources: Sequence[Exchange | Released]) -> list[dict[str, Any]]:
         names, folder = tuple(party.name for party in self.parties), self.work / "shards"

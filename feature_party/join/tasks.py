@@ -245,12 +245,9 @@ class WriteShard:
         )
         with appearing(self.out, durable=True) as file:
             part.write_parquet(file, compression="zstd")
-        return {
-            "events": int(np.count_nonzero(np.diff(rows, prepend=-1))),  # they ascend
-            "labels": np.bincount(
-                _release_of(codes, self.offsets), minlength=len(self.offsets)
-            ).tolist(),
-        }
+        events = int(np.count_nonzero(np.diff(rows, prepend=-1)))  # they ascend
+        counts = np.bincount(_release_of(codes, self.offsets), minlength=len(self.offsets))
+        return {"events": events, "labels": counts.tolist()}
 
 
 def with_source(

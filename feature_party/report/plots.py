@@ -91,13 +91,8 @@ def prior(label: ReleasedLabel, axis: str) -> Markup:
         clean(top)
         clean(rug, grid="")
 
-    return responsive_figure(
-        "prior",
-        f"Histogram of the noisy prior of {axis}, from {lower:g} to {upper:g}",
-        draw,
-        wide_height=3.2,
-        narrow_height=3.1,
-    )
+    what = f"Histogram of the noisy prior of {axis}, from {lower:g} to {upper:g}"
+    return responsive_figure("prior", what, draw, wide_height=3.2, narrow_height=3.1)
 
 
 def joint(
@@ -156,13 +151,8 @@ def joint(
         clean(axes, grid="")
         axes.spines[:].set_visible(False)
 
-    return responsive_figure(
-        "joint",
-        f"Heat map of {label_name} against the randomized label: {what}",
-        draw,
-        wide_height=3.9,
-        narrow_height=3.5,
-    )
+    description = f"Heat map of {label_name} against the randomized label: {what}"
+    return responsive_figure("joint", description, draw, wide_height=3.9, narrow_height=3.5)
 
 
 def loss_curve(history: Sequence[EpochLosses]) -> Markup:
@@ -191,9 +181,8 @@ def loss_curve(history: Sequence[EpochLosses]) -> Markup:
         legend_above(axes, columns=2 if narrow else 3)
         clean(axes)
 
-    return responsive_figure(
-        "loss", "Training and validation loss by epoch", draw, wide_height=2.7, narrow_height=2.6
-    )
+    what = "Training and validation loss by epoch"
+    return responsive_figure("loss", what, draw, wide_height=2.7, narrow_height=2.6)
 
 
 def predicted_against_actual(
@@ -235,13 +224,8 @@ def predicted_against_actual(
             axes.yaxis.set_ticks(values)
         clean(axes, grid="")
 
-    return responsive_figure(
-        "actual",
-        f"Predicted {label_name} against true {label_name}, events scored",
-        draw,
-        wide_height=4.6,
-        narrow_height=3.3,
-    )
+    what = f"Predicted {label_name} against true {label_name}, events scored"
+    return responsive_figure("actual", what, draw, wide_height=4.6, narrow_height=3.3)
 
 
 def label_boundaries(labels: Floats, bounds: tuple[float, float], rows: int = 48) -> Floats:

@@ -75,14 +75,8 @@ def error_scale(rows: Sequence[ErrorRow], unit: str = "") -> Markup:
         axes.tick_params(axis="y", pad=9)  # a point at 0 must not touch a name
 
     words = ", ".join(f"{row.name} {row.value:.4g}".replace("\n", " ") for row in rows)
-    height = 0.95 + 0.52 * len(rows)
-    return responsive_figure(
-        "errors",
-        f"Mean squared errors: {words}",
-        draw,
-        wide_height=height,
-        narrow_height=height + 0.2,
-    )
+    what, height = f"Mean squared errors: {words}", 0.95 + 0.52 * len(rows)
+    return responsive_figure("errors", what, draw, wide_height=height, narrow_height=height + 0.2)
 
 
 def error_end(rows: Sequence[ErrorRow]) -> float:
@@ -114,14 +108,8 @@ def importance(columns: Mapping[str, Measured]) -> Markup:
         clean(axes, grid="x")
 
     words = ", ".join(f"{name} {effect.value:.2g}" for name, effect in ranked)
-    height = 0.9 + 0.27 * len(ranked)
-    return responsive_figure(
-        "importance",
-        f"R² lost without each column: {words}",
-        draw,
-        wide_height=height,
-        narrow_height=height + 0.2,
-    )
+    what, wide = f"R² lost without each column: {words}", 0.9 + 0.27 * len(ranked)
+    return responsive_figure("importance", what, draw, wide_height=wide, narrow_height=wide + 0.2)
 
 
 def calibration(tenths: Sequence[Segment], label_name: str, bounds: tuple[float, float]) -> Markup:
@@ -172,10 +160,5 @@ def calibration(tenths: Sequence[Segment], label_name: str, bounds: tuple[float,
             axis.set_major_formatter(compact_ticks)
         clean(axes, grid="both")
 
-    return responsive_figure(
-        "calibration",
-        f"Mean {label_name} against mean prediction, by tenth of the predictions",
-        draw,
-        wide_height=3.4,
-        narrow_height=3.3,
-    )
+    what = f"Mean {label_name} against mean prediction, by tenth of the predictions"
+    return responsive_figure("calibration", what, draw, wide_height=3.4, narrow_height=3.3)

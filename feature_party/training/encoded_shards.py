@@ -274,16 +274,9 @@ class _Writer:
         kinds = {name: pa.binary(width) for name, width in widths.items() if width}
         fields = {"code": pa.uint32(), **kinds}.items()
         self.schema = pa.schema([pa.field(name, kind, nullable=False) for name, kind in fields])
-        self.writers = [
-            pq.ParquetWriter(
-                _path(directory, part),
-                self.schema,
-                compression="lz4",
-                use_dictionary=False,
-                write_statistics=False,
-            )
-            for part in range(count)
-        ]
+        paths = [_path(directory, part) for part in range(count)]
+        plain = {"compression": "lz4", "use_dictionary": False, "write_statistics": False}
+        self.writers = [pq.ParquetWriter(path, self.schema, **plain) for path in paths]
         self.sizes = [0] * count
         self.pending: list[list[pa.RecordBatch]] = [[] for _ in self.writers]
         self.bytes = 0

@@ -88,11 +88,8 @@ class PreparedShards:
         directory = (setup.folder or Path()) / "shards"
         if training.shards not in ("auto", "never"):
             directory = Path(training.shards)
-        content = shards_content(
-            self.joined.content,
-            setup.data.model_dump(mode="json"),
-            [training.holdout, training.seed, training.shard_rows],
-        )
+        drawn = [training.holdout, training.seed, training.shard_rows]
+        content = shards_content(self.joined.content, setup.data.model_dump(mode="json"), drawn)
         if workers.first and Shards.open(directory, content) is None:
             ignored = {*setup.data.ignore, self.key}
             columns = [name for name in self.joined.columns if name not in ignored]

@@ -14,14 +14,12 @@ Calibration*, NeurIPS 2019); the interval inverts the noncentral χ² law of the
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import chndtr
+from scipy.special import chndtrinc
 
 from common.arrays import Floats
 from feature_party.evaluation.breakdown import tenths
@@ -34,6 +32,7 @@ from feature_party.evaluation.unseen import Unseen
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
 
+_LEAST_NONCENTRAL = 1e-9
 _WORDS = {"log_loss": "log loss", "auc": "AUC", "calibration_error": "calibration error"}
 
 
@@ -148,17 +147,9 @@ def calibration_error(points: Floats, labels: Floats) -> Measured:
     squares = np.array([float(gaps.mean()) ** 2 for gaps in off])
     variance = float(np.mean([mean_error(gaps) ** 2 for gaps in off]))
     k, observed = len(off), float(squares.mean()) / variance * len(off) if variance > 0 else 0.0
-
-    def bound(probability: float) -> float:
-        """The noncentrality at which a sum as small as the one seen has this probability."""
-
-        def excess(noncentral: float) -> float:
-            return float(chndtr(observed, k, noncentral)) - probability
-
-        return 0.0 if excess(0.0) <= 0 else float(brentq(excess, 0.0, 4 * observed + 100))
-
-    value, *ends = (
-        math.sqrt(max(noncentral, 0.0) * variance / k)
-        for noncentral in (observed - k, bound(0.975), bound(0.025))
-    )
-    return Measured(value, *ends)
+    # at which noncentralities a sum as small as the one seen has these probabilities
+    ends = chndtrinc(observed, k, [0.975, 0.025])
+    noncentral = np.array([observed - k, *ends])
+    # not a number, or all but 0, where even a central law lies above what was seen
+    noncentral = np.where(noncentral > _LEAST_NONCENTRAL, noncentral, 0.0)
+    return Measured(*np.sqrt(noncentral * variance / k).tolist())

@@ -139,11 +139,9 @@ def interval_coverage(
     for source in sources:
         indicators = decoder(source.problem, steps, ridge=1 / rows)
         decoded[source.rows] = indicators.values[source.codes]
-        by_cell = np.stack(
-            [sums(support.cell_of, support.within * column, cells) for column in indicators.bias.T],
-            axis=1,
-        )
-        bias[source.rows] = beliefs[source.rows] @ by_cell
+        weighted = (support.within * column for column in indicators.bias.T)
+        by_cell = [sums(support.cell_of, column, cells) for column in weighted]
+        bias[source.rows] = beliefs[source.rows] @ np.stack(by_cell, axis=1)
         spread += source.rows.size / rows * (source.problem.prior @ indicators.bias**2)
     helped, every = decoded - bias, np.arange(rows)
     measured = []
@@ -155,13 +153,15 @@ def interval_coverage(
     return measured
 
 
-def importance(points: Floats, changed: Floats, labels: DecodedLabels, variance: float) -> Measured:
+def importance(
+    rows: Indices, points: Floats, changed: Floats, labels: DecodedLabels, variance: float
+) -> Measured:
     """By how much the squared error grows when a column's values are dealt to other rows.
 
-    ``points`` and ``changed`` are (n,) predictions, with and without the column's help; the unit is
-    the label's ``variance``.
+    ``points`` and ``changed`` are predictions for some rows, with and without the column's help;
+    the unit is the label's ``variance``.
     """
     apart = points - changed
-    terms = apart * (2 * labels.helped - points - changed) / variance
+    terms = apart * (2 * labels.helped[rows] - points - changed) / variance
     extra = 2 * labels.misfit * float(np.sqrt(np.mean(apart**2))) * labels.trusted / variance
     return Measured.of_terms(terms, extra)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from common.arrays import Booleans, Floats, Indices
+from common.arrays import Booleans, Floats
 from feature_party.evaluation.intervals import mean_error
 from feature_party.evaluation.spread import ReleasedCodes, label_means
 from feature_party.learning.decoding import decoder
@@ -108,11 +108,6 @@ class DecodedLabels:
     unsure: float  # standard error of ``limit``
     trusted: float  # of the third, without the model
     misfit: float  # κ
-
-    def of(self, rows: Indices) -> DecodedLabels:
-        """Those of some rows."""
-        selected = {name: getattr(self, name)[rows] for name in ("unbiased", "bounded", "helped")}
-        return replace(self, **selected)
 
 
 def decode_labels(

@@ -46,10 +46,8 @@ class MeanLoss:
     def gain(self, points: Floats, centre: float) -> tuple[Floats, Floats]:
         """(n,) r and s: predictions' losses are below the constant's by r + s y."""
         constant = np.array([centre])
-        return (
-            self.offset(constant) - self.offset(points),
-            self.slope(constant) - self.slope(points),
-        )
+        offset = self.offset(constant) - self.offset(points)
+        return offset, self.slope(constant) - self.slope(points)
 
     def divergence(self, means: Floats, points: Floats) -> Floats:
         """By how much predictions lose more than the means of the labels would."""

@@ -235,7 +235,7 @@ def score(
         {name: segments(groups_by(table[name]), points, *figures) for name in by},
         coverage,
         {
-            name: importance(points[chosen], changed, decoded.of(chosen), variance)
+            name: importance(chosen, points[chosen], changed, decoded, variance)
             for name, changed in dealt.items()
         },
         estimate_absolute_error(problem, support, predicted, codes),

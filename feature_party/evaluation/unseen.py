@@ -110,10 +110,8 @@ def unseen(model: Model, events: Events) -> Unseen:
             alone.append(model.distributions(few, members).points)
     points = np.concatenate([part.points for part in predicted])
     laws = [part.distributions for part in predicted if part.distributions is not None]
-    scored = Scored(
-        Predictions(points, np.concatenate(laws) if laws else None),
-        held_out=np.arange(points.size) < len(table),
-    )
+    whole = Predictions(points, np.concatenate(laws) if laws else None)
+    scored = Scored(whole, held_out=np.arange(points.size) < len(table))
     table, codes, rows = pl.concat(tables), np.concatenate(labels), np.concatenate(matched)
     return Unseen(table, codes, rows, scored, parts, np.array(alone))
 

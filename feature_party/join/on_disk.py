@@ -122,11 +122,8 @@ def join_to_shards(
     content = join_content(inputs, sizes)
     if (found := JoinedShards.open(out, content)) is not None:
         return found
-    if (
-        out.exists()
-        and not (out / JOIN_MANIFEST).is_file()
-        and (out.is_file() or any(out.iterdir()))
-    ):
+    occupied = out.is_file() or (out.exists() and any(out.iterdir()))
+    if occupied and not (out / JOIN_MANIFEST).is_file():
         raise DataError(
             f"{out} holds other files than a join; set [join] directory to a folder that is empty"
             " or does not exist yet"
@@ -156,7 +153,11 @@ def _working(work: Path, content: str) -> Iterator[None]:
         with exclusive(work / "lock", busy):
             mark = work / "content"
             if not mark.exists() or mark.read_text(encoding="ascii") != content:
-                _clear(work)
+                for path in work.iterdir():
+                    if path.is_dir():
+                        shutil.rmtree(path)
+                    elif path.name != "lock":
+                        path.unlink()
                 (work / "shards").mkdir()
                 with appearing(mark) as file:
                     file.write(content.encode())
@@ -169,14 +170,6 @@ def _working(work: Path, content: str) -> Iterator[None]:
                 raise
     except OSError as error:
         raise DiskFull(work, error) from error
-
-
-def _clear(work: Path) -> None:
-    for path in work.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.name != "lock":
-            path.unlink()
 
 
 class _Join:
@@ -266,9 +259,9 @@ class _Join:
         kept = folder / POPULATION_FILE
         if kept.is_file() and _digest(kept) == manifest.population.digest:
             return kept
-        hashed, secret = self._files("hashed", len(self.slices)), self.parties[index].secret
+        hashed = Files(self.work / "hashed", len(self.slices))
         tasks = [HashKeys(part, path) for part, path in zip(self.slices, hashed, strict=True)]
-        self._run("hash keys", tasks, secret)
+        self._run("hash keys", tasks, self.parties[index].secret)
         listed = self.work / "population.keys"
         with appearing(listed, durable=True) as file:
             for path in hashed:
@@ -302,11 +295,8 @@ class _Join:
             self.progress(step, len(results), len(tasks))
         return results
 
-    def _files(self, kind: str, count: int) -> Files:
-        return Files(self.work / kind, count)
-
     def _exchange(self, kind: str, count: int, buckets: int, types: dict[str, str]) -> Exchange:
-        return Exchange(self._files(kind, count), buckets, types, durable=True)
+        return Exchange(Files(self.work / kind, count), buckets, types, durable=True)
 
     def _check_population(self, folder: Path, manifest: Manifest) -> None:
         """Compare the digest of all keys, which follow each other as rows do."""

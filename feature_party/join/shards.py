@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
+from pydantic import TypeAdapter
 
 from common.errors import DataError
 from feature_party.join.matches import MatchCounts
@@ -34,10 +35,7 @@ class JoinedShards:
 
     @classmethod
     def open(cls, directory: Path, content: str) -> JoinedShards | None:
-        """The join with this content, if the folder holds it.
-
-        Raises ``DataError`` if its manifest is damaged.
-        """
+        """The join with this content, if the folder holds it; ``DataError`` if it is damaged."""
         path = directory / JOIN_MANIFEST
         if not path.is_file():
             return None
@@ -45,23 +43,13 @@ class JoinedShards:
             facts = json.loads(path.read_bytes())
             if facts["content"] != content:
                 return None
-            parties = tuple(map(tuple, facts["matches"].pop("parties", ())))
-            return cls(
-                directory,
-                content,
-                MatchCounts(**facts["matches"], parties=parties),
-                facts["slice_rows"],
-                tuple(facts["events"]),
-                tuple(tuple(part) for part in facts["labels"]),
-            )
+            return _JSON.validate_python({**facts, "directory": directory})
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{path} is damaged; remove {directory} and join again") from error
 
     def to_bytes(self) -> bytes:
         """The manifest."""
-        facts = asdict(self)
-        del facts["directory"]
-        return (json.dumps(facts) + "\n").encode()
+        return _JSON.dump_json(self, exclude={"directory"}) + b"\n"
 
     @property
     def rows(self) -> int:
@@ -80,10 +68,7 @@ class JoinedShards:
         return names[: names.index(ROW)]
 
     def read(self, index: int, columns: list[str]) -> pl.DataFrame:
-        """Some columns of a shard.
-
-        Raises ``DataError`` if it is missing or damaged.
-        """
+        """Some columns of a shard; ``DataError`` if it is missing or damaged."""
         path = self.shards[index]
         try:
             part = pl.read_parquet(path, columns=columns)
@@ -101,6 +86,9 @@ class JoinedShards:
     def parts(self, columns: list[str]) -> Iterator[pl.DataFrame]:
         """Yield some columns of all shards, one after another."""
         return (self.read(index, columns) for index in range(len(self.labels)))
+
+
+_JSON = TypeAdapter(JoinedShards)
 
 
 def shard_path(directory: Path, index: int) -> Path:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from common.arrays import Indices, Integers
+from common.arrays import Indices
 from common.engine.shuffle import (
     KEY_TYPE,
     ROW_TYPE,
@@ -62,10 +62,7 @@ class Once(Generic[ResultT]):
     done: Path  # the file
 
     def run(self, secrets: Secrets) -> ResultT:
-        """Do it, unless that was done before.
-
-        Raises ``DataError`` if the disk is full; an engine does not try that again.
-        """
+        """Do it, unless that was done before; an engine does not try a ``DiskFull`` again."""
         if self.done.exists():
             kept: ResultT = json.loads(self.done.read_bytes())
             return kept
@@ -104,10 +101,7 @@ class FeatureSlice:
     key: str  # its key column
 
     def read(self, *columns: str) -> pl.DataFrame:
-        """Read columns, or all of them.
-
-        Raises ``DataError`` if a file cannot be read.
-        """
+        """Read columns, or all of them; ``DataError`` if a file cannot be read."""
         try:
             scans = [
                 pl.scan_parquet(path).select(*columns or "*").slice(first, last - first)
@@ -175,10 +169,7 @@ class Released:
     outputs: int  # of the channel
 
     def read(self) -> tuple[Keys, Codes]:
-        """(n,) keys and (n,) codes.
-
-        Raises ``ReleaseError`` if they are not what the manifest says.
-        """
+        """(n,) keys and (n,) codes; ``ReleaseError`` if the manifest says others."""
         table, codes = self.rows.read(self.start, self.stop)
         verify_blocks(table, codes, self.blocks, self.block_rows, self.code_bytes, self.start)
         if int(codes.max()) >= self.outputs:
@@ -219,9 +210,10 @@ class Match:
             sent = _by_key(releases.receive(self.bucket))
             if _repeated(sent["key"]):
                 raise ReleaseError("the release names an event twice; fetch again")
-            found = _match(mine, sent)
-            rows.append(found[0])
-            codes.append(found[1].astype(np.uint32) + np.uint32(offset))
+            if sent["key"].size:
+                at, known = match_keys(sent["key"], mine["key"])
+                rows.append(mine["row"][known])
+                codes.append(sent["code"][at[known]].astype(np.uint32) + np.uint32(offset))
         columns: Columns = {"row": np.concatenate(rows), "code": np.concatenate(codes)}
         self.matched.send(self.index, columns["row"] // self.slice_rows, columns)
         return 0
@@ -251,12 +243,9 @@ class WriteShard:
         )
         with appearing(self.out, durable=True) as file:
             part.write_parquet(file, compression="zstd")
-        return {
-            "events": int(np.count_nonzero(np.diff(rows, prepend=-1))),  # they ascend
-            "labels": np.bincount(
-                _release_of(codes, self.offsets), minlength=len(self.offsets)
-            ).tolist(),
-        }
+        events = int(np.count_nonzero(np.diff(rows, prepend=-1)))  # they ascend
+        counts = np.bincount(_release_of(codes, self.offsets), minlength=len(self.offsets))
+        return {"events": events, "labels": counts.tolist()}
 
 
 def with_source(
@@ -282,13 +271,3 @@ def _by_key(rows: Columns) -> Columns:
 
 def _repeated(ordered: Keys) -> int:
     return int(np.count_nonzero(ordered[1:] == ordered[:-1]))
-
-
-def _match(
-    mine: Mapping[str, NDArray[Any]], sent: Mapping[str, NDArray[Any]]
-) -> tuple[Integers, Codes]:
-    """Rows of our events that were sent, and their codes; both sides are in the keys' order."""
-    if not sent["key"].size:
-        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint16)
-    at, known = match_keys(sent["key"], mine["key"])
-    return mine["row"][known], sent["code"][at[known]]

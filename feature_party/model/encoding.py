@@ -144,10 +144,8 @@ class Encoder:
             if not asked and name not in categorical and numbers_rows(series):
                 left_out.append((name, "numbers the rows"))
             elif asked or (name not in categorical and (spelling or _is_numeric(series))):
-                found = [
-                    _fit_numeric(series, part, pieces, spelling)
-                    for part in _parts(series, spelling)
-                ]
+                parts = _parts(series, spelling)
+                found = [_fit_numeric(series, part, pieces, spelling) for part in parts]
                 numbers += [column for column in found if column is not None]
                 if not any(found):
                     left_out.append((name, "has one value"))
@@ -245,14 +243,10 @@ def _is_numeric(series: pl.Series) -> bool:
     if not series.dtype.is_numeric():
         return False
     # Identifiers and codes written as numbers have no order worth learning.
-    return not (named_as_id(series.name) and _whole(series))
-
-
-def _whole(series: pl.Series) -> bool:
-    if series.dtype.is_integer():
+    if not named_as_id(series.name):
         return True
-    values = series.drop_nulls().drop_nans()
-    return bool((values == values.floor()).all())
+    values = series.cast(pl.Float64).drop_nulls().drop_nans()
+    return not (values == values.floor()).all()
 
 
 def _parts(series: pl.Series, spelling: str) -> tuple[str, ...]:
@@ -334,13 +328,8 @@ def _fit_numeric(series: pl.Series, part: str, pieces: int, spelling: str) -> Nu
     column = NumericColumn(series.name, part, logarithmic, middle, spread, 0.0, 1.0, indicator)
     transformed = _transform(finite, column)
     centre, scale = float(transformed.mean()), float(transformed.std()) or 1.0
-    return replace(
-        column,
-        spelling=spelling,
-        centre=centre,
-        scale=scale,
-        edges=_edges((transformed - centre) / scale, pieces),
-    )
+    edges = _edges((transformed - centre) / scale, pieces)
+    return replace(column, spelling=spelling, centre=centre, scale=scale, edges=edges)
 
 
 def _edges(scaled: Floats, pieces: int) -> tuple[float, ...]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
+from pydantic import TypeAdapter
 
 from common.arrays import Booleans, Floats
 from common.errors import DataError, LabelveilError
@@ -125,10 +126,8 @@ class Model:
         return tuple(source.name for source in self.problem.sources)
 
     def of(self, source: str) -> Model:
-        """The model of one labels party's labels, in their units; itself if there is just one.
-
-        Raises ``ConfigError`` if it has not learned from this one.
-        """
+        """The model of one labels party's labels, in their units; itself if there is just one, and
+        ``ConfigError`` if it has not learned from this one."""
         if not source and not self.sources:
             return self
         scales, _ = self.problem.source(source)
@@ -162,21 +161,10 @@ class Model:
         quantiles: Sequence[float] = (),
         above: Sequence[float] = (),
     ) -> pl.DataFrame:
-        """Predict labels for a features table.
+        """Predict labels for a polars, pandas or lazy table, or a path; extra columns are ignored.
 
-        Parameters
-        ----------
-        features
-            Polars or pandas table, lazy table, or a path; extra columns are ignored.
-        interval
-            Probability for a predictive interval; None leaves it out.
-        quantiles, above
-            Probabilities of quantiles, and label values t for P(y > t).
-
-        Returns
-        -------
-        Column ``prediction`` and, of a model that gives distributions, those of
-        :func:`feature_party.model.columns.columns`; rows in order.
+        Rows, in order, have a ``prediction`` and, of a model that gives distributions, the columns
+        of :func:`feature_party.model.columns.columns`, which takes the other arguments.
         """
         predicted = self.distributions(self.encoder.encode(collect_table(features)))
         found = {"prediction": predicted.points}
@@ -297,15 +285,12 @@ def _expert(
     support: Support,
     device: torch.device,
 ) -> Expert:
-    sizes: dict[str, Any] = {
-        name: tuple(size) if isinstance(size, list) else size
-        for name, size in entry["shape"].items()
-    }
     learned: Learned
     if entry["learner"] == Trees.kind:
-        learned = Trees(TreesShape(**sizes))
+        learned = Trees(TypeAdapter(TreesShape).validate_python(entry["shape"]))
     else:
-        learned = Ensemble(NetworkShape(**sizes), torch.Generator().manual_seed(0))
+        shape = TypeAdapter(NetworkShape).validate_python(entry["shape"])
+        learned = Ensemble(shape, torch.Generator().manual_seed(0))
     learned.to(device).load_state_dict(state)
     stored = entry["tilts"]
     tilts = None if stored is None else np.array(stored)

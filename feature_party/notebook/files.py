@@ -16,9 +16,7 @@ from feature_party.training.events import Events
 def write_labels(events: Events, output: Path, method: Method) -> Path:
     """Write key, ``code``, ``target`` and ``weight`` of all matched events.
 
-    Returns
-    -------
-    The file beside it with ``grid``, ``prior`` and ``channel``, P(code | label) by label.
+    Returns the file beside it with ``grid``, ``prior`` and ``channel``, P(code | label) by label.
     """
     codes = events.all_codes().astype(np.int64)
     decoded = decode_targets(events.problem, codes, method)

@@ -34,12 +34,8 @@ class LawsByMean:
     ) -> LawsByMean:
         """Take the width under which laws with (n,) predicted means make (n,) codes likeliest.
 
-        Raises
-        ------
-        ConfigError
-            If one number does not tell a law of the family, as of the probabilities of classes.
-        DataError
-            If there are not as many predictions as codes.
+        Raises ``ConfigError`` if one number does not tell a law of the family, as of the
+        probabilities of classes; ``DataError`` if there are not as many predictions as codes.
         """
         family = law.family.inner if isinstance(law.family, AtomHead) else law.family
         if family.outputs > 2 or family.name == "softmax":

@@ -39,10 +39,7 @@ Source = (
 def problem_of(source: Source, codes: NDArray[Any] | None = None) -> LabelProblem:
     """Take the facts from a source; codes to learn from tell its prior more than a histogram does.
 
-    Raises
-    ------
-    ConfigError
-        If it says nothing of a channel, or of a prior where there are no codes.
+    Raises ``ConfigError`` if it says nothing of a channel, or of a prior where there are no codes.
     """
     match source:
         case LabelProblem():
@@ -109,13 +106,8 @@ def prior_of_codes(channel: FiniteChannel, codes: NDArray[Any]) -> Floats:
 
 
 def check_codes(codes: Any, problem: LabelProblem) -> NDArray[np.int64]:
-    """(n,) codes as integers.
-
-    Raises
-    ------
-    DataError
-        If they are not whole numbers from 0 to below the number of outputs.
-    """
+    """(n,) codes as integers; ``DataError`` if they are not whole numbers below the number of
+    outputs."""
     found = np.asarray(codes)
     if found.ndim != 1 or found.dtype.kind not in "iufb" or not np.all(found == np.rint(found)):
         raise DataError("codes must be a column of whole numbers, as a release holds them")

@@ -52,11 +52,6 @@ def decode_targets(
 
     ``around`` predictions, the same under the law that each event's label is taken to have, in the
     prior's place: least squares on these targets and weights is a step of Fisher scoring.
-
-    Raises
-    ------
-    ConfigError
-        For another method.
     """
     if method not in ("unbiased", "low-variance"):
         raise ConfigError(f"method={method!r} must be unbiased or low-variance")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -37,6 +37,7 @@ def write_report(path: Path, inputs: ReportInputs) -> None:
 def render_report(inputs: ReportInputs) -> str:
     """Return the page as text."""
     scores, manifest = inputs.scores, inputs.manifest
+    sections = _calibration, _columns, _segments, _actual, _prior, _joint, _loss
     return page_template("feature_party.report", "report.html.j2").render(
         headline=words.headline(inputs),
         eyebrow=f"{manifest.data_set}, epoch {manifest.epoch}",
@@ -45,7 +46,7 @@ def render_report(inputs: ReportInputs) -> str:
         errors=score_plots.error_scale(words.error_rows(scores), inputs.unit),
         statements=words.privacy_statements(manifest, inputs.label),
         matches=words.match_sentence(scores.events.matches),
-        sections=[section for build in _SECTIONS if (section := build(inputs))],
+        sections=[section for build in sections if (section := build(inputs))],
         tables=_tables(inputs),
         software=manifest.software,
     )
@@ -185,17 +186,6 @@ def _segments(inputs: ReportInputs) -> Section | None:
         " together. Off: predictions are certainly too high or too low on average."
     )
     return Section("segments", "Where the model is right", text, rows=rows)
-
-
-_SECTIONS: tuple[Callable[[ReportInputs], Section | None], ...] = (
-    _calibration,
-    _columns,
-    _segments,
-    _actual,
-    _prior,
-    _joint,
-    _loss,
-)
 
 
 def _tables(inputs: ReportInputs) -> dict[str, dict[str, str]]:

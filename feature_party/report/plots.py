@@ -69,8 +69,7 @@ def prior(label: ReleasedLabel, axis: str) -> Markup:
             ticks = [t for t in (0, 0.01, 0.03, 0.1, 0.3, 1) if t <= 1.2 * mass.max()]
             top.set_yticks(ticks, [f"{t:g}" for t in ticks])
             top.minorticks_off()
-        top.set_ylabel(f"share of events{scale}")
-        top.set_ylim(bottom=0)
+        top.set(ylabel=f"share of events{scale}", ylim=(0, None))
         (sent,) = rug.plot(
             inside,
             np.zeros_like(inside),
@@ -82,9 +81,7 @@ def prior(label: ReleasedLabel, axis: str) -> Markup:
         )
         handles = [*legend, sent] if inside.size else legend
         legend_above(top, columns=2 if narrow else len(handles), handles=handles)
-        rug.set_yticks([])
-        rug.set_ylim(-1, 1)
-        rug.set_xlabel(axis)
+        rug.set(yticks=[], ylim=(-1, 1), xlabel=axis)
         rug.spines["left"].set_visible(False)
         if grid.size <= (5 if narrow else _MOST_NAMES):
             rug.set_xticks(grid, [compact(value) for value in grid])
@@ -94,13 +91,8 @@ def prior(label: ReleasedLabel, axis: str) -> Markup:
         clean(top)
         clean(rug, grid="")
 
-    return responsive_figure(
-        "prior",
-        f"Histogram of the noisy prior of {axis}, from {lower:g} to {upper:g}",
-        draw,
-        wide_height=3.2,
-        narrow_height=3.1,
-    )
+    what = f"Histogram of the noisy prior of {axis}, from {lower:g} to {upper:g}"
+    return responsive_figure("prior", what, draw, wide_height=3.2, narrow_height=3.1)
 
 
 def joint(
@@ -147,8 +139,8 @@ def joint(
             axes.set_yticks(named, [compact(labels[i]) for i in named])
         else:
             axes.yaxis.set_major_formatter(compact_ticks)
-        axes.set_xlabel("value sent (each a column, not to scale)")
-        axes.set_ylabel(f"true {label_name}" if simulated else label_name)
+        name = f"true {label_name}" if simulated else label_name
+        axes.set(xlabel="value sent (each a column, not to scale)", ylabel=name)
         bar = figure.colorbar(mesh, ax=axes, pad=0.02, aspect=28)
         top = float(shares.max()) or 1.0
         ticks = [0.0, *(top * np.array([0.05, 0.25, 1.0]))]
@@ -157,16 +149,10 @@ def joint(
         bar.outline.set_visible(False)
         bar.ax.tick_params(length=0)
         clean(axes, grid="")
-        for spine in axes.spines.values():
-            spine.set_visible(False)
+        axes.spines[:].set_visible(False)
 
-    return responsive_figure(
-        "joint",
-        f"Heat map of {label_name} against the randomized label: {what}",
-        draw,
-        wide_height=3.9,
-        narrow_height=3.5,
-    )
+    description = f"Heat map of {label_name} against the randomized label: {what}"
+    return responsive_figure("joint", description, draw, wide_height=3.9, narrow_height=3.5)
 
 
 def loss_curve(history: Sequence[EpochLosses]) -> Markup:
@@ -189,16 +175,14 @@ def loss_curve(history: Sequence[EpochLosses]) -> Markup:
             if shown.max() > late.max() + 3 * spread and spread > 0:
                 axes.set_ylim(late.min() - 0.2 * spread, late.max() + 0.6 * spread)
         axes.margins(y=0.18)
-        axes.set_xlabel("epoch")
-        axes.set_ylabel("loss on privatized labels")
+        axes.set(xlabel="epoch", ylabel="loss on privatized labels")
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(5))
         legend_above(axes, columns=2 if narrow else 3)
         clean(axes)
 
-    return responsive_figure(
-        "loss", "Training and validation loss by epoch", draw, wide_height=2.7, narrow_height=2.6
-    )
+    what = "Training and validation loss by epoch"
+    return responsive_figure("loss", what, draw, wide_height=2.7, narrow_height=2.6)
 
 
 def predicted_against_actual(
@@ -226,8 +210,7 @@ def predicted_against_actual(
         )
         legend_above(axes, columns=1)
         axes.set_aspect("auto" if few else "equal")
-        axes.set_xlabel(f"predicted {label_name}")
-        axes.set_ylabel(f"true {label_name}")
+        axes.set(xlabel=f"predicted {label_name}", ylabel=f"true {label_name}")
         bar = figure.colorbar(mesh, ax=axes, pad=0.02, aspect=28)
         most = int(np.log10(max(counts.max(), 1)))
         bar.set_ticks(list(range(most + 1)), labels=[f"{10**p:,}" for p in range(most + 1)])
@@ -241,13 +224,8 @@ def predicted_against_actual(
             axes.yaxis.set_ticks(values)
         clean(axes, grid="")
 
-    return responsive_figure(
-        "actual",
-        f"Predicted {label_name} against true {label_name}, events scored",
-        draw,
-        wide_height=4.6,
-        narrow_height=3.3,
-    )
+    what = f"Predicted {label_name} against true {label_name}, events scored"
+    return responsive_figure("actual", what, draw, wide_height=4.6, narrow_height=3.3)
 
 
 def label_boundaries(labels: Floats, bounds: tuple[float, float], rows: int = 48) -> Floats:

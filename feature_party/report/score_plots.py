@@ -62,29 +62,21 @@ def error_scale(rows: Sequence[ErrorRow], unit: str = "") -> Markup:
                 fontsize=9,
                 color=INK,
             )
-        axes.set_xlim(0, end)
-        axes.set_ylim(-0.6, len(rows) - 0.3)
         axes.set_yticks(range(len(rows)), [row.name for row in reversed(rows)], color=INK)
-        axes.set_xlabel(f"mean squared error ({unit}²)" if unit else "mean squared error")
+        name = f"mean squared error ({unit}²)" if unit else "mean squared error"
+        axes.set(xlim=(0, end), ylim=(-0.6, len(rows) - 0.3), xlabel=name)
         axes.spines["left"].set_visible(False)
         axes.xaxis.set_major_locator(MaxNLocator(4 if narrow else 7))
         axes.xaxis.set_major_formatter(compact_ticks)
-        if any(row.assisted for row in rows):
-            thin = Line2D([], [], color=MAIN, linewidth=2.2, label="95%, assumption-free")
-            thick = Line2D([], [], color=MAIN, linewidth=8, alpha=0.3, label="95%, model-assisted")
-            legend_above(axes, columns=1 if narrow else 2, handles=[thin, thick])
+        thin = Line2D([], [], color=MAIN, linewidth=2.2, label="95%, assumption-free")
+        thick = Line2D([], [], color=MAIN, linewidth=8, alpha=0.3, label="95%, model-assisted")
+        legend_above(axes, columns=1 if narrow else 2, handles=[thin, thick])
         clean(axes, grid="x")
         axes.tick_params(axis="y", pad=9)  # a point at 0 must not touch a name
 
     words = ", ".join(f"{row.name} {row.value:.4g}".replace("\n", " ") for row in rows)
-    height = 0.95 + 0.52 * len(rows)
-    return responsive_figure(
-        "errors",
-        f"Mean squared errors: {words}",
-        draw,
-        wide_height=height,
-        narrow_height=height + 0.2,
-    )
+    what, height = f"Mean squared errors: {words}", 0.95 + 0.52 * len(rows)
+    return responsive_figure("errors", what, draw, wide_height=height, narrow_height=height + 0.2)
 
 
 def error_end(rows: Sequence[ErrorRow]) -> float:
@@ -107,8 +99,7 @@ def importance(columns: Mapping[str, Measured]) -> Markup:
             axes.plot([effect.value], [y], "o", color=colour, markersize=6)
         names = [name if len(name) <= most else f"{name[: most - 1]}…" for name, _ in ranked]
         axes.set_yticks(range(len(ranked)), names[::-1], color=INK)
-        axes.set_ylim(-0.6, len(ranked) - 0.4)
-        axes.set_xlabel("R² lost without the column")
+        axes.set(ylim=(-0.6, len(ranked) - 0.4), xlabel="R² lost without the column")
         axes.spines["left"].set_visible(False)
         axes.xaxis.set_major_locator(MaxNLocator(4 if narrow else 7))
         certain = Line2D([], [], color=MAIN, marker="o", label="told from noise, 95%")
@@ -117,14 +108,8 @@ def importance(columns: Mapping[str, Measured]) -> Markup:
         clean(axes, grid="x")
 
     words = ", ".join(f"{name} {effect.value:.2g}" for name, effect in ranked)
-    height = 0.9 + 0.27 * len(ranked)
-    return responsive_figure(
-        "importance",
-        f"R² lost without each column: {words}",
-        draw,
-        wide_height=height,
-        narrow_height=height + 0.2,
-    )
+    what, wide = f"R² lost without each column: {words}", 0.9 + 0.27 * len(ranked)
+    return responsive_figure("importance", what, draw, wide_height=wide, narrow_height=wide + 0.2)
 
 
 def calibration(tenths: Sequence[Segment], label_name: str, bounds: tuple[float, float]) -> Markup:
@@ -164,8 +149,8 @@ def calibration(tenths: Sequence[Segment], label_name: str, bounds: tuple[float,
                 markersize=7,
                 label="true",
             )
-        axes.set_xlabel("mean prediction" if narrow else "mean prediction in each tenth of events")
-        axes.set_ylabel(f"mean {label_name}")
+        name = "mean prediction" if narrow else "mean prediction in each tenth of events"
+        axes.set(xlabel=name, ylabel=f"mean {label_name}")
         axes.margins(0.06)
         low, high = axes.get_ylim()
         axes.set_ylim(max(low, least), min(high, most))
@@ -175,10 +160,5 @@ def calibration(tenths: Sequence[Segment], label_name: str, bounds: tuple[float,
             axis.set_major_formatter(compact_ticks)
         clean(axes, grid="both")
 
-    return responsive_figure(
-        "calibration",
-        f"Mean {label_name} against mean prediction, by tenth of the predictions",
-        draw,
-        wide_height=3.4,
-        narrow_height=3.3,
-    )
+    what = f"Mean {label_name} against mean prediction, by tenth of the predictions"
+    return responsive_figure("calibration", what, draw, wide_height=3.4, narrow_height=3.3)

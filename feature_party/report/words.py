@@ -153,11 +153,9 @@ def column_words(columns: Mapping[str, str]) -> str:
 def match_sentence(matches: MatchCounts) -> str:
     """Say how many events both sides know."""
     share = matches.matched / max(min(matches.release_rows, matches.feature_rows), 1)
-    verdict = (
-        "Every event that could match did."
-        if share >= 1
-        else f"That is {share:.1%} of what could match."
-    )
+    verdict = f"That is {share:.1%} of what could match."
+    if share >= 1:
+        verdict = "Every event that could match did."
     return (
         f"{matches.matched:,} events are in both the release ({matches.release_rows:,} events) and"
         f" the features file ({matches.feature_rows:,} events). {verdict}"

@@ -83,13 +83,9 @@ def joined_workers(device: str) -> Iterator[Workers]:
                     f" {torch.cuda.device_count()}; lower --nproc_per_node"
                 )
             torch.cuda.set_device(local)
-        dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
-            store=PrefixStore(f"labelveil/{attempt}", store),
-            rank=rank,
-            world_size=size,
-            timeout=_TIMEOUT,
-        )
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        own = PrefixStore(f"labelveil/{attempt}", store)
+        dist.init_process_group(backend, timeout=_TIMEOUT, store=own, rank=rank, world_size=size)
         try:
             together = Distributed(rank, size)
             yield together

@@ -83,10 +83,7 @@ class Shards:
 
     @classmethod
     def open(cls, directory: Path, content: str) -> Shards | None:
-        """Shards with this content, if the folder holds them.
-
-        Raises ``DataError`` if they are damaged.
-        """
+        """Shards with this content, if the folder holds them; ``DataError`` if they are damaged."""
         path = directory / ENCODED_MANIFEST
         if not path.is_file():
             return None
@@ -275,22 +272,11 @@ class _Writer:
         # rows as bytes: Parquet would count the numbers of a list one by one
         widths = {"numeric": 4 * encoder.inputs, "categories": 4 * len(encoder.categorical)}
         kinds = {name: pa.binary(width) for name, width in widths.items() if width}
-        self.schema = pa.schema(
-            [
-                pa.field(name, kind, nullable=False)
-                for name, kind in {"code": pa.uint32(), **kinds}.items()
-            ]
-        )
-        self.writers = [
-            pq.ParquetWriter(
-                _path(directory, part),
-                self.schema,
-                compression="lz4",
-                use_dictionary=False,
-                write_statistics=False,
-            )
-            for part in range(count)
-        ]
+        fields = {"code": pa.uint32(), **kinds}.items()
+        self.schema = pa.schema([pa.field(name, kind, nullable=False) for name, kind in fields])
+        paths = [_path(directory, part) for part in range(count)]
+        plain = {"compression": "lz4", "use_dictionary": False, "write_statistics": False}
+        self.writers = [pq.ParquetWriter(path, self.schema, **plain) for path in paths]
         self.sizes = [0] * count
         self.pending: list[list[pa.RecordBatch]] = [[] for _ in self.writers]
         self.bytes = 0

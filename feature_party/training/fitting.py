@@ -132,27 +132,18 @@ class Fitter:
             if on_epoch is not None:
                 on_epoch(self.history[-1])
         self.network.load_state_dict(self.best_state)
-        starts = np.concatenate([[0], np.cumsum(self.parts.sizes)])
-        rows = np.concatenate(
-            [
-                self.folds(part)[1][:: self.plan.group].cpu().numpy() + starts[part]
-                for part in range(len(self.parts.sizes))
-            ],
-            axis=1,
-        )
-        return [
-            Fit(
-                self.network.only(outputs),
-                self.history,
-                rows.reshape(-1).astype(np.int64),
-                law.losses.reshape(-1).cpu().numpy().astype(np.float64),
-                law.predictions.reshape(-1).cpu().numpy().astype(np.float64),
-                (law.masses / law.masses.sum()).cpu().numpy(),
-            )
-            for (_, outputs), law in zip(
-                self.objective.parts, self._out_of_fold(points=True), strict=True
-            )
-        ]
+        starts, left_out = np.concatenate([[0], np.cumsum(self.parts.sizes)]), []
+        for part in range(len(self.parts.sizes)):
+            folds = self.folds(part)[1][:: self.plan.group]
+            left_out.append(folds.cpu().numpy() + starts[part])
+        rows, fits = np.concatenate(left_out, axis=1).reshape(-1).astype(np.int64), []
+        laws = zip(self.objective.parts, self._out_of_fold(points=True), strict=True)
+        for (_, outputs), law in laws:
+            network, masses = self.network.only(outputs), law.masses / law.masses.sum()
+            values = (law.losses, law.predictions, masses)
+            told = (each.reshape(-1).double().cpu().numpy() for each in values)
+            fits.append(Fit(network, self.history, rows, *told))
+        return fits
 
     def _epoch(self, epoch: int, checkpoint: Path | None) -> None:
         order = self.plan.parts(epoch)

@@ -273,13 +273,8 @@ class _Run:
         laws = [self._objective(candidate) for candidate in candidates]
         objective = laws[0] if len(laws) == 1 else SharedObjective(laws)
         encoder, settings, setup = self.rows.encoder, self.settings, self.setup
-        shape = NetworkShape(
-            encoder.inputs,
-            encoder.cardinalities,
-            settings.hidden,
-            objective.outputs,
-            members or settings.members,
-        )
+        inputs, count = (encoder.inputs, encoder.cardinalities), members or settings.members
+        shape = NetworkShape(*inputs, settings.hidden, objective.outputs, count)
         parts = self.rows.parts(objective, self.device)
         fitter = Fitter(objective, parts, shape, settings, self.device, self.workers, beat)
         callback, name = setup.on_epoch, _name(candidates, tried=members is not None)

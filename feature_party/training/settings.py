@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 import torch
 
@@ -10,45 +12,39 @@ from feature_party.config import TrainingSection
 from feature_party.model.facts import FitSettings
 from feature_party.training.batches import group_size
 
+Number = TypeVar("Number", int, float)
+
 _MANY_ROWS = 100_000
 _LEAST_LEFT_OUT, _MOST_LEFT_OUT = 0.1, 0.25
 
 
 def resolve_settings(section: TrainingSection, rows: int) -> FitSettings:
     """Replace every ``auto`` by what suits the number of training rows."""
-    members = section.ensemble
-    if members == "auto":
-        members = 8 if rows < _MANY_ROWS else 4
-    batch = section.batch_size
-    if batch == "auto":
-        batch = int(np.clip(2 ** round(np.log2(max(rows, 1) / 64)), 64, 4096))
-    epochs = section.epochs
-    if epochs == "auto":
-        epochs = int(np.clip(round(20 * (16_000 / max(rows, 1)) ** 0.5), 6, 60))
-    decay = section.weight_decay
-    if decay == "auto":
-        decay = 0.01
-    left_out = section.validation
-    if left_out == "auto":
-        left_out = _left_out(members // group_size(members))
+    members = _or(section.ensemble, 8 if rows < _MANY_ROWS else 4)
+    # in a fold: all rows together, or what one network can do without
+    folds, left_out = members // group_size(members), _LEAST_LEFT_OUT
+    if folds > 1:
+        left_out = max(_LEAST_LEFT_OUT, min(1 / folds, _MOST_LEFT_OUT))
+    batch = int(np.clip(2 ** round(np.log2(max(rows, 1) / 64)), 64, 4096))
+    epochs = int(np.clip(round(20 * (16_000 / max(rows, 1)) ** 0.5), 6, 60))
     return FitSettings(
         members=members,
-        epochs=epochs,
-        batch_size=batch,
+        epochs=_or(section.epochs, epochs),
+        batch_size=_or(section.batch_size, batch),
         learning_rate=section.learning_rate,
         optimizer=section.optimizer,
-        weight_decay=decay,
+        weight_decay=_or(section.weight_decay, 0.01),
         hidden=tuple(section.hidden),
         dropout=section.dropout,
-        validation=left_out,
+        validation=_or(section.validation, left_out),
         patience=section.patience,
         seed=section.seed,
     )
 
 
-def _left_out(folds: int) -> float:
-    """Share of the rows in a fold: all of them together, or what one network can do without."""
-    return max(_LEAST_LEFT_OUT, min(1 / folds, _MOST_LEFT_OUT)) if folds > 1 else _LEAST_LEFT_OUT
+def _or(value: Number | str, suited: Number) -> Number:
+    """What is set, or what suits where that is ``auto``."""
+    return suited if isinstance(value, str) else value
 
 
 def resolve_pieces(pieces: int | str, effective_labels: float) -> int:
@@ -65,10 +61,7 @@ def resolve_pieces(pieces: int | str, effective_labels: float) -> int:
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device to train on; ``auto`` takes a GPU if there is one.
-
-    Raises ``ConfigError`` if the device does not exist here.
-    """
+    """The device to train on, which must exist here; ``auto`` takes a GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

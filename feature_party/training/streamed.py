@@ -64,26 +64,16 @@ class PreparedShards:
         return np.concatenate(parts)
 
     def held_out(self) -> tuple[pl.DataFrame, Codes]:
-        parts = (
-            part.filter(pl.Series(self._held(index) & self._mine(index)))
-            for index, part in enumerate(self.joined.parts([*self.joined.columns, CODE]))
-        )
+        columns = [*self.joined.columns, CODE]
+        parts = self._parts(columns, lambda index: self._held(index) & self._mine(index))
         table = pl.concat(parts, rechunk=True)
-        first = 0 if self.source_codes is None else self.source_codes.start
-        return table.drop(CODE), self._codes(table) - np.uint32(first)
+        return table.drop(CODE), self._codes(table)
 
     def all_codes(self) -> Codes:
-        codes = self._codes(pl.concat(self.joined.parts([CODE])))
-        if self.source_codes is None:
-            return codes
-        return codes[np.isin(codes, self.source_codes)] - np.uint32(self.source_codes.start)
+        return self._codes(pl.concat(self._parts([CODE], self._mine)))
 
     def keys(self) -> pl.Series:
-        parts = (
-            part.filter(pl.Series(self._mine(index)))
-            for index, part in enumerate(self.joined.parts([self.key]))
-        )
-        return pl.concat(parts)[self.key]
+        return pl.concat(self._parts([self.key], self._mine))[self.key]
 
     def of(self, source: str) -> PreparedShards:
         own, codes = own_labels(self.problem, source), self.problem.codes_of(source)
@@ -98,11 +88,8 @@ class PreparedShards:
         directory = (setup.folder or Path()) / "shards"
         if training.shards not in ("auto", "never"):
             directory = Path(training.shards)
-        content = shards_content(
-            self.joined.content,
-            setup.data.model_dump(mode="json"),
-            [training.holdout, training.seed, training.shard_rows],
-        )
+        drawn = [training.holdout, training.seed, training.shard_rows]
+        content = shards_content(self.joined.content, setup.data.model_dump(mode="json"), drawn)
         if workers.first and Shards.open(directory, content) is None:
             ignored = {*setup.data.ignore, self.key}
             columns = [name for name in self.joined.columns if name not in ignored]
@@ -136,8 +123,7 @@ class PreparedShards:
 
     def training_events(self, columns: Sequence[str]) -> Iterator[tuple[pl.DataFrame, Codes]]:
         """Yield features and codes to train on, a shard at a time, in the features' order."""
-        for index, part in enumerate(self.joined.parts([*columns, CODE])):
-            kept = part.filter(pl.Series(~self._held(index)))
+        for kept in self._parts([*columns, CODE], lambda index: ~self._held(index)):
             yield kept.drop(CODE), self._codes(kept)
 
     def trained(self, start: int, stop: int) -> Booleans:
@@ -148,6 +134,13 @@ class PreparedShards:
             trained[rows[low:high] - start] = True
         return trained
 
+    def _parts(
+        self, columns: list[str], chosen: Callable[[int], Booleans]
+    ) -> Iterator[pl.DataFrame]:
+        """Yield those of every shard's labels that are chosen."""
+        for index, part in enumerate(self.joined.parts(columns)):
+            yield part.filter(pl.Series(chosen(index)))
+
     def _held(self, index: int) -> Booleans:
         """Which labels of a shard are to be scored on."""
         return _held_labels(self.joined, self.held_events, index)
@@ -156,13 +149,15 @@ class PreparedShards:
         """Which labels of a shard are of the source."""
         if self.source_codes is None:
             return np.ones(sum(self.joined.labels[index]), dtype=np.bool_)
-        codes = self._codes(self.joined.read(index, [CODE]))
-        return np.asarray((self.source_codes.start <= codes) & (codes < self.source_codes.stop))
+        # codes below the source's first have wrapped around
+        return self._codes(self.joined.read(index, [CODE])) < len(self.source_codes)
 
     def _codes(self, rows: pl.DataFrame) -> Codes:
-        """Their codes among those of all releases, as the label's own channels have them."""
+        """Their codes as the label's own channels have them, or the source's alone."""
         codes = rows[CODE].to_numpy()
-        return codes if self.label_codes is None else self.label_codes[codes].astype(np.uint32)
+        if self.label_codes is not None:
+            codes = self.label_codes[codes].astype(np.uint32)
+        return codes - np.uint32(0 if self.source_codes is None else self.source_codes.start)
 
 
 def count_training_codes(joined: JoinedShards, held_events: Integers, outputs: int) -> Integers:

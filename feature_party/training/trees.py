@@ -52,10 +52,7 @@ _PARAMETERS = {
 
 @cache
 def lightgbm() -> Any:
-    """The package.
-
-    Raises ``ConfigError`` if it cannot be loaded here, with the remedy.
-    """
+    """The package; ``ConfigError`` with the remedy if it cannot be loaded here."""
     try:
         import lightgbm as package
     except (ImportError, OSError) as error:
@@ -165,15 +162,9 @@ def _as_tensors(
         model += [_NOTHING] * (longest - len(model))
     sizes = [nodes[0].size for model in trees for nodes in model]
     roots = np.concatenate([[0], np.cumsum(sizes)])
-    shape = TreesShape(
-        columns,
-        rows.encoder.cardinalities,
-        outputs,
-        len(models),
-        longest // outputs,
-        int(roots[-1]),
-        _DEPTH,
-    )
+    members, rounds, nodes = len(models), longest // outputs, int(roots[-1])
+    cardinalities = rows.encoder.cardinalities
+    shape = TreesShape(columns, cardinalities, outputs, members, rounds, nodes, _DEPTH)
     learned = Trees(shape)
     parts = zip(*(nodes for model in trees for nodes in model), strict=True)
     asked, thresholds, branches, values = (np.concatenate(part) for part in parts)

@@ -222,7 +222,7 @@ class Experiment:
     def _trained(self, events: Prepared, section: TrainingSection, labels: Floats | None) -> Model:
         """Train on codes, or on (n,) labels in their place."""
         columns = DataSection(key=self.spec["key"])
-        setup = TrainingSetup(section, columns, QuickLearners.of, true_labels=labels)
+        setup = TrainingSetup(section, columns, QuickLearners, true_labels=labels)
         return train(events, setup)
 
     def _split(self, section: TrainingSection) -> tuple[Integers, Integers]:

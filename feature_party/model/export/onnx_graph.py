@@ -44,14 +44,10 @@ def onnx_model(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            aten = torch.ops.aten
+            table: dict[Any, Any] = {aten.lgamma.default: _lgamma, aten.softplus.default: _softplus}
             translated = torch.onnx.export(
-                program,
-                dynamo=True,
-                verbose=False,
-                custom_translation_table={
-                    torch.ops.aten.lgamma.default: _lgamma,
-                    torch.ops.aten.softplus.default: _softplus,
-                },
+                program, dynamo=True, verbose=False, custom_translation_table=table
             )
     finally:
         logger.setLevel(level)
@@ -100,17 +96,14 @@ def _look_up(onnx: Any, model: Any, columns: Sequence[Column]) -> None:
         for node in graph.node:
             node.input[:] = [place if name == column.name else name for name in node.input]
         value.type.tensor_type.elem_type = onnx.TensorProto.STRING
-        lookups.append(
-            onnx.helper.make_node(
-                "LabelEncoder",
-                [column.name],
-                [place],
-                domain="ai.onnx.ml",
-                keys_strings=list(column.places),
-                values_int64s=list(column.places.values()),
-                default_int64=0,
-            )
-        )
+        lookup = {
+            "keys_strings": [*column.places],
+            "values_int64s": [*column.places.values()],
+            "default_int64": 0,
+        }
+        names = [column.name], [place]
+        node = onnx.helper.make_node("LabelEncoder", *names, domain="ai.onnx.ml", **lookup)
+        lookups.append(node)
     nodes = [*lookups, *graph.node]
     del graph.node[:]
     graph.node.extend(nodes)

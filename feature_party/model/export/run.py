@@ -16,19 +16,18 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from common.arrays import Booleans, Floats
-from common.errors import ConfigError, DataError, present
+from common.arrays import Floats
+from common.errors import ConfigError, DataError
 from feature_party.model.columns import quantile
 from feature_party.model.export.onnx_graph import onnx_model
 from feature_party.model.export.torch_module import Column, ServedLabels, probes, served_columns
-from feature_party.model.model import Model, Predictions
 from feature_party.model.several_labels import LabelModels
 
 Format = Literal["onnx", "torch"]
@@ -63,10 +62,9 @@ def export_format(output: Path, wanted: str = "auto") -> Format:
                 f" {' or '.join(SUFFIXES)}, or pass --format"
             )
         return SUFFIXES[output.suffix.lower()]
-    for known in SUFFIXES.values():
-        if wanted == known:
-            return known
-    raise ConfigError(f"format={wanted!r} must be {', '.join(SUFFIXES.values())} or auto")
+    if wanted not in SUFFIXES.values():
+        raise ConfigError(f"format={wanted!r} must be {', '.join(SUFFIXES.values())} or auto")
+    return cast(Format, wanted)
 
 
 def export_model(
@@ -203,14 +201,10 @@ def _difference(models: LabelModels, label: str, found: Outputs, table: pl.DataF
     if wanted.distributions is None:
         return float(apart.max())
     if model.problem.loss == "absolute":
-        apart[_ties(model, wanted, points)] = 0.0
+        # a median may be another cell's where the last digit of a probability decides
+        low, high = (
+            quantile(model.support, wanted.distributions, 0.5 + tie) for tie in (-_TIE, _TIE)
+        )
+        apart[(low <= points) & (points <= high)] = 0.0
     probabilities = found[models.output(label, "probabilities")]
     return float(max(apart.max(), np.abs(probabilities - wanted.distributions).max()))
-
-
-def _ties(model: Model, wanted: Predictions, points: Floats) -> Booleans:
-    """Rows whose median is another cell's where the last digit of a probability decides."""
-    laws = present(wanted.distributions)
-    low = quantile(model.support, laws, 0.5 - _TIE)
-    high = quantile(model.support, laws, 0.5 + _TIE)
-    return np.asarray((low <= points) & (points <= high))

@@ -54,15 +54,16 @@ def test_a_column_that_matters_is_told_from_one_that_does_not() -> None:
     rng = np.random.default_rng(1)
     dealt, hardly = rng.permutation(means), means + 0.01 * rng.normal(size=ROWS)
     true = float(np.mean((dealt - labels) ** 2 - (means - labels) ** 2) / labels.var())
-    hits = 0
+    hits, every = 0, np.arange(ROWS)
     for seed in range(RUNS):
-        one = importance(means, dealt, decoded(means, seed), labels.var())
+        one = importance(every, means, dealt, decoded(means, seed), labels.var())
         hits += one.low <= true <= one.high
         assert one.low > 0
     assert hits >= binomial_range(RUNS, 0.95)[0]
-    noise = importance(means, hardly, decoded(means, 0), labels.var())
+    noise = importance(every, means, hardly, decoded(means, 0), labels.var())
     assert noise.low <= 0 <= noise.high or abs(noise.value) < 0.02
-    line = importance_line({"income": one, "noise": importance(means, means, decoded(means, 0), 1)})
+    none = importance(every, means, means, decoded(means, 0), 1)
+    line = importance_line({"income": one, "noise": none})
     assert "income" in line
     assert "1 other cannot be told from noise" in line
     assert importance_line({}) == "no column's effect can be told from noise"

@@ -13,9 +13,14 @@ from common.exact.channel import FiniteChannel, randomized_response_rows
 from common.randomizers.grid import Grid
 from common.randomizers.prior import NoisyPrior, private_prior
 from feature_party.evaluation.decoded_labels import Scored, decode_labels
-from feature_party.evaluation.fitting import Fitting, estimate_fitting, measure_fitting
+from feature_party.evaluation.fitting import (
+    Fitting,
+    area_under_curve,
+    calibration_error,
+    estimate_fitting,
+    measure_fitting,
+)
 from feature_party.evaluation.losses import SQUARED, fitting_loss
-from feature_party.evaluation.ranking import area_under_curve, calibration_error
 from feature_party.evaluation.spread import ReleasedCodes, label_spread
 from feature_party.evaluation.unseen import Unseen
 from feature_party.learning.problem import LabelProblem

@@ -19,6 +19,7 @@ from common.guarantees.conversion import (
     to_zcdp,
     unconverted,
 )
+from common.guarantees.limits import within
 from common.guarantees.pure import PureDP
 from common.guarantees.renyi import DEFAULT_ORDERS, RenyiDP
 
@@ -172,8 +173,7 @@ class Odometer:
 
     def __init__(self, delta: float | Fraction) -> None:
         self._delta = Fraction(delta)
-        if not 0 < self._delta < 1:
-            raise PrivacyError(f"delta={float(self._delta)} must lie in (0, 1)")
+        within("(0, 1)", delta=self._delta)
         self._spent: ZeroConcentratedDP | None = None
 
     def record(self, guarantee: Guarantee) -> None:

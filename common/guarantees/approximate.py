@@ -8,7 +8,8 @@ from fractions import Fraction
 from typing import Self
 
 from common.exact.rounding import above, float_above
-from common.guarantees.base import Additive, Adjacency, Unit, check_count, register
+from common.guarantees.base import Additive, Adjacency, Unit, register
+from common.guarantees.limits import at_least
 
 
 @register("approximate")
@@ -53,7 +54,7 @@ class ApproximateDP(Additive):
 
     def scale(self, group: int) -> Self:
         """``(gε, δ (1 + e^ε + … + e^{(g-1)ε}))``."""
-        check_count("group", group, 1)
+        at_least(1, group=group)
         delta = self.exact_delta
         if delta > 0 and (group - 1) * self.epsilon > 700:
             delta = Fraction(1)

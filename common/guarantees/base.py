@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from common.errors import PrivacyError
 from common.exact.rational import parse_rational
+from common.guarantees.limits import at_least, within
 
 
 class Adjacency(StrEnum):
@@ -113,18 +114,17 @@ class Additive(Guarantee):
     """A guarantee of rational numbers that add up: ε or ρ, and for some kinds δ, stopping at 1."""
 
     def __post_init__(self) -> None:
-        name, first, *delta = self._names()[0].removeprefix("exact_"), *self._numbers()
-        if first < 0:
-            raise PrivacyError(f"{name}={float(first)} must be >= 0")
-        for value in delta:
-            check_delta(value)
+        first, *delta = self._names()
+        within("[0, ∞)", **{first.removeprefix("exact_"): getattr(self, first)})
+        for name in delta:
+            within("[0, 1]", delta=getattr(self, name))
 
     def compose(self, other: Self) -> Self:
         self.same_neighbours(other)
         return self._with(map(add, self._numbers(), other._numbers()))
 
     def repeat(self, times: int) -> Self:
-        check_count("times", times, 0)
+        at_least(0, times=times)
         return self._with(number * times for number in self._numbers())
 
     def within(self, limit: Self) -> bool:
@@ -208,21 +208,9 @@ def compose(guarantees: Iterable[Guarantee]) -> Guarantee:
     return reduce(lambda sum_, item: sum_.compose(item), items)
 
 
-def check_delta(delta: Fraction) -> None:
-    """Raise ``PrivacyError`` unless 0 <= δ <= 1."""
-    if not 0 <= delta <= 1:
-        raise PrivacyError(f"delta={float(delta)} must lie in 0 … 1")
-
-
-def check_count(name: str, count: int, least: int) -> None:
-    """Raise ``PrivacyError`` for fewer than the least number of releases or units."""
-    if count < least:
-        raise PrivacyError(f"{name}={count} must be >= {least}")
-
-
 def check_group(group: int, kind: str, failure: Fraction) -> None:
     """Refuse groups with a failure probability, for which no group theorem is known."""
-    check_count("group", group, 1)
+    at_least(1, group=group)
     if group > 1 and failure > 0:
         raise PrivacyError(
             f"{kind} with a failure probability ({float(failure)}) has no group property; convert"

@@ -21,7 +21,8 @@ from typing import Any, Self
 from common.errors import PrivacyError
 from common.exact.rounding import above, float_above
 from common.guarantees.approximate import ApproximateDP
-from common.guarantees.base import Adjacency, Unit, check_count
+from common.guarantees.base import Adjacency, Unit
+from common.guarantees.limits import at_least
 from common.guarantees.pure import PureDP
 
 STEP = 1e-4
@@ -127,7 +128,7 @@ class PrivacyLoss:
 
     def repeat(self, times: int) -> Self:
         """Return the law of ``times`` >= 1 independent releases."""
-        check_count("times", times, 1)
+        at_least(1, times=times)
         if times == 1:
             return self
         pure = None if self.pure is None else self.pure * times

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Self
 
-from common.errors import PrivacyError
 from common.exact.channel import FiniteChannel
 from common.exact.rounding import float_above
-from common.guarantees.base import Additive, Adjacency, Unit, check_count, register
+from common.guarantees.base import Additive, Adjacency, Unit, register
+from common.guarantees.limits import at_least, within
 
 
 @register("pure")
@@ -39,8 +38,7 @@ class PureDP(Additive):
         unit: Unit = Unit.RECORD,
     ) -> Self:
         """Build the guarantee from a number, by default for replacing one label of one record."""
-        if not 0 <= epsilon < math.inf:  # refuses NaN too
-            raise PrivacyError(f"epsilon={float(epsilon):g} must be a finite number >= 0")
+        within("[0, ∞)", epsilon=epsilon)
         return cls(adjacency, unit, Fraction(epsilon))
 
     @classmethod
@@ -54,7 +52,7 @@ class PureDP(Additive):
         return float_above(self.exact_epsilon)
 
     def scale(self, group: int) -> Self:
-        check_count("group", group, 1)
+        at_least(1, group=group)
         return self.repeat(group)
 
     def __str__(self) -> str:

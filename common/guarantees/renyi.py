@@ -15,15 +15,8 @@ from numpy.typing import ArrayLike
 from common.errors import PrivacyError
 from common.exact.rational import parse_rational
 from common.exact.rounding import above
-from common.guarantees.base import (
-    Adjacency,
-    Guarantee,
-    Unit,
-    check_count,
-    check_delta,
-    check_group,
-    register,
-)
+from common.guarantees.base import Adjacency, Guarantee, Unit, check_group, register
+from common.guarantees.limits import at_least, within
 
 DEFAULT_ORDERS: tuple[Fraction, ...] = tuple(
     sorted(
@@ -81,7 +74,7 @@ class RenyiDP(Guarantee):
             raise PrivacyError("the orders of an RDP curve must be above 1 and strictly ascending")
         if min(self.values) < 0:
             raise PrivacyError(f"an RDP value of {float(min(self.values))} must be >= 0")
-        check_delta(self.exact_delta)
+        within("[0, 1]", delta=self.exact_delta)
 
     @classmethod
     def of(
@@ -156,7 +149,7 @@ class RenyiDP(Guarantee):
         return type(self)(*self.neighbours, orders, values, delta)
 
     def repeat(self, times: int) -> Self:
-        check_count("times", times, 0)
+        at_least(0, times=times)
         values = tuple(value * times for value in self.values)
         delta = min(self.exact_delta * times, Fraction(1))
         return type(self)(*self.neighbours, self.orders, values, delta)

@@ -57,8 +57,8 @@ from common.guarantees import (
     largest_rho,
     to_approximate,
 )
+from common.guarantees.limits import positive, within
 from common.mechanisms.central.label_statistics import (
-    check_budget,
     gaussian_release,
     limited,
     posterior_mean,
@@ -183,7 +183,8 @@ class LabelProcess:
     delta: float  # in (0, 1)
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
+        positive(epsilon=self.epsilon)
+        within("[0, 1)", delta=self.delta)
         if self.delta == 0:
             raise PrivacyError("delta=0 must be above 0 for Gaussian noise; pass --delta 1e-6")
 

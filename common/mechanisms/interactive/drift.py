@@ -26,8 +26,8 @@ from numpy.typing import ArrayLike
 
 from common.arrays import Integers
 from common.entropy import WordSource
-from common.errors import PrivacyError
 from common.exact.noise import discrete_laplace
+from common.guarantees.limits import at_least, within
 from common.mechanisms.interactive.session import Outcome
 from common.mechanisms.interactive.targets import Target, not_prior
 from common.randomizers.prior import NoisyPrior, rational_epsilon
@@ -51,13 +51,9 @@ class DriftTest:
     """Probability, about, with which a day without drift beyond the tolerance pays for a prior."""
 
     def __post_init__(self) -> None:
-        if self.rows < 1 or self.group < 1:
-            raise PrivacyError(f"rows={self.rows} and group={self.group} must both be at least 1")
-        if not (0 <= self.tolerance < 1 and 0 < self.false_alarm < 1):
-            raise PrivacyError(
-                f"tolerance={self.tolerance:g} must lie in 0 … 1 and"
-                f" false_alarm={self.false_alarm:g} between 0 and 1"
-            )
+        at_least(1, rows=self.rows, group=self.group)
+        within("[0, 1)", tolerance=self.tolerance)
+        within("(0, 1)", false_alarm=self.false_alarm)
 
     @property
     def scale(self) -> Fraction:

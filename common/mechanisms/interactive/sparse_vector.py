@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from common.entropy import Entropy
-from common.errors import PrivacyError
 from common.exact.noise import discrete_laplace
 from common.exact.rounding import multiple_above
 from common.guarantees import (
@@ -35,6 +34,7 @@ from common.guarantees import (
     optimal_composition,
     to_approximate,
 )
+from common.guarantees.limits import at_least, positive, within
 from common.mechanisms.interactive.session import Answers
 from common.mechanisms.interactive.thresholds import integers
 
@@ -62,12 +62,10 @@ class SparseVector:
     unit: Unit = Unit.USER
 
     def __post_init__(self) -> None:
-        scales = [self.threshold_scale, self.count_scale, self.value_scale or Fraction(1)]
-        if self.cutoff < 1 or self.sensitivity < 1 or min(scales) <= 0:
-            raise PrivacyError(
-                f"cutoff={self.cutoff} and sensitivity={self.sensitivity} must be at least 1, and"
-                f" the scales {', '.join(f'{float(scale):g}' for scale in scales)} > 0"
-            )
+        at_least(1, cutoff=self.cutoff, sensitivity=self.sensitivity)
+        positive(threshold_scale=self.threshold_scale, count_scale=self.count_scale)
+        if self.value_scale is not None:
+            positive(value_scale=self.value_scale)
 
     @classmethod
     def dwork_roth(
@@ -124,8 +122,7 @@ class SparseVector:
         ``values`` is the share of ε that is kept for publishing values, 0 for none.
         """
         _check(epsilon, Fraction(0))
-        if not 0 <= values < 1:
-            raise PrivacyError(f"values={float(values)} must lie in 0 … 1")
+        within("[0, 1)", values=values)
         reach = cutoff if monotone else 2 * cutoff
         tests = epsilon * (1 - values)
         first = tests / (1 + Fraction(reach ** (2 / 3)))
@@ -189,7 +186,5 @@ class SparseVector:
 
 
 def _check(epsilon: Fraction, delta: Fraction) -> None:
-    if epsilon <= 0 or not 0 <= delta < 1:
-        raise PrivacyError(
-            f"epsilon={float(epsilon)} must be > 0 and delta={float(delta)} lie in 0 … 1"
-        )
+    positive(epsilon=epsilon)
+    within("[0, 1)", delta=delta)

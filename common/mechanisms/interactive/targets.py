@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike
 
 from common.errors import PrivacyError
 from common.exact.rounding import above, below
+from common.guarantees.limits import at_least, within
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,9 @@ class Target:
     probability δ (Kairouz, Oh, Viswanath 2015), which every call pays, hit or not."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.epsilon <= 40:
-            raise PrivacyError(f"epsilon={float(self.epsilon)} of a call must lie in (0, 40]")
-        if not 0 < self.probability <= 1:
-            raise PrivacyError(f"q={float(self.probability)} of a target must lie in (0, 1]")
-        if not 0 <= self.delta < 1:
-            raise PrivacyError(f"delta={float(self.delta)} of a call must lie in 0 … 1")
+        within("(0, 40]", epsilon=self.epsilon)
+        within("(0, 1]", q=self.probability)
+        within("[0, 1)", delta=self.delta)
 
     def within(self, other: Target) -> bool:
         """Whether a call with this guarantee keeps the other one, δ aside.
@@ -79,8 +77,7 @@ def between_thresholds(epsilon: Fraction, width: int, sensitivity: int = 1) -> T
     "between" is ``g (1 − e^{−εw/Δ})``. If a neighbour is in the interval, it is hit with at least
     the chance from just below it, ``(1 − e^{−εw/Δ})/(1 + e^{ε/Δ})``, which is at least q.
     """
-    if width < 1 or sensitivity < 1:
-        raise PrivacyError(f"width={width} and sensitivity={sensitivity} must be at least 1")
+    at_least(1, width=width, sensitivity=sensitivity)
     e = float(epsilon)
     gap = -math.expm1(-e * width / sensitivity)
     return Target(epsilon, _down(gap / (math.exp(e) + 1)))

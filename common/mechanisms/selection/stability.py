@@ -26,6 +26,7 @@ from common.exact.noise import discrete_gaussian, discrete_laplace
 from common.exact.rounding import float_below
 from common.guarantees import ApproximateDP, ZeroConcentratedDP
 from common.guarantees.gaussian import discrete_gaussian_tail
+from common.guarantees.limits import positive, within
 from common.mechanisms.selection.base import UNIT, neighbours
 
 _ERROR = 1e-10
@@ -42,10 +43,8 @@ class _Test(ABC):
             raise PrivacyError(
                 f"step={self.step} must be 1 (a user comes or goes) or 2 (votes replaced)"
             )
-        if size <= 0:
-            raise PrivacyError(f"{name}={float(size)} must be > 0")
-        if not Fraction(1, 10**200) <= self.delta < 1:
-            raise PrivacyError(f"delta={float(self.delta)} must lie in 1e-200 … 1")
+        positive(**{name: size})
+        within("[1e-200, 1)", delta=self.delta)
 
     @property
     @abstractmethod

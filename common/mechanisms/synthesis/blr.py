@@ -28,9 +28,10 @@ from numpy.typing import ArrayLike
 
 from common.arrays import Floats, Integers
 from common.entropy import Entropy
-from common.errors import ConfigError, PrivacyError
+from common.errors import ConfigError
 from common.exact.exponential_choice import exponential_choice
 from common.guarantees import Adjacency, PureDP, Unit
+from common.guarantees.limits import positive
 from common.mechanisms.synthesis.domain import check_histogram
 from common.mechanisms.synthesis.workload import LinearQueries
 
@@ -59,8 +60,7 @@ class BLR:
     """Discretisation error, which fixes ``m``."""
 
     def __post_init__(self) -> None:
-        if self.epsilon <= 0:
-            raise PrivacyError(f"epsilon={float(self.epsilon)} must be > 0")
+        positive(epsilon=self.epsilon)
         if self.candidates > MAX_DATABASES:
             raise ConfigError(
                 f"{self.candidates:,} databases of {self.rows} rows over {self.workload.cells}"

@@ -18,8 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from common.arrays import Floats, Integers
 from common.entropy import Entropy
-from common.errors import ConfigError, PrivacyError
+from common.errors import ConfigError
 from common.exact.noise import discrete_laplace
+from common.guarantees.limits import positive
 from common.mechanisms.synthesis.domain import Domain, check_histogram, subsets
 
 _EXACT_CELLS = 1 << 10
@@ -205,8 +206,7 @@ def laplace_answers(
 
     Δ₁ is the workload's ``l1_sensitivity``, and all answers together are ε-DP.
     """
-    if epsilon <= 0:
-        raise PrivacyError(f"epsilon={float(epsilon)} must be > 0")
+    positive(epsilon=epsilon)
     truth = workload.answers(check_histogram(histogram, workload.cells)).astype(np.int64)
     scale = workload.l1_sensitivity / epsilon
     noise = discrete_laplace(scale, truth.size, entropy.source("laplace-answers"))

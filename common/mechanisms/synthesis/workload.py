@@ -34,30 +34,24 @@ class Workload(Protocol):
     @property
     def size(self) -> int:
         """Number of queries."""
-        ...
 
     @property
     def cells(self) -> int:
         """Number of cells that they are about."""
-        ...
 
     @property
     def scale(self) -> int:
         """What stands for a weight of 1, and how far one replaced record moves one answer."""
-        ...
 
     @property
     def l1_sensitivity(self) -> int:
         """How far one replaced record moves all answers together, in the L1 norm, at most."""
-        ...
 
     def answers(self, table: NDArray[np.number]) -> NDArray[np.number]:
         """(size,) answers, in units of 1/scale, to (cells,) counts or weights of any type."""
-        ...
 
     def support(self, query: int) -> tuple[Integers, Floats]:
         """Cells where one query's weight is not 0, and those weights as shares of ``scale``."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -75,7 +75,8 @@ class SparseVector:
 
         Their theorem for δ > 0 needs ε < 1; :meth:`approximate` composes the scales themselves.
         """
-        _check(epsilon, delta)
+        positive(epsilon=epsilon)
+        within("[0, 1)", delta=delta)
         sigma = 2 * cutoff / epsilon
         if delta:
             root = math.sqrt(32 * cutoff * -math.log(float(delta)))
@@ -98,7 +99,8 @@ class SparseVector:
         Threshold and counts in the ratio that gives the sum of noises its least variance; with
         ``values`` a third part of equal ε goes to each published value.
         """
-        _check(epsilon, delta)
+        positive(epsilon=epsilon)
+        within("[0, 1)", delta=delta)
 
         def build(scale: Fraction) -> SparseVector:
             wide = multiple_above(scale * Fraction(1.0 if monotone else 2.0 ** (1 / 3)))
@@ -121,7 +123,7 @@ class SparseVector:
 
         ``values`` is the share of ε that is kept for publishing values, 0 for none.
         """
-        _check(epsilon, Fraction(0))
+        positive(epsilon=epsilon)
         within("[0, 1)", values=values)
         reach = cutoff if monotone else 2 * cutoff
         tests = epsilon * (1 - values)
@@ -183,8 +185,3 @@ class SparseVector:
             noise = discrete_laplace(self.value_scale, exact.size, source)
             values = np.where(above, exact + noise, 0)
         return Answers(above, values).first(start)
-
-
-def _check(epsilon: Fraction, delta: Fraction) -> None:
-    positive(epsilon=epsilon)
-    within("[0, 1)", delta=delta)

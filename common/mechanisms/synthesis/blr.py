@@ -38,16 +38,6 @@ from common.mechanisms.synthesis.workload import LinearQueries
 MAX_DATABASES = 1 << 18
 
 
-def small_size(queries: int, alpha: float) -> int:
-    """Rows m that suffice for an error of α: ``ln|Q|/α²``, rounded up, with |Q| at least 3.
-
-    ``2|Q| exp(−2mα²) <= 2/|Q| < 1``: not every sample of m records has a query that is off by more.
-    """
-    if not 0 < alpha < 1 or queries < 1:
-        raise ConfigError(f"alpha={alpha:g} must lie in 0 … 1 and queries={queries} be at least 1")
-    return math.ceil(math.log(max(queries, 3)) / alpha**2)
-
-
 @dataclass(frozen=True)
 class BLR:
     """The exponential mechanism over all databases of m rows."""
@@ -61,6 +51,8 @@ class BLR:
 
     def __post_init__(self) -> None:
         positive(epsilon=self.epsilon)
+        if not 0 < self.alpha < 1:
+            raise ConfigError(f"alpha={self.alpha:g} must lie in 0 … 1")
         if self.candidates > MAX_DATABASES:
             raise ConfigError(
                 f"{self.candidates:,} databases of {self.rows} rows over {self.workload.cells}"
@@ -69,8 +61,12 @@ class BLR:
 
     @property
     def rows(self) -> int:
-        """m, the number of rows of the database that comes out."""
-        return small_size(self.workload.size, self.alpha)
+        """m of the database that comes out: ``ln|Q|/α²``, rounded up, with |Q| at least 3.
+
+        ``2|Q| exp(−2mα²) <= 2/|Q| < 1``: not every sample of m records has a query that is off by
+        more than α.
+        """
+        return math.ceil(math.log(max(self.workload.size, 3)) / self.alpha**2)
 
     @property
     def candidates(self) -> int:

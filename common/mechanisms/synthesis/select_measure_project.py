@@ -126,7 +126,7 @@ class _Run:
         self.unspent -= amount
         noise = self.budget.noise(amount, self._truth[which].size, self._measure)
         values = (self._truth[which] + noise).astype(np.float64)
-        self.measured.append(NoisyMarginal(which, values, self.budget.variance(amount)))
+        self.measured.append(NoisyMarginal(which, values, float(self.budget.variance(amount))))
 
     def round(self, amount: Fraction) -> bool:
         """Select, measure, project; returns whether the marginal moved by more than its noise."""

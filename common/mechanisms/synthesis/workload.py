@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import combinations
 from math import prod
 from typing import Protocol
 
@@ -21,7 +22,7 @@ from common.entropy import Entropy
 from common.errors import ConfigError
 from common.exact.noise import discrete_laplace
 from common.guarantees.limits import positive
-from common.mechanisms.synthesis.domain import Domain, check_histogram, subsets
+from common.mechanisms.synthesis.domain import Domain, check_histogram
 
 _EXACT_CELLS = 1 << 10
 _MOST_SCALE = 1 << 20
@@ -122,8 +123,12 @@ class Marginals:
 
     @classmethod
     def up_to(cls, domain: Domain, most: int) -> Marginals:
-        """All marginals of 1 … ``most`` attributes."""
-        return cls(domain, tuple(subsets(len(domain.sizes), most)))
+        """All marginals of 1 … ``most`` attributes, small sets first."""
+        attributes = len(domain.sizes)
+        if not 1 <= most <= attributes:
+            raise ConfigError(f"marginals of {most} attributes must be of 1 … {attributes}")
+        sizes = range(1, most + 1)
+        return cls(domain, tuple(s for k in sizes for s in combinations(range(attributes), k)))
 
     @cached_property
     def lengths(self) -> tuple[int, ...]:

@@ -92,7 +92,6 @@ OPTIONS = {
         "common.guarantees.concentrated",
         "common.guarantees.conversion",
         "common.guarantees.gaussian",
-        "common.guarantees.mixed",
         "common.guarantees.pld",
         "common.guarantees.renyi",
         "common.guarantees.subsampling",

@@ -12,7 +12,7 @@ Parameters are rational numbers, so that composing and repeating are exact and i
 only conversions round, and always towards less privacy claimed.
 """
 
-from common.guarantees.accountant import Filter, Odometer, total
+from common.guarantees.accountant import Filter, Odometer, adaptive_total, total
 from common.guarantees.approximate import ApproximateDP
 from common.guarantees.base import Adjacency, Guarantee, Unit, compose, guarantee_from_json
 from common.guarantees.bounded_range import BoundedRange
@@ -27,7 +27,6 @@ from common.guarantees.conversion import (
     to_renyi,
     to_zcdp,
 )
-from common.guarantees.mixed import adaptive_total
 from common.guarantees.pure import PureDP
 from common.guarantees.renyi import DEFAULT_ORDERS, RenyiDP
 from common.guarantees.subsampling import (

@@ -76,16 +76,29 @@ class Guarantee(ABC):
     def within(self, limit: Self) -> bool:
         """Whether this guarantee is at least as strong as ``limit``, decided without rounding."""
 
-    @abstractmethod
     def parameters(self) -> dict[str, Any]:
-        """Return the parameters as exact JSON values."""
+        """Return the parameters, rational numbers or tuples of them, as exact JSON values."""
+        values = ((name, getattr(self, name)) for name in self._names())
+        return {
+            name.removeprefix("exact_"): list(map(str, v)) if isinstance(v, tuple) else str(v)
+            for name, v in values
+        }
 
     @classmethod
-    @abstractmethod
     def from_parameters(
         cls, parameters: Mapping[str, Any], adjacency: Adjacency, unit: Unit
     ) -> Self:
         """Rebuild a guarantee from :meth:`parameters`."""
+        values = (parameters[name.removeprefix("exact_")] for name in cls._names())
+        exact = (
+            tuple(map(parse_rational, value)) if isinstance(value, list) else parse_rational(value)
+            for value in values
+        )
+        return cls(adjacency, unit, *exact)
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        return [field.name for field in fields(cls) if field.name not in ("adjacency", "unit")]
 
     def to_json(self) -> dict[str, Any]:
         """Return ``{"kind", "adjacency", "unit", ...parameters}``."""
@@ -131,20 +144,6 @@ class Additive(Guarantee):
         self.same_neighbours(limit)
         bounds = limit._numbers()
         return bounds[1:] == (Fraction(1),) or all(map(le, self._numbers(), bounds))
-
-    def parameters(self) -> dict[str, Any]:
-        return {name.removeprefix("exact_"): str(getattr(self, name)) for name in self._names()}
-
-    @classmethod
-    def from_parameters(
-        cls, parameters: Mapping[str, Any], adjacency: Adjacency, unit: Unit
-    ) -> Self:
-        texts = (parameters[name.removeprefix("exact_")] for name in cls._names())
-        return cls(adjacency, unit, *map(parse_rational, texts))
-
-    @classmethod
-    def _names(cls) -> list[str]:
-        return [field.name for field in fields(cls) if field.name.startswith("exact_")]
 
     def _numbers(self) -> tuple[Fraction, ...]:
         return tuple(getattr(self, name) for name in self._names())

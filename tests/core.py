@@ -89,7 +89,6 @@ OPTIONS = {
         "common.guarantees.bounded_range",
         "common.guarantees.calibration",
         "common.guarantees.composition",
-        "common.guarantees.concentrated",
         "common.guarantees.conversion",
         "common.guarantees.gaussian",
         "common.guarantees.pld",

@@ -14,10 +14,9 @@ from fractions import Fraction
 
 from common.errors import BudgetError, PrivacyError
 from common.exact.rounding import above, float_above
-from common.guarantees.approximate import ApproximateDP
+from common.guarantees.additive import ApproximateDP, PureDP, ZeroConcentratedDP
 from common.guarantees.base import Guarantee, about_the_same, compose
 from common.guarantees.composition import optimal_composition
-from common.guarantees.concentrated import ZeroConcentratedDP
 from common.guarantees.conversion import (
     least_epsilon,
     to_approximate,
@@ -27,7 +26,6 @@ from common.guarantees.conversion import (
     unconverted,
 )
 from common.guarantees.limits import within
-from common.guarantees.pure import PureDP
 from common.guarantees.renyi import DEFAULT_ORDERS, RenyiDP
 
 ORDERS: tuple[Fraction, ...] = tuple(Fraction(1 + 2**j) for j in range(11))

@@ -12,12 +12,11 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from fractions import Fraction
 from functools import reduce
-from operator import add, le
 from typing import Any, ClassVar, Self, TypeVar
 
 from common.errors import PrivacyError
 from common.exact.rational import parse_rational
-from common.guarantees.limits import at_least, within
+from common.guarantees.limits import at_least
 
 
 class Adjacency(StrEnum):
@@ -120,38 +119,6 @@ class Guarantee(ABC):
                     f"guarantees with {name} {mine} and {theirs} do not compose;"
                     f" restate one of them for the other's {name} first"
                 )
-
-
-@dataclass(frozen=True)
-class Additive(Guarantee):
-    """A guarantee of rational numbers that add up: ε or ρ, and for some kinds δ, stopping at 1."""
-
-    def __post_init__(self) -> None:
-        first, *delta = self._names()
-        within("[0, ∞)", **{first.removeprefix("exact_"): getattr(self, first)})
-        for name in delta:
-            within("[0, 1]", delta=getattr(self, name))
-
-    def compose(self, other: Self) -> Self:
-        self.same_neighbours(other)
-        return self._with(map(add, self._numbers(), other._numbers()))
-
-    def repeat(self, times: int) -> Self:
-        at_least(0, times=times)
-        return self._with(number * times for number in self._numbers())
-
-    def within(self, limit: Self) -> bool:
-        self.same_neighbours(limit)
-        bounds = limit._numbers()
-        return bounds[1:] == (Fraction(1),) or all(map(le, self._numbers(), bounds))
-
-    def _numbers(self) -> tuple[Fraction, ...]:
-        return tuple(getattr(self, name) for name in self._names())
-
-    def _with(self, numbers: Iterable[Fraction]) -> Self:
-        first, *delta = numbers
-        capped = [first, *(min(value, Fraction(1)) for value in delta)]
-        return type(self)(*self.neighbours, *capped)
 
 
 _KINDS: dict[str, type[Guarantee]] = {}

@@ -9,8 +9,8 @@ from fractions import Fraction
 from functools import cache
 
 from common.errors import PrivacyError
+from common.guarantees.additive import ZeroConcentratedDP
 from common.guarantees.base import Guarantee
-from common.guarantees.concentrated import ZeroConcentratedDP
 from common.guarantees.conversion import epsilon_at
 from common.guarantees.limits import positive
 

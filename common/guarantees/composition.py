@@ -19,10 +19,9 @@ import scipy
 from common.arrays import Floats
 from common.errors import PrivacyError
 from common.exact.rounding import above, float_below
-from common.guarantees.approximate import ApproximateDP
+from common.guarantees.additive import ApproximateDP, PureDP
 from common.guarantees.base import about_the_same
 from common.guarantees.limits import at_least, within
-from common.guarantees.pure import PureDP
 
 _MAX_CELLS = 1 << 18
 _ERROR = 1e-11

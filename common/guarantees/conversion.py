@@ -22,12 +22,10 @@ import numpy as np
 from common.arrays import Floats
 from common.errors import PrivacyError
 from common.exact.rounding import above, float_below
-from common.guarantees.approximate import ApproximateDP
+from common.guarantees.additive import ApproximateDP, PureDP, ZeroConcentratedDP
 from common.guarantees.base import Adjacency, Guarantee, GuaranteeT
 from common.guarantees.bounded_range import BoundedRange
-from common.guarantees.concentrated import ZeroConcentratedDP
 from common.guarantees.limits import within
-from common.guarantees.pure import PureDP
 from common.guarantees.renyi import DEFAULT_ORDERS, RenyiDP
 
 _LEAST_DELTA = Fraction(1, 10**300)

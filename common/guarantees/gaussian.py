@@ -14,8 +14,8 @@ import scipy
 
 from common.arrays import Floats
 from common.errors import PrivacyError
+from common.guarantees.additive import ZeroConcentratedDP
 from common.guarantees.base import Adjacency, Unit
-from common.guarantees.concentrated import ZeroConcentratedDP
 from common.guarantees.limits import positive, within
 
 _REACH = 40.0

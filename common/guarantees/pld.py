@@ -20,10 +20,9 @@ from typing import Any, Self
 
 from common.errors import PrivacyError
 from common.exact.rounding import above, float_above
-from common.guarantees.approximate import ApproximateDP
+from common.guarantees.additive import ApproximateDP, PureDP
 from common.guarantees.base import Adjacency, Unit
 from common.guarantees.limits import at_least
-from common.guarantees.pure import PureDP
 
 STEP = 1e-4
 """Width of a cell of the discretised loss; every loss is rounded up to the next cell."""

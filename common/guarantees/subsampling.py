@@ -20,10 +20,9 @@ import scipy
 from common.arrays import Floats
 from common.errors import PrivacyError
 from common.exact.rounding import above, float_above
-from common.guarantees.approximate import ApproximateDP
+from common.guarantees.additive import ApproximateDP, PureDP
 from common.guarantees.base import Adjacency, Guarantee, Unit
 from common.guarantees.limits import positive, within
-from common.guarantees.pure import PureDP
 from common.guarantees.renyi import RenyiDP
 
 INTEGER_ORDERS: tuple[Fraction, ...] = tuple(

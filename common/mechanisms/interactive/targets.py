@@ -62,7 +62,7 @@ def not_prior(epsilon: Fraction, delta: Fraction = Fraction(0)) -> Target:
     The formula of this module gives ``1 − p = (e^ε y − x)/(e^ε − 1)`` and
     ``q = x (e^ε − 1)/(e^ε y − x)``, which is least at ``y = e^ε x``.
     """
-    return Target(epsilon, _down(1 / (math.exp(float(epsilon)) + 1)), delta)
+    return Target(epsilon, Fraction(below(1 / (math.exp(float(epsilon)) + 1))), delta)
 
 
 def between_thresholds(epsilon: Fraction, width: int, sensitivity: int = 1) -> Target:
@@ -80,7 +80,7 @@ def between_thresholds(epsilon: Fraction, width: int, sensitivity: int = 1) -> T
     at_least(1, width=width, sensitivity=sensitivity)
     e = float(epsilon)
     gap = -math.expm1(-e * width / sensitivity)
-    return Target(epsilon, _down(gap / (math.exp(e) + 1)))
+    return Target(epsilon, Fraction(below(gap / (math.exp(e) + 1))))
 
 
 def boundary_closeness(epsilon: Fraction) -> Fraction:
@@ -117,7 +117,7 @@ def boundary(epsilon: Fraction, slack: Fraction = Fraction(0)) -> Target:
     e, t = float(epsilon), float(closeness)
     grown = math.expm1(t)
     q = grown / (grown + math.expm1(e) * (2 * math.exp(t) + 1))
-    return Target(closeness + slack, _down(q))
+    return Target(closeness + slack, Fraction(below(q)))
 
 
 def run_twice(epsilon: Fraction) -> Target:
@@ -143,7 +143,7 @@ def run_twice(epsilon: Fraction) -> Target:
     e = float(epsilon)
     response = 2 / (math.exp(e) + 2 + math.exp(-e))
     certain = math.expm1(2 * e) / math.expm1(3 * e)
-    return Target(2 * epsilon, _down(min(response, certain)))
+    return Target(2 * epsilon, Fraction(below(min(response, certain))))
 
 
 def hit_probability(
@@ -165,7 +165,3 @@ def hit_probability(
     own = laws[:, hit].sum(axis=1) + (rest[:, ~hit] / math.expm1(epsilon)).sum(axis=1)
     total = float(own.max())
     return 1.0 if total == 0 else float(laws[:, hit].sum(axis=1).min()) / total
-
-
-def _down(q: float) -> Fraction:
-    return Fraction(below(q))

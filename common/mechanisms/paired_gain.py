@@ -112,9 +112,9 @@ class NoisyAnswers:
     """m answers to such questions."""
 
     epsilon: Fraction
-    """Ε > 0 of all answers together."""
+    """ε > 0 of all answers together."""
     most: int = 1
-    """M >= 1."""
+    """m >= 1."""
     group: int = 1
     """Records of one privacy unit, >= 1."""
     unit: Unit = Unit.RECORD

@@ -56,7 +56,7 @@ class Thresholdout:
     """The mechanism with all its parameters fixed. It keeps no state: the caller counts."""
 
     epsilon: Fraction
-    """Ε > 0 of all answers together."""
+    """ε > 0 of all answers together."""
     most: int
     """B >= 1, how many answers may come from the holdout."""
     threshold: Fraction

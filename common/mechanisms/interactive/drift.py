@@ -40,11 +40,11 @@ class DriftTest:
     prior: NoisyPrior
     """What was released, over its own grid of k points."""
     rows: int
-    """N >= 1: labels of the day, which is public."""
+    """n >= 1: labels of the day, which is public."""
     epsilon: Fraction
-    """Ε of the test, for all labels of one privacy unit."""
+    """ε of the test, for all labels of one privacy unit."""
     group: int = 1
-    """M >= 1: labels of one privacy unit."""
+    """m >= 1: labels of one privacy unit."""
     tolerance: float = 0.05
     """Largest distance of the distribution functions, in 0 … 1, that is let pass."""
     false_alarm: float = 0.01

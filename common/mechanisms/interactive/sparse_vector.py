@@ -44,11 +44,11 @@ class SparseVector:
     """Above or below for a stream of counts until c are above, with noise scales as given."""
 
     cutoff: int
-    """C >= 1."""
+    """c >= 1."""
     threshold_scale: Fraction
-    """B₁ > 0 of the discrete Laplace noise on the threshold."""
+    """b₁ > 0 of the discrete Laplace noise on the threshold."""
     count_scale: Fraction
-    """B₂ > 0 of that on each count."""
+    """b₂ > 0 of that on each count."""
     value_scale: Fraction | None = None
     """Of that on a published value; None publishes none."""
     refresh: bool = False

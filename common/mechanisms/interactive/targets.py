@@ -35,11 +35,11 @@ class Target:
     """A guarantee about one call: ε, q and δ."""
 
     epsilon: Fraction
-    """Ε > 0 of ``B⁰ ≈_ε B¹``."""
+    """ε > 0 of ``B⁰ ≈_ε B¹``."""
     probability: Fraction
-    """Q in (0, 1]: a lower bound of the chance to hit where something is learned."""
+    """q in (0, 1]: a lower bound of the chance to hit where something is learned."""
     delta: Fraction = Fraction(0)
-    """Δ of the call in 0 … 1: an (ε, δ)-DP call behaves like an ε-DP one but for an event of
+    """δ of the call in 0 … 1: an (ε, δ)-DP call behaves like an ε-DP one but for an event of
     probability δ (Kairouz, Oh, Viswanath 2015), which every call pays, hit or not."""
 
     def __post_init__(self) -> None:

@@ -109,11 +109,11 @@ class Terms:
     target: Target
     """The weakest call admitted: ε at most, q at least this; its δ is not used."""
     hits: int
-    """Τ >= 1: the session stops at this hit."""
+    """τ >= 1: the session stops at this hit."""
     call_delta: Fraction = Fraction(0)
     """What the δ of all calls together may reach."""
     families: int = 1
-    """K >= 1 target families. A call hits any number of them, and the session stops when even the
+    """k >= 1 target families. A call hits any number of them, and the session stops when even the
     family with the fewest hits has τ (Lemma 2.7): its failure probabilities count k times."""
     adjacency: Adjacency = Adjacency.REPLACE_LABEL
     """Of the calls' guarantees, as the unit is."""

@@ -41,7 +41,7 @@ class ThresholdTests:
     thresholds: ArrayLike
     """Public integers: (n,) or one for all."""
     epsilon: Fraction
-    """Ε of each test."""
+    """ε of each test."""
     sensitivity: int = 1
     """Δ >= 1."""
     values: bool = False
@@ -120,11 +120,11 @@ class DistinctCountTest:
     users: Callable[[Any], ArrayLike]
     """From the data to (n,) identities, integers that may repeat."""
     registers: int
-    """R >= 1."""
+    """r >= 1."""
     least_flags: int
     """Yes if so many flags are up; see :meth:`expected_flags`."""
     epsilon: Fraction
-    """Ε of the test, at least 1e-4."""
+    """ε of the test, at least 1e-4."""
 
     def __post_init__(self) -> None:
         at_least(1, registers=self.registers)

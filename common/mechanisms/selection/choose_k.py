@@ -53,7 +53,7 @@ class ChooseRank:
     most: int | None = None
     """Largest k considered; None for all m − 1 of a public list of m."""
     regularizer: Regularizer = indifferent
-    """R(j)."""
+    """r(j)."""
 
     def __post_init__(self) -> None:
         if self.noise.monotone:

@@ -55,9 +55,9 @@ class NoisyMax:
 
     law: Law
     epsilon: Fraction | None = None
-    """Ε > 0 for the first three laws."""
+    """ε > 0 for the first three laws."""
     variance: Fraction | None = None
-    """Σ² > 0 for Gaussian noise, with a denominator of at most 4096."""
+    """σ² > 0 for Gaussian noise, with a denominator of at most 4096."""
     monotone: bool = False
     """Whether all utilities move in one direction."""
     step: int = 1

@@ -31,7 +31,7 @@ class Peeling:
     k: int
     """How many to select."""
     epsilon: Fraction
-    """Ε > 0 of one draw."""
+    """ε > 0 of one draw."""
 
     def __post_init__(self) -> None:
         at_least(1, k=self.k)
@@ -69,9 +69,9 @@ class LimitedDomain:
     k: int
     """The most to select."""
     domain: int
-    """K̄ >= k, a public number."""
+    """k̄ >= k, a public number."""
     epsilon: Fraction
-    """Ε > 0 of one draw."""
+    """ε > 0 of one draw."""
     delta: Fraction
     """Failure probability, below 1/(2k + 2)."""
 

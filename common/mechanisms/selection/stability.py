@@ -82,11 +82,11 @@ class GaussianTest(_Test):
     """
 
     variance: Fraction
-    """Σ² > 0, denominator at most 4096."""
+    """σ² > 0, denominator at most 4096."""
     delta: Fraction
-    """Δ_t: bound of the probability of letting an unstable set through."""
+    """δ_t: bound of the probability of letting an unstable set through."""
     step: int = 1
-    """S, how far a gap can move: 1 or 2."""
+    """s, how far a gap can move: 1 or 2."""
 
     def __post_init__(self) -> None:
         self._check("variance", self.variance)
@@ -113,11 +113,11 @@ class LaplaceTest(_Test):
     """The test with noise Lap_Z(s/ε): (ε, δ_t)-DP with the set that it lets through (Cor. 19)."""
 
     epsilon: Fraction
-    """Ε > 0."""
+    """ε > 0."""
     delta: Fraction
-    """Δ_t: bound of the probability of letting an unstable set through."""
+    """δ_t: bound of the probability of letting an unstable set through."""
     step: int = 1
-    """S, how far a gap can move: 1 or 2."""
+    """s, how far a gap can move: 1 or 2."""
 
     def __post_init__(self) -> None:
         self._check("epsilon", self.epsilon)

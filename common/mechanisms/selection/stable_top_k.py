@@ -140,7 +140,7 @@ class FixedStableTopK:
     delta: Fraction
     """Failure probability of the test."""
     domain: int | None = None
-    """K̄ >= k, a public number, or None for a public list. A limited domain fails with probability
+    """k̄ >= k, a public number, or None for a public list. A limited domain fails with probability
     δ, too, below 1/(2k + 2)."""
 
     def __post_init__(self) -> None:

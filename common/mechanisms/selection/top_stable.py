@@ -42,7 +42,7 @@ class TopStable:
     k: int
     """The most to select."""
     epsilon: Fraction
-    """Ε = ε₁ + ε₂ > 0."""
+    """ε = ε₁ + ε₂ > 0."""
     delta: Fraction
     """Failure probability over all ranks."""
 

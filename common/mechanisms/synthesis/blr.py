@@ -45,7 +45,7 @@ class BLR:
     workload: LinearQueries
     """The queries Q over a tiny domain X."""
     epsilon: Fraction
-    """Ε > 0."""
+    """ε > 0."""
     alpha: float
     """Discretisation error, which fixes ``m``."""
 

@@ -33,7 +33,7 @@ class Budget(ABC):
     """
 
     total: Fraction
-    """Ε or ρ, > 0."""
+    """ε or ρ, > 0."""
 
     doubling: ClassVar[int]
     """By how much a round's amount grows when its noise is to be halved."""

@@ -62,7 +62,7 @@ class MWEM:
     workload: Workload
     """The queries to answer well."""
     epsilon: Fraction
-    """Ε > 0 of all rounds."""
+    """ε > 0 of all rounds."""
     rounds: int
     """T >= 1."""
     replays: int = 10

@@ -9,13 +9,14 @@ for all entries that are still undecided.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from math import isqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Booleans, Integers
+from common.arrays import Booleans, Indices, Integers
 from common.entropy import WordSource
 
 _WORD = 1 << 64
@@ -67,12 +68,21 @@ def bernoulli_exp(
 
 def _bernoulli_exp_unit(numerators: Integers, denominator: int, source: WordSource) -> Booleans:
     """As :func:`bernoulli_exp` for 0 <= numerator <= denominator."""
-    trials = np.ones(numerators.size, dtype=np.int64)
-    active = np.arange(numerators.size)
-    k = 1
+    return _alternating(
+        numerators.size,
+        lambda left, k: uniform_below(denominator * k, left.size, source) < numerators[left],
+    )
+
+
+def _alternating(size: int, toss: Callable[[Indices, int], Booleans]) -> Booleans:
+    """Toss coins of chances x, x/2, x/3, … to the first tails: an odd one has chance exp(-x).
+
+    ``toss`` gets the entries that are still undecided, and the number k of their coin.
+    """
+    trials = np.ones(size, dtype=np.int64)
+    active, k = np.arange(size), 1
     while active.size:
-        success = uniform_below(denominator * k, active.size, source) < numerators[active]
-        active = active[success]
+        active = active[toss(active, k)]
         trials[active] += 1
         k += 1
     return np.asarray(trials % 2 == 1)
@@ -158,15 +168,9 @@ def _coins_exp(exponent: Fraction, size: int, source: WordSource) -> Booleans:
             return heads
         heads[undecided] = _bernoulli_exp_unit(np.ones_like(undecided), 1, source)
     undecided = np.flatnonzero(heads)
-    k = 1
-    trials = np.ones(undecided.size, dtype=np.int64)
-    active = np.arange(undecided.size)
-    while active.size:
-        success = _bernoulli_fraction(rest / k, active.size, source)
-        active = active[success]
-        trials[active] += 1
-        k += 1
-    heads[undecided] = trials % 2 == 1
+    heads[undecided] = _alternating(
+        undecided.size, lambda left, k: _bernoulli_fraction(rest / k, left.size, source)
+    )
     return heads
 
 

@@ -12,13 +12,12 @@ Parameters are rational numbers, so that composing and repeating are exact and i
 only conversions round, and always towards less privacy claimed.
 """
 
-from common.guarantees.accountant import Filter, Odometer, total
-from common.guarantees.approximate import ApproximateDP
+from common.guarantees.accountant import Filter, Odometer, adaptive_total, total
+from common.guarantees.additive import ApproximateDP, PureDP, ZeroConcentratedDP
 from common.guarantees.base import Adjacency, Guarantee, Unit, compose, guarantee_from_json
 from common.guarantees.bounded_range import BoundedRange
 from common.guarantees.calibration import calibrate, largest_rho
 from common.guarantees.composition import advanced_composition, optimal_composition
-from common.guarantees.concentrated import ZeroConcentratedDP
 from common.guarantees.conversion import (
     epsilon_at,
     for_replacement,
@@ -27,8 +26,6 @@ from common.guarantees.conversion import (
     to_renyi,
     to_zcdp,
 )
-from common.guarantees.mixed import adaptive_total
-from common.guarantees.pure import PureDP
 from common.guarantees.renyi import DEFAULT_ORDERS, RenyiDP
 from common.guarantees.subsampling import (
     fixed_size_gaussian,

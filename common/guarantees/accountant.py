@@ -1,26 +1,35 @@
-"""Summing guarantees of different kinds, and stopping before a budget is passed."""
+"""Summing guarantees of different kinds, and stopping before a budget is passed.
+
+Where charges are made by people who have seen earlier releases, as in a ledger, the cheapest way of
+adding up may not be picked afterwards as :func:`total` does. In :func:`adaptive_total` the ways of
+adding up are fixed beforehand, and choosing among them is paid for.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from common.errors import BudgetError, PrivacyError
 from common.exact.rounding import above, float_above
-from common.guarantees.approximate import ApproximateDP
+from common.guarantees.additive import ApproximateDP, PureDP, ZeroConcentratedDP
 from common.guarantees.base import Guarantee, about_the_same, compose
 from common.guarantees.composition import optimal_composition
-from common.guarantees.concentrated import ZeroConcentratedDP
 from common.guarantees.conversion import (
+    least_epsilon,
     to_approximate,
     to_pure,
     to_renyi,
     to_zcdp,
     unconverted,
 )
-from common.guarantees.pure import PureDP
+from common.guarantees.limits import within
 from common.guarantees.renyi import DEFAULT_ORDERS, RenyiDP
+
+ORDERS: tuple[Fraction, ...] = tuple(Fraction(1 + 2**j) for j in range(11))
+"""The Rényi orders at which mixed guarantees are added up: 2, 3, 5, …, 1025."""
 
 
 def total(guarantees: Iterable[Guarantee], delta: float | Fraction) -> ApproximateDP:
@@ -67,6 +76,78 @@ def total(guarantees: Iterable[Guarantee], delta: float | Fraction) -> Approxima
     if not results:
         raise refusals[-1]
     return min(results, key=lambda result: result.exact_epsilon)
+
+
+def adaptive_total(guarantees: Iterable[Guarantee], delta: Fraction) -> ApproximateDP:
+    """Return an (ε, δ) of everything released, by routes that were fixed in advance.
+
+    Used as a filter: a process that never lets the total pass (ε*, δ*) is (ε*, δ*)-DP, even if each
+    guarantee was chosen after seeing all earlier outputs.
+
+    *Routes.* Pure, bounded-range and (ε, δ) guarantees add by basic composition. All kinds add as
+    Rényi divergences at each order α of :data:`ORDERS`, converted with δ_c = δ*/(2 · 11) by
+    Canonne, Kamath and Steinke (2020), Proposition 12. The least ε counts.
+
+    *Why that is sound.* Sums never fall, so an outcome at whose end route r is within the limit was
+    within it all along, and there the process agrees with the one that route r's filter stops. Each
+    of these is (ε*, δ_r)-DP: basic composition under full adaptivity (Rogers, Roth, Ullman, Vadhan,
+    NeurIPS 2016, Theorem 3.1) with δ_r = 0, and the Rényi filter of one order (Feldman and Zrnic,
+    NeurIPS 2021, Theorem 3.1) with δ_r = δ_c. Splitting any event by the first such route adds up
+    the δ_r, to δ*/2. The events on which guarantees fail have probability Σ δ_i at most, on every
+    route: the other half of δ*.
+
+    Parameters
+    ----------
+    guarantees
+        One or more guarantees about the same neighbours.
+    delta
+        δ*, in 0 … 1. Half of it is for the guarantees' own failure probabilities, half for
+        converting; at 0 only kinds with a pure ε add up.
+
+    Returns
+    -------
+    ε, exact if every guarantee is pure; and δ, which is 0 then and otherwise ``δ*/2 + Σ δ_i``. It
+    is above δ* if the guarantees' failure probabilities pass their half.
+
+    Raises
+    ------
+    PrivacyError
+        If they are about different neighbours, or δ* is 0 and one has no pure ε.
+    """
+    items = about_the_same(guarantees)
+    failures = sum((getattr(item, "exact_delta", Fraction(0)) for item in items), Fraction(0))
+    basic = _basic_epsilon(items)
+    if basic is not None and failures == 0:
+        return ApproximateDP(*items[0].neighbours, basic, Fraction(0))
+    if delta == 0:
+        kinds = ", ".join(sorted({item.kind for item in items}))
+        raise PrivacyError(f"guarantees of kind {kinds} have no total at delta=0; allow a delta")
+    routes = [_renyi_epsilon(items, order, delta / (2 * len(ORDERS))) for order in ORDERS]
+    finite = [epsilon for epsilon in (basic, *routes) if epsilon is not None]
+    if not finite:
+        raise PrivacyError(
+            f"an RDP curve that ends below order {ORDERS[0]} cannot be added up; extend it"
+        )
+    spent = min(failures + delta / 2, Fraction(1))
+    return ApproximateDP(*items[0].neighbours, min(finite), spent)
+
+
+def _basic_epsilon(items: Sequence[Guarantee]) -> Fraction | None:
+    """Return Σ ε_i, failures aside, or None where some guarantee has no finite ε."""
+    try:
+        return sum((unconverted(item).exact_epsilon for item in items), Fraction(0))
+    except PrivacyError:
+        return None
+
+
+def _renyi_epsilon(items: Sequence[Guarantee], order: Fraction, delta: Fraction) -> Fraction | None:
+    """Return the total at one order, or None if a curve ends below it and guarantees nothing."""
+    if any(isinstance(item, RenyiDP) and order > item.orders[-1] for item in items):
+        return None
+    curves = [to_renyi(item, (order,)) for item in items]
+    value = sum((curve.values[0] for curve in curves), Fraction(0))
+    total = replace(curves[0], values=(value,), exact_delta=Fraction(0))
+    return least_epsilon(total, delta)
 
 
 class Filter:
@@ -172,8 +253,7 @@ class Odometer:
 
     def __init__(self, delta: float | Fraction) -> None:
         self._delta = Fraction(delta)
-        if not 0 < self._delta < 1:
-            raise PrivacyError(f"delta={float(self._delta)} must lie in (0, 1)")
+        within("(0, 1)", delta=self._delta)
         self._spent: ZeroConcentratedDP | None = None
 
     def record(self, guarantee: Guarantee) -> None:

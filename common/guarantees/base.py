@@ -12,11 +12,11 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from fractions import Fraction
 from functools import reduce
-from operator import add, le
 from typing import Any, ClassVar, Self, TypeVar
 
 from common.errors import PrivacyError
 from common.exact.rational import parse_rational
+from common.guarantees.limits import at_least
 
 
 class Adjacency(StrEnum):
@@ -75,16 +75,29 @@ class Guarantee(ABC):
     def within(self, limit: Self) -> bool:
         """Whether this guarantee is at least as strong as ``limit``, decided without rounding."""
 
-    @abstractmethod
     def parameters(self) -> dict[str, Any]:
-        """Return the parameters as exact JSON values."""
+        """Return the parameters, rational numbers or tuples of them, as exact JSON values."""
+        values = ((name, getattr(self, name)) for name in self._names())
+        return {
+            name.removeprefix("exact_"): list(map(str, v)) if isinstance(v, tuple) else str(v)
+            for name, v in values
+        }
 
     @classmethod
-    @abstractmethod
     def from_parameters(
         cls, parameters: Mapping[str, Any], adjacency: Adjacency, unit: Unit
     ) -> Self:
         """Rebuild a guarantee from :meth:`parameters`."""
+        values = (parameters[name.removeprefix("exact_")] for name in cls._names())
+        exact = (
+            tuple(map(parse_rational, value)) if isinstance(value, list) else parse_rational(value)
+            for value in values
+        )
+        return cls(adjacency, unit, *exact)
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        return [field.name for field in fields(cls) if field.name not in ("adjacency", "unit")]
 
     def to_json(self) -> dict[str, Any]:
         """Return ``{"kind", "adjacency", "unit", ...parameters}``."""
@@ -106,53 +119,6 @@ class Guarantee(ABC):
                     f"guarantees with {name} {mine} and {theirs} do not compose;"
                     f" restate one of them for the other's {name} first"
                 )
-
-
-@dataclass(frozen=True)
-class Additive(Guarantee):
-    """A guarantee of rational numbers that add up: ε or ρ, and for some kinds δ, stopping at 1."""
-
-    def __post_init__(self) -> None:
-        name, first, *delta = self._names()[0].removeprefix("exact_"), *self._numbers()
-        if first < 0:
-            raise PrivacyError(f"{name}={float(first)} must be >= 0")
-        for value in delta:
-            check_delta(value)
-
-    def compose(self, other: Self) -> Self:
-        self.same_neighbours(other)
-        return self._with(map(add, self._numbers(), other._numbers()))
-
-    def repeat(self, times: int) -> Self:
-        check_count("times", times, 0)
-        return self._with(number * times for number in self._numbers())
-
-    def within(self, limit: Self) -> bool:
-        self.same_neighbours(limit)
-        bounds = limit._numbers()
-        return bounds[1:] == (Fraction(1),) or all(map(le, self._numbers(), bounds))
-
-    def parameters(self) -> dict[str, Any]:
-        return {name.removeprefix("exact_"): str(getattr(self, name)) for name in self._names()}
-
-    @classmethod
-    def from_parameters(
-        cls, parameters: Mapping[str, Any], adjacency: Adjacency, unit: Unit
-    ) -> Self:
-        texts = (parameters[name.removeprefix("exact_")] for name in cls._names())
-        return cls(adjacency, unit, *map(parse_rational, texts))
-
-    @classmethod
-    def _names(cls) -> list[str]:
-        return [field.name for field in fields(cls) if field.name.startswith("exact_")]
-
-    def _numbers(self) -> tuple[Fraction, ...]:
-        return tuple(getattr(self, name) for name in self._names())
-
-    def _with(self, numbers: Iterable[Fraction]) -> Self:
-        first, *delta = numbers
-        capped = [first, *(min(value, Fraction(1)) for value in delta)]
-        return type(self)(*self.neighbours, *capped)
 
 
 _KINDS: dict[str, type[Guarantee]] = {}
@@ -208,21 +174,9 @@ def compose(guarantees: Iterable[Guarantee]) -> Guarantee:
     return reduce(lambda sum_, item: sum_.compose(item), items)
 
 
-def check_delta(delta: Fraction) -> None:
-    """Raise ``PrivacyError`` unless 0 <= δ <= 1."""
-    if not 0 <= delta <= 1:
-        raise PrivacyError(f"delta={float(delta)} must lie in 0 … 1")
-
-
-def check_count(name: str, count: int, least: int) -> None:
-    """Raise ``PrivacyError`` for fewer than the least number of releases or units."""
-    if count < least:
-        raise PrivacyError(f"{name}={count} must be >= {least}")
-
-
 def check_group(group: int, kind: str, failure: Fraction) -> None:
     """Refuse groups with a failure probability, for which no group theorem is known."""
-    check_count("group", group, 1)
+    at_least(1, group=group)
     if group > 1 and failure > 0:
         raise PrivacyError(
             f"{kind} with a failure probability ({float(failure)}) has no group property; convert"

@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Self
 from common.errors import PrivacyError
 from common.exact.rational import parse_rational
 from common.exact.rounding import float_above
-from common.guarantees.base import Adjacency, Guarantee, Unit, check_count, register
+from common.guarantees.base import Adjacency, Guarantee, Unit, register
+from common.guarantees.limits import at_least
 
 
 @register("bounded-range")
@@ -72,11 +73,11 @@ class BoundedRange(Guarantee):
         return self._with(Counter(dict(self.parts)) + Counter(dict(other.parts)))
 
     def repeat(self, times: int) -> Self:
-        check_count("times", times, 0)
+        at_least(0, times=times)
         return self._with({epsilon: count * times for epsilon, count in self.parts if times})
 
     def scale(self, group: int) -> Self:
-        check_count("group", group, 1)
+        at_least(1, group=group)
         return self._with({epsilon * group: count for epsilon, count in self.parts})
 
     def within(self, limit: Self) -> bool:

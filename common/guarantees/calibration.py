@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
 
 from common.errors import PrivacyError
+from common.guarantees.additive import ZeroConcentratedDP
 from common.guarantees.base import Guarantee
-from common.guarantees.concentrated import ZeroConcentratedDP
 from common.guarantees.conversion import epsilon_at
+from common.guarantees.limits import positive
 
 _STEPS = 60
 
@@ -42,8 +44,7 @@ def calibrate(
     PrivacyError
         If even ``limit`` does not reach the target.
     """
-    if epsilon <= 0:
-        raise PrivacyError(f"epsilon={epsilon} must be > 0")
+    positive(epsilon=epsilon)
 
     def good(multiple: int) -> bool:
         return epsilon_at(guarantee(multiple * grain), delta) <= epsilon
@@ -56,14 +57,7 @@ def calibrate(
                 f"no noise up to {limit:g} reaches epsilon={epsilon} at delta={float(delta):g};"
                 " raise one of them or repeat less often"
             )
-    low = 0
-    while high - low > 1:
-        middle = (low + high) // 2
-        if good(middle):
-            high = middle
-        else:
-            low = middle
-    return high * grain
+    return bisect_left(range(high), True, lo=1, key=good) * grain
 
 
 @cache
@@ -77,16 +71,14 @@ def largest_rho(epsilon: float, delta: float | Fraction, failure: float | Fracti
     failure
         The failure probability, below δ.
     """
-    if epsilon <= 0:
-        raise PrivacyError(f"epsilon={epsilon} must be > 0")
+    positive(epsilon=epsilon)
 
     def good(rho: Fraction) -> bool:
         return epsilon_at(ZeroConcentratedDP.of(rho, failure), delta) <= epsilon
 
     low, high = Fraction(0), Fraction(epsilon) + 1
     for _ in range(_STEPS):
-        middle = (low + high) / 2
-        middle = middle.limit_denominator(1 << 60)
+        middle = ((low + high) / 2).limit_denominator(1 << 60)
         if good(middle):
             low = middle
         else:

@@ -19,9 +19,9 @@ import scipy
 from common.arrays import Floats
 from common.errors import PrivacyError
 from common.exact.rounding import above, float_below
-from common.guarantees.approximate import ApproximateDP
-from common.guarantees.base import about_the_same, check_count, check_delta
-from common.guarantees.pure import PureDP
+from common.guarantees.additive import ApproximateDP, PureDP
+from common.guarantees.base import about_the_same
+from common.guarantees.limits import at_least, within
 
 _MAX_CELLS = 1 << 18
 _ERROR = 1e-11
@@ -36,8 +36,8 @@ def advanced_composition(
     Dwork and Roth (2014), Theorem 3.20. The optimum is :func:`optimal_composition`.
     """
     exact, d = Fraction(epsilon), Fraction(delta)
-    check_delta(d)
-    check_count("times", times, 0)
+    within("[0, 1]", delta=d)
+    at_least(0, times=times)
     basic = exact * times
     if d == 0 or times == 0:
         return basic
@@ -71,7 +71,7 @@ def optimal_composition(
     """
     items = about_the_same(guarantees)
     exact = Fraction(delta)
-    check_delta(exact)
+    within("[0, 1]", delta=exact)
     kept = math.prod((1 - item.exact_delta for item in items), start=Fraction(1))
     if exact < 1 - kept:
         raise PrivacyError(

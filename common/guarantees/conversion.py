@@ -22,11 +22,10 @@ import numpy as np
 from common.arrays import Floats
 from common.errors import PrivacyError
 from common.exact.rounding import above, float_below
-from common.guarantees.approximate import ApproximateDP
-from common.guarantees.base import Adjacency, Guarantee, GuaranteeT, check_delta
+from common.guarantees.additive import ApproximateDP, PureDP, ZeroConcentratedDP
+from common.guarantees.base import Adjacency, Guarantee, GuaranteeT
 from common.guarantees.bounded_range import BoundedRange
-from common.guarantees.concentrated import ZeroConcentratedDP
-from common.guarantees.pure import PureDP
+from common.guarantees.limits import within
 from common.guarantees.renyi import DEFAULT_ORDERS, RenyiDP
 
 _LEAST_DELTA = Fraction(1, 10**300)
@@ -161,7 +160,7 @@ def to_approximate(guarantee: Guarantee, delta: float | Fraction) -> Approximate
         If δ is not above the guarantee's own failure probability, or no finite ε exists.
     """
     exact = Fraction(delta)
-    check_delta(exact)
+    within("[0, 1]", delta=exact)
     return ApproximateDP(*guarantee.neighbours, least_epsilon(guarantee, exact), exact)
 
 

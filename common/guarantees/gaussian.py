@@ -14,8 +14,9 @@ import scipy
 
 from common.arrays import Floats
 from common.errors import PrivacyError
+from common.guarantees.additive import ZeroConcentratedDP
 from common.guarantees.base import Adjacency, Unit
-from common.guarantees.concentrated import ZeroConcentratedDP
+from common.guarantees.limits import positive, within
 
 _REACH = 40.0
 """Standard deviations beyond which a Gaussian's mass, below e^-800, is bounded, not summed."""
@@ -32,10 +33,8 @@ def gaussian_zcdp(
 
     Bun and Steinke 2016, Proposition 1.6; Canonne, Kamath, Steinke 2020, Theorem 14.
     """
-    exact = Fraction(variance)
-    if exact <= 0:
-        raise PrivacyError(f"variance={float(exact)} must be > 0")
-    rho = Fraction(squared_sensitivity) / (2 * exact)
+    positive(variance=variance)
+    rho = Fraction(squared_sensitivity) / (2 * Fraction(variance))
     return ZeroConcentratedDP(adjacency, unit, rho, Fraction(0))
 
 
@@ -53,8 +52,8 @@ def gaussian_delta(sigma: float, epsilon: float, sensitivity: float = 1.0) -> fl
 
 def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
     """Return the least σ at which one Gaussian release is (ε, δ)-DP, rounded up (ibid.)."""
-    if epsilon < 0 or not 0 < delta < 1:
-        raise PrivacyError(f"epsilon={epsilon} must be >= 0 and delta={delta} must lie in (0, 1)")
+    within("[0, ∞)", epsilon=epsilon)
+    within("(0, 1)", delta=delta)
     low, high = 0.0, sensitivity
     while gaussian_delta(high, epsilon, sensitivity) > delta:
         low, high = high, 2 * high
@@ -83,22 +82,3 @@ def discrete_gaussian_tail(variance: Fraction, above_values: Floats) -> Floats:
     rest = 2 * weights[-1] / -math.expm1(-reach / float(variance))
     bounds = (tails[first] + rest) / np.sum(weights) * (1 + _ERROR)
     return np.asarray(np.minimum(bounds, 1.0), dtype=np.float64)
-
-
-def discrete_gaussian_delta(variance: Fraction, epsilon: float, sensitivity: int = 1) -> float:
-    """δ(ε) of the discrete Gaussian on an integer of that sensitivity, exactly, rounded up.
-
-    ``P[Z > εσ²/Δ − Δ/2] − e^ε P[Z > εσ²/Δ + Δ/2]``: Canonne, Kamath, Steinke 2020, Theorem 7.
-    """
-    if sensitivity < 1:
-        raise PrivacyError(f"sensitivity={sensitivity} must be an integer >= 1")
-    v = float(variance)
-    reach = math.ceil(_REACH * math.sqrt(v)) + 2 + sensitivity
-    points = np.arange(-reach, reach + 1.0)
-    total = float(np.sum(np.exp(-points * points / (2 * v))))
-    # privacy loss of output z when the truth is 0 against Δ, seen from the larger side
-    losses = (2 * points * sensitivity - sensitivity * sensitivity) / (2 * v)
-    shifted = np.exp(-((points - sensitivity) ** 2) / (2 * v))
-    gains = np.where(losses > epsilon, -np.expm1(epsilon - losses), 0.0)
-    rest = 4 * math.exp(-((reach - sensitivity) ** 2) / (2 * v)) * (1 + v)
-    return min(1.0, float(np.sum(shifted * gains)) / total * (1 + _ERROR) + rest)

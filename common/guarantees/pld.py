@@ -20,9 +20,9 @@ from typing import Any, Self
 
 from common.errors import PrivacyError
 from common.exact.rounding import above, float_above
-from common.guarantees.approximate import ApproximateDP
-from common.guarantees.base import Adjacency, Unit, check_count
-from common.guarantees.pure import PureDP
+from common.guarantees.additive import ApproximateDP, PureDP
+from common.guarantees.base import Adjacency, Unit
+from common.guarantees.limits import at_least
 
 STEP = 1e-4
 """Width of a cell of the discretised loss; every loss is rounded up to the next cell."""
@@ -127,7 +127,7 @@ class PrivacyLoss:
 
     def repeat(self, times: int) -> Self:
         """Return the law of ``times`` >= 1 independent releases."""
-        check_count("times", times, 1)
+        at_least(1, times=times)
         if times == 1:
             return self
         pure = None if self.pure is None else self.pure * times

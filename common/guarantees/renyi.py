@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -13,17 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from common.errors import PrivacyError
-from common.exact.rational import parse_rational
 from common.exact.rounding import above
-from common.guarantees.base import (
-    Adjacency,
-    Guarantee,
-    Unit,
-    check_count,
-    check_delta,
-    check_group,
-    register,
-)
+from common.guarantees.base import Adjacency, Guarantee, Unit, check_group, register
+from common.guarantees.limits import at_least, within
 
 DEFAULT_ORDERS: tuple[Fraction, ...] = tuple(
     sorted(
@@ -81,7 +73,7 @@ class RenyiDP(Guarantee):
             raise PrivacyError("the orders of an RDP curve must be above 1 and strictly ascending")
         if min(self.values) < 0:
             raise PrivacyError(f"an RDP value of {float(min(self.values))} must be >= 0")
-        check_delta(self.exact_delta)
+        within("[0, 1]", delta=self.exact_delta)
 
     @classmethod
     def of(
@@ -156,7 +148,7 @@ class RenyiDP(Guarantee):
         return type(self)(*self.neighbours, orders, values, delta)
 
     def repeat(self, times: int) -> Self:
-        check_count("times", times, 0)
+        at_least(0, times=times)
         values = tuple(value * times for value in self.values)
         delta = min(self.exact_delta * times, Fraction(1))
         return type(self)(*self.neighbours, self.orders, values, delta)
@@ -198,25 +190,6 @@ class RenyiDP(Guarantee):
             self.exact_delta <= limit.exact_delta
             and limit.orders[-1] <= self.orders[-1]
             and all(self.at(a) <= e for a, e in zip(limit.orders, limit.values, strict=True))
-        )
-
-    def parameters(self) -> dict[str, Any]:
-        return {
-            "orders": [str(order) for order in self.orders],
-            "values": [str(value) for value in self.values],
-            "delta": str(self.exact_delta),
-        }
-
-    @classmethod
-    def from_parameters(
-        cls, parameters: Mapping[str, Any], adjacency: Adjacency, unit: Unit
-    ) -> Self:
-        return cls(
-            adjacency,
-            unit,
-            tuple(parse_rational(order) for order in parameters["orders"]),
-            tuple(parse_rational(value) for value in parameters["values"]),
-            parse_rational(parameters["delta"]),
         )
 
     def __str__(self) -> str:

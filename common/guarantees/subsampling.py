@@ -20,9 +20,9 @@ import scipy
 from common.arrays import Floats
 from common.errors import PrivacyError
 from common.exact.rounding import above, float_above
-from common.guarantees.approximate import ApproximateDP
+from common.guarantees.additive import ApproximateDP, PureDP
 from common.guarantees.base import Adjacency, Guarantee, Unit
-from common.guarantees.pure import PureDP
+from common.guarantees.limits import positive, within
 from common.guarantees.renyi import RenyiDP
 
 INTEGER_ORDERS: tuple[Fraction, ...] = tuple(
@@ -227,14 +227,10 @@ def _mixed(guarantee: PureDP | ApproximateDP, q: Fraction) -> PureDP | Approxima
 
 
 def _checked_noise(noise_multiplier: float | Fraction) -> Fraction:
-    sigma = Fraction(noise_multiplier)
-    if sigma <= 0:
-        raise PrivacyError(f"noise_multiplier={float(sigma)} must be > 0")
-    return sigma
+    positive(noise_multiplier=noise_multiplier)
+    return Fraction(noise_multiplier)
 
 
 def _checked_rate(rate: float | Fraction) -> Fraction:
-    q = Fraction(rate)
-    if not 0 <= q <= 1:
-        raise PrivacyError(f"rate={float(q)} must lie in 0 … 1")
-    return q
+    within("[0, 1]", rate=rate)
+    return Fraction(rate)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 
-from common.errors import PrivacyError
+from common.guarantees.limits import at_least, within
 
 
 def expected_gap(epsilon: float, delta: float = 0.0) -> float:
@@ -38,7 +38,8 @@ def expected_gap(epsilon: float, delta: float = 0.0) -> float:
 
 def fresh_gap(records: int, beta: float, questions: int = 1) -> float:
     """``√(ln(2k/β)/(2n))``: k questions that were fixed before S was seen (Hoeffding 1963)."""
-    _check_sample(records, beta)
+    at_least(1, records=records)
+    within("(0, 1)", beta=beta)
     return math.sqrt(math.log(2 * questions / beta) / (2 * records))
 
 
@@ -54,7 +55,8 @@ def max_information_gap(epsilon: float, records: int, beta: float) -> float:
     2015, Theorem 20 (in bits there) with Definition 10.
     """
     _check(epsilon, 0.0)
-    _check_sample(records, beta)
+    at_least(1, records=records)
+    within("(0, 1)", beta=beta)
     whole = epsilon * records
     information = epsilon * whole / 2 + epsilon * math.sqrt(records * math.log(4 / beta) / 2)
     return math.sqrt((min(whole, information) + math.log(4 / beta)) / (2 * records))
@@ -74,20 +76,13 @@ def transfer_gap(
     Privacy's Generalization Guarantees*, ITCS 2020, the transfer theorem for (ε, δ)-DP.
     """
     _check(epsilon, delta)
-    if not 0 < beta < 1 or not 0 <= missed < 1 or accuracy < 0:
-        raise PrivacyError(
-            f"beta={beta} must lie in (0, 1), missed={missed} in [0, 1) and accuracy={accuracy} be"
-            " >= 0"
-        )
+    within("(0, 1)", beta=beta)
+    within("[0, 1)", missed=missed)
+    within("[0, ∞]", accuracy=accuracy)
     slack = (math.sqrt(missed) + math.sqrt(2 * delta)) ** 2 / beta
     return accuracy + math.expm1(min(epsilon, 700.0)) + slack
 
 
 def _check(epsilon: float, delta: float) -> None:
-    if not epsilon >= 0 or not 0 <= delta <= 1:
-        raise PrivacyError(f"epsilon={epsilon} must be >= 0 and delta={delta} lie in 0 … 1")
-
-
-def _check_sample(records: int, beta: float) -> None:
-    if records < 1 or not 0 < beta < 1:
-        raise PrivacyError(f"records={records} must be >= 1 and beta={beta} lie in (0, 1)")
+    within("[0, ∞]", epsilon=epsilon)
+    within("[0, 1]", delta=delta)

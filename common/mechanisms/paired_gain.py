@@ -23,10 +23,11 @@ import numpy as np
 
 from common.arrays import Floats, Integers
 from common.entropy import Entropy
-from common.errors import DataError, PrivacyError
+from common.errors import DataError
 from common.exact.noise import discrete_laplace
 from common.exact.rounding import multiple_above
 from common.guarantees import Adjacency, PureDP, Unit
+from common.guarantees.limits import at_least, positive
 
 RESOLUTION = 1 << 16
 """What stands for a difference of B."""
@@ -111,20 +112,17 @@ class NoisyAnswers:
     """m answers to such questions."""
 
     epsilon: Fraction
-    """Ε > 0 of all answers together."""
+    """ε > 0 of all answers together."""
     most: int = 1
-    """M >= 1."""
+    """m >= 1."""
     group: int = 1
     """Records of one privacy unit, >= 1."""
     unit: Unit = Unit.RECORD
     """What neighbours differ in; which records there are is public."""
 
     def __post_init__(self) -> None:
-        if self.epsilon <= 0 or self.most < 1 or self.group < 1:
-            raise PrivacyError(
-                f"epsilon={float(self.epsilon):g} must be > 0, most={self.most} and"
-                f" group={self.group} at least 1"
-            )
+        positive(epsilon=self.epsilon)
+        at_least(1, most=self.most, group=self.group)
 
     @property
     def guarantee(self) -> PureDP:

@@ -32,10 +32,11 @@ from numpy.typing import ArrayLike
 
 from common.arrays import Integers
 from common.entropy import Entropy
-from common.errors import BudgetError, DataError, PrivacyError
+from common.errors import BudgetError, DataError
 from common.exact.noise import discrete_laplace
 from common.exact.rounding import multiple_above
 from common.guarantees import Adjacency, ApproximateDP, PureDP, Unit, optimal_composition
+from common.guarantees.limits import at_least, positive, within
 
 RESOLUTION = 1 << 16
 """What stands for a value of 1."""
@@ -55,7 +56,7 @@ class Thresholdout:
     """The mechanism with all its parameters fixed. It keeps no state: the caller counts."""
 
     epsilon: Fraction
-    """Ε > 0 of all answers together."""
+    """ε > 0 of all answers together."""
     most: int
     """B >= 1, how many answers may come from the holdout."""
     threshold: Fraction
@@ -67,13 +68,9 @@ class Thresholdout:
     unit: Unit = Unit.RECORD
 
     def __post_init__(self) -> None:
-        if self.epsilon <= 0 or self.most < 1 or self.group < 1:
-            raise PrivacyError(
-                f"epsilon={float(self.epsilon):g} must be > 0, most={self.most} and"
-                f" group={self.group} at least 1"
-            )
-        if not 0 <= self.threshold <= 1:
-            raise PrivacyError(f"threshold={float(self.threshold):g} must lie in 0 … 1")
+        positive(epsilon=self.epsilon)
+        at_least(1, most=self.most, group=self.group)
+        within("[0, 1]", threshold=self.threshold)
 
     @property
     def sensitivity(self) -> int:

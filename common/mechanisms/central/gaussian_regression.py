@@ -57,8 +57,8 @@ from common.guarantees import (
     largest_rho,
     to_approximate,
 )
+from common.guarantees.limits import positive, within
 from common.mechanisms.central.label_statistics import (
-    check_budget,
     gaussian_release,
     limited,
     posterior_mean,
@@ -76,7 +76,6 @@ _SIGNAL, _RESIDUAL = 0.25, 0.05
 """Variance of f and of e that the design assumes, for labels in -1 … 1."""
 _RATIOS = (0.0, 0.03, 0.1, 0.3, 1.0)
 """Variance of what the rectifiers add to f, relative to that of the rest."""
-_HALVINGS = 80
 
 
 @dataclass(frozen=True)
@@ -122,10 +121,7 @@ def water_filling(variances: Floats, noise: float, residual: float, total: float
     high = low + 1
     while filled(high).sum() < total:
         high += 1
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if filled(middle).sum() > total else (middle, high)
-    return filled(high)
+    return filled(scipy.optimize.brentq(lambda log_t: filled(log_t).sum() - total, low, high))
 
 
 @dataclass(frozen=True)
@@ -183,7 +179,8 @@ class LabelProcess:
     delta: float  # in (0, 1)
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
+        positive(epsilon=self.epsilon)
+        within("[0, 1)", delta=self.delta)
         if self.delta == 0:
             raise PrivacyError("delta=0 must be above 0 for Gaussian noise; pass --delta 1e-6")
 

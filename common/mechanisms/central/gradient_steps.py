@@ -25,7 +25,6 @@ al., *Deep Learning with Differential Privacy*, CCS 2016 (Gaussian noise, clippi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -51,6 +50,7 @@ from common.guarantees import (
     to_approximate,
     to_renyi,
 )
+from common.guarantees.limits import positive, within
 from common.mechanisms.clipping import rounded_within, rounding_length
 
 Noise = Literal["gaussian", "laplace"]
@@ -123,10 +123,8 @@ class GradientSteps:
 
     def calibrated(self, epsilon: float, delta: float) -> Self:
         """These parameters with the least noise that is (ε, δ)-DP after all steps."""
-        if not 0 < epsilon < math.inf or not 0 <= delta < 1:
-            raise PrivacyError(
-                f"epsilon={epsilon} must be > 0 and delta={delta} must lie in [0, 1)"
-            )
+        positive(epsilon=epsilon)
+        within("[0, 1)", delta=delta)
         if delta == 0 and self.noise == "gaussian":
             raise PrivacyError("Gaussian noise needs delta > 0; set it, or take noise='laplace'")
         return replace(self, scale=_least_scale(self, epsilon, delta))

@@ -37,8 +37,8 @@ from common.entropy import Entropy
 from common.errors import present
 from common.exact.radial_noise import radial_laplace
 from common.guarantees import Adjacency, PureDP
+from common.guarantees.limits import positive
 from common.mechanisms.central.label_statistics import (
-    check_budget,
     limited,
     posterior_mean,
     principal_features,
@@ -104,7 +104,7 @@ class LabelRidge:
     epsilon: float
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, 0.0)
+        positive(epsilon=self.epsilon)
 
     @property
     def guarantee(self) -> PureDP:

@@ -33,12 +33,6 @@ _SIGNALS = tuple(10.0**power for power in np.arange(-6, 1.75, 0.25))
 _RESIDUALS = (0.01, 0.03, 0.1, 0.3, 1.0)
 
 
-def check_budget(epsilon: float, delta: float) -> None:
-    """Refuse an impossible budget."""
-    if not 0 < epsilon < math.inf or not 0 <= delta < 1:
-        raise PrivacyError(f"epsilon={epsilon} must be > 0 and delta={delta} must lie in [0, 1)")
-
-
 def principal_features(rows: Floats) -> tuple[Floats, Floats]:
     """(r,) eigenvalues s of XᵀX/n that are not negligible, and (n, r) rows in that basis.
 

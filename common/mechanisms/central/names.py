@@ -5,27 +5,20 @@ from __future__ import annotations
 TRUE_LABELS = "true-labels"
 """Name of the reference that trains on the labels themselves."""
 
-
 EQUAL_INFORMATION = "equal-information"
 """Name of the reference that trains on labels with noise that leaves them what a release tells."""
-
 
 SEPARATE = "separate"
 """Name of the reference in which every label of an event has a message, and its part of ε."""
 
-
 AS_PUBLISHED = "as-published"
 """Name of the objective that trains as *Regression with Label Differential Privacy* did."""
 
-
 FEATURE_AWARE_RIDGE = "feature-aware-ridge"
-
 
 FEATURE_AWARE_GAUSSIAN = "feature-aware-gaussian"
 
-
 DP_SGD = "dp-sgd"
-
 
 CENTRAL = {
     FEATURE_AWARE_RIDGE: "ridge regression where one party holds features and labels and noise is"
@@ -37,7 +30,6 @@ CENTRAL = {
     " removing an event",
 }
 """Baselines of a trusted curator, and what they guarantee; no randomized label exists in them."""
-
 
 NEED_DELTA = (FEATURE_AWARE_GAUSSIAN, DP_SGD)
 """Those of them that have no ε at δ = 0."""

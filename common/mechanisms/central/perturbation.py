@@ -61,12 +61,13 @@ import numpy as np
 
 from common.arrays import Floats
 from common.entropy import Entropy, WordSource
-from common.errors import ConfigError, DataError, PrivacyError
+from common.errors import ConfigError, DataError
 from common.exact.noise import discrete_gaussian, discrete_laplace
 from common.exact.radial_noise import gaussian_vector, radial_laplace
 from common.exact.rounding import above, below, float_below, multiple_above
 from common.guarantees import Adjacency, ApproximateDP, PureDP, largest_rho
 from common.guarantees.gaussian import gaussian_sigma
+from common.guarantees.limits import positive, within
 from common.mechanisms.central.losses import Loss
 from common.mechanisms.central.minimiser import Risk, least_tolerance, minimise
 from common.mechanisms.clipping import checked_labels, clip_rows
@@ -94,10 +95,8 @@ class Perturbation:
             raise ConfigError(
                 f"perturbation={self.kind!r} must be one of {', '.join(PERTURBATIONS)}"
             )
-        if not 0 < self.epsilon < math.inf:
-            raise PrivacyError(f"epsilon={float(self.epsilon):g} must be a finite number > 0")
-        if not 0 <= self.delta < 1:
-            raise PrivacyError(f"delta={self.delta:g} must lie in [0, 1)")
+        positive(epsilon=self.epsilon)
+        within("[0, 1)", delta=self.delta)
         if not 0 < self.ridge < math.inf:
             raise ConfigError(f"alpha={self.ridge:g} must be a finite number > 0")
 

@@ -29,9 +29,10 @@ from scipy.special import softmax
 
 from common.arrays import Floats
 from common.entropy import Entropy
-from common.errors import DataError, PrivacyError
+from common.errors import DataError
 from common.exact.rounding import multiple_above
 from common.guarantees import Adjacency, Guarantee
+from common.guarantees.limits import positive
 from common.mechanisms.clipping import rounded_within
 from common.mechanisms.continual.tree import RunningSums, TreeNoise
 
@@ -45,8 +46,7 @@ def _running_sums(
 
     The grid is as fine as the exact sampler takes, 1/1024 at most.
     """
-    if rho <= 0:
-        raise PrivacyError(f"rho={float(rho):g} must be > 0")
+    positive(rho=rho)
     variance = Fraction(reach**2 * horizon.bit_length(), 2) / Fraction(rho)
     grid = _GRID
     while grid > 1 and variance * grid**2 > 1 << 32:
@@ -75,9 +75,7 @@ class FollowTheLeader:
         clip: float = 1.0,
         learning_rate: float | None = None,
     ) -> None:
-        for name, value in (("radius", radius), ("clip", clip), ("learning_rate", learning_rate)):
-            if value is not None and not 0 < value < math.inf:
-                raise PrivacyError(f"{name}={value} must be a finite number above 0")
+        positive(radius=radius, clip=clip)
         self.play: Floats = np.zeros(size)
         self._sums, self._grid = _running_sums(horizon, size, 2, rho, entropy)
         self._radius, self._unit = radius, clip / self._grid
@@ -85,6 +83,7 @@ class FollowTheLeader:
         noise = self._unit * math.sqrt(float(self._sums.noise.scale) * size * levels / 2)
         best = radius / math.sqrt(horizon * (clip**2 + 2 * clip * noise))
         self._rate = best if learning_rate is None else learning_rate
+        positive(learning_rate=self._rate)
 
     @property
     def guarantee(self) -> Guarantee:

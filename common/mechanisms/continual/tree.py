@@ -31,6 +31,7 @@ from common.errors import BudgetError, DataError, PrivacyError
 from common.exact.noise import discrete_gaussian, discrete_laplace
 from common.guarantees import Adjacency, PureDP, Unit, ZeroConcentratedDP
 from common.guarantees.gaussian import gaussian_zcdp
+from common.guarantees.limits import at_least, positive
 
 _BLOCK = 1 << 12
 """Numbers of noise that are drawn at once."""
@@ -54,11 +55,8 @@ class TreeNoise:
     unit: Unit = Unit.RECORD
 
     def __post_init__(self) -> None:
-        if self.horizon < 1 or self.sensitivity < 1 or self.scale <= 0:
-            raise PrivacyError(
-                f"horizon={self.horizon} and sensitivity={self.sensitivity} must be at least 1,"
-                f" scale={float(self.scale):g} above 0"
-            )
+        at_least(1, horizon=self.horizon, sensitivity=self.sensitivity)
+        positive(scale=self.scale)
         if self.noise not in ("laplace", "gaussian"):
             raise PrivacyError(f"noise={self.noise!r} must be laplace or gaussian")
 

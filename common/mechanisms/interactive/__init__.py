@@ -28,7 +28,12 @@ from common.mechanisms.interactive.boundary import (
     Oracle,
 )
 from common.mechanisms.interactive.calls import Algorithm, BestOfPriors, NotPrior, RunTwice
-from common.mechanisms.interactive.conditional_release import ChangeStream, HeldOutcome
+from common.mechanisms.interactive.conditional_release import (
+    Candidate,
+    ChangeStream,
+    HeldOutcome,
+    one_shot_top_k,
+)
 from common.mechanisms.interactive.drift import DriftTest, affordable_epsilon
 from common.mechanisms.interactive.individual import IndividualSparseVector
 from common.mechanisms.interactive.mixed import MixedSession, mixed_budget
@@ -42,7 +47,6 @@ from common.mechanisms.interactive.thresholds import (
     Position,
     ThresholdTests,
 )
-from common.mechanisms.interactive.top_k import Candidate, one_shot_top_k
 
 __all__ = [
     "Algorithm",

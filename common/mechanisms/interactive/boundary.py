@@ -43,15 +43,12 @@ class Oracle(Protocol):
     @property
     def epsilon(self) -> Fraction:
         """ε of the mechanism."""
-        ...
 
     def likeliest(self, data: Any) -> tuple[int, float]:
         """An outcome that none is likelier than, and its probability up to an error of 1e-9."""
-        ...
 
     def draw(self, data: Any, source: WordSource) -> int:
         """Draw an outcome from the exact law."""
-        ...
 
 
 @dataclass(frozen=True)

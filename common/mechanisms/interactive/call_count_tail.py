@@ -25,7 +25,7 @@ from fractions import Fraction
 
 import scipy
 
-from common.errors import PrivacyError
+from common.guarantees.limits import at_least, within
 
 _ERROR = 1e-9
 """Relative error allowed to SciPy's incomplete beta function, generously."""
@@ -38,11 +38,10 @@ def overrun(calls: int, hits: int, q: Fraction) -> float:
 
 def calls_until(hits: int, q: Fraction, failure: float) -> int:
     """The least m whose :func:`overrun` is at most δ* = ``failure``, in (0, 1)."""
-    if hits < 1 or not 0 < failure < 1:
-        raise PrivacyError(f"hits={hits} must be at least 1 and failure={failure} in (0, 1)")
+    at_least(1, hits=hits)
+    within("(0, 1)", failure=failure)
     if q == 1:
         return hits
-
     calls = hits + max(0, int(scipy.stats.nbinom.isf(failure, hits, float(q))) - 2)
     while overrun(calls, hits, q) > failure:
         calls += 1

@@ -73,7 +73,7 @@ class RunTwice:
     """
 
     algorithm: Algorithm[Hashable]
-    """Ε-DP, with outcomes that can be compared."""
+    """ε-DP, with outcomes that can be compared."""
     epsilon: Fraction
 
     @property

@@ -26,8 +26,8 @@ from numpy.typing import ArrayLike
 
 from common.arrays import Integers
 from common.entropy import WordSource
-from common.errors import PrivacyError
 from common.exact.noise import discrete_laplace
+from common.guarantees.limits import at_least, within
 from common.mechanisms.interactive.session import Outcome
 from common.mechanisms.interactive.targets import Target, not_prior
 from common.randomizers.prior import NoisyPrior, rational_epsilon
@@ -40,24 +40,20 @@ class DriftTest:
     prior: NoisyPrior
     """What was released, over its own grid of k points."""
     rows: int
-    """N >= 1: labels of the day, which is public."""
+    """n >= 1: labels of the day, which is public."""
     epsilon: Fraction
-    """Ε of the test, for all labels of one privacy unit."""
+    """ε of the test, for all labels of one privacy unit."""
     group: int = 1
-    """M >= 1: labels of one privacy unit."""
+    """m >= 1: labels of one privacy unit."""
     tolerance: float = 0.05
     """Largest distance of the distribution functions, in 0 … 1, that is let pass."""
     false_alarm: float = 0.01
     """Probability, about, with which a day without drift beyond the tolerance pays for a prior."""
 
     def __post_init__(self) -> None:
-        if self.rows < 1 or self.group < 1:
-            raise PrivacyError(f"rows={self.rows} and group={self.group} must both be at least 1")
-        if not (0 <= self.tolerance < 1 and 0 < self.false_alarm < 1):
-            raise PrivacyError(
-                f"tolerance={self.tolerance:g} must lie in 0 … 1 and"
-                f" false_alarm={self.false_alarm:g} between 0 and 1"
-            )
+        at_least(1, rows=self.rows, group=self.group)
+        within("[0, 1)", tolerance=self.tolerance)
+        within("(0, 1)", false_alarm=self.false_alarm)
 
     @property
     def scale(self) -> Fraction:

@@ -23,9 +23,10 @@ import numpy as np
 
 from common.arrays import Integers
 from common.entropy import Entropy
-from common.errors import DataError, PrivacyError
+from common.errors import DataError
 from common.exact.noise import discrete_laplace
 from common.guarantees import Adjacency, ApproximateDP, RenyiDP, Unit
+from common.guarantees.limits import at_least
 from common.mechanisms.interactive.targets import not_prior
 from common.mechanisms.interactive.terms import Terms
 
@@ -51,8 +52,7 @@ class IndividualSparseVector:
         unit: Unit = Unit.RECORD,
         grain: int = 1,
     ) -> None:
-        if grain < 1:
-            raise PrivacyError(f"grain={grain} must be at least 1")
+        at_least(1, grain=grain)
         self.terms = Terms(not_prior(epsilon), hits, adjacency=Adjacency.ADD_REMOVE, unit=unit)
         self._charges: Integers = np.zeros(records, dtype=np.int64)
         self._source = entropy.source("individual-sparse-vector")

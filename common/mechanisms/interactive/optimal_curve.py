@@ -83,19 +83,16 @@ def vertices(epsilon: float, q: float) -> list[tuple[float, float]]:
     return sorted(corners)
 
 
-def cells(epsilon: float, q: float, hits: int) -> int:
-    """Half the lattice: as far as the loss wanders with any probability that matters."""
-    calls = calls_until(hits, Fraction(q), _RARE)
-    return min(calls, math.ceil(calls * math.tanh(epsilon / 2) + _WIDTHS * math.sqrt(calls))) + 2
-
-
 @lru_cache(maxsize=64)
 def optimal_curve(epsilon: float, q: float, hits: int) -> Curve | None:
     """δ(ε₀) of any session of ε-DP calls with q-targets, 0 < q <= 1, that stops at the τ-th hit.
 
     None where more than ``MOST_WORK`` states would have to be solved.
     """
-    half = cells(epsilon, q, hits)
+    calls = calls_until(hits, Fraction(q), _RARE)
+    # half the lattice: as far as the loss wanders with any probability that matters
+    reach = math.ceil(calls * math.tanh(epsilon / 2) + _WIDTHS * math.sqrt(calls))
+    half = min(calls, reach) + 2
     if half * 2 * hits > MOST_WORK:
         return None
     losses = epsilon * np.arange(-half, half + 1.0)

@@ -65,11 +65,9 @@ class Call(Protocol[DataIn, ValueOut]):
     @property
     def target(self) -> Target:
         """What it guarantees."""
-        ...
 
     def draw(self, data: DataIn, source: WordSource) -> Outcome[ValueOut]:
         """Run it once."""
-        ...
 
 
 class Batch(Protocol[DataIn]):
@@ -78,11 +76,9 @@ class Batch(Protocol[DataIn]):
     @property
     def target(self) -> Target:
         """What each of them guarantees."""
-        ...
 
     def draw(self, data: DataIn, source: WordSource) -> Answers:
         """Run them all."""
-        ...
 
 
 class AnySession(ABC, Generic[DataT]):

@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from common.entropy import Entropy
-from common.errors import PrivacyError
 from common.exact.noise import discrete_laplace
 from common.exact.rounding import multiple_above
 from common.guarantees import (
@@ -35,6 +34,7 @@ from common.guarantees import (
     optimal_composition,
     to_approximate,
 )
+from common.guarantees.limits import at_least, positive, within
 from common.mechanisms.interactive.session import Answers
 from common.mechanisms.interactive.thresholds import integers
 
@@ -44,11 +44,11 @@ class SparseVector:
     """Above or below for a stream of counts until c are above, with noise scales as given."""
 
     cutoff: int
-    """C >= 1."""
+    """c >= 1."""
     threshold_scale: Fraction
-    """B₁ > 0 of the discrete Laplace noise on the threshold."""
+    """b₁ > 0 of the discrete Laplace noise on the threshold."""
     count_scale: Fraction
-    """B₂ > 0 of that on each count."""
+    """b₂ > 0 of that on each count."""
     value_scale: Fraction | None = None
     """Of that on a published value; None publishes none."""
     refresh: bool = False
@@ -62,12 +62,10 @@ class SparseVector:
     unit: Unit = Unit.USER
 
     def __post_init__(self) -> None:
-        scales = [self.threshold_scale, self.count_scale, self.value_scale or Fraction(1)]
-        if self.cutoff < 1 or self.sensitivity < 1 or min(scales) <= 0:
-            raise PrivacyError(
-                f"cutoff={self.cutoff} and sensitivity={self.sensitivity} must be at least 1, and"
-                f" the scales {', '.join(f'{float(scale):g}' for scale in scales)} > 0"
-            )
+        at_least(1, cutoff=self.cutoff, sensitivity=self.sensitivity)
+        positive(threshold_scale=self.threshold_scale, count_scale=self.count_scale)
+        if self.value_scale is not None:
+            positive(value_scale=self.value_scale)
 
     @classmethod
     def dwork_roth(
@@ -77,7 +75,8 @@ class SparseVector:
 
         Their theorem for δ > 0 needs ε < 1; :meth:`approximate` composes the scales themselves.
         """
-        _check(epsilon, delta)
+        positive(epsilon=epsilon)
+        within("[0, 1)", delta=delta)
         sigma = 2 * cutoff / epsilon
         if delta:
             root = math.sqrt(32 * cutoff * -math.log(float(delta)))
@@ -100,7 +99,8 @@ class SparseVector:
         Threshold and counts in the ratio that gives the sum of noises its least variance; with
         ``values`` a third part of equal ε goes to each published value.
         """
-        _check(epsilon, delta)
+        positive(epsilon=epsilon)
+        within("[0, 1)", delta=delta)
 
         def build(scale: Fraction) -> SparseVector:
             wide = multiple_above(scale * Fraction(1.0 if monotone else 2.0 ** (1 / 3)))
@@ -123,9 +123,8 @@ class SparseVector:
 
         ``values`` is the share of ε that is kept for publishing values, 0 for none.
         """
-        _check(epsilon, Fraction(0))
-        if not 0 <= values < 1:
-            raise PrivacyError(f"values={float(values)} must lie in 0 … 1")
+        positive(epsilon=epsilon)
+        within("[0, 1)", values=values)
         reach = cutoff if monotone else 2 * cutoff
         tests = epsilon * (1 - values)
         first = tests / (1 + Fraction(reach ** (2 / 3)))
@@ -186,10 +185,3 @@ class SparseVector:
             noise = discrete_laplace(self.value_scale, exact.size, source)
             values = np.where(above, exact + noise, 0)
         return Answers(above, values).first(start)
-
-
-def _check(epsilon: Fraction, delta: Fraction) -> None:
-    if epsilon <= 0 or not 0 <= delta < 1:
-        raise PrivacyError(
-            f"epsilon={float(epsilon)} must be > 0 and delta={float(delta)} lie in 0 … 1"
-        )

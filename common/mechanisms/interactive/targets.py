@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike
 
 from common.errors import PrivacyError
 from common.exact.rounding import above, below
+from common.guarantees.limits import at_least, within
 
 
 @dataclass(frozen=True)
@@ -34,20 +35,17 @@ class Target:
     """A guarantee about one call: ε, q and δ."""
 
     epsilon: Fraction
-    """Ε > 0 of ``B⁰ ≈_ε B¹``."""
+    """ε > 0 of ``B⁰ ≈_ε B¹``."""
     probability: Fraction
-    """Q in (0, 1]: a lower bound of the chance to hit where something is learned."""
+    """q in (0, 1]: a lower bound of the chance to hit where something is learned."""
     delta: Fraction = Fraction(0)
-    """Δ of the call in 0 … 1: an (ε, δ)-DP call behaves like an ε-DP one but for an event of
+    """δ of the call in 0 … 1: an (ε, δ)-DP call behaves like an ε-DP one but for an event of
     probability δ (Kairouz, Oh, Viswanath 2015), which every call pays, hit or not."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.epsilon <= 40:
-            raise PrivacyError(f"epsilon={float(self.epsilon)} of a call must lie in (0, 40]")
-        if not 0 < self.probability <= 1:
-            raise PrivacyError(f"q={float(self.probability)} of a target must lie in (0, 1]")
-        if not 0 <= self.delta < 1:
-            raise PrivacyError(f"delta={float(self.delta)} of a call must lie in 0 … 1")
+        within("(0, 40]", epsilon=self.epsilon)
+        within("(0, 1]", q=self.probability)
+        within("[0, 1)", delta=self.delta)
 
     def within(self, other: Target) -> bool:
         """Whether a call with this guarantee keeps the other one, δ aside.
@@ -64,7 +62,7 @@ def not_prior(epsilon: Fraction, delta: Fraction = Fraction(0)) -> Target:
     The formula of this module gives ``1 − p = (e^ε y − x)/(e^ε − 1)`` and
     ``q = x (e^ε − 1)/(e^ε y − x)``, which is least at ``y = e^ε x``.
     """
-    return Target(epsilon, _down(1 / (math.exp(float(epsilon)) + 1)), delta)
+    return Target(epsilon, Fraction(below(1 / (math.exp(float(epsilon)) + 1))), delta)
 
 
 def between_thresholds(epsilon: Fraction, width: int, sensitivity: int = 1) -> Target:
@@ -79,11 +77,10 @@ def between_thresholds(epsilon: Fraction, width: int, sensitivity: int = 1) -> T
     "between" is ``g (1 − e^{−εw/Δ})``. If a neighbour is in the interval, it is hit with at least
     the chance from just below it, ``(1 − e^{−εw/Δ})/(1 + e^{ε/Δ})``, which is at least q.
     """
-    if width < 1 or sensitivity < 1:
-        raise PrivacyError(f"width={width} and sensitivity={sensitivity} must be at least 1")
+    at_least(1, width=width, sensitivity=sensitivity)
     e = float(epsilon)
     gap = -math.expm1(-e * width / sensitivity)
-    return Target(epsilon, _down(gap / (math.exp(e) + 1)))
+    return Target(epsilon, Fraction(below(gap / (math.exp(e) + 1))))
 
 
 def boundary_closeness(epsilon: Fraction) -> Fraction:
@@ -120,7 +117,7 @@ def boundary(epsilon: Fraction, slack: Fraction = Fraction(0)) -> Target:
     e, t = float(epsilon), float(closeness)
     grown = math.expm1(t)
     q = grown / (grown + math.expm1(e) * (2 * math.exp(t) + 1))
-    return Target(closeness + slack, _down(q))
+    return Target(closeness + slack, Fraction(below(q)))
 
 
 def run_twice(epsilon: Fraction) -> Target:
@@ -146,7 +143,7 @@ def run_twice(epsilon: Fraction) -> Target:
     e = float(epsilon)
     response = 2 / (math.exp(e) + 2 + math.exp(-e))
     certain = math.expm1(2 * e) / math.expm1(3 * e)
-    return Target(2 * epsilon, _down(min(response, certain)))
+    return Target(2 * epsilon, Fraction(below(min(response, certain))))
 
 
 def hit_probability(
@@ -168,7 +165,3 @@ def hit_probability(
     own = laws[:, hit].sum(axis=1) + (rest[:, ~hit] / math.expm1(epsilon)).sum(axis=1)
     total = float(own.max())
     return 1.0 if total == 0 else float(laws[:, hit].sum(axis=1).min()) / total
-
-
-def _down(q: float) -> Fraction:
-    return Fraction(below(q))

@@ -42,6 +42,7 @@ from common.guarantees import (
     to_approximate,
     to_renyi,
 )
+from common.guarantees.limits import at_least, within
 from common.mechanisms.interactive.call_count_tail import calls_until, overrun
 from common.mechanisms.interactive.optimal_curve import optimal_curve, vertices
 from common.mechanisms.interactive.targets import Target, not_prior
@@ -108,23 +109,19 @@ class Terms:
     target: Target
     """The weakest call admitted: ε at most, q at least this; its δ is not used."""
     hits: int
-    """Τ >= 1: the session stops at this hit."""
+    """τ >= 1: the session stops at this hit."""
     call_delta: Fraction = Fraction(0)
     """What the δ of all calls together may reach."""
     families: int = 1
-    """K >= 1 target families. A call hits any number of them, and the session stops when even the
+    """k >= 1 target families. A call hits any number of them, and the session stops when even the
     family with the fewest hits has τ (Lemma 2.7): its failure probabilities count k times."""
     adjacency: Adjacency = Adjacency.REPLACE_LABEL
     """Of the calls' guarantees, as the unit is."""
     unit: Unit = Unit.RECORD
 
     def __post_init__(self) -> None:
-        if self.hits < 1 or self.families < 1:
-            raise PrivacyError(
-                f"hits={self.hits} and families={self.families} must both be at least 1"
-            )
-        if not 0 <= self.call_delta < 1:
-            raise PrivacyError(f"call_delta={float(self.call_delta)} must lie in 0 … 1")
+        at_least(1, hits=self.hits, families=self.families)
+        within("[0, 1)", call_delta=self.call_delta)
 
     @property
     def guarantee(self) -> RenyiDP:

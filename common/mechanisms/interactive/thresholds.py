@@ -24,6 +24,7 @@ from common.entropy import WordSource
 from common.errors import DataError, PrivacyError
 from common.exact.noise import discrete_laplace, uniform_below
 from common.exact.rounding import above, multiple_above
+from common.guarantees.limits import at_least, within
 from common.mechanisms.interactive.session import Answers, Outcome
 from common.mechanisms.interactive.targets import Target, between_thresholds, not_prior
 
@@ -40,7 +41,7 @@ class ThresholdTests:
     thresholds: ArrayLike
     """Public integers: (n,) or one for all."""
     epsilon: Fraction
-    """Ε of each test."""
+    """ε of each test."""
     sensitivity: int = 1
     """Δ >= 1."""
     values: bool = False
@@ -119,18 +120,15 @@ class DistinctCountTest:
     users: Callable[[Any], ArrayLike]
     """From the data to (n,) identities, integers that may repeat."""
     registers: int
-    """R >= 1."""
+    """r >= 1."""
     least_flags: int
     """Yes if so many flags are up; see :meth:`expected_flags`."""
     epsilon: Fraction
-    """Ε of the test, at least 1e-4."""
+    """ε of the test, at least 1e-4."""
 
     def __post_init__(self) -> None:
-        if self.registers < 1 or not Fraction(1, 10**4) <= self.epsilon <= 40:
-            raise PrivacyError(
-                f"registers={self.registers} must be at least 1 and epsilon="
-                f"{float(self.epsilon):g} lie in 1e-4 … 40"
-            )
+        at_least(1, registers=self.registers)
+        within("[0.0001, 40]", epsilon=self.epsilon)
 
     @property
     def target(self) -> Target:
@@ -171,8 +169,7 @@ class DistinctCountTest:
 
 
 def _scale(epsilon: Fraction, sensitivity: int) -> Fraction:
-    if sensitivity < 1:
-        raise PrivacyError(f"sensitivity={sensitivity} must be at least 1")
+    at_least(1, sensitivity=sensitivity)
     if max(epsilon.numerator * sensitivity, epsilon.denominator * sensitivity) > 1 << 48:
         raise PrivacyError(f"epsilon={epsilon} must be a fraction of numbers below 2**48; round it")
     return sensitivity / epsilon

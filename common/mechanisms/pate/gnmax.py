@@ -44,7 +44,7 @@ class GNMax:
     """``argmax_j n_j + N_Z(σ²)`` for every query."""
 
     variance: Fraction
-    """Σ² > 0, denominator at most 4096."""
+    """σ² > 0, denominator at most 4096."""
     unit: Unit = Unit.RECORD
     """Whose data one teacher's shard isolates."""
 
@@ -72,9 +72,9 @@ class ConfidentGNMax:
     threshold: int
     """T, in teachers."""
     test_variance: Fraction
-    """Σ₁² of a test, denominator at most 4096."""
+    """σ₁² of a test, denominator at most 4096."""
     answer_variance: Fraction
-    """Σ₂² of an answer, likewise."""
+    """σ₂² of an answer, likewise."""
     most_answers: int
     """Stop after that many."""
     unit: Unit = Unit.RECORD

@@ -172,7 +172,7 @@ class FullVote(_Teachers):
     """PATE without a trick: noise for all c counts at once, then half the teachers as threshold."""
 
     variance: Fraction
-    """Σ² > 0, denominator at most 4096."""
+    """σ² > 0, denominator at most 4096."""
 
     def guarantee(self, queries: int, labels: int) -> ZeroConcentratedDP:
         """The guarantee of that many queries; a count moves by at most 1 either way."""
@@ -206,7 +206,7 @@ class ClippedVote(_Teachers):
     """
 
     variance: Fraction
-    """Σ² > 0 in votes, denominator at most 4096."""
+    """σ² > 0 in votes, denominator at most 4096."""
     tau: Fraction
     """Bound of the norm."""
     norm: Norm = Norm.L2

@@ -32,7 +32,7 @@ class StudentReport:
     privacy: ApproximateDP
     """What is guaranteed."""
     incurred_epsilon: float | None
-    """Ε from the data-dependent cost: private, and not a guarantee. None if there is none."""
+    """ε from the data-dependent cost: private, and not a guarantee. None if there is none."""
     student: Estimator
     """The trained model."""
 

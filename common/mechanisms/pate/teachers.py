@@ -22,11 +22,9 @@ class Estimator(Protocol):
 
     def fit(self, features: Any, labels: Any) -> Any:
         """Learn from (n, d) features and (n,) classes or (n, c) label indicators."""
-        ...
 
     def predict(self, features: Any) -> Any:
         """Return (m,) classes or (m, c) label indicators."""
-        ...
 
 
 def partition(rows: int, teachers: int, entropy: Entropy) -> list[Integers]:

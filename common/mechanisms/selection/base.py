@@ -101,7 +101,6 @@ class Selector(Protocol):
 
         Entropy must be fresh for every release.
         """
-        ...
 
 
 def ranked(counts: Ranking | ArrayLike) -> Ranking:

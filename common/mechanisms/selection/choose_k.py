@@ -16,6 +16,7 @@ from common.arrays import Integers
 from common.entropy import WordSource
 from common.errors import PrivacyError
 from common.guarantees import Guarantee
+from common.guarantees.limits import at_least
 from common.mechanisms.selection.base import Ranking
 from common.mechanisms.selection.noisy_max import NoisyMax
 
@@ -52,13 +53,12 @@ class ChooseRank:
     most: int | None = None
     """Largest k considered; None for all m − 1 of a public list of m."""
     regularizer: Regularizer = indifferent
-    """R(j)."""
+    """r(j)."""
 
     def __post_init__(self) -> None:
         if self.noise.monotone:
             raise PrivacyError("gaps are not monotone: one may grow while another shrinks")
-        if self.most is not None and self.most < 1:
-            raise PrivacyError(f"most={self.most} must be at least 1")
+        at_least(1, most=self.most)
 
     def ranks(self, candidates: int) -> int:
         """How many ranks are considered among that many candidates."""

@@ -20,6 +20,7 @@ from common.errors import PrivacyError
 from common.exact.exponential_choice import exponential_peeling
 from common.exact.noise import discrete_laplace
 from common.guarantees import Adjacency, PureDP, Unit, ZeroConcentratedDP, largest_rho, to_zcdp
+from common.guarantees.limits import at_least, positive
 from common.mechanisms.selection.base import Ranking, ranked
 from common.mechanisms.selection.choose_k import ChooseRank
 from common.mechanisms.selection.noisy_max import Law, NoisyMax
@@ -57,12 +58,8 @@ class Leaders:
     votes: int | None = None
 
     def __post_init__(self) -> None:
-        if self.epsilon <= 0:
-            raise PrivacyError(f"epsilon={float(self.epsilon)} must be > 0")
-        if any(number is not None and number < 1 for number in (self.k, self.most, self.votes)):
-            raise PrivacyError(
-                f"k={self.k}, most={self.most} and votes={self.votes} must be at least 1"
-            )
+        positive(epsilon=self.epsilon)
+        at_least(1, k=self.k, most=self.most, votes=self.votes)
 
     @property
     def guarantee(self) -> PureDP:

@@ -55,9 +55,9 @@ class NoisyMax:
 
     law: Law
     epsilon: Fraction | None = None
-    """Ε > 0 for the first three laws."""
+    """ε > 0 for the first three laws."""
     variance: Fraction | None = None
-    """Σ² > 0 for Gaussian noise, with a denominator of at most 4096."""
+    """σ² > 0 for Gaussian noise, with a denominator of at most 4096."""
     monotone: bool = False
     """Whether all utilities move in one direction."""
     step: int = 1
@@ -95,15 +95,11 @@ class NoisyMax:
         """Return the noisy argmax of ``utilities / denominator``."""
         if self.law == Law.GAUSSIAN:
             noise = discrete_gaussian(present(self.variance), utilities.size, source)
-            return _argmax(utilities, noise * denominator)
+            return int(np.argmax(utilities + noise * denominator))
         rate = present(self.epsilon) / self.reach
         if self.law == Law.LAPLACE:
             noise = discrete_laplace(1 / rate, utilities.size, source)
-            return _argmax(utilities, noise * denominator)
+            return int(np.argmax(utilities + noise * denominator))
         if self.law == Law.EXPONENTIAL:
             return permute_and_flip(utilities, rate / denominator, source)
         return exponential_choice(utilities, rate / denominator, source)
-
-
-def _argmax(utilities: Integers, noise: Integers) -> int:
-    return int(np.argmax(utilities + noise))

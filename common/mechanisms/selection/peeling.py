@@ -20,6 +20,7 @@ from common.errors import PrivacyError
 from common.exact.exponential_choice import exponential_choice, exponential_peeling
 from common.exact.rounding import above
 from common.guarantees import BoundedRange, RenyiDP, to_renyi
+from common.guarantees.limits import at_least, positive
 from common.mechanisms.selection.base import ADJACENCY, UNIT, Ranking, Selection, ranked
 
 
@@ -30,10 +31,11 @@ class Peeling:
     k: int
     """How many to select."""
     epsilon: Fraction
-    """Ε > 0 of one draw."""
+    """ε > 0 of one draw."""
 
     def __post_init__(self) -> None:
-        _check(self.k, self.epsilon)
+        at_least(1, k=self.k)
+        positive(epsilon=self.epsilon)
 
     @cached_property
     def guarantee(self) -> BoundedRange:
@@ -67,16 +69,16 @@ class LimitedDomain:
     k: int
     """The most to select."""
     domain: int
-    """K̄ >= k, a public number."""
+    """k̄ >= k, a public number."""
     epsilon: Fraction
-    """Ε > 0 of one draw."""
+    """ε > 0 of one draw."""
     delta: Fraction
     """Failure probability, below 1/(2k + 2)."""
 
     def __post_init__(self) -> None:
-        _check(self.k, self.epsilon)
-        if self.domain < self.k:
-            raise PrivacyError(f"domain={self.domain} must be at least k={self.k}")
+        at_least(1, k=self.k)
+        positive(epsilon=self.epsilon)
+        at_least(self.k, domain=self.domain)
         if not 0 < self.delta < Fraction(1, 2 * self.k + 2):
             raise PrivacyError(
                 f"delta={float(self.delta)} must lie in 0 … {1 / (2 * self.k + 2):.3g}"
@@ -116,8 +118,3 @@ class LimitedDomain:
             del weights[drawn]
         indices = np.array(chosen, dtype=np.int64) if chosen else None
         return Selection(indices, True, self.guarantee)
-
-
-def _check(k: int, epsilon: Fraction) -> None:
-    if k < 1 or epsilon <= 0:
-        raise PrivacyError(f"k={k} must be at least 1 and epsilon={float(epsilon)} > 0")

@@ -26,6 +26,7 @@ from common.exact.noise import discrete_gaussian, discrete_laplace
 from common.exact.rounding import float_below
 from common.guarantees import ApproximateDP, ZeroConcentratedDP
 from common.guarantees.gaussian import discrete_gaussian_tail
+from common.guarantees.limits import positive, within
 from common.mechanisms.selection.base import UNIT, neighbours
 
 _ERROR = 1e-10
@@ -42,10 +43,8 @@ class _Test(ABC):
             raise PrivacyError(
                 f"step={self.step} must be 1 (a user comes or goes) or 2 (votes replaced)"
             )
-        if size <= 0:
-            raise PrivacyError(f"{name}={float(size)} must be > 0")
-        if not Fraction(1, 10**200) <= self.delta < 1:
-            raise PrivacyError(f"delta={float(self.delta)} must lie in 1e-200 … 1")
+        positive(**{name: size})
+        within("[1e-200, 1)", delta=self.delta)
 
     @property
     @abstractmethod
@@ -83,11 +82,11 @@ class GaussianTest(_Test):
     """
 
     variance: Fraction
-    """Σ² > 0, denominator at most 4096."""
+    """σ² > 0, denominator at most 4096."""
     delta: Fraction
-    """Δ_t: bound of the probability of letting an unstable set through."""
+    """δ_t: bound of the probability of letting an unstable set through."""
     step: int = 1
-    """S, how far a gap can move: 1 or 2."""
+    """s, how far a gap can move: 1 or 2."""
 
     def __post_init__(self) -> None:
         self._check("variance", self.variance)
@@ -114,11 +113,11 @@ class LaplaceTest(_Test):
     """The test with noise Lap_Z(s/ε): (ε, δ_t)-DP with the set that it lets through (Cor. 19)."""
 
     epsilon: Fraction
-    """Ε > 0."""
+    """ε > 0."""
     delta: Fraction
-    """Δ_t: bound of the probability of letting an unstable set through."""
+    """δ_t: bound of the probability of letting an unstable set through."""
     step: int = 1
-    """S, how far a gap can move: 1 or 2."""
+    """s, how far a gap can move: 1 or 2."""
 
     def __post_init__(self) -> None:
         self._check("epsilon", self.epsilon)

@@ -21,6 +21,7 @@ from common.errors import PrivacyError
 from common.exact.exponential_choice import exponential_peeling
 from common.exact.rounding import multiple_above
 from common.guarantees import BoundedRange, RenyiDP, ZeroConcentratedDP, to_renyi, to_zcdp
+from common.guarantees.limits import at_least, positive
 from common.mechanisms.selection.base import ADJACENCY, UNIT, Ranking, Selection, ranked
 from common.mechanisms.selection.choose_k import ChooseRank, Regularizer, indifferent, pull_towards
 from common.mechanisms.selection.noisy_max import Law, NoisyMax
@@ -42,8 +43,7 @@ def choice_epsilon(rho: Fraction, divisor: int = 8) -> Fraction:
 
 def variance_for(rho: Fraction, step: int = 1) -> Fraction:
     """Return the least σ², a multiple of 1/4096, with step²/(2σ²) <= ρ."""
-    if rho <= 0:
-        raise PrivacyError(f"rho={float(rho)} must be > 0")
+    positive(rho=rho)
     return multiple_above(step * step / (2 * rho), _GRAIN)
 
 
@@ -140,12 +140,11 @@ class FixedStableTopK:
     delta: Fraction
     """Failure probability of the test."""
     domain: int | None = None
-    """K̄ >= k, a public number, or None for a public list. A limited domain fails with probability
+    """k̄ >= k, a public number, or None for a public list. A limited domain fails with probability
     δ, too, below 1/(2k + 2)."""
 
     def __post_init__(self) -> None:
-        if self.k < 1:
-            raise PrivacyError(f"k={self.k} must be at least 1")
+        at_least(1, k=self.k)
         if self.domain is not None:
             self._limited(self.k, self.domain)  # checks
 

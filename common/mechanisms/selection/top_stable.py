@@ -18,10 +18,10 @@ from numpy.typing import ArrayLike
 
 from common.arrays import Integers
 from common.entropy import Entropy
-from common.errors import PrivacyError
 from common.exact.noise import discrete_laplace
 from common.exact.rounding import multiple_above
 from common.guarantees import ApproximateDP
+from common.guarantees.limits import at_least, positive, within
 from common.mechanisms.selection.base import ADJACENCY, UNIT, Ranking, Selection, ranked
 
 _ERROR = 1e-9
@@ -42,17 +42,14 @@ class TopStable:
     k: int
     """The most to select."""
     epsilon: Fraction
-    """Ε = ε₁ + ε₂ > 0."""
+    """ε = ε₁ + ε₂ > 0."""
     delta: Fraction
     """Failure probability over all ranks."""
 
     def __post_init__(self) -> None:
-        if self.k < 1 or self.epsilon <= 0:
-            raise PrivacyError(
-                f"k={self.k} must be at least 1 and epsilon={float(self.epsilon)} > 0"
-            )
-        if not Fraction(1, 10**100) <= self.delta < 1:
-            raise PrivacyError(f"delta={float(self.delta)} must lie in 1e-100 … 1")
+        at_least(1, k=self.k)
+        positive(epsilon=self.epsilon)
+        within("[1e-100, 1)", delta=self.delta)
 
     @cached_property
     def scales(self) -> tuple[Fraction, Fraction]:

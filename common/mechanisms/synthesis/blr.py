@@ -28,23 +28,14 @@ from numpy.typing import ArrayLike
 
 from common.arrays import Floats, Integers
 from common.entropy import Entropy
-from common.errors import ConfigError, PrivacyError
+from common.errors import ConfigError
 from common.exact.exponential_choice import exponential_choice
 from common.guarantees import Adjacency, PureDP, Unit
+from common.guarantees.limits import positive
 from common.mechanisms.synthesis.domain import check_histogram
 from common.mechanisms.synthesis.workload import LinearQueries
 
 MAX_DATABASES = 1 << 18
-
-
-def small_size(queries: int, alpha: float) -> int:
-    """Rows m that suffice for an error of α: ``ln|Q|/α²``, rounded up, with |Q| at least 3.
-
-    ``2|Q| exp(−2mα²) <= 2/|Q| < 1``: not every sample of m records has a query that is off by more.
-    """
-    if not 0 < alpha < 1 or queries < 1:
-        raise ConfigError(f"alpha={alpha:g} must lie in 0 … 1 and queries={queries} be at least 1")
-    return math.ceil(math.log(max(queries, 3)) / alpha**2)
 
 
 @dataclass(frozen=True)
@@ -54,13 +45,14 @@ class BLR:
     workload: LinearQueries
     """The queries Q over a tiny domain X."""
     epsilon: Fraction
-    """Ε > 0."""
+    """ε > 0."""
     alpha: float
     """Discretisation error, which fixes ``m``."""
 
     def __post_init__(self) -> None:
-        if self.epsilon <= 0:
-            raise PrivacyError(f"epsilon={float(self.epsilon)} must be > 0")
+        positive(epsilon=self.epsilon)
+        if not 0 < self.alpha < 1:
+            raise ConfigError(f"alpha={self.alpha:g} must lie in 0 … 1")
         if self.candidates > MAX_DATABASES:
             raise ConfigError(
                 f"{self.candidates:,} databases of {self.rows} rows over {self.workload.cells}"
@@ -69,8 +61,12 @@ class BLR:
 
     @property
     def rows(self) -> int:
-        """m, the number of rows of the database that comes out."""
-        return small_size(self.workload.size, self.alpha)
+        """m of the database that comes out: ``ln|Q|/α²``, rounded up, with |Q| at least 3.
+
+        ``2|Q| exp(−2mα²) <= 2/|Q| < 1``: not every sample of m records has a query that is off by
+        more than α.
+        """
+        return math.ceil(math.log(max(self.workload.size, 3)) / self.alpha**2)
 
     @property
     def candidates(self) -> int:

@@ -33,7 +33,7 @@ class Budget(ABC):
     """
 
     total: Fraction
-    """Ε or ρ, > 0."""
+    """ε or ρ, > 0."""
 
     doubling: ClassVar[int]
     """By how much a round's amount grows when its noise is to be halved."""
@@ -60,7 +60,7 @@ class Budget(ABC):
         """Mean absolute value of that noise, of the Gaussian kind to within a few percent."""
 
     @abstractmethod
-    def variance(self, amount: Fraction) -> float:
+    def variance(self, amount: Fraction) -> float | Fraction:
         """Variance of that noise."""
 
     def share(self, part: Fraction) -> Fraction:
@@ -110,15 +110,11 @@ class ConcentratedBudget(Budget):
         return epsilon / 4
 
     def noise(self, amount: Fraction, size: int, source: WordSource) -> Integers:
-        return discrete_gaussian(self._variance(amount), size, source)
+        return discrete_gaussian(self.variance(amount), size, source)
 
     def expected(self, amount: Fraction) -> float:
-        return math.sqrt(2 * float(self._variance(amount)) / math.pi)
+        return math.sqrt(2 * float(self.variance(amount)) / math.pi)
 
-    def variance(self, amount: Fraction) -> float:
-        return float(self._variance(amount))
-
-    @staticmethod
-    def _variance(amount: Fraction) -> Fraction:
+    def variance(self, amount: Fraction) -> Fraction:
         """``Δ²/(2ρ)`` with Δ² = 2, rounded up to what the sampler takes."""
         return multiple_above(1 / amount)

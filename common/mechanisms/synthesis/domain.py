@@ -7,7 +7,6 @@ one replaced record, so the number of rows is public and one unit moves between 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations
 from math import prod
 
 import numpy as np
@@ -92,10 +91,3 @@ def check_histogram(histogram: ArrayLike, cells: int) -> Integers:
             f"a histogram of {array.sum()} rows must have counts >= 0, 1 … 2**40 in all"
         )
     return array.astype(np.int64)
-
-
-def subsets(attributes: int, most: int) -> list[tuple[int, ...]]:
-    """All sets of 1 … ``most`` of that many attributes, small sets first."""
-    if not 1 <= most <= attributes:
-        raise ConfigError(f"marginals of {most} attributes must be of 1 … {attributes}")
-    return [s for size in range(1, most + 1) for s in combinations(range(attributes), size)]

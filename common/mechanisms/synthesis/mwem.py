@@ -25,10 +25,10 @@ from numpy.typing import ArrayLike
 
 from common.arrays import Floats
 from common.entropy import Entropy
-from common.errors import PrivacyError
 from common.exact.exponential_choice import exponential_choice
 from common.exact.noise import discrete_laplace
 from common.guarantees import Adjacency, PureDP, Unit
+from common.guarantees.limits import at_least, positive
 from common.mechanisms.synthesis.domain import check_histogram
 from common.mechanisms.synthesis.workload import Workload
 
@@ -62,18 +62,16 @@ class MWEM:
     workload: Workload
     """The queries to answer well."""
     epsilon: Fraction
-    """Ε > 0 of all rounds."""
+    """ε > 0 of all rounds."""
     rounds: int
     """T >= 1."""
     replays: int = 10
     """Passes through all measurements in each round; 0 for the average of plain updates."""
 
     def __post_init__(self) -> None:
-        if self.epsilon <= 0 or self.rounds < 1 or self.replays < 0:
-            raise PrivacyError(
-                f"epsilon={float(self.epsilon)} must be > 0, rounds={self.rounds} >= 1 and"
-                f" replays={self.replays} >= 0"
-            )
+        positive(epsilon=self.epsilon)
+        at_least(1, rounds=self.rounds)
+        at_least(0, replays=self.replays)
 
     @property
     def step(self) -> PureDP:

@@ -9,11 +9,14 @@ anything: the next ones spend more, and there are fewer of them.
 Source: McKenna, Mullins, Sheldon, Miklau, *AIM: An Adaptive and Iterative Mechanism for
 Differentially Private Synthetic Data*, VLDB 2022, on an explicit table instead of a graphical
 model; Liu, Vietri, Wu, *Iterative Methods for Private Synthetic Data*, NeurIPS 2021, for the frame.
+The projection: Beck and Teboulle, *Mirror Descent and Nonlinear Projected Subgradient Methods*,
+2003; its objective: McKenna, Sheldon, Miklau, *Graphical-Model Based Estimation and Inference for
+Differential Privacy*, ICML 2019.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -27,13 +30,24 @@ from common.exact.exponential_choice import exponential_choice
 from common.guarantees import Guarantee
 from common.mechanisms.synthesis.budget import Budget
 from common.mechanisms.synthesis.domain import check_histogram
-from common.mechanisms.synthesis.projection import NoisyMarginal, project
 from common.mechanisms.synthesis.workload import Marginals
 
 _SELECTION = Fraction(1, 10)
 _ROUNDS = 2
 _STEPS = 30
 _LAST_STEPS = 300
+_SHRINK = 0.5
+_GROW = 1.5
+_MOST_BACKTRACKS = 30
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyMarginal:
+    """One measured marginal."""
+
+    which: int  # its position in the workload
+    values: Floats  # its noisy counts
+    variance: float  # of the noise on each, > 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +140,7 @@ class _Run:
         self.unspent -= amount
         noise = self.budget.noise(amount, self._truth[which].size, self._measure)
         values = (self._truth[which] + noise).astype(np.float64)
-        self.measured.append(NoisyMarginal(which, values, self.budget.variance(amount)))
+        self.measured.append(NoisyMarginal(which, values, float(self.budget.variance(amount))))
 
     def round(self, amount: Fraction) -> bool:
         """Select, measure, project; returns whether the marginal moved by more than its noise."""
@@ -152,3 +166,64 @@ class _Run:
 
     def _own(self, which: int) -> Floats:
         return np.asarray(self.workload.marginal(self.weights * self.records, which))
+
+
+def project(
+    weights: Floats,
+    measured: Sequence[NoisyMarginal],
+    workload: Marginals,
+    records: int,
+    iterations: int,
+) -> Floats:
+    """(cells,) the table of largest entropy that agrees best with noisy marginals.
+
+    Minimises ``Σ_S ‖M_S(n p) − y_S‖² / (2 n σ_S²)`` over distributions p, for a table of n
+    ``records`` and one or more marginals ``measured``, by so many steps of entropic mirror descent
+    from ``weights``, which has no zeros; backtracking chooses each step. All of it is
+    post-processing.
+    """
+    merged = _merge(measured)
+    shape = workload.domain.sizes
+    p = weights.reshape(shape)
+    loss, gradient = _loss(p, merged, workload, records)
+    step = 1.0
+    for _ in range(iterations):
+        for _ in range(_MOST_BACKTRACKS):
+            exponent = -step * gradient
+            q = p * np.exp(exponent - exponent.max())
+            q = np.maximum(q / q.sum(), 1e-300)
+            new, new_gradient = _loss(q, merged, workload, records)
+            if new <= loss + 0.5 * float(np.sum(gradient * (q - p))):
+                break
+            step *= _SHRINK
+        else:
+            break  # no step makes it smaller: converged to rounding
+        p, loss, gradient = q, new, new_gradient
+        step *= _GROW
+    return np.asarray(p.ravel() / p.sum())
+
+
+def _merge(measured: Sequence[NoisyMarginal]) -> list[NoisyMarginal]:
+    """Average repeated measurements by their precision."""
+    merged: dict[int, NoisyMarginal] = {}
+    for new in measured:
+        old = merged.get(new.which)
+        if old is not None:
+            precision = 1 / old.variance + 1 / new.variance
+            values = (old.values / old.variance + new.values / new.variance) / precision
+            new = NoisyMarginal(new.which, values, 1 / precision)
+        merged[new.which] = new
+    return list(merged.values())
+
+
+def _loss(
+    p: Floats, measured: Sequence[NoisyMarginal], workload: Marginals, records: int
+) -> tuple[float, Floats]:
+    """The objective and its gradient, in the table's shape."""
+    loss = 0.0
+    gradient = np.zeros(p.shape)
+    for item in measured:
+        gap: Floats = np.asarray(workload.marginal(p * records, item.which) - item.values)
+        loss += float(gap @ gap) / (2 * records * item.variance)
+        gradient += workload.spread(gap / item.variance, item.which)
+    return loss, gradient

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import combinations
 from math import prod
 from typing import Protocol
 
@@ -18,9 +19,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from common.arrays import Floats, Integers
 from common.entropy import Entropy
-from common.errors import ConfigError, PrivacyError
+from common.errors import ConfigError
 from common.exact.noise import discrete_laplace
-from common.mechanisms.synthesis.domain import Domain, check_histogram, subsets
+from common.guarantees.limits import positive
+from common.mechanisms.synthesis.domain import Domain, check_histogram
 
 _EXACT_CELLS = 1 << 10
 _MOST_SCALE = 1 << 20
@@ -33,30 +35,24 @@ class Workload(Protocol):
     @property
     def size(self) -> int:
         """Number of queries."""
-        ...
 
     @property
     def cells(self) -> int:
         """Number of cells that they are about."""
-        ...
 
     @property
     def scale(self) -> int:
         """What stands for a weight of 1, and how far one replaced record moves one answer."""
-        ...
 
     @property
     def l1_sensitivity(self) -> int:
         """How far one replaced record moves all answers together, in the L1 norm, at most."""
-        ...
 
     def answers(self, table: NDArray[np.number]) -> NDArray[np.number]:
         """(size,) answers, in units of 1/scale, to (cells,) counts or weights of any type."""
-        ...
 
     def support(self, query: int) -> tuple[Integers, Floats]:
         """Cells where one query's weight is not 0, and those weights as shares of ``scale``."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,8 +123,12 @@ class Marginals:
 
     @classmethod
     def up_to(cls, domain: Domain, most: int) -> Marginals:
-        """All marginals of 1 … ``most`` attributes."""
-        return cls(domain, tuple(subsets(len(domain.sizes), most)))
+        """All marginals of 1 … ``most`` attributes, small sets first."""
+        attributes = len(domain.sizes)
+        if not 1 <= most <= attributes:
+            raise ConfigError(f"marginals of {most} attributes must be of 1 … {attributes}")
+        sizes = range(1, most + 1)
+        return cls(domain, tuple(s for k in sizes for s in combinations(range(attributes), k)))
 
     @cached_property
     def lengths(self) -> tuple[int, ...]:
@@ -205,8 +205,7 @@ def laplace_answers(
 
     Δ₁ is the workload's ``l1_sensitivity``, and all answers together are ε-DP.
     """
-    if epsilon <= 0:
-        raise PrivacyError(f"epsilon={float(epsilon)} must be > 0")
+    positive(epsilon=epsilon)
     truth = workload.answers(check_histogram(histogram, workload.cells)).astype(np.int64)
     scale = workload.l1_sensitivity / epsilon
     noise = discrete_laplace(scale, truth.size, entropy.source("laplace-answers"))

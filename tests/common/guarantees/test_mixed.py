@@ -22,7 +22,7 @@ from common.guarantees import (
     adaptive_total,
     total,
 )
-from common.guarantees.mixed import ORDERS
+from common.guarantees.accountant import ORDERS
 from tests.common.guarantees.examples import anything
 
 DELTA = Fraction(1, 10**6)

@@ -258,7 +258,7 @@ def test_one_random_record_a_step_and_pure_epsilon() -> None:
         ({"sample": 11}, ConfigError, "sample=11 must lie in 1 … 10"),
         ({"steps": 0}, ConfigError, "steps=0 must be at least 1"),
         ({"delta": 0.0}, PrivacyError, "Gaussian noise needs delta"),
-        ({"epsilon": 0.0}, PrivacyError, "epsilon=0.0 must be > 0"),
+        ({"epsilon": 0.0}, PrivacyError, "epsilon=0 must be > 0"),
         ({"clip": 0.0}, ConfigError, "clip=0.0 must be"),
     ],
 )

@@ -148,7 +148,7 @@ def test_directions_without_variation_are_left_out() -> None:
 def test_impossible_requests_are_refused() -> None:
     rows, labels = _data(10)
     for epsilon in (0.0, math.inf):
-        with pytest.raises(PrivacyError, match=f"epsilon={epsilon}"):
+        with pytest.raises(PrivacyError, match=f"epsilon={epsilon:g}"):
             LabelRidge(epsilon)
     with pytest.raises(DataError, match="one label a row"):
         LabelRidge(1.0).draw(rows, labels[1:], seeded_entropy(0))

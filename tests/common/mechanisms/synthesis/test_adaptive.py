@@ -22,7 +22,7 @@ from common.mechanisms.synthesis import (
     laplace_answers,
 )
 from common.mechanisms.synthesis import select_measure_project as adaptive
-from common.mechanisms.synthesis.projection import NoisyMarginal, project
+from common.mechanisms.synthesis.select_measure_project import NoisyMarginal, project
 from tests.benchmarks.published.sources import census_table
 from tests.common.mechanisms.synthesis.tables import neighbours, tables
 from tests.data_sets import CENSUS

@@ -15,7 +15,6 @@ from common.entropy import seeded_entropy
 from common.errors import ConfigError, PrivacyError
 from common.guarantees import Adjacency
 from common.mechanisms.synthesis import BLR, LinearQueries
-from common.mechanisms.synthesis.blr import small_size
 from tests.common.mechanisms.synthesis.tables import neighbours, tables
 from tests.statistics import binomial_range, counts_fit
 
@@ -125,6 +124,9 @@ def test_the_accuracy_bound_holds_and_a_mechanism_without_data_breaks_it() -> No
 
 
 def test_the_small_size_follows_the_theorem() -> None:
+    def small_size(queries: int, alpha: float) -> int:
+        return BLR(LinearQueries(np.tile([0, 1], (queries, 1))), Fraction(1), alpha).rows
+
     assert small_size(100, 0.1) == math.ceil(math.log(100) / 0.01)
     for queries in (1, 2, 3, 50):
         for alpha in (0.05, 0.3, 0.9):
@@ -138,4 +140,4 @@ def test_refusals_name_the_remedy() -> None:
     with pytest.raises(PrivacyError, match="epsilon=0"):
         BLR(thresholds(3), Fraction(0), 0.5)
     with pytest.raises(ConfigError, match="alpha=2"):
-        small_size(5, 2.0)
+        BLR(thresholds(3), Fraction(1), 2.0)

@@ -1,0 +1,41 @@
+"""Parameters within their limits; what is outside is named with its value and the limit."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import cache
+
+from common.errors import PrivacyError
+
+Number = float | Fraction
+
+
+def positive(**numbers: Number) -> None:
+    """Refuse numbers that are not finite and above 0."""
+    for name, number in numbers.items():
+        if not 0 < number < math.inf:
+            raise PrivacyError(f"{name}={float(number):g} must be > 0 and finite")
+
+
+def at_least(least: int, **counts: int | None) -> None:
+    """Refuse counts below a least one; None says that there is no such count."""
+    for name, count in counts.items():
+        if count is not None and count < least:
+            raise PrivacyError(f"{name}={count} must be at least {least}")
+
+
+def within(interval: str, **numbers: Number) -> None:
+    """Refuse numbers outside an interval such as ``(0, 1]`` or ``[0, ∞)``, and what is none."""
+    low, high = _ends(interval)
+    for name, number in numbers.items():
+        above = number >= low if interval[0] == "[" else number > low
+        below = number <= high if interval[-1] == "]" else number < high
+        if not (above and below):
+            raise PrivacyError(f"{name}={float(number):g} must lie in {interval}")
+
+
+@cache
+def _ends(interval: str) -> tuple[Number, Number]:
+    low, high = interval[1:-1].split(", ")
+    return Fraction(low), math.inf if high == "∞" else Fraction(high)

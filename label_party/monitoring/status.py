@@ -55,14 +55,7 @@ def status(
 ) -> Iterator[str]:
     """Yield the lines: what was spent, what was released, who fetched it, who was refused why.
 
-    Parameters
-    ----------
-    accounts
-        What the ledger says.
-    samples
-        What the server counts; None if none runs, or it cannot be asked.
-    without
-        Why there is none.
+    ``samples`` are what the server counts; of None, ``without`` says why there are none.
     """
     for account in accounts:
         yield f"account {account.account}: {_short(account.spent)} spent of {account.limit}"

@@ -91,15 +91,7 @@ class _State:
 
 
 class Evaluation:
-    """One epoch's questions and answers; safe for any number of threads and processes.
-
-    Parameters
-    ----------
-    config
-        Which labels, and how much they may tell.
-    store
-        Where the session and its answers are kept.
-    """
+    """One epoch's questions and answers; safe for any number of threads and processes."""
 
     def __init__(self, config: LabelPartyConfig, store: Store) -> None:
         self.settings = config.evaluation

@@ -56,8 +56,6 @@ def answering(
         host:port; port 0 lets the system choose one.
     hosts
         Names under which it is asked for besides.
-    vitals, registry
-        The answer.
     status
         The page's lines.
 

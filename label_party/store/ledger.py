@@ -50,14 +50,9 @@ class LedgerError(LabelveilError):
 
 
 class Ledger:
-    """An open ledger. Use it as a context manager, from one thread.
+    """An open ledger, made if it does not exist. Use it as a context manager, from one thread.
 
-    Parameters
-    ----------
-    path
-        The SQLite file; created if it does not exist.
-    in_memory
-        Work on a copy in memory, of which nothing stays; the file is read, and not written.
+    One ``in_memory`` is a copy, of which nothing stays; the file is read, and not written.
     """
 
     def __init__(self, path: Path, *, in_memory: bool = False) -> None:
@@ -170,9 +165,7 @@ class Ledger:
     def answer(self, charge: Charge, question: str, value: float, noise_scale: float) -> Answer:
         """Use up one answer of a session: it may be shown once this returns, and not before.
 
-        Returns
-        -------
-        The answer that counts: another process's, if that was faster.
+        What is returned counts: another process's answer, if that was faster.
 
         Raises
         ------

@@ -38,12 +38,7 @@ def key_path(ledger: Path) -> Path:
 class Seal:
     """Checks and renews the seal of one ledger, always inside a transaction.
 
-    Parameters
-    ----------
-    ledger
-        The SQLite file.
-    key
-        A secret that is kept in memory alone, for a copy there; by default the ledger's own.
+    A copy in memory has a ``key`` that is kept there alone, and not the ledger's own.
     """
 
     def __init__(self, ledger: Path, key: bytes | None = None) -> None:

@@ -26,6 +26,7 @@ from common.config import Section, setting
 from common.errors import ReleaseError
 from label_party.commands.options import Shown
 from label_party.config.sections import LabelPartyConfig
+from label_party.store.budget import short
 
 if TYPE_CHECKING:
     from label_party.events.intention import Intention
@@ -206,7 +207,7 @@ class Before:
 def _budget(intention: Intention, outlook: Outlook) -> Iterator[tuple[str, object]]:
     yield "account", outlook.account
     yield "cap", f"{outlook.limit}{'' if outlook.recorded else ', recorded by this charge'}"
-    yield "spent", short(outlook.spent) if outlook.spent else "nothing"
+    yield "spent", short(outlook.spent, "nothing")
     for purchase in intention.purchases:
         yield "charge", f"{purchase.guarantee} for {purchase.purpose}"
     yield "left afterwards", short(outlook.left)
@@ -222,9 +223,15 @@ def answer_document(result: Outcome) -> dict[str, Any]:
     }
 
 
-def short(guarantee: object) -> str:
-    """Leave adjacency and unit out: the cap states them for the whole account."""
-    return "not one number" if guarantee is None else str(guarantee).partition(" (")[0]
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn the file system's errors, while a copy of an answer is written, into one line."""
+    from label_party.store.disk import StoreError
+
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error.strerror}; set --out") from error
 
 
 def _agreed() -> bool:

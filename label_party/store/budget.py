@@ -213,6 +213,11 @@ def remaining(limit: Guarantee, lost: Guarantee | None) -> Guarantee | None:
     return limit if lost is None else None
 
 
+def short(guarantee: Guarantee | None, nothing: str = "not one number") -> str:
+    """Return it without adjacency and unit, which the limit states for the whole account."""
+    return nothing if guarantee is None else str(guarantee).partition(" (")[0]
+
+
 def seen_by(
     charges: Iterable[Spending], composition: Composition, epoch: str | None = None
 ) -> list[Spending]:

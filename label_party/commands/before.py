@@ -156,10 +156,13 @@ class Before:
 
         data, tally = self.config.at(intention.purchases[-1].epoch).data, intention.tally
         engine = self.config.engine
+        population = data.population_source or "the labels' own keys"
+        if data.submitted:
+            population = "submitted by the features party"
         facts: list[tuple[str, object]] = [
             ("data set", f"{data.data_set}, epoch {intention.purchases[-1].epoch}"),
             ("labels", f"{data.labels_source}: {tally.label_rows:,} rows"),
-            ("population", f"{self._population()}: {tally.rows:,} events"),
+            ("population", f"{population}: {tally.rows:,} events"),
             *label_facts(tally, {one.name: one.missing for one in self.config.labels}),
             ("  labels left out", f"{tally.left_out:,}"),
             ("  keys merged", f"{tally.merged:,}"),
@@ -189,12 +192,6 @@ class Before:
             "would_write": [path for _, path in self._outputs(intention)],
             "warnings": warnings,
         }
-
-    def _population(self) -> str:
-        data = self.config.data
-        if data.submitted:
-            return "submitted by the features party"
-        return str(data.population_source or "the labels' own keys")
 
     def _outputs(self, intention: Intention) -> Iterator[tuple[str, object]]:
         store = self._store

@@ -11,7 +11,7 @@ from common.console import numbers
 from common.files import PARQUET_SUFFIXES
 from common.outputs import check_output
 from label_party.commands.before import Before, BeforeOptions, answer_document, writing
-from label_party.commands.options import Shown, options
+from label_party.commands.options import OF_AN_ANSWER, Shown, options
 from label_party.config.sections import LabelPartyConfig
 from label_party.store.budget import short
 
@@ -39,16 +39,7 @@ class TableOptions(Shown):
     )
 
 
-@options(
-    "data.labels",
-    "data.population",
-    "data.data_set",
-    "data.epoch",
-    "privacy.epsilon",
-    "privacy.total_epsilon",
-    "keys.secret_file",
-    "store.directory",
-)
+@options(*OF_AN_ANSWER)
 def synthesize(wanted: TableOptions, config: LabelPartyConfig, how: BeforeOptions) -> None:
     """Release a synthetic table of categories and the binned label, and charge the budget for it.
 

@@ -15,7 +15,7 @@ from common.errors import ConfigError
 from common.guarantees import guarantee_from_json
 from common.outputs import check_output, check_plot
 from label_party.commands.before import Before, BeforeOptions, answer_document, writing
-from label_party.commands.options import Shown, options
+from label_party.commands.options import OF_AN_ANSWER, Shown, options
 from label_party.config.sections import LabelPartyConfig
 from label_party.store.budget import short
 
@@ -55,16 +55,7 @@ class TopKOptions(Shown):
         return self
 
 
-@options(
-    "data.labels",
-    "data.population",
-    "data.data_set",
-    "data.epoch",
-    "privacy.epsilon",
-    "privacy.total_epsilon",
-    "keys.secret_file",
-    "store.directory",
-)
+@options(*OF_AN_ANSWER)
 def top_k(wanted: TopKOptions, config: LabelPartyConfig, how: BeforeOptions) -> None:
     """Release which categories lead by distinct users, and charge the budget for it.
 

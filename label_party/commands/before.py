@@ -31,7 +31,6 @@ from label_party.store.budget import short
 if TYPE_CHECKING:
     from label_party.events.intention import Intention
     from label_party.events.tally import Tally
-    from label_party.store.pay_once import Outcome
     from label_party.store.purchase import Order, Outlook, Rehearsal
     from label_party.store.release_store import Store
 
@@ -208,27 +207,6 @@ def _budget(intention: Intention, outlook: Outlook) -> Iterator[tuple[str, objec
     for purchase in intention.purchases:
         yield "charge", f"{purchase.guarantee} for {purchase.purpose}"
     yield "left afterwards", short(outlook.left)
-
-
-def answer_document(result: Outcome) -> dict[str, Any]:
-    """Return an answer that was bought, and what it left of the budget, as JSON values."""
-    return {
-        "released": result.document,
-        "digest": result.digest,
-        "existed": result.existed,
-        "left": None if result.left is None else result.left.to_json(),
-    }
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn the file system's errors, while a copy of an answer is written, into one line."""
-    from label_party.store.disk import StoreError
-
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(f"{path} cannot be written: {error.strerror}; set --out") from error
 
 
 def _agreed() -> bool:

@@ -13,12 +13,6 @@ from label_party.config.sections import DEFAULT_CONFIG, LabelPartyConfig
 options = partial(with_options, LabelPartyConfig, file=DEFAULT_CONFIG)
 """Decorator: the configuration, and flags for the settings that it names."""
 
-OF_AN_ANSWER = (
-    *("data.labels", "data.population", "data.data_set", "data.epoch"),
-    *("privacy.epsilon", "privacy.total_epsilon", "keys.secret_file", "store.directory"),
-)
-"""Settings that a command has flags for, where it reads the events and buys an answer."""
-
 
 class Shown(Json):
     quiet: bool = setting(False, "No progress bar, no summary, without a terminal no warning.")

@@ -10,8 +10,9 @@ from common.config import setting
 from common.console import numbers
 from common.files import PARQUET_SUFFIXES
 from common.outputs import check_output
-from label_party.commands.before import Before, BeforeOptions, answer_document, writing
-from label_party.commands.options import OF_AN_ANSWER, Shown, options
+from label_party.commands.answers import OF_AN_ANSWER, answer_document, writing
+from label_party.commands.before import Before, BeforeOptions
+from label_party.commands.options import Shown, options
 from label_party.config.sections import LabelPartyConfig
 from label_party.store.budget import short
 

@@ -14,8 +14,9 @@ from common.console import stdout
 from common.errors import ConfigError
 from common.guarantees import guarantee_from_json
 from common.outputs import check_output, check_plot
-from label_party.commands.before import Before, BeforeOptions, answer_document, writing
-from label_party.commands.options import OF_AN_ANSWER, Shown, options
+from label_party.commands.answers import OF_AN_ANSWER, answer_document, writing
+from label_party.commands.before import Before, BeforeOptions
+from label_party.commands.options import Shown, options
 from label_party.config.sections import LabelPartyConfig
 from label_party.store.budget import short
 

@@ -15,6 +15,7 @@ import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -191,16 +192,17 @@ class OncePerMinute:
         )
 
 
+@dataclass(frozen=True)
 class _Counts(Collector):
-    def __init__(
-        self, name: str, text: str, values: Callable[[], Mapping[str, float]], label: str
-    ) -> None:
-        self._name, self._text, self._values, self._label = name, text, values, label
+    name: str
+    text: str
+    values: Callable[[], Mapping[str, float]]
+    label: str
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        names = [self._label] if self._label else []
-        family = CounterMetricFamily(self._name, self._text, labels=names)
-        for value, count in self._values().items():
+        names = [self.label] if self.label else []
+        family = CounterMetricFamily(self.name, self.text, labels=names)
+        for value, count in self.values().items():
             family.add_metric([value] if names else [], count)
         yield family
 

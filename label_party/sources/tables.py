@@ -160,7 +160,8 @@ def read_columns(
     parts = _parts(path, names, naming, dialect)
     if parts is not None:
         read = list(_reading_all(path, parts))
-        frames = [frame for frame, _ in read] or [_nothing(names)]
+        nothing = pl.DataFrame(schema=dict.fromkeys(names, pl.String) | {LINE: pl.Int64})
+        frames = [frame for frame, _ in read] or [nothing]
         return pl.concat(frames), sum((odd for _, odd in read), NOTHING)
     copied = [LINE] if LINE in present else []
     scan = _scan(path).select([*names, *copied])
@@ -172,16 +173,13 @@ def read_columns(
     return frame, NOTHING
 
 
-def _nothing(names: Sequence[str]) -> pl.DataFrame:
-    return pl.DataFrame(schema=dict.fromkeys(names, pl.String) | {LINE: pl.Int64})
-
-
 def parquet_files(path: Source) -> list[tuple[Path, int]] | None:
     """Return the Parquet files here that a source is, in order, with their rows; None if others."""
     if not isinstance(path, Path) or not (path.is_dir() or _head(path) == _PARQUET_MAGIC):
         return None
     files = directory_files(path) if path.is_dir() else [path]
-    return [(file, _rows_of(file)) for file in files]
+    rows = pl.len()
+    return [(file, int(_reading(file, _scan(file).select(rows).collect).item())) for file in files]
 
 
 def copy_as_parquet(
@@ -227,10 +225,6 @@ def _parts(
         )
     layout = Layout(header_of(next(lines, b""), dialect, path), names, naming, dialect)
     return rows_of(lines, layout)
-
-
-def _rows_of(path: Path) -> int:
-    return int(_reading(path, lambda: _scan(path).select(pl.len()).collect().item()))
 
 
 def days_of(path: Source, column: str, dialect: Dialect = CSV) -> list[str]:

@@ -131,10 +131,7 @@ class Evaluation:
     def answers_left(self, release: StoredRelease) -> int:
         """How many questions will still be answered.
 
-        Raises
-        ------
-        ReleaseError
-            If the session was sold on other terms than are configured.
+        ``ReleaseError`` if the session was sold on other terms than are configured.
         """
         state = self._state(self._order(release))
         return 0 if state.closed else self.mechanism.most - len(state.given)

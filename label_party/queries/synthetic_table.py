@@ -114,10 +114,7 @@ def label_edges(
 ) -> tuple[float, ...]:
     """Ends of the label's bins: those given, or equally wide ones.
 
-    Raises
-    ------
-    ConfigError
-        If they are not ascending from the domain's lower to its upper bound.
+    ``ConfigError`` if they are not ascending from the domain's lower to its upper bound.
     """
     lower, upper = bounds
     if edges is None:

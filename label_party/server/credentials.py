@@ -26,10 +26,7 @@ class ServerCredentials:
 
     ``reloads`` is how often the files were read again, by outcome.
 
-    Raises
-    ------
-    ConfigError
-        If a file is missing or unusable, or the certificate has expired.
+    ``ConfigError`` if a file is missing or unusable, or the certificate has expired.
     """
 
     def __init__(self, server: ServerSection, handshakes: Handshakes) -> None:

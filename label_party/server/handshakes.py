@@ -101,12 +101,9 @@ class Handshakes:
 
         The log is not waited for unless it is given to :meth:`read` (``listening``).
 
-        Raises
-        ------
-        ConfigError
-            If the server answered the first message of a TLS 1.2 handshake with the second. What
-            becomes of the handshake later says nothing: it fails in any case, for want of a
-            client's certificate.
+        ``ConfigError`` if the server answered the first message of a TLS 1.2 handshake with the
+        second. What becomes of the handshake later says nothing: it fails in any case, for want of
+        a client's certificate.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False

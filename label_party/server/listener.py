@@ -62,10 +62,7 @@ class Listener:
 
     It listens on ``address``, with the port that the system chose; its end waits for ``work``.
 
-    Raises
-    ------
-    ConfigError
-        If the address cannot be bound.
+    ``ConfigError`` if the address cannot be bound.
     """
 
     def __init__(

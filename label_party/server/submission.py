@@ -57,10 +57,7 @@ class Reception:
 
         The header was the stream's first message; each other may take ``stall_seconds`` to arrive.
 
-        Raises
-        ------
-        Refusal
-            With nothing kept.
+        After a ``Refusal`` nothing is kept.
         """
         self._check(header)
         try:

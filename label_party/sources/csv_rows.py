@@ -73,10 +73,7 @@ class Layout:
 def header_of(first_line: bytes, dialect: Dialect, path: object) -> list[str]:
     """Return the names in a file's first line.
 
-    Raises
-    ------
-    DataError
-        If it is no line of names in the configured encoding.
+    ``DataError`` if it is no line of names in the configured encoding.
     """
     if first_line[:2] in _UTF16:
         raise DataError(f"{path} is UTF-16; save it as UTF-8")

@@ -56,11 +56,8 @@ class Query(Foreign):
         types of their own, whatever their column's. What is neither text, number nor time is
         missing.
 
-        Raises
-        ------
-        DataError
-            If the database refuses the query. It may do so because of one row, in which a cast or
-            a function of the query fails: a query must be written so that none can.
+        ``DataError`` if the database refuses the query. It may do so because of one row, in which a
+        cast or a function of the query fails: a query must be written so that none can.
         """
         with snapshot():
             connection = _connection(self)

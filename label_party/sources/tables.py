@@ -230,10 +230,7 @@ def _parts(
 def days_of(path: Source, column: str, dialect: Dialect = CSV) -> list[str]:
     """Return the days that occur in a column of dates or times, ascending.
 
-    Raises
-    ------
-    DataError
-        If the source cannot be read, or lacks the column.
+    ``DataError`` if the source cannot be read, or lacks the column.
     """
     days = _days(read_columns(path, [column], dialect=dialect)[0][column], path)
     return [day.isoformat() for day in days.drop_nulls().unique().sort()]
@@ -277,10 +274,7 @@ def _reading_all(path: Source, parts: Iterator[Read]) -> Iterator[Read]:
 def _csv_lines(path: Source) -> Iterator[bytes] | None:
     """The header's line, then the others, many at a time; None if it is Parquet.
 
-    Raises
-    ------
-    DataError
-        If it is there, and neither.
+    ``DataError`` if it is there, and neither.
     """
     if isinstance(path, Foreign):
         return path.lines()

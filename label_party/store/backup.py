@@ -82,10 +82,8 @@ def run_backup(config: LabelPartyConfig, path: Path, *, quiet: bool = False) -> 
 def make_backup(store: Store, path: Path, progress: Progress = lambda done, total: None) -> Backup:
     """Write a backup under a new name; tell of the directories copied so far, from 0 on, and all.
 
-    Raises
-    ------
-    LabelveilError
-        If there is no ledger, the file exists, or it cannot be written; then no file is left.
+    ``LabelveilError`` if there is no ledger, the file exists, or it cannot be written; then no file
+    is left.
     """
     if not store.ledger_path.exists():
         raise StoreError(f"{store.ledger_path} does not exist; make a release first")

@@ -90,13 +90,7 @@ class Purchase:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Read it back.
-
-        Raises
-        ------
-        ValueError, KeyError, TypeError
-            If it is damaged.
-        """
+        """Read it back; ``ValueError``, ``KeyError`` or ``TypeError`` if it is damaged."""
         values = json.loads(data)
         if values.pop("check") != _check(values):
             raise ValueError("it does not match its own digest")

@@ -168,10 +168,7 @@ class Ledger:
 
         What is returned counts: another process's answer, if that was faster.
 
-        Raises
-        ------
-        BudgetError
-            If the session is closed, or all of its answers are used up.
+        ``BudgetError`` if the session is closed, or all of its answers are used up.
         """
         with self._transaction() as database:
             given = self.answers(charge)
@@ -287,10 +284,8 @@ class Ledger:
     def raise_cap(self, account: str, to: Guarantee, reason: str) -> None:
         """Raise an account's cap, for a reason that stays in the ledger.
 
-        Raises
-        ------
-        BudgetError
-            If the account never spent, the reason is empty, or ``to`` is not above the cap.
+        ``BudgetError`` if the account never spent, the reason is empty, or ``to`` is not above the
+        cap.
         """
         with self._transaction():
             cap = self.cap(account)

@@ -91,10 +91,7 @@ class Store:
     def building(self) -> Iterator[None]:
         """Hold the lock that only one process may hold; the system frees it when a process dies.
 
-        Raises
-        ------
-        StoreBusy
-            If another process is building.
+        ``StoreBusy`` if another process is building.
         """
         busy = (
             f"another process is building a release in {self.directory};"
@@ -158,10 +155,7 @@ class Store:
     def open_release(self, charge: Charge) -> StoredRelease:
         """Open and verify a committed release.
 
-        Raises
-        ------
-        ReleaseError
-            If its bytes are not those that were committed.
+        ``ReleaseError`` if its bytes are not those that were committed.
         """
         path = self.path(charge.data_set, charge.epoch)
         release = StoredRelease(path)
@@ -175,10 +169,7 @@ class Store:
     def read_manifest(self, charge: Charge) -> Manifest:
         """Read the manifest of a committed release, without its rows.
 
-        Raises
-        ------
-        ReleaseError
-            If it is not the one that was committed.
+        ``ReleaseError`` if it is not the one that was committed.
         """
         path = self.path(charge.data_set, charge.epoch) / MANIFEST_FILE
         data = read_paid(path)

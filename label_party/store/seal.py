@@ -55,10 +55,7 @@ class Seal:
     def check(self, database: sqlite3.Connection) -> None:
         """Check the seal.
 
-        Raises
-        ------
-        SealError
-            If the ledger is not as it was sealed, or the secret is gone.
+        ``SealError`` if the ledger is not as it was sealed, or the secret is gone.
         """
         stored = database.execute(f"SELECT mac FROM {_TABLE}").fetchall()
         if [row[0] for row in stored] != [self._mac(database)]:

@@ -26,11 +26,11 @@ from common.config import Section, setting
 from common.errors import ReleaseError
 from label_party.commands.options import Shown
 from label_party.config.sections import LabelPartyConfig
+from label_party.store.budget import short
 
 if TYPE_CHECKING:
     from label_party.events.intention import Intention
     from label_party.events.tally import Tally
-    from label_party.store.pay_once import Outcome
     from label_party.store.purchase import Order, Outlook, Rehearsal
     from label_party.store.release_store import Store
 
@@ -155,10 +155,13 @@ class Before:
 
         data, tally = self.config.at(intention.purchases[-1].epoch).data, intention.tally
         engine = self.config.engine
+        population = data.population_source or "the labels' own keys"
+        if data.submitted:
+            population = "submitted by the features party"
         facts: list[tuple[str, object]] = [
             ("data set", f"{data.data_set}, epoch {intention.purchases[-1].epoch}"),
             ("labels", f"{data.labels_source}: {tally.label_rows:,} rows"),
-            ("population", f"{self._population()}: {tally.rows:,} events"),
+            ("population", f"{population}: {tally.rows:,} events"),
             *label_facts(tally, {one.name: one.missing for one in self.config.labels}),
             ("  labels left out", f"{tally.left_out:,}"),
             ("  keys merged", f"{tally.merged:,}"),
@@ -189,12 +192,6 @@ class Before:
             "warnings": warnings,
         }
 
-    def _population(self) -> str:
-        data = self.config.data
-        if data.submitted:
-            return "submitted by the features party"
-        return str(data.population_source or "the labels' own keys")
-
     def _outputs(self, intention: Intention) -> Iterator[tuple[str, object]]:
         store = self._store
         for one in intention.purchases:
@@ -206,25 +203,10 @@ class Before:
 def _budget(intention: Intention, outlook: Outlook) -> Iterator[tuple[str, object]]:
     yield "account", outlook.account
     yield "cap", f"{outlook.limit}{'' if outlook.recorded else ', recorded by this charge'}"
-    yield "spent", short(outlook.spent) if outlook.spent else "nothing"
+    yield "spent", short(outlook.spent, "nothing")
     for purchase in intention.purchases:
         yield "charge", f"{purchase.guarantee} for {purchase.purpose}"
     yield "left afterwards", short(outlook.left)
-
-
-def answer_document(result: Outcome) -> dict[str, Any]:
-    """Return an answer that was bought, and what it left of the budget, as JSON values."""
-    return {
-        "released": result.document,
-        "digest": result.digest,
-        "existed": result.existed,
-        "left": None if result.left is None else result.left.to_json(),
-    }
-
-
-def short(guarantee: object) -> str:
-    """Leave adjacency and unit out: the cap states them for the whole account."""
-    return "not one number" if guarantee is None else str(guarantee).partition(" (")[0]
 
 
 def _agreed() -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -16,11 +15,17 @@ from common.console import stdout
 from common.guarantees import Guarantee
 from label_party.commands.options import options
 from label_party.config.sections import LabelPartyConfig
+from label_party.store.budget import short
 from label_party.store.release_store import Store
 
 if TYPE_CHECKING:
     from label_party.store.account import AccountState
     from label_party.store.entries import Restore
+
+_OF_A_CHARGE = (
+    *("data_set", "epoch", "purpose", "composition", "state", "guarantee", "who", "software"),
+    *("reserved_at", "committed_at", "digest", "rows", "records_per_unit", "answers", "request"),
+)
 
 budgets = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -81,16 +86,15 @@ def print_account(
                 f" counted apart, {said.said_at[:16]} by {said.said_by}: {said.reason}"
             )
         table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-        for column in ("data set", "epoch", "for"):
-            table.add_column(column, overflow="fold")
-        for column in ("spent", "state", "who", "when (UTC)", "release"):
+        columns = "data set", "epoch", "for", "spent", "state", "who", "when (UTC)", "release"
+        for column in columns:
             table.add_column(column, overflow="fold", no_wrap=column == "spent")
         for charge in entry.charges:
             table.add_row(
                 charge.data_set,
                 charge.epoch,
                 charge.purpose,
-                _short(charge.guarantee),
+                short(charge.guarantee),
                 ("lost" if charge.lost else charge.state)
                 + (", disjoint" if charge.composition == "disjoint" else ""),
                 charge.who,
@@ -99,7 +103,7 @@ def print_account(
             )
         if entry.charges:
             stdout.print(table)
-        print(f"spent {_short(entry.spent)}, left {_short(entry.left)}\n")
+        print(f"spent {short(entry.spent, 'nothing')}, left {short(entry.left)}\n")
     for event in restored:
         lost = ", ".join(event.statement["lost"])
         print(
@@ -115,34 +119,14 @@ def as_plain(entry: AccountState) -> dict[str, Any]:
         "total": _guarantee(entry.limit),
         "spent": _guarantee(entry.spent),
         "left": _guarantee(entry.left),
-        "caps": [asdict(cap) | {"guarantee": _guarantee(cap.guarantee)} for cap in entry.caps],
-        "separations": [asdict(said) for said in entry.separations],
+        "caps": [vars(cap) | {"guarantee": cap.guarantee.to_json()} for cap in entry.caps],
+        "separations": [vars(said) for said in entry.separations],
         "charges": [
-            {
-                "data_set": charge.data_set,
-                "epoch": charge.epoch,
-                "purpose": charge.purpose,
-                "composition": charge.composition,
-                "state": charge.state,
-                "guarantee": _guarantee(charge.guarantee),
-                "who": charge.who,
-                "software": charge.software,
-                "reserved_at": charge.reserved_at,
-                "committed_at": charge.committed_at,
-                "digest": charge.digest,
-                "rows": charge.rows,
-                "records_per_unit": charge.records_per_unit,
-                "answers": charge.answers,
-                "request": charge.request,
-            }
+            {name: getattr(charge, name) for name in _OF_A_CHARGE}
+            | {"guarantee": charge.guarantee.to_json()}
             for charge in entry.charges
         ],
     }
-
-
-def _short(guarantee: Guarantee | None) -> str:
-    """Leave adjacency and unit out: the heading states them for the whole account."""
-    return "nothing" if guarantee is None else str(guarantee).partition(" (")[0]
 
 
 def _guarantee(guarantee: Guarantee | None) -> dict[str, Any] | None:

@@ -156,10 +156,7 @@ def _as_written(given: Mapping[str, Any]) -> dict[str, Any]:
 def _labels(given: Sequence[str], others: Mapping[str, Any]) -> dict[str, Any]:
     """What the file says of labels: of one its column and perhaps bounds, of several a table each.
 
-    Raises
-    ------
-    ConfigError
-        If bounds are missing, or stand twice.
+    ``ConfigError`` if bounds are missing, or stand twice.
     """
     if len(given) == 1 and given[0].count(":") < 2:
         return {"data.label": given[0]}

@@ -92,37 +92,22 @@ def plan(config: LabelPartyConfig, wanted: PlanOptions) -> None:
     if knowledge.leaks:
         stderr.print(f"warning: {LEAK_WARNING}", style="bold red", highlight=False)
     most = largest_manifest(config.plan_message(events))
-    if isinstance(found, planning.Plan):
-        print_plan(found, most, as_json=wanted.as_json)
+    if wanted.as_json:
+        print_json(_json(found) | {"largest_manifest": most})
+    elif isinstance(found, planning.Plan):
+        print_plan(found, most)
     else:
-        print_divisions(found, most, as_json=wanted.as_json)
+        print_divisions(found, most)
     if wanted.plot is not None:
         draw_plan(found, wanted.plot)
 
 
-def print_divisions(plan: DivisionPlan, manifest: int, *, as_json: bool) -> None:
+def print_divisions(plan: DivisionPlan, manifest: int) -> None:
     """Print what each label's model is predicted to lose, by ε and division.
 
     ``manifest`` are the bytes that the configured release's can have.
     """
     names = [one.name for one in plan.terms]
-    if as_json:
-        constants, truths = plan.constant_errors, plan.true_label_errors
-        print_json(
-            {
-                "events": plan.knowledge.rows,
-                "prior": plan.knowledge.source,
-                "leaks": plan.knowledge.leaks,
-                "explained": plan.explained,
-                "labels": names,
-                "constant_errors": constants,
-                "true_label_errors": truths,
-                "derived": plan.derived,
-                "candidates": [row.to_json() for row in plan.rows],
-                "largest_manifest": manifest,
-            }
-        )
-        return
     cells = "".join(f"{name:>14.13}" for name in names)
     print(f"{'ε':<6}  {'division':<10}{'ε prior':>9}{cells}")
     for row in plan.rows:
@@ -142,21 +127,16 @@ def print_divisions(plan: DivisionPlan, manifest: int, *, as_json: bool) -> None
         " channel for all labels; separate: the same histogram and a channel a label; split: a"
         " histogram and a channel a label.",
         *([plan.derived] if plan.derived else []),
-        _size(manifest),
     ]
     print()
-    for line in notes:
-        print(textwrap.fill(line, _WIDTH, break_on_hyphens=False))
+    _print_notes(notes, manifest)
 
 
-def print_plan(plan: Plan, manifest: int, *, as_json: bool) -> None:
+def print_plan(plan: Plan, manifest: int) -> None:
     """Print a plan; the best candidate of every ε comes first.
 
     ``manifest`` are the bytes that the configured release's can have.
     """
-    if as_json:
-        print_json(_json(plan) | {"largest_manifest": manifest})
-        return
     for epsilon, rows in groupby(plan.rows, key=lambda row: row.epsilon):
         members = list(rows)
         print(
@@ -180,15 +160,16 @@ def print_plan(plan: Plan, manifest: int, *, as_json: bool) -> None:
                 )
             )
         print()
-    for line in [*_notes(plan), _size(manifest)]:
-        print(textwrap.fill(line, _WIDTH, break_on_hyphens=False))
+    _print_notes(_notes(plan), manifest)
 
 
-def _size(manifest: int) -> str:
-    return (
+def _print_notes(notes: list[str], manifest: int) -> None:
+    size = (
         f"The release as configured has a manifest of at most {manifest:,} bytes; clients accept"
         f" {MANIFEST_BYTES:,}."
     )
+    for line in [*notes, size]:
+        print(textwrap.fill(line, _WIDTH, break_on_hyphens=False))
 
 
 def _notes(plan: Plan) -> list[str]:
@@ -208,18 +189,22 @@ def _notes(plan: Plan) -> list[str]:
     return notes
 
 
-def _json(plan: Plan) -> dict[str, object]:
-    return {
+def _json(plan: Plan | DivisionPlan) -> dict[str, object]:
+    from label_party.release.plan import Plan
+
+    facts = {
         "events": plan.knowledge.rows,
-        "loss": plan.loss,
         "prior": plan.knowledge.source,
         "leaks": plan.knowledge.leaks,
-        "constant_error": plan.constant_error,
-        "true_label_error": plan.true_label_error,
         "explained": plan.explained,
         "candidates": [row.to_json() for row in plan.rows],
-        "unfit": plan.unfit,
     }
+    if isinstance(plan, Plan):
+        names = ["loss", "constant_error", "true_label_error", "unfit"]
+    else:
+        names = ["constant_errors", "true_label_errors", "derived"]
+        facts["labels"] = [one.name for one in plan.terms]
+    return facts | {name: getattr(plan, name) for name in names}
 
 
 def draw_plan(plan: Plan | DivisionPlan, path: Path) -> None:

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from label_party.commands.before import Before, BeforeOptions, aligned, label_facts, short
+from label_party.commands.before import Before, BeforeOptions, aligned, label_facts
 from label_party.commands.options import Shown, options
 from label_party.config.sections import LabelPartyConfig
+from label_party.store.budget import short
 
 if TYPE_CHECKING:
     from common.release.manifest import Manifest

@@ -10,9 +10,11 @@ from common.config import setting
 from common.console import numbers
 from common.files import PARQUET_SUFFIXES
 from common.outputs import check_output
-from label_party.commands.before import Before, BeforeOptions, answer_document, short
+from label_party.commands.answers import OF_AN_ANSWER, answer_document, writing
+from label_party.commands.before import Before, BeforeOptions
 from label_party.commands.options import Shown, options
 from label_party.config.sections import LabelPartyConfig
+from label_party.store.budget import short
 
 if TYPE_CHECKING:
     from label_party.store.pay_once import Outcome
@@ -38,16 +40,7 @@ class TableOptions(Shown):
     )
 
 
-@options(
-    "data.labels",
-    "data.population",
-    "data.data_set",
-    "data.epoch",
-    "privacy.epsilon",
-    "privacy.total_epsilon",
-    "keys.secret_file",
-    "store.directory",
-)
+@options(*OF_AN_ANSWER)
 def synthesize(wanted: TableOptions, config: LabelPartyConfig, how: BeforeOptions) -> None:
     """Release a synthetic table of categories and the binned label, and charge the budget for it.
 
@@ -78,18 +71,15 @@ def synthesize(wanted: TableOptions, config: LabelPartyConfig, how: BeforeOption
 def write_table(result: Outcome, path: Path) -> None:
     """Write the synthetic records as Parquet, as JSON (the released bytes), or as CSV."""
     from label_party.queries.synthetic_table import records
-    from label_party.store.disk import StoreError
 
     suffix = path.suffix.lower()
-    try:
+    with writing(path):
         if suffix in PARQUET_SUFFIXES:
             records(result.document).write_parquet(path)
         elif suffix == ".json":
             path.write_bytes(result.data)
         else:
             records(result.document).write_csv(path)
-    except OSError as error:
-        raise StoreError(f"{path} cannot be written: {error.strerror}; set --out") from error
 
 
 def _lines(result: Outcome) -> Iterator[str]:

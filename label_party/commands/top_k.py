@@ -14,9 +14,11 @@ from common.console import stdout
 from common.errors import ConfigError
 from common.guarantees import guarantee_from_json
 from common.outputs import check_output, check_plot
-from label_party.commands.before import Before, BeforeOptions, answer_document, short
+from label_party.commands.answers import OF_AN_ANSWER, answer_document, writing
+from label_party.commands.before import Before, BeforeOptions
 from label_party.commands.options import Shown, options
 from label_party.config.sections import LabelPartyConfig
+from label_party.store.budget import short
 
 if TYPE_CHECKING:
     from label_party.store.pay_once import Outcome
@@ -54,16 +56,7 @@ class TopKOptions(Shown):
         return self
 
 
-@options(
-    "data.labels",
-    "data.population",
-    "data.data_set",
-    "data.epoch",
-    "privacy.epsilon",
-    "privacy.total_epsilon",
-    "keys.secret_file",
-    "store.directory",
-)
+@options(*OF_AN_ANSWER)
 def top_k(wanted: TopKOptions, config: LabelPartyConfig, how: BeforeOptions) -> None:
     """Release which categories lead by distinct users, and charge the budget for it.
 
@@ -90,23 +83,14 @@ def top_k(wanted: TopKOptions, config: LabelPartyConfig, how: BeforeOptions) -> 
     with Before(config, how, wanted, outputs) as before:
         result = run_top_k(config, request, confirm=before)
         if wanted.out is not None and not how.dry_run:
-            write_copy(result, wanted.out)
+            with writing(wanted.out):
+                wanted.out.write_bytes(result.data)  # as they are released
         if wanted.as_json or wanted.quiet:
             wanted.answer(answer_document(result))
         else:
             print_top_k(result, counted)
         if wanted.plot is not None and not how.dry_run:
             draw_top_k(result, wanted.plot, counted)
-
-
-def write_copy(result: Outcome, path: Path) -> None:
-    """Write the released bytes, as they are, to a file that can be handed over."""
-    from label_party.store.disk import StoreError
-
-    try:
-        path.write_bytes(result.data)
-    except OSError as error:
-        raise StoreError(f"{path} cannot be written: {error.strerror}; set --out") from error
 
 
 def margin(document: dict[str, Any]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -15,13 +16,7 @@ from label_party.store.account import AccountState
 
 
 class BudgetMetrics(Collector):
-    """Asks for the accounts and shows them.
-
-    Parameters
-    ----------
-    accounts
-        Reads the ledger.
-    """
+    """Asks for the accounts, and so reads the ledger, and shows them."""
 
     def __init__(self, accounts: Callable[[], list[AccountState]]) -> None:
         self._accounts = accounts
@@ -32,12 +27,9 @@ class BudgetMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Return the state of now, or that there is none to be had."""
-        try:
-            accounts = self._accounts()
-        except LabelveilError:
-            accounts, readable = [], 0
-        else:
-            readable = 1
+        accounts, readable = [], 0
+        with suppress(LabelveilError):
+            accounts, readable = self._accounts(), 1
         yield GaugeMetricFamily(
             "label_party_ledger_readable", "Whether the ledger could be read.", value=readable
         )
@@ -69,7 +61,5 @@ def _family(name: str, text: str, label: str = "account") -> GaugeMetricFamily:
 
 def _epsilon(guarantee: Guarantee | None, *, nothing: float | None) -> float | None:
     """Return ε where a guarantee has one that needs no δ to be named first."""
-    if guarantee is None:
-        return nothing
-    epsilon = getattr(guarantee, "epsilon", None)
-    return float(epsilon) if isinstance(epsilon, float) else None
+    epsilon = nothing if guarantee is None else getattr(guarantee, "epsilon", None)
+    return epsilon if isinstance(epsilon, float) else None

@@ -15,6 +15,7 @@ import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -65,22 +66,13 @@ class Traces:
 
 
 class Telemetry:
-    """Metrics, log and traces of one server.
-
-    Attributes
-    ----------
-    registry
-        Everything that ``/metrics`` shows.
-    """
+    """Metrics, log and traces of one server."""
 
     def __init__(self, traces: Traces) -> None:
-        self.registry = CollectorRegistry()
+        self.registry = CollectorRegistry()  # all that ``/metrics`` shows
         self._traces = traces
-        self._requests = Counter(
-            "label_party_requests",
-            "Calls that ended, by method and gRPC status.",
-            ["method", "status"],
-            registry=self.registry,
+        self._requests = self._counter(
+            "requests", "Calls that ended, by method and gRPC status.", "method", "status"
         )
         self._seconds = Histogram(
             "label_party_request_seconds",
@@ -89,11 +81,8 @@ class Telemetry:
             buckets=_SECONDS,
             registry=self.registry,
         )
-        self._refusals = Counter(
-            "label_party_refusals",
-            "Connections and calls refused, by reason.",
-            ["reason"],
-            registry=self.registry,
+        self._refusals = self._counter(
+            "refusals", "Connections and calls refused, by reason.", "reason"
         )
         # from the beginning: an alert sees how a count grew, and not how one appeared
         for reason in REASONS:
@@ -106,15 +95,11 @@ class Telemetry:
             ["client", "data_set", "epoch"],
             registry=self.registry,
         )
-        self.rows = Counter(
-            "label_party_rows_sent", "Rows sent.", ["data_set"], registry=self.registry
-        )
-        self.bytes = Counter(
-            "label_party_bytes_sent",
-            "Bytes of keys and codes sent.",
-            ["data_set"],
-            registry=self.registry,
-        )
+        self.rows = self._counter("rows_sent", "Rows sent.", "data_set")
+        self.bytes = self._counter("bytes_sent", "Bytes of keys and codes sent.", "data_set")
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"label_party_{name}", text, labels, registry=self.registry)
 
     @contextmanager
     def recorded(self, call: Call) -> Iterator[None]:
@@ -164,12 +149,8 @@ class Telemetry:
 class OncePerMinute:
     """Logs what clients can cause as often as they like: the first at once, then one line a minute.
 
-    A line says how many there were of each kind and of each client, and all about the last.
-
-    Parameters
-    ----------
-    event
-        What the log calls them.
+    A line says how many there were of each kind and of each client, and all about the last. The
+    log calls them ``event``.
     """
 
     def __init__(self, event: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -211,16 +192,17 @@ class OncePerMinute:
         )
 
 
+@dataclass(frozen=True)
 class _Counts(Collector):
-    def __init__(
-        self, name: str, text: str, values: Callable[[], Mapping[str, float]], label: str
-    ) -> None:
-        self._name, self._text, self._values, self._label = name, text, values, label
+    name: str
+    text: str
+    values: Callable[[], Mapping[str, float]]
+    label: str
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        names = [self._label] if self._label else []
-        family = CounterMetricFamily(self._name, self._text, labels=names)
-        for value, count in self._values().items():
+        names = [self.label] if self.label else []
+        family = CounterMetricFamily(self.name, self.text, labels=names)
+        for value, count in self.values().items():
             family.add_metric([value] if names else [], count)
         yield family
 

@@ -16,14 +16,9 @@ _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskN
 
 
 def configure(level: str, form: str) -> None:
-    """Send the labels party's log to standard error.
+    """Send the labels party's log to standard error, as ``[server]`` log_level and log_format say.
 
-    Parameters
-    ----------
-    level
-        ``debug``, ``info``, ``warning`` or ``error``.
-    form
-        ``text``, ``json``, or ``auto``: text on a terminal, JSON elsewhere.
+    ``auto`` is text on a terminal, and JSON elsewhere.
     """
     if form == "auto":
         form = "text" if sys.stderr.isatty() else "json"

@@ -23,12 +23,7 @@ _log = logging.getLogger(__name__)
 # severity, date and time, thread, file:line] message
 _LINE = re.compile(r"^([IWEF])\d{4} [\d:. ]+ +\d+ ([\w./-]+):\d+\] (.*)$")
 _BEFORE = "WARNING: All log messages before absl::InitializeLog()"
-_LEVELS = {
-    "I": logging.DEBUG,
-    "W": logging.WARNING,
-    "E": logging.ERROR,
-    "F": logging.CRITICAL,
-}
+_LEVELS = {"I": logging.DEBUG, "W": logging.WARNING, "E": logging.ERROR, "F": logging.CRITICAL}
 _PIPE_BYTES = 1 << 20
 
 
@@ -36,10 +31,7 @@ _PIPE_BYTES = 1 << 20
 def captured(take: Callable[[str], bool]) -> Iterator[None]:
     """Read what native code prints while the block runs.
 
-    Parameters
-    ----------
-    take
-        Given every line; returns whether nothing more is to be done with it.
+    ``take`` is given every line; it returns whether nothing more is to be done with it.
     """
     before = sys.stderr
     before.flush()

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 
 from prometheus_client.metrics_core import Metric
 
-from common.guarantees import Guarantee
 from label_party.store.account import AccountState
+from label_party.store.budget import short
 
 NO_SERVER = "none answers at [observability] listen"
 _DAY = 86_400.0
@@ -55,25 +55,19 @@ def status(
 ) -> Iterator[str]:
     """Yield the lines: what was spent, what was released, who fetched it, who was refused why.
 
-    Parameters
-    ----------
-    accounts
-        What the ledger says.
-    samples
-        What the server counts; None if none runs, or it cannot be asked.
-    without
-        Why there is none.
+    ``samples`` are what the server counts; of None, ``without`` says why there are none.
     """
     for account in accounts:
-        yield f"account {account.account}: {_short(account.spent)} spent of {account.limit}"
-        yield f"  left {_short(account.left)}"
+        spent = short(account.spent, "nothing")
+        yield f"account {account.account}: {spent} spent of {account.limit}"
+        yield f"  left {short(account.left)}"
         for charge in account.charges:
             when = _minute(charge.committed_at or charge.reserved_at)
             state = "" if charge.state == "committed" else f", {charge.state}"
             lost = ", bytes lost" if charge.lost else ""
             yield (
                 f"  {when}  {charge.data_set}, epoch {charge.epoch}, {charge.purpose}:"
-                f" {_short(charge.guarantee)}{state}{lost}"
+                f" {short(charge.guarantee)}{state}{lost}"
             )
     if samples is None:
         yield f"server: {without}"
@@ -109,10 +103,6 @@ def _served(samples: Samples, now: datetime) -> Iterator[str]:
             days = (end - now.timestamp()) / _DAY
             soon = ": renew it" if days < _SOON_DAYS else ""
             yield f"  {name} ends {_stamp(end)}, in {days:.0f} days{soon}"
-
-
-def _short(guarantee: Guarantee | None) -> str:
-    return "nothing" if guarantee is None else str(guarantee).partition(" (")[0]
 
 
 def _minute(stamp: str) -> str:

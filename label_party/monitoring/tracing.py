@@ -19,10 +19,7 @@ SERVICE = wire.DESCRIPTOR.services_by_name["LabelReleaseService"].full_name
 def make_traces() -> Traces:
     """Return traces that go where the OTEL_* environment says.
 
-    Raises
-    ------
-    ConfigError
-        If the packages are not installed.
+    ``ConfigError`` if the packages are not installed.
     """
     try:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter

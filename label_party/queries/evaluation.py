@@ -91,15 +91,7 @@ class _State:
 
 
 class Evaluation:
-    """One epoch's questions and answers; safe for any number of threads and processes.
-
-    Parameters
-    ----------
-    config
-        Which labels, and how much they may tell.
-    store
-        Where the session and its answers are kept.
-    """
+    """One epoch's questions and answers; safe for any number of threads and processes."""
 
     def __init__(self, config: LabelPartyConfig, store: Store) -> None:
         self.settings = config.evaluation
@@ -139,10 +131,7 @@ class Evaluation:
     def answers_left(self, release: StoredRelease) -> int:
         """How many questions will still be answered.
 
-        Raises
-        ------
-        ReleaseError
-            If the session was sold on other terms than are configured.
+        ``ReleaseError`` if the session was sold on other terms than are configured.
         """
         state = self._state(self._order(release))
         return 0 if state.closed else self.mechanism.most - len(state.given)

@@ -13,11 +13,8 @@ free.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -41,14 +38,13 @@ from common.mechanisms.synthesis import (
     SelectMeasureProject,
 )
 from common.randomizers.grid import Grid
-from common.version import software
 from label_party.config.labels import LabelTable
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.columns import NONE, Column
 from label_party.events.intention import Confirm, Intention, Spread, go_on
 from label_party.events.open import open_events
 from label_party.events.steps import Events
-from label_party.queries.top_k import read_category_list
+from label_party.queries.top_k import checked_delta, document_bytes, read_category_list
 from label_party.store.pay_once import Outcome, find_paid, pay_once
 from label_party.store.purchase import Order
 from label_party.store.release_store import Store
@@ -118,10 +114,7 @@ def label_edges(
 ) -> tuple[float, ...]:
     """Ends of the label's bins: those given, or equally wide ones.
 
-    Raises
-    ------
-    ConfigError
-        If they are not ascending from the domain's lower to its upper bound.
+    ``ConfigError`` if they are not ascending from the domain's lower to its upper bound.
     """
     lower, upper = bounds
     if edges is None:
@@ -142,17 +135,9 @@ def synthesize(
     quiet: bool = False,
     confirm: Confirm = go_on,
 ) -> Outcome:
-    """Make the release once, or read it back.
+    """Make the release once, or read it back; after any refusal nothing was spent.
 
-    Parameters
-    ----------
-    confirm
-        Called before anything is charged, unless the release exists.
-
-    Raises
-    ------
-    LabelveilError
-        For any refusal; then nothing was spent.
+    ``confirm`` is called before anything is charged, unless the release exists.
     """
     lists = _lists(config, request)
     label = request.terms(config).name
@@ -192,13 +177,7 @@ def synthesize(
             )
 
             def build() -> bytes:
-                with progress_bar(quiet=quiet) as bar:
-                    task = bar.add_task("Synthesizing", total=_STEPS, note="")
-                    model = _fit(
-                        mechanism,
-                        table,
-                        lambda share: bar.update(task, completed=round(share * _STEPS)),
-                    )
+                model = _fit(mechanism, table, quiet)
                 records = int(table.sum())
                 return _document(config, request, lists, workload, model, records, guarantee)
 
@@ -228,12 +207,7 @@ def _budget(config: LabelPartyConfig, request: TableRequest) -> Budget:
     epsilon = decimal_value(privacy.epsilon)
     if request.delta is None:
         return PureBudget(epsilon / privacy.group)
-    if not 0 < request.delta <= privacy.total_delta:
-        raise ConfigError(
-            f"delta={request.delta:g} must be above 0 and at most total_delta="
-            f"{privacy.total_delta:g}; set --delta and [privacy] total_delta"
-        )
-    rho = largest_rho(privacy.epsilon, decimal_value(request.delta)) / privacy.group**2
+    rho = largest_rho(privacy.epsilon, checked_delta(config, request.delta)) / privacy.group**2
     return ConcentratedBudget(Fraction(int(rho * (1 << 40)), 1 << 40))
 
 
@@ -285,14 +259,16 @@ def _records(events: Events, request: TableRequest, lists: dict[str, list[str]])
     return np.stack([*codes, bins], axis=1).astype(np.int64)
 
 
-def _fit(
-    mechanism: SelectMeasureProject,
-    table: Integers,
-    progress: Callable[[float], None],
-) -> Model:
+def _fit(mechanism: SelectMeasureProject, table: Integers, quiet: bool) -> Model:
     entropy = system_entropy()
     try:
-        return mechanism.draw(table, entropy, progress)
+        with progress_bar(quiet=quiet) as bar:
+            task = bar.add_task("Synthesizing", total=_STEPS, note="")
+
+            def advance(share: float) -> None:
+                bar.update(task, completed=round(share * _STEPS))
+
+            return mechanism.draw(table, entropy, advance)
     finally:
         entropy.destroy()
 
@@ -308,18 +284,15 @@ def _document(
 ) -> bytes:
     domain = workload.domain
     rows, counts = np.unique(domain.rows(model.weights, records), axis=0, return_counts=True)
-    document = {
-        "format": FORMAT,
-        "software": software(),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "data_set": config.data.data_set,
-        "epoch": config.data.epoch,
-        "label": request.terms(config).name,
-        "edges": list(request.edges),
-        "categories": [{"column": name, "values": values} for name, values in lists.items()],
-        "records": records,
-        "cells": np.column_stack([rows, counts]).tolist(),
-        "measurements": [
+    return document_bytes(
+        config,
+        FORMAT,
+        label=request.terms(config).name,
+        edges=list(request.edges),
+        categories=[{"column": name, "values": values} for name, values in lists.items()],
+        records=records,
+        cells=np.column_stack([rows, counts]).tolist(),
+        measurements=[
             {
                 "columns": [domain.names[j] for j in workload.sets[item.which]],
                 "noisy_counts": [int(value) for value in item.values],
@@ -327,9 +300,8 @@ def _document(
             }
             for item in model.measured
         ],
-        "noise": "discrete-laplace" if request.delta is None else "discrete-gaussian",
-        "requested": {"epsilon": config.privacy.epsilon, "delta": request.delta},
-        "guarantee": guarantee.to_json(),
-        "guarantee_for_records": model.guarantee.to_json(),
-    }
-    return json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
+        noise="discrete-laplace" if request.delta is None else "discrete-gaussian",
+        requested={"epsilon": config.privacy.epsilon, "delta": request.delta},
+        guarantee=guarantee.to_json(),
+        guarantee_for_records=model.guarantee.to_json(),
+    )

@@ -14,6 +14,7 @@ import json
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -61,17 +62,9 @@ class TopKRequest:
 def run_top_k(
     config: LabelPartyConfig, request: TopKRequest, *, confirm: Confirm = go_on
 ) -> Outcome:
-    """Make the release once, or read it back.
+    """Make the release once, or read it back; after any refusal nothing was spent.
 
-    Parameters
-    ----------
-    confirm
-        Called before anything is charged, unless the release exists.
-
-    Raises
-    ------
-    LabelveilError
-        For any refusal; then nothing was spent.
+    ``confirm`` is called before anything is charged, unless the release exists.
     """
     categories = read_category_list(request.categories)
     leaders = _mechanism(config, request)
@@ -113,12 +106,18 @@ def _mechanism(config: LabelPartyConfig, request: TopKRequest) -> Leaders | Stab
     epsilon, unit = decimal_value(privacy.epsilon), privacy.privacy_unit
     if request.delta is None:
         return Leaders(epsilon, request.k, request.most, unit, privacy.group)
-    if not 0 < request.delta <= privacy.total_delta:
+    return StableLeaders(epsilon, checked_delta(config, request.delta), request.most, unit)
+
+
+def checked_delta(config: LabelPartyConfig, delta: float) -> Fraction:
+    """Return a δ, as it was written, for which the account's limit has room."""
+    most = config.privacy.total_delta
+    if not 0 < delta <= most:
         raise ConfigError(
-            f"delta={request.delta:g} must be above 0 and at most total_delta="
-            f"{privacy.total_delta:g}; set --delta and [privacy] total_delta"
+            f"delta={delta:g} must be above 0 and at most total_delta={most:g}; set --delta and"
+            " [privacy] total_delta"
         )
-    return StableLeaders(epsilon, decimal_value(request.delta), request.most, unit)
+    return decimal_value(delta)
 
 
 def read_category_list(path: Path) -> pl.Series:
@@ -209,17 +208,26 @@ def _build(
         found = _select(leaders, categories, counts, entropy)
     finally:
         entropy.destroy()
+    return document_bytes(
+        config,
+        FORMAT,
+        by=request.by,
+        adaptive=request.k is None,
+        candidates=len(categories),
+        guarantee=leaders.guarantee.to_json(),
+        **found,
+    )
+
+
+def document_bytes(config: LabelPartyConfig, form: str, **said: Any) -> bytes:
+    """Return what is released: in JSON, also what it is and what made it."""
     document = {
-        "format": FORMAT,
+        "format": form,
         "software": software(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "data_set": config.data.data_set,
         "epoch": config.data.epoch,
-        "by": request.by,
-        "adaptive": request.k is None,
-        "candidates": len(categories),
-        "guarantee": leaders.guarantee.to_json(),
-        **found,
+        **said,
     }
     return json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
 

@@ -35,10 +35,7 @@ def certificate_of(auth_context: Mapping[str, Any]) -> bytes | None:
 class AccessPolicy:
     """Which named certificate may fetch which data sets.
 
-    Parameters
-    ----------
-    entitlements
-        Subject alternative name (a URI if it contains ``://``, else a DNS name) to data sets.
+    Named by a subject alternative name: a URI if it contains ``://``, else a DNS name.
     """
 
     def __init__(self, entitlements: Mapping[str, Iterable[str]]) -> None:

@@ -53,14 +53,10 @@ _UNKNOWN_EACH = 16
 
 
 class Rpc:
-    """One authorized call.
+    """One authorized call, by a client of this configured name.
 
-    Attributes
-    ----------
-    client
-        The configured name that the client proved; empty for others, who may ask for health alone.
-    record
-        What logs, metrics and traces say of it.
+    The name is empty for clients that proved none, who may ask for health alone. ``record`` is what
+    logs, metrics and traces say of the call.
     """
 
     def __init__(
@@ -171,19 +167,7 @@ class ActiveCalls:
 
 
 class Calls(grpc.GenericRpcHandler):
-    """Hands calls to services.
-
-    Parameters
-    ----------
-    policy, rate
-        Who may call, and how often.
-    each
-        How many calls one client may have open.
-    telemetry
-        Given every call.
-    work
-        Given what is worked on.
-    """
+    """Hands calls to services; of one client, at most ``each`` may be open."""
 
     def __init__(
         self,

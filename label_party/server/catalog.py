@@ -33,10 +33,8 @@ class Catalog:
     def find(self, data_set: str, epoch: str | None) -> StoredRelease | None:
         """Return the release of an epoch, or the latest one of the data set if epoch is None.
 
-        Raises
-        ------
-        Damaged
-            If its bytes are not those that were committed: it is left out until the next start.
+        ``Damaged`` if its bytes are not those that were committed: it is left out until the next
+        start.
         """
         with self._store.open_ledger() as ledger:
             charge = ledger.committed(data_set, epoch)

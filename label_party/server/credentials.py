@@ -22,24 +22,11 @@ _Stamp = tuple[tuple[int, int], ...]
 
 
 class ServerCredentials:
-    """Mutual TLS credentials that follow their files.
+    """Mutual TLS credentials that follow their files, and count new connections.
 
-    Parameters
-    ----------
-    server
-        Paths of the certificate, the private key and the clients' authority.
-    handshakes
-        Told of every new connection.
+    ``reloads`` is how often the files were read again, by outcome.
 
-    Attributes
-    ----------
-    reloads
-        How often the files were read again, by outcome: ``done`` or ``failed``.
-
-    Raises
-    ------
-    ConfigError
-        If a file is missing or unusable, or the certificate has expired.
+    ``ConfigError`` if a file is missing or unusable, or the certificate has expired.
     """
 
     def __init__(self, server: ServerSection, handshakes: Handshakes) -> None:
@@ -64,11 +51,8 @@ class ServerCredentials:
 
     def check(self) -> None:
         """Raise a ``ConfigError`` if a certificate in use has ended."""
-        for which, path in (
-            ("server", self._server.certificate),
-            ("client_ca", self._server.client_ca),
-        ):
-            check_not_ended(path, self.ends(which))
+        check_not_ended(self._server.certificate, self.ends("server"))
+        check_not_ended(self._server.client_ca, self.ends("client_ca"))
 
     def _changed(self) -> grpc.ServerCertificateConfiguration | None:
         """Return the new identity at the first handshake after a change; keep the old otherwise."""
@@ -88,12 +72,9 @@ class ServerCredentials:
             _log.info("certificates reloaded")
             return configuration
 
-    def _files(self) -> tuple[Path, ...]:
-        return self._server.certificate, self._server.private_key, self._server.client_ca
-
     def _stamps(self) -> _Stamp:
         stamps = []
-        for path in self._files():
+        for path in (self._server.certificate, self._server.private_key, self._server.client_ca):
             try:
                 status = path.stat()
             except OSError as error:

@@ -49,15 +49,10 @@ def reason_of(line: str) -> str | None:
 
 
 class Handshakes:
-    """Counts connections and why handshakes failed.
-
-    Attributes
-    ----------
-    on_refused
-        Called with the reason of every failed handshake of a client.
-    """
+    """Counts connections and why handshakes failed."""
 
     def __init__(self) -> None:
+        # called with the reason of every failed handshake of a client
         self.on_refused: Callable[[str], object] = lambda reason: None
         self._changed = threading.Condition()
         self._connections = 0
@@ -102,25 +97,13 @@ class Handshakes:
             return False
 
     def try_tls12(self, address: str, *, listening: bool) -> bool:
-        """Make sure that the server refuses TLS 1.2.
+        """Make sure that the server refuses TLS 1.2; whether gRPC's log said so.
 
-        Parameters
-        ----------
-        address
-            Where it listens.
-        listening
-            Whether gRPC's log is given to :meth:`read`.
+        The log is not waited for unless it is given to :meth:`read` (``listening``).
 
-        Returns
-        -------
-        Whether the refusal was seen in gRPC's log.
-
-        Raises
-        ------
-        ConfigError
-            If the server answered the first message of a TLS 1.2 handshake with the second. What
-            becomes of the handshake later says nothing: it fails in any case, for want of a
-            client's certificate.
+        ``ConfigError`` if the server answered the first message of a TLS 1.2 handshake with the
+        second. What becomes of the handshake later says nothing: it fails in any case, for want of
+        a client's certificate.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False

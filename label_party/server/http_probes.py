@@ -56,8 +56,6 @@ def answering(
         host:port; port 0 lets the system choose one.
     hosts
         Names under which it is asked for besides.
-    vitals, registry
-        The answer.
     status
         The page's lines.
 
@@ -67,11 +65,15 @@ def answering(
         If the address cannot be bound.
     """
     host, _, port = listen.rpartition(":")
+    place = host.strip("[]"), int(port)
     names = {name.lower() for name in (host, "localhost", *hosts)}
     known = {"paths": _paths(vitals, registry, status), "hosts": names}
     handler = type("Handler", (_Handler,), known)
+    # a slow reader must not hold up the end
+    kept: dict[str, Any] = {"daemon_threads": True, "block_on_close": False}
     try:
-        server = _server(host.strip("[]"), int(port), handler)
+        kept["address_family"] = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)[0][0]
+        server = type("Server", (ThreadingHTTPServer,), kept)(place, handler)
     except OSError as error:
         raise ConfigError(
             f"listen={listen!r} cannot be bound: {error.strerror}; set [observability] listen"
@@ -84,16 +86,6 @@ def answering(
         server.shutdown()
         thread.join()
         server.server_close()
-
-
-def _server(host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
-    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-    kind = type("Server", (ThreadingHTTPServer,), {"address_family": family})
-    server: ThreadingHTTPServer = kind((host, port), handler)
-    # a slow reader must not hold up the end
-    server.daemon_threads = True
-    server.block_on_close = False
-    return server
 
 
 def _paths(
@@ -131,24 +123,26 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        answer = self.paths.get(self.path.partition("?")[0])
-        if not self._is_asked_for():
-            text = b"another host is asked for; see [observability] hosts\n"
-            found: Answer = (HTTPStatus.MISDIRECTED_REQUEST, _TEXT, text)
-        elif answer is None:
-            found = (HTTPStatus.NOT_FOUND, _TEXT, b"try /, /livez, /readyz or /metrics\n")
-        else:
-            try:
-                found = answer(self.headers.get("Accept", ""))
-            except Exception:
-                _log.exception("probe failed")
-                found = (HTTPStatus.INTERNAL_SERVER_ERROR, _TEXT, b"internal error\n")
-        status, kind, body = found
+        try:
+            status, kind, body = self._answer()
+        except Exception:
+            _log.exception("probe failed")
+            status, kind = HTTPStatus.INTERNAL_SERVER_ERROR, _TEXT
+            body = b"internal error\n"
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def _answer(self) -> Answer:
+        if not self._is_asked_for():
+            text = b"another host is asked for; see [observability] hosts\n"
+            return HTTPStatus.MISDIRECTED_REQUEST, _TEXT, text
+        answer = self.paths.get(self.path.partition("?")[0])
+        if answer is None:
+            return HTTPStatus.NOT_FOUND, _TEXT, b"try /, /livez, /readyz or /metrics\n"
+        return answer(self.headers.get("Accept", ""))
 
     def _is_asked_for(self) -> bool:
         """Whether the request names a host that this is.

@@ -34,15 +34,7 @@ def share_of(limit: int, share: float, clients: int) -> int:
 
 
 class Places:
-    """At most so many at once, and so many of one client.
-
-    Parameters
-    ----------
-    limit, each
-        Of all clients together, and of one.
-    refusal
-        Makes what is raised where there is no place.
-    """
+    """At most ``limit`` at once, and ``each`` of one client; others get a refusal."""
 
     def __init__(self, limit: int, each: int, refusal: Callable[[], Refusal]) -> None:
         self._limit, self._each, self._refusal = limit, each, refusal

@@ -60,22 +60,9 @@ def start(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
 class Listener:
     """A server that takes calls, from when it is made until it is drained or closed.
 
-    Parameters
-    ----------
-    settings, credentials
-        Where it listens, as whom, and how large a message may be.
-    calls, work
-        What it hands calls to, and what is waited for at its end.
+    It listens on ``address``, with the port that the system chose; its end waits for ``work``.
 
-    Attributes
-    ----------
-    address
-        Where it listens, with the port that the system chose.
-
-    Raises
-    ------
-    ConfigError
-        If the address cannot be bound.
+    ``ConfigError`` if the address cannot be bound.
     """
 
     def __init__(

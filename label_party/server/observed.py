@@ -24,10 +24,7 @@ def observed(
 ) -> Iterator[str]:
     """Answer on an address of its own; yields it.
 
-    Raises
-    ------
-    ConfigError
-        If the address cannot be bound.
+    ``ConfigError`` if the address cannot be bound.
     """
     _measure(config, vitals, telemetry, streams)
 

@@ -153,7 +153,12 @@ def open_server(
         listener = Listener(settings, credentials, calls, work)
         stack.callback(listener.close)
         vitals.address = listener.address
-        _check_handshakes(handshakes, listener.address, heard)
+        seen = handshakes.try_tls12(listener.address, listening=heard)
+        if heard and not seen:
+            _log.warning(
+                "failed handshakes are not counted",
+                extra={"reason": "gRPC's log is silent; is GRPC_VERBOSITY set?"},
+            )
         handshakes.on_refused = telemetry.refuse
         observed_at = None
         if config.observability.listen is not None:
@@ -172,15 +177,6 @@ def open_server(
             extra={"address": listener.address, "observed_at": observed_at, "releases": releases},
         )
         yield Running(listener.address, observed_at, evaluation.price())
-
-
-def _check_handshakes(handshakes: Handshakes, address: str, heard: bool) -> None:
-    seen = handshakes.try_tls12(address, listening=heard)
-    if heard and not seen:
-        _log.warning(
-            "failed handshakes are not counted",
-            extra={"reason": "gRPC's log is silent; is GRPC_VERBOSITY set?"},
-        )
 
 
 def _ready_store(config: LabelPartyConfig) -> Store:

@@ -39,17 +39,7 @@ _NAME = re.compile(NAME_PATTERN)
 
 
 class Reception:
-    """Receives populations; safe for any number of threads.
-
-    Parameters
-    ----------
-    catalog
-        Knows which epochs have a release, which freezes their population.
-    populations
-        Where populations are kept.
-    config
-        Which data set takes populations, and how large they may be.
-    """
+    """Receives populations, which an epoch's release freezes; safe for any number of threads."""
 
     def __init__(
         self, catalog: Catalog, populations: Populations, config: LabelPartyConfig
@@ -70,19 +60,9 @@ class Reception:
     ) -> wire.SubmitPopulationResponse:
         """Take in one submission whose sender and data set are authorized.
 
-        Parameters
-        ----------
-        header
-            The stream's first message.
-        rpc
-            Brings the others.
-        stall_seconds
-            How long each may take to arrive.
+        The header was the stream's first message; each other may take ``stall_seconds`` to arrive.
 
-        Raises
-        ------
-        Refusal
-            With nothing kept.
+        After a ``Refusal`` nothing is kept.
         """
         self._check(header)
         try:

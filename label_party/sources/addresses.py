@@ -38,10 +38,8 @@ _REMEDY = (
 def check_address(value: Any) -> Any:
     """Return a path, or an address as text.
 
-    Raises
-    ------
-    ConfigError
-        If an address carries credentials or is of no known kind; the line does not repeat it.
+    ``ConfigError`` if an address carries credentials or is of no known kind; the line does not
+    repeat it.
     """
     text = str(value) if isinstance(value, str | Path) else ""
     match = _ADDRESS.match(text)

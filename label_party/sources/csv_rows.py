@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +32,7 @@ import polars as pl
 
 from common.csv_files import Dialect
 from common.errors import DataError
-from label_party.sources.oddities import LINE, NOTHING, SHOWN, Oddities, oddity
+from label_party.sources.oddities import LINE, NOTHING, Oddities, oddity
 
 LONGEST_LINE = 1 << 20
 """Bytes."""
@@ -72,10 +73,7 @@ class Layout:
 def header_of(first_line: bytes, dialect: Dialect, path: object) -> list[str]:
     """Return the names in a file's first line.
 
-    Raises
-    ------
-    DataError
-        If it is no line of names in the configured encoding.
+    ``DataError`` if it is no line of names in the configured encoding.
     """
     if first_line[:2] in _UTF16:
         raise DataError(f"{path} is UTF-16; save it as UTF-8")
@@ -266,19 +264,10 @@ def _are_regular(lines: bytes, separator: str, width: int) -> bool:
 def any_rows(lines: bytes, layout: Layout, start: int) -> tuple[pl.DataFrame, Oddities]:
     """Return the cells of whole lines, whatever stands there, and what is odd about them."""
     columns: list[list[str | None]] = [[] for _ in layout.wanted]
-    counts: dict[tuple[str, str], int] = {}
-    places: dict[tuple[str, str], list[int]] = {}
-
-    def note(column: str, reason: str, line: int) -> None:
-        counts[column, reason] = counts.get((column, reason), 0) + 1
-        if len(known := places.setdefault((column, reason), [])) < SHOWN:
-            known.append(line)
-
+    places: dict[tuple[str, str], list[int]] = defaultdict(list)
     separator, encoding = layout.dialect.separator.encode(), layout.dialect.encoding
-    wanted, width = (
-        list(zip(layout.wanted, layout.places, columns, strict=True)),
-        len(layout.header),
-    )
+    wanted = list(zip(layout.wanted, layout.places, columns, strict=True))
+    width = len(layout.header)
     for number, ended in enumerate(lines[:-1].split(b"\n"), start):
         line = ended.removesuffix(b"\r")
         cells, closed = split_line(line[:LONGEST_LINE], separator)
@@ -289,15 +278,15 @@ def any_rows(lines: bytes, layout: Layout, start: int) -> tuple[pl.DataFrame, Od
         if reason:
             cells = cells[: layout.certain]
             if line:
-                note("", reason, number)
+                places["", reason].append(number)
         for name, place, column in wanted:
             text = _text(cells[place], encoding) if place < len(cells) else None
             if isinstance(text, _Bad):
-                note(name, text.reason, number)
+                places[name, text.reason].append(number)
                 text = None
             column.append(text)
     odd = NOTHING
-    for (name, reason), count in counts.items():
-        odd += oddity(name, reason, places[name, reason], count)
+    for (name, reason), found in places.items():
+        odd += oddity(name, reason, found, len(found))
     data = dict(zip(layout.wanted, columns, strict=True))
     return pl.DataFrame(data, schema=dict.fromkeys(layout.wanted, pl.String)), odd

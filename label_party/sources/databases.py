@@ -7,14 +7,15 @@ class of the refusal, PostgreSQL's with its SQLSTATE.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 from uuid import UUID
 
@@ -55,11 +56,8 @@ class Query(Foreign):
         types of their own, whatever their column's. What is neither text, number nor time is
         missing.
 
-        Raises
-        ------
-        DataError
-            If the database refuses the query. It may do so because of one row, in which a cast or
-            a function of the query fails: a query must be written so that none can.
+        ``DataError`` if the database refuses the query. It may do so because of one row, in which a
+        cast or a function of the query fails: a query must be written so that none can.
         """
         with snapshot():
             connection = _connection(self)
@@ -82,16 +80,27 @@ class Query(Foreign):
         raise TypeError(f"{self} is a query, which is not scanned")
 
 
-class Connection(Protocol):
+@dataclass(frozen=True)
+class Connection:
     """One read-only transaction."""
+
+    cursor: Callable[[], AbstractContextManager[Any]]  # a new one
+    translating_errors: Callable[[Query], AbstractContextManager[None]]
 
     def columns(self, query: Query) -> list[str]:
         """Return the names of the query's columns."""
-        ...
+        with self.translating_errors(query), self.cursor() as cursor:
+            cursor.execute(query.sql)
+            if cursor.description is None:
+                raise DataError(f"{query}: the query returns no rows; it must be one SELECT")
+            return [str(column[0]) for column in cursor.description]
 
     def rows(self, query: Query) -> Iterator[list[tuple[Any, ...]]]:
         """Yield the query's rows, at most ``CHUNK_ROWS`` at a time."""
-        ...
+        with self.translating_errors(query), self.cursor() as cursor:
+            cursor.execute(query.sql)
+            while rows := cursor.fetchmany(CHUNK_ROWS):
+                yield rows
 
 
 _Key = tuple[str, Path | None]
@@ -131,21 +140,6 @@ def _connection(query: Query) -> Connection:
     return connections[key]
 
 
-class _SQLite:
-    def __init__(self, database: sqlite3.Connection) -> None:
-        self._database = database
-
-    def columns(self, query: Query) -> list[str]:
-        with _translating_sqlite_errors(query):
-            return _names(query, self._database.execute(query.sql).description)
-
-    def rows(self, query: Query) -> Iterator[list[tuple[Any, ...]]]:
-        with _translating_sqlite_errors(query):
-            cursor = self._database.execute(query.sql)
-            while rows := cursor.fetchmany(CHUNK_ROWS):
-                yield rows
-
-
 @contextmanager
 def _sqlite(query: Query) -> Iterator[Connection]:
     parts = urlsplit(query.address)
@@ -162,7 +156,7 @@ def _sqlite(query: Query) -> Iterator[Connection]:
             database.execute("BEGIN")
             database.set_authorizer(_authorize)
         database.text_factory = _decoded
-        yield _SQLite(database)
+        yield Connection(lambda: nullcontext(database.cursor()), _translating_sqlite_errors)
     finally:
         database.close()
 
@@ -192,23 +186,6 @@ def _translating_sqlite_errors(query: Query) -> Iterator[None]:
         ) from None
 
 
-class _Postgres:
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-
-    def columns(self, query: Query) -> list[str]:
-        with _translating_postgres_errors(query), self._connection.cursor(name="columns") as cursor:
-            cursor.execute(query.sql)
-            return _names(query, cursor.description)
-
-    def rows(self, query: Query) -> Iterator[list[tuple[Any, ...]]]:
-        # a named cursor stays in the server: the whole result is never in this process's driver
-        with _translating_postgres_errors(query), self._connection.cursor(name="rows") as cursor:
-            cursor.execute(query.sql)
-            while rows := cursor.fetchmany(CHUNK_ROWS):
-                yield rows
-
-
 @contextmanager
 def _postgres(query: Query) -> Iterator[Connection]:
     try:
@@ -229,13 +206,14 @@ def _postgres(query: Query) -> Iterator[Connection]:
             f"{query}: PostgreSQL cannot be reached or refused the login{state}; check the address,"
             " and the credentials in PGPASSFILE, PGSERVICE or [data] credentials_file"
         ) from None
-    closing: AbstractContextManager[Any] = connection
-    with closing:
+    with connection:
         with _translating_postgres_errors(query):
             connection.read_only = True
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             connection.execute("SELECT 1")  # the moment that everything is read at
-        yield _Postgres(connection)
+        names = (f"rows {number}" for number in count())
+        # a named cursor stays in the server: the whole result is never in this process's driver
+        yield Connection(lambda: connection.cursor(name=next(names)), _translating_postgres_errors)
 
 
 @contextmanager
@@ -250,9 +228,3 @@ def _translating_postgres_errors(query: Query) -> Iterator[None]:
             f"{query}: PostgreSQL refused the query ({type(error).__name__}{state}); it must be one"
             " SELECT that this login may read; set [data] labels_query and population_query"
         ) from None
-
-
-def _names(query: Query, description: Sequence[Any] | None) -> list[str]:
-    if description is None:
-        raise DataError(f"{query}: the query returns no rows; it must be one SELECT")
-    return [str(column[0]) for column in description]

@@ -45,10 +45,7 @@ Source = Path | Foreign
 def check_private(path: Path) -> None:
     """Refuse a credentials file that others can read.
 
-    Raises
-    ------
-    ConfigError
-        If it is missing or its rights go beyond its owner's.
+    ``ConfigError`` if it is missing or its rights go beyond its owner's.
     """
     try:
         read_private(path, "credentials_file")

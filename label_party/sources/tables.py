@@ -160,7 +160,8 @@ def read_columns(
     parts = _parts(path, names, naming, dialect)
     if parts is not None:
         read = list(_reading_all(path, parts))
-        frames = [frame for frame, _ in read] or [_nothing(names)]
+        nothing = pl.DataFrame(schema=dict.fromkeys(names, pl.String) | {LINE: pl.Int64})
+        frames = [frame for frame, _ in read] or [nothing]
         return pl.concat(frames), sum((odd for _, odd in read), NOTHING)
     copied = [LINE] if LINE in present else []
     scan = _scan(path).select([*names, *copied])
@@ -172,16 +173,13 @@ def read_columns(
     return frame, NOTHING
 
 
-def _nothing(names: Sequence[str]) -> pl.DataFrame:
-    return pl.DataFrame(schema=dict.fromkeys(names, pl.String) | {LINE: pl.Int64})
-
-
 def parquet_files(path: Source) -> list[tuple[Path, int]] | None:
     """Return the Parquet files here that a source is, in order, with their rows; None if others."""
     if not isinstance(path, Path) or not (path.is_dir() or _head(path) == _PARQUET_MAGIC):
         return None
     files = directory_files(path) if path.is_dir() else [path]
-    return [(file, _rows_of(file)) for file in files]
+    rows = pl.len()
+    return [(file, int(_reading(file, _scan(file).select(rows).collect).item())) for file in files]
 
 
 def copy_as_parquet(
@@ -229,17 +227,10 @@ def _parts(
     return rows_of(lines, layout)
 
 
-def _rows_of(path: Path) -> int:
-    return int(_reading(path, lambda: _scan(path).select(pl.len()).collect().item()))
-
-
 def days_of(path: Source, column: str, dialect: Dialect = CSV) -> list[str]:
     """Return the days that occur in a column of dates or times, ascending.
 
-    Raises
-    ------
-    DataError
-        If the source cannot be read, or lacks the column.
+    ``DataError`` if the source cannot be read, or lacks the column.
     """
     days = _days(read_columns(path, [column], dialect=dialect)[0][column], path)
     return [day.isoformat() for day in days.drop_nulls().unique().sort()]
@@ -283,10 +274,7 @@ def _reading_all(path: Source, parts: Iterator[Read]) -> Iterator[Read]:
 def _csv_lines(path: Source) -> Iterator[bytes] | None:
     """The header's line, then the others, many at a time; None if it is Parquet.
 
-    Raises
-    ------
-    DataError
-        If it is there, and neither.
+    ``DataError`` if it is there, and neither.
     """
     if isinstance(path, Foreign):
         return path.lines()

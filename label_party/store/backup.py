@@ -80,17 +80,10 @@ def run_backup(config: LabelPartyConfig, path: Path, *, quiet: bool = False) -> 
 
 
 def make_backup(store: Store, path: Path, progress: Progress = lambda done, total: None) -> Backup:
-    """Write a backup under a new name.
+    """Write a backup under a new name; tell of the directories copied so far, from 0 on, and all.
 
-    Parameters
-    ----------
-    progress
-        Called with the directories copied so far, from 0 on, and all.
-
-    Raises
-    ------
-    LabelveilError
-        If there is no ledger, the file exists, or it cannot be written; then no file is left.
+    ``LabelveilError`` if there is no ledger, the file exists, or it cannot be written; then no file
+    is left.
     """
     if not store.ledger_path.exists():
         raise StoreError(f"{store.ledger_path} does not exist; make a release first")
@@ -133,9 +126,7 @@ def _write(store: Store, file: BinaryIO, place: Path, progress: Progress) -> int
 def _copy_ledger(store: Store, path: Path) -> tuple[list[Charge], set[str]]:
     """Copy the ledger as of one moment, without reservations.
 
-    Returns
-    -------
-    What it has paid for, and the names of the files of the events that that is about.
+    Return what it has paid for, and the names of the files of the events that that is about.
     """
     with store.open_ledger() as ledger:
         ledger.backup(path)

@@ -43,10 +43,8 @@ def spent(charges: Iterable[Spending], limit: Guarantee) -> Guarantee | None:
     own epoch together, and the epoch that costs most counts (parallel composition, McSherry 2009,
     Theorem 4).
 
-    Raises
-    ------
-    PrivacyError
-        If charges are about different neighbours, or a kind does not add up under this limit.
+    ``PrivacyError`` if charges are about different neighbours, or a kind does not add up under this
+    limit.
     """
     additive: list[Guarantee] = []
     epochs: dict[str, list[Guarantee]] = defaultdict(list)
@@ -138,10 +136,7 @@ def _remedy(charges: list[Spending], limit: Guarantee, cap: Guarantee | None) ->
 def _sufficient(charges: list[Spending], limit: Guarantee) -> Guarantee:
     """Return a limit under which charges fit, in decimals that can be typed.
 
-    Raises
-    ------
-    PrivacyError
-        If they add up under none.
+    ``PrivacyError`` if they add up under none.
     """
     epsilon, delta = _pair(limit)
     while True:
@@ -179,10 +174,7 @@ def _decimal(value: Fraction, *, up: bool = True) -> str:
 def at_most(limit: Guarantee, cap: Guarantee) -> bool:
     """Return whether a limit allows nothing that a cap forbids; a pure ε has δ = 0.
 
-    Raises
-    ------
-    PrivacyError
-        If they are about different neighbours.
+    ``PrivacyError`` if they are about different neighbours.
     """
     limit.same_neighbours(cap)
     if type(limit) is type(cap):
@@ -211,6 +203,11 @@ def remaining(limit: Guarantee, lost: Guarantee | None) -> Guarantee | None:
             half -= max(lost.exact_delta - half, zero)
         return ApproximateDP(limit.adjacency, limit.unit, max(epsilon, zero), max(half, zero))
     return limit if lost is None else None
+
+
+def short(guarantee: Guarantee | None, nothing: str = "not one number") -> str:
+    """Return it without adjacency and unit, which the limit states for the whole account."""
+    return nothing if guarantee is None else str(guarantee).partition(" (")[0]
 
 
 def seen_by(

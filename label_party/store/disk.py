@@ -25,12 +25,8 @@ class StoreBusy(StoreError):
 def exclusive(path: Path, busy: str) -> Iterator[None]:
     """Hold a lock that one holder alone may have; the system frees it when a process dies.
 
-    Parameters
-    ----------
-    path
-        The lock's file, created if need be and never removed.
-    busy
-        What :class:`StoreBusy` says when the lock is taken.
+    Its file is created if need be and never removed. A :class:`StoreBusy` says ``busy`` when the
+    lock is taken.
     """
     with ExitStack() as held:
         try:

@@ -34,33 +34,23 @@ class Covered:
 
 @dataclass(frozen=True)
 class Purchase:
-    """What was sold, to the last term, and which bytes it bought.
-
-    Attributes
-    ----------
-    purpose
-        What the bytes are; with data set and epoch their name, under which nothing else is sold.
-    composition
-        ``additive``, or ``disjoint`` if no record occurs in another epoch's charge.
-    request
-        Every other term, as JSON values: the mechanism, its parameters and limits, which labels.
-    digest, rows
-        SHA-256 of what it bought, in hexadecimal, and rows if that has any; empty while there are
-        no bytes, or none any more.
-    """
+    """What was sold, to the last term, and which bytes it bought."""
 
     data_set: str
     epoch: str
+    # what the bytes are; with data set and epoch their name, under which nothing else is sold
     purpose: str
     guarantee: Guarantee  # what is spent at most, and for which neighbours
     account: str = ""  # what pays for it: by default the data set's name
-    composition: Composition = "additive"
+    composition: Composition = "additive"  # disjoint: no record occurs in another epoch's charge
     records_per_unit: int = 1  # for how many records of one privacy unit the guarantee holds
     answers: int = 0  # of a session, how many answers share the guarantee; otherwise 0
+    # every other term, as JSON values: the mechanism, its parameters and limits, which labels
     request: dict[str, Any] = field(default_factory=dict)
     covered: Covered | None = None  # the events that it is about; None if that is not known
+    # SHA-256 of what it bought, in hexadecimal; empty while there are no bytes, or none any more
     digest: str = ""
-    rows: int = 0
+    rows: int = 0  # of what it bought, if that has any
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "account", self.account or self.data_set)
@@ -100,13 +90,7 @@ class Purchase:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Read it back.
-
-        Raises
-        ------
-        ValueError, KeyError, TypeError
-            If it is damaged.
-        """
+        """Read it back; ``ValueError``, ``KeyError`` or ``TypeError`` if it is damaged."""
         values = json.loads(data)
         if values.pop("check") != _check(values):
             raise ValueError("it does not match its own digest")
@@ -157,17 +141,11 @@ def read_guarantee(text: str) -> Guarantee:
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer of a session, as everybody who asks this question gets it.
-
-    Attributes
-    ----------
-    value, noise_scale
-        In units of the loss.
-    """
+    """An answer of a session, as everybody who asks this question gets it."""
 
     number: int  # its number in its session, from 1 on
     question: str  # SHA-256 of all that is asked, in hexadecimal
-    value: float
+    value: float  # in units of the loss, as is the scale of its noise
     noise_scale: float
 
 

@@ -17,8 +17,9 @@ import getpass
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -50,14 +51,9 @@ class LedgerError(LabelveilError):
 
 
 class Ledger:
-    """An open ledger. Use it as a context manager, from one thread.
+    """An open ledger, made if it does not exist. Use it as a context manager, from one thread.
 
-    Parameters
-    ----------
-    path
-        The SQLite file; created if it does not exist.
-    in_memory
-        Work on a copy in memory, of which nothing stays; the file is read, and not written.
+    One ``in_memory`` is a copy, of which nothing stays; the file is read, and not written.
     """
 
     def __init__(self, path: Path, *, in_memory: bool = False) -> None:
@@ -170,14 +166,9 @@ class Ledger:
     def answer(self, charge: Charge, question: str, value: float, noise_scale: float) -> Answer:
         """Use up one answer of a session: it may be shown once this returns, and not before.
 
-        Returns
-        -------
-        The answer that counts: another process's, if that was faster.
+        What is returned counts: another process's answer, if that was faster.
 
-        Raises
-        ------
-        BudgetError
-            If the session is closed, or all of its answers are used up.
+        ``BudgetError`` if the session is closed, or all of its answers are used up.
         """
         with self._transaction() as database:
             given = self.answers(charge)
@@ -239,16 +230,21 @@ class Ledger:
         with self._transaction() as database:
             database.execute("DELETE FROM charges WHERE id = ? AND state = 'reserved'", (charge,))
 
-    def charges(self, data_set: str | None = None, *, account: str | None = None) -> list[Charge]:
-        """Return all entries, or those of a data set or an account, oldest first."""
-        wanted = {"data_set": data_set, "account": account}
-        given = {name: value for name, value in wanted.items() if value is not None}
-        where = " AND ".join(f"{name} = ?" for name in given)
-        return self._select(f" WHERE {where}" if where else "", tuple(given.values()))
+    def charges(self, data_set: str | None = None, **wanted: str) -> list[Charge]:
+        """Return all entries, or those of a data set, or with these columns, oldest first."""
+        if data_set is not None:
+            wanted["data_set"] = data_set
+        where = " AND ".join(f"{column} = :{column}" for column in wanted) or "TRUE"
+        rows = self._rows(f"SELECT * FROM charges WHERE {where} ORDER BY id", wanted)
+        return [Charge.from_row(row) for row in rows]
+
+    def find(self, data_set: str, epoch: str, purpose: str) -> Charge | None:
+        """Return the charge of this name, whatever became of it."""
+        return next(iter(self.charges(data_set, epoch=epoch, purpose=purpose)), None)
 
     def reservations(self) -> list[Charge]:
         """Return the charges that are set aside and not committed."""
-        return self._select(" WHERE state = 'reserved'", ())
+        return self.charges(state="reserved")
 
     def committed(
         self, data_set: str, epoch: str | None = None, purpose: str = LABELS
@@ -258,12 +254,9 @@ class Ledger:
         The latest is the last in the ledger, whatever the clock said: one charge alone is open at
         a time, so that numbers ascend as commits do.
         """
-        which = "" if epoch is None else " AND epoch = ?"
-        there = self._select(
-            f" WHERE data_set = ? AND state = 'committed' AND digest != '' AND purpose = ?{which}",
-            (data_set, purpose) if epoch is None else (data_set, purpose, epoch),
-        )
-        return there[-1] if there else None
+        which = {} if epoch is None else {"epoch": epoch}
+        sold = self.charges(data_set, purpose=purpose, state="committed", **which)
+        return next((charge for charge in reversed(sold) if charge.digest), None)
 
     def identity(self) -> str:
         """Return the name that this ledger was given when it was made: 16 hexadecimal digits."""
@@ -291,10 +284,8 @@ class Ledger:
     def raise_cap(self, account: str, to: Guarantee, reason: str) -> None:
         """Raise an account's cap, for a reason that stays in the ledger.
 
-        Raises
-        ------
-        BudgetError
-            If the account never spent, the reason is empty, or ``to`` is not above the cap.
+        ``BudgetError`` if the account never spent, the reason is empty, or ``to`` is not above the
+        cap.
         """
         with self._transaction():
             cap = self.cap(account)
@@ -374,19 +365,11 @@ class Ledger:
     def _insert(self, purchase: Purchase, state: State, *, counted: bool = False) -> Charge:
         now, covered = _now(), purchase.covered
         values = {
-            "account": purchase.account,
-            "data_set": purchase.data_set,
-            "epoch": purchase.epoch,
-            "purpose": purchase.purpose,
-            "composition": purchase.composition,
+            **{field.name: getattr(purchase, field.name) for field in fields(Purchase)},
             "guarantee": _dump(purchase.guarantee.to_json()),
-            "records_per_unit": purchase.records_per_unit,
-            "answers": purchase.answers,
             "request": _dump(purchase.request),
             "covered": None if covered is None else covered.sha256,
             "covered_events": None if covered is None else covered.events,
-            "digest": purchase.digest,
-            "rows": purchase.rows,
             "state": state,
             "counted": counted,
             "who": _who(),
@@ -401,19 +384,11 @@ class Ledger:
         ).fetchone()
         return Charge.from_row(row)
 
-    def _rows(self, query: str, values: Iterable[Any] = ()) -> list[sqlite3.Row]:
+    def _rows(
+        self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()
+    ) -> list[sqlite3.Row]:
         with _translating_errors(self.path):
-            return self._database.execute(query, tuple(values)).fetchall()
-
-    def find(self, data_set: str, epoch: str, purpose: str) -> Charge | None:
-        """Return the charge of this name, whatever became of it."""
-        where = " WHERE data_set = ? AND epoch = ? AND purpose = ?"
-        there = self._select(where, (data_set, epoch, purpose))
-        return there[0] if there else None
-
-    def _select(self, where: str, values: Iterable[Any]) -> list[Charge]:
-        rows = self._rows(f"SELECT * FROM charges{where} ORDER BY id", tuple(values))
-        return [Charge.from_row(row) for row in rows]
+            return self._database.execute(query, values).fetchall()
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

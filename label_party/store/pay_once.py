@@ -47,10 +47,7 @@ class Outcome:
 def find_paid(store: Store, order: Order) -> Outcome | None:
     """Return the outcome if it was made already.
 
-    Raises
-    ------
-    ReleaseError
-        If it was sold on other terms, or its bytes are damaged.
+    ``ReleaseError`` if it was sold on other terms, or its bytes are damaged.
     """
     payment = find_payment(store, order)
     return None if payment is None else _outcome(store, payment)
@@ -88,10 +85,7 @@ def _outcome(store: Store, payment: Payment) -> Outcome:
 def read_outcome(store: Store, charge: Charge) -> bytes:
     """Read the bytes that a committed charge paid for, and verify their digest.
 
-    Raises
-    ------
-    ReleaseError
-        If they are gone, or others.
+    ``ReleaseError`` if they are gone, or others.
     """
     path = store.folder(*charge.name) / OUTCOME_FILE
     data = read_paid(path)

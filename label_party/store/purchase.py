@@ -164,13 +164,7 @@ def rehearsing(store: Store) -> Iterator[Rehearsal]:
 
 
 def find_payment(store: Store, order: Order) -> Payment | None:
-    """Return the payment if it was made already.
-
-    Raises
-    ------
-    ReleaseError
-        If it was made on other terms.
-    """
+    """Return the payment if it was made already; ``ReleaseError`` if it was made on other terms."""
     with store.read_ledger() as ledger:
         charge = sold(ledger, order)
         return None if charge is None else Payment(charge, True, _left(ledger, order))
@@ -233,10 +227,7 @@ def _reserve(
 def sold(ledger: Ledger, order: Order) -> Charge | None:
     """Return what was sold under an order's name, if that is at hand.
 
-    Raises
-    ------
-    ReleaseError
-        If it was sold on other terms than are ordered now.
+    ``ReleaseError`` if it was sold on other terms than are ordered now.
     """
     charge = ledger.committed(*order.name)
     different = [] if charge is None else charge.differences(order)

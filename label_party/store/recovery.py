@@ -45,10 +45,7 @@ class Recovery:
 def recover(store: Store, ledger: Ledger) -> Recovery:
     """Bring store and ledger together again; the caller holds the builders' lock.
 
-    Raises
-    ------
-    LabelveilError
-        If a folder that the ledger does not know cannot be read.
+    ``LabelveilError`` if a folder that the ledger does not know cannot be read.
     """
     open_ = ledger.settle()
     rows = {store.folder(*charge.name): charge for charge in ledger.charges()}
@@ -73,10 +70,8 @@ def recover(store: Store, ledger: Ledger) -> Recovery:
 def undoing(store: Store, ledger: Ledger, charge: int) -> Iterator[None]:
     """Undo a reservation if the block fails, bytes first; what fails here the next start does.
 
-    Raises
-    ------
-    LedgerError
-        If the commit failed in such a way that only the next start can tell whether it counts.
+    ``LedgerError`` if the commit failed in such a way that only the next start can tell whether it
+    counts.
     """
     try:
         yield

@@ -53,20 +53,14 @@ _PARTIAL = ".partial-"
 
 
 class Store:
-    """Release directories and the ledger's place.
-
-    Parameters
-    ----------
-    directory
-        Root of the store.
-    """
+    """Release directories and the ledger's place."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-
-    @property
-    def ledger_path(self) -> Path:
-        return self.directory / LEDGER_FILE
+        self.ledger_path = directory / LEDGER_FILE
+        self.scratch = directory / SCRATCH  # what is being worked on
+        self.covered = directory / COVERED  # fingerprints of events that have paid
+        self.populations = directory / POPULATIONS  # what the features party submitted
 
     def create(self) -> None:
         """Make the directories, for their owner alone; harmless if they exist."""
@@ -97,10 +91,7 @@ class Store:
     def building(self) -> Iterator[None]:
         """Hold the lock that only one process may hold; the system frees it when a process dies.
 
-        Raises
-        ------
-        StoreBusy
-            If another process is building.
+        ``StoreBusy`` if another process is building.
         """
         busy = (
             f"another process is building a release in {self.directory};"
@@ -123,21 +114,6 @@ class Store:
     def path(self, data_set: str, epoch: str) -> Path:
         """Return a release's directory. Names come from a checked configuration or the ledger."""
         return _place(self.directory / RELEASES, data_set, epoch)
-
-    @property
-    def scratch(self) -> Path:
-        """Directory of what is being worked on."""
-        return self.directory / SCRATCH
-
-    @property
-    def covered(self) -> Path:
-        """Directory of the fingerprints of events that have paid."""
-        return self.directory / COVERED
-
-    @property
-    def populations(self) -> Path:
-        """Directory of the populations that the features party submitted."""
-        return self.directory / POPULATIONS
 
     def population(self, data_set: str, epoch: str) -> Path:
         """Return the directory of an epoch's submitted population."""
@@ -179,10 +155,7 @@ class Store:
     def open_release(self, charge: Charge) -> StoredRelease:
         """Open and verify a committed release.
 
-        Raises
-        ------
-        ReleaseError
-            If its bytes are not those that were committed.
+        ``ReleaseError`` if its bytes are not those that were committed.
         """
         path = self.path(charge.data_set, charge.epoch)
         release = StoredRelease(path)
@@ -196,10 +169,7 @@ class Store:
     def read_manifest(self, charge: Charge) -> Manifest:
         """Read the manifest of a committed release, without its rows.
 
-        Raises
-        ------
-        ReleaseError
-            If it is not the one that was committed.
+        ``ReleaseError`` if it is not the one that was committed.
         """
         path = self.path(charge.data_set, charge.epoch) / MANIFEST_FILE
         data = read_paid(path)
@@ -254,12 +224,7 @@ class ReleaseWriter:
 class StoredRelease:
     """A release on the disk, verified when opened, read at any row by any number of threads.
 
-    Attributes
-    ----------
-    heading
-        What the manifest says of the rows. Nothing else of it is kept in memory.
-    digest
-        The manifest's SHA-256 in hexadecimal.
+    Of the manifest, its SHA-256 and what it says of the rows are kept in memory, and nothing else.
     """
 
     def __init__(self, path: Path) -> None:

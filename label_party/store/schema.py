@@ -128,10 +128,7 @@ def transaction(database: sqlite3.Connection, kind: str = "DEFERRED") -> Iterato
 def prepare(database: sqlite3.Connection, path: Path, seal: Seal) -> None:
     """Check a ledger, and make its tables if it is new.
 
-    Raises
-    ------
-    LabelveilError
-        If it is of another version, or damaged.
+    ``LabelveilError`` if it is of another version, or damaged.
     """
     with transaction(database):
         sealed = check(database, path, seal)

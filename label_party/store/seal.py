@@ -38,12 +38,7 @@ def key_path(ledger: Path) -> Path:
 class Seal:
     """Checks and renews the seal of one ledger, always inside a transaction.
 
-    Parameters
-    ----------
-    ledger
-        The SQLite file.
-    key
-        A secret that is kept in memory alone, for a copy there; by default the ledger's own.
+    A copy in memory has a ``key`` that is kept there alone, and not the ledger's own.
     """
 
     def __init__(self, ledger: Path, key: bytes | None = None) -> None:
@@ -60,10 +55,7 @@ class Seal:
     def check(self, database: sqlite3.Connection) -> None:
         """Check the seal.
 
-        Raises
-        ------
-        SealError
-            If the ledger is not as it was sealed, or the secret is gone.
+        ``SealError`` if the ledger is not as it was sealed, or the secret is gone.
         """
         stored = database.execute(f"SELECT mac FROM {_TABLE}").fetchall()
         if [row[0] for row in stored] != [self._mac(database)]:

@@ -18,7 +18,7 @@ from common.arrays import Floats
 from common.randomizers.design.conditionals import effective_rows, plausible_conditionals
 from common.randomizers.design.mixture import best_mixture
 from common.randomizers.grid import Grid
-from common.randomizers.knots import choose_knots, interpolation
+from common.randomizers.knots import thinned
 from common.randomizers.losses import Loss, get_loss
 
 PARTS = 12
@@ -62,8 +62,7 @@ def _losses(
     grid: Grid, prior: Floats, loss: Loss, epsilon: float, rows: int, parts: Sequence[int]
 ) -> Floats:
     """What a label loses with so many parts of ε each."""
-    points = grid.points[choose_knots(grid.points, prior, _POINTS)]
-    mass = prior @ interpolation(grid.points, points)
+    _, points, mass = thinned(grid.points, prior, _POINTS)
     family = plausible_conditionals(points, mass, loss).tempered()
     effective = effective_rows(rows)
     lost, mixture = [], None

@@ -48,7 +48,7 @@ from common.randomizers.design.conditionals import (
     plausible_conditionals,
 )
 from common.randomizers.exact_rows import exact_rows
-from common.randomizers.knots import choose_knots, interpolation, rows_between
+from common.randomizers.knots import rows_between, thinned
 from common.randomizers.response import build_randomized_response
 
 POINTS = 32
@@ -316,10 +316,7 @@ def build_optimal_design(
         raise ConfigError(f"explained={explained:g} must lie between 0 and 1")
     if threshold_share is not None and not 0 <= threshold_share <= 0.9:
         raise ConfigError(f"threshold_share={threshold_share:g} must lie in 0 … 0.9")
-    chosen = choose_knots(problem.labels, problem.prior, points)
-    places = problem.labels[chosen]
-    rounding = interpolation(problem.labels, places)
-    prior = problem.prior @ rounding
+    chosen, places, prior = thinned(problem.labels, problem.prior, points)
     family = plausible_conditionals(places, prior, problem.loss, explained)
     effective = effective_rows(problem.rows or DEFAULT_ROWS)
     tempered = family.tempered()

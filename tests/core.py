@@ -55,7 +55,6 @@ OPTIONS = {
         "feature_party.learning.sources",
     ),
     "several labels": (
-        "common.randomizers.design.allocation",
         "common.randomizers.design.joint",
         "common.randomizers.division",
         "label_party.release.plan_divisions",

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from common.release.event_keys import write_secret
 from common.release.manifest import Manifest
 from common.release.table import write_release
+from common.security.new_keys import write_secret
 from feature_party.config import FeaturePartyConfig
 from label_party.config.sections import LabelPartyConfig
 from label_party.release.run import run_release

@@ -18,7 +18,7 @@ A file is a :class:`Section` of sections, and an option is a field made by :func
 From these fields come the check and its line (`epsilon=-1 must be a number above 0 and at most 40;
 set [privacy] epsilon in file.toml`), the commented file that `init` writes
 (:mod:`common.config.template`), command-line flags with their help (:mod:`common.config.options`)
-and the reference page (:mod:`common.config.reference`). The first sentence of a description is the
+and the reference page (``docs/write_configuration.py``). The first sentence of a description is the
 flag's help. Say units with `unit` and bounds with `gt`, `ge`, `lt` and `le`, not in the text.
 """
 

@@ -24,15 +24,9 @@ def load_config(
 ) -> ModelT:
     """Read and check a configuration; an error is one line: file, key, value, bound and remedy.
 
-    Parameters
-    ----------
-    path
-        The TOML file; None for defaults and overrides alone.
-    overrides
-        Dotted key to value, from dedicated command-line options; None values are left out.
-    settings
-        ``section.key=value`` strings from a repeatable ``--set`` option; values in TOML notation,
-        bare words being taken as text. They win over the file, and ``overrides`` over them.
+    Without a file it is made of defaults and of what wins over one: first ``settings``,
+    ``section.key=value`` in TOML notation, bare words being taken as text, from a repeatable
+    ``--set``; then ``overrides`` by dotted key, unless None, from dedicated options.
     """
     data = _read(path) if path is not None else {}
     _apply(data, settings)

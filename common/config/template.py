@@ -27,13 +27,9 @@ def commented_toml(
 ) -> str:
     """Return a file with every setting, its description above it, below a comment ``head``.
 
-    Parameters
-    ----------
-    values
-        Dotted key to value, where it is not the default or the example; None is left out. Of a
-        table that may stand several times its name to a list of tables.
-    without
-        Sections, and dotted keys, that are not to stand there.
+    ``values`` by dotted key, where they are not the default or the example; None is left out. Of a
+    table that may stand several times its name to a list of tables. Sections, and dotted keys,
+    ``without`` which the file is to be.
     """
     chosen = {key: value for key, value in (values or {}).items() if value is not None}
     blocks = [_comment(head)]

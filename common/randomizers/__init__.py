@@ -7,10 +7,10 @@ weights, so its ε is derived from the bytes that leave (see :mod:`common.exact.
 from common.randomizers.additive.builders import (
     build_discrete_laplace,
     build_discrete_staircase,
+    build_exponential,
     build_laplace,
     build_staircase,
 )
-from common.randomizers.additive.exponential import build_exponential
 from common.randomizers.base import Randomizer, build_randomizer, randomizer_names
 from common.randomizers.binning.rr_on_bins import Binning, optimal_binning
 from common.randomizers.budget import BudgetSplit, split_budget

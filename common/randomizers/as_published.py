@@ -66,13 +66,9 @@ def randomize_as_published(
 ) -> PublishedLabels:
     """Randomize (n,) labels by the bounds, randomizer, options and loss of ``terms`` alone.
 
-    ``epsilon`` is the whole budget of a label. ``continuous`` asks for Laplace or staircase noise
-    as floats, as published, which is no label that may leave.
-
-    Raises
-    ------
-    PrivacyError
-        If the prior takes all of ε: the data set is too small for the paper's split.
+    ``epsilon`` is the whole budget of a label; ``PrivacyError`` if the prior takes all of it, as
+    the data set is too small for the paper's split. ``continuous`` asks for Laplace or staircase
+    noise as floats, as published, which is no label that may leave.
     """
     grid = integers(terms.lower, terms.upper)
     low, high = grid.lower, grid.upper

@@ -52,6 +52,13 @@ def choose_knots(labels: Floats, prior: Floats, count: int) -> Indices:
     return np.flatnonzero(chosen)
 
 
+def thinned(labels: Floats, prior: Floats, count: int) -> tuple[Indices, Floats, Floats]:
+    """The knots of :func:`choose_knots`, their labels, and the prior of what is rounded to them."""
+    knots = choose_knots(labels, prior, count)
+    places = labels[knots]
+    return knots, places, np.asarray(prior @ interpolation(labels, places))
+
+
 def rows_between(labels: int, knots: Indices) -> Indices:
     """(k,) row of each label in a channel that has one row for each knot, in their order."""
     row_of = np.full(labels, BETWEEN)
@@ -68,11 +75,10 @@ def over_knots(builder: Builder) -> Builder:
     @wraps(builder)
     def build(problem: Problem, **options: Any) -> Randomizer:
         labels = problem.labels
-        knots = choose_knots(labels, problem.prior, MOST_KNOTS)
-        if knots.size == labels.size:
+        if labels.size <= MOST_KNOTS:
             return builder(problem, **options)
-        prior = problem.prior @ interpolation(labels, labels[knots])
-        built = builder(replace(problem, labels=labels[knots], prior=prior), **options)
+        knots, places, prior = thinned(labels, problem.prior, MOST_KNOTS)
+        built = builder(replace(problem, labels=places, prior=prior), **options)
         row_of = rows_between(labels.size, knots)
         row_of[knots] = built.channel.stated_of
         channel = FiniteChannel(labels, built.channel.outputs, built.channel.stated, row_of)

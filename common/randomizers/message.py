@@ -35,7 +35,7 @@ from common.randomizers.base import Randomizer, check_epsilon
 from common.randomizers.budget import PRIOR_SHARE, round_down, split_budget
 from common.randomizers.cells import Cells, Codebook, Group, stream
 from common.randomizers.codebooks import Codebooks
-from common.randomizers.design.room import fitting, most_knots
+from common.randomizers.design.optimal_design import fitting, most_knots
 from common.randomizers.prior import PRIOR_STREAM, NoisyPrior, decoded_prior, private_prior
 from common.randomizers.strata import STRATA_STREAM, Strata, StratumTable, keep_strata
 from common.randomizers.terms import LabelTerms

@@ -36,7 +36,7 @@ from common.errors import ConfigError
 from common.exact.channel import exp_lower_bound
 from common.randomizers.base import Problem, Randomizer, register
 from common.randomizers.exact_rows import sorted_channel
-from common.randomizers.knots import MOST_KNOTS, choose_knots, interpolation, rows_between
+from common.randomizers.knots import MOST_KNOTS, rows_between, thinned
 
 Weighting = Literal["uniform", "prior", "sqrt", "prior-label"]
 
@@ -181,11 +181,8 @@ def _named_cells(problem: Problem, weighting: str, most: int) -> _Cells:
     labels, prior = problem.labels, problem.prior
     if labels.size - 1 <= most:
         return _merged_cells(labels, prior, threshold_weights(labels, prior, weighting))
-    knots = choose_knots(labels, prior, most + 1)
-    rounding = interpolation(labels, labels[knots])
-    thinned = prior @ rounding
-    weights = threshold_weights(labels[knots], thinned, weighting)
-    cells = _merged_cells(labels[knots], thinned, weights)
+    knots, places, mass = thinned(labels, prior, most + 1)
+    cells = _merged_cells(places, mass, threshold_weights(places, mass, weighting))
     row_of = rows_between(labels.size, knots)
     row_of[knots] = cells.row_of
     return replace(cells, row_of=row_of)

@@ -11,8 +11,6 @@ The function is AES-256-CMAC, which runs over whole columns, under a key derived
 from __future__ import annotations
 
 import hmac
-import os
-import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,19 +69,6 @@ def _check_keys(keys: pl.Series) -> None:
         raise DataError(
             f"key column {keys.name!r} has type {keys.dtype}; keys must be text or whole numbers"
         )
-
-
-def write_secret(path: Path) -> None:
-    """Write a fresh shared secret, readable by its owner alone; refuse to overwrite one."""
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError as error:
-        raise ConfigError(f"{path} exists already; move it away to make a new secret") from error
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
-    with os.fdopen(descriptor, "w") as file:
-        file.write(secrets.token_hex(SECRET_BYTES) + "\n")
 
 
 def read_secret(path: Path) -> bytes:

@@ -1,1 +1,1 @@
-"""TLS 1.3, checks of certificates, and certificates for pilots."""
+"""TLS 1.3, checks of certificates, certificates for pilots, and fresh keys."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -20,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from common.errors import ConfigError
-from common.release.event_keys import write_secret
+from common.security.new_keys import write_new, write_secret
 
 LABEL_PARTY = "label-party"
 FEATURE_PARTY = "feature-party"
@@ -159,20 +158,11 @@ def write_certificates(
     authority = make_authority(days=days)
     server = issue(authority, Role.SERVER, [label_party, *LOOPBACK, *label_hosts], days=days)
     client = issue(authority, Role.CLIENT, [feature_party], days=days)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for path, data, mode in (
-            (files.authority, authority.pem, 0o644),
-            (files.label_party_certificate, server.certificate_pem, 0o644),
-            (files.label_party_key, server.key_pem, 0o600),
-            (files.feature_party_certificate, client.certificate_pem, 0o644),
-            (files.feature_party_key, client.key_pem, 0o600),
-        ):
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-    except OSError as error:
-        raise ConfigError(f"{directory} cannot be written: {error.strerror}") from error
+    write_new(files.authority, authority.pem, "authority", mode=0o644)
+    write_new(files.label_party_certificate, server.certificate_pem, "certificate", mode=0o644)
+    write_new(files.label_party_key, server.key_pem, "key")
+    write_new(files.feature_party_certificate, client.certificate_pem, "certificate", mode=0o644)
+    write_new(files.feature_party_key, client.key_pem, "key")
     write_secret(files.join_secret)
     return files
 

@@ -65,8 +65,7 @@ class New(Section):
 )
 def init(given: Given, new: New) -> None:
     """Write a commented configuration file."""
-    from common.release.event_keys import write_secret
-    from common.release.signature import SIGNING_KEY, write_signing_key
+    from common.security.new_keys import SIGNING_KEY, write_secret, write_signing_key
 
     values = _as_written(given.values) | _labels(new.label, given.values)
     if new.new_signing_key:

@@ -8,7 +8,7 @@ from common.config import Section, setting
 from common.config.answers import Json, print_json
 from common.config.options import with_options
 from common.console import stdout
-from common.release.signature import SIGNING_KEY, write_signing_key
+from common.security.new_keys import SIGNING_KEY, write_signing_key
 from common.security.pilot_certificates import FEATURE_PARTY, LABEL_PARTY, write_certificates
 
 

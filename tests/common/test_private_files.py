@@ -11,8 +11,9 @@ import pytest
 
 from common.errors import ConfigError
 from common.files import read_private
-from common.release.event_keys import read_secret, write_secret
-from common.release.signature import read_signing_key, write_signing_key
+from common.release.event_keys import read_secret
+from common.release.signature import read_signing_key
+from common.security.new_keys import write_secret, write_signing_key
 from common.security.pilot_certificates import CertificateFiles, write_certificates
 from feature_party.client.channel import open_channel
 from feature_party.config import LabelsPartySection

@@ -14,8 +14,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from common.release.signature import SIGNING_KEY, write_signing_key
 from common.release.table import read_release
+from common.security.new_keys import SIGNING_KEY, write_signing_key
 from common.security.pilot_certificates import write_certificates
 from tests.deploy.documents import DEPLOY, assignments, documents, stages
 from tests.deploy.sandbox import USER, Sandbox

@@ -15,7 +15,8 @@ import grpc
 import polars as pl
 import pytest
 
-from common.release.event_keys import secret_check, write_secret
+from common.release.event_keys import secret_check
+from common.security.new_keys import write_secret
 from common.security.pilot_certificates import Authority, Credentials, Role, issue, make_authority
 from common.wire import label_release_pb2 as wire
 from common.wire import label_release_pb2_grpc as stubs

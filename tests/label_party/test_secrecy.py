@@ -20,7 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from common.command_line import run as run_app
-from common.release.signature import read_signing_key, write_signing_key
+from common.release.signature import read_signing_key
+from common.security.new_keys import write_signing_key
 from common.security.pilot_certificates import Authority, Credentials, Role, issue, make_authority
 from common.wire import label_release_pb2 as wire
 from feature_party.commands.cli import app as feature_app

@@ -1,4 +1,5 @@
-"""Additive noise as finite channels, so that it may leave: Laplace, staircase, discrete versions.
+"""Additive noise as finite channels, so that it may leave: Laplace, staircase, discrete versions,
+and the exponential mechanism, Laplace noise within the range.
 
 Adding noise of these laws to a label is ε-DP for labels at most Δ apart, Δ being the grid's range,
 and everything after that is post-processing.
@@ -42,6 +43,7 @@ MAX_LATTICE = 512
 """The most steps of a discrete law's lattice; finer grids are rounded to it without bias."""
 
 _POINTS = 129
+_CELLS = 256
 _TAILS = 64
 _FEWEST_STEPS = 32
 _REACH = 16.0
@@ -145,6 +147,35 @@ def build_discrete_staircase(
         r = best_stair(steps, problem.epsilon, squared=problem.loss.name != "absolute")
     law = DiscreteStaircase(steps, problem.epsilon, r)
     return _discrete("discrete-staircase", problem, lattice, law, clip, tails, {"r": r})
+
+
+@register("exponential", scale=float)
+@over_knots
+def build_exponential(problem: Problem, *, points: int = _CELLS) -> Randomizer:
+    """The exponential mechanism (McSherry and Talwar, FOCS 2007) with score -|o - y|.
+
+    Its sensitivity is the range Δ, and so its law Laplace noise conditioned on the label range:
+    density ∝ e^{-ε|o - y| / (2Δ)}. The normalisation costs the factor 2, so that the realised ε is
+    well below the one asked for; see the channel's own. Each output stands for the cell around a
+    grid point. The loss plays no part; where the grid is longer than ``points``, the most outputs,
+    the prior chooses them.
+    """
+    if points < 2:
+        raise ConfigError(f"points={points} must be at least 2")
+    labels = problem.labels
+    places = labels[choose_knots(labels, problem.prior, points)]
+    check_size(labels.size, places.size)
+    middles = (places[:-1] + places[1:]) / 2
+    edges = np.concatenate([labels[:1], middles, labels[-1:]]) - labels[:, None]
+    lower, upper = edges[:, :-1], edges[:, 1:]
+    law = Laplace(2 * _span(problem) / problem.epsilon)
+    below, above = law.survival(np.abs(lower)), law.survival(np.abs(upper))
+    # one-sided cells as differences of tails: no cancellation far from the label
+    one_sided = np.where(lower >= 0, below - above, above - below)
+    mass = np.where((lower < 0) & (upper > 0), 1 - below - above, one_sided)
+    mass /= mass.sum(axis=1, keepdims=True)
+    channel, _ = sorted_channel(labels, places, mass, problem.epsilon)
+    return Randomizer("exponential", channel, problem.prior, problem.loss, {"scale": law.scale})
 
 
 def _span(problem: Problem) -> float:

@@ -24,7 +24,7 @@ from common.randomizers.design.conditionals import (
     plausible_conditionals,
 )
 from common.randomizers.design.optimal_design import decoding_values
-from common.randomizers.knots import choose_knots, interpolation
+from common.randomizers.knots import thinned
 from common.randomizers.losses import Loss, LossFunction, get_loss
 
 _POINTS = 64
@@ -107,9 +107,7 @@ class Assessor:
         self.prior = check_prior(prior, self.labels.size)
         self.rows = rows
         self.loss = get_loss(loss)
-        self._chosen = choose_knots(self.labels, self.prior, _POINTS)
-        self._places = self.labels[self._chosen]
-        self._mass = self.prior @ interpolation(self.labels, self._places)
+        self._chosen, self._places, self._mass = thinned(self.labels, self.prior, _POINTS)
         family = plausible_conditionals(self._places, self._mass, self.loss, explained)
         self._family = family.tempered()  # as the default is chosen
         self._effective = effective_rows(rows)

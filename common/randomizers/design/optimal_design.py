@@ -29,7 +29,8 @@ channel gains over no label at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
@@ -39,7 +40,7 @@ import scipy
 
 from common.arrays import Floats
 from common.errors import ConfigError, PrivacyError
-from common.exact.channel import TOTAL, FiniteChannel, exp_lower_bound
+from common.exact.channel import MAX_OUTPUTS, TOTAL, FiniteChannel, exp_lower_bound
 from common.randomizers.base import Problem, Randomizer, register
 from common.randomizers.design.conditionals import (
     EXPLAINED,
@@ -48,7 +49,7 @@ from common.randomizers.design.conditionals import (
     plausible_conditionals,
 )
 from common.randomizers.exact_rows import exact_rows
-from common.randomizers.knots import choose_knots, interpolation, rows_between
+from common.randomizers.knots import rows_between, thinned
 from common.randomizers.response import build_randomized_response
 
 POINTS = 32
@@ -60,6 +61,9 @@ DEFAULT_ROWS = 20_000
 LARGEST_EPSILON = 16.0
 """Beyond this ε the program is solved for this one: its outputs are already all but exact, and the
 solver's numbers end."""
+
+_OUTPUTS_A_POINT = 4
+"""A design for p points has 2(p − 1) thresholds, and seldom more than p other outputs."""
 
 THRESHOLD_SHARES = (0.3, 0.2, 0.1, 0.05, 0.02)
 """Shares of the events that uniform randomized thresholds may get, the largest first."""
@@ -216,6 +220,43 @@ def most_outputs(points: int) -> int:
     return intervals + 2 * (points - 1)
 
 
+def most_knots(outputs: Sequence[int | None], most: int = MAX_OUTPUTS) -> int:
+    """Choose how many knots designs may have for all channels' codes to fit two bytes, as a rule.
+
+    ``outputs`` says, one a label, how many its channel has: None for those that a design decides.
+    There may be ``most`` combined codes; ``ConfigError`` if not even two knots would have room.
+    """
+    designed = sum(size is None for size in outputs)
+    room = most // math.prod(size for size in outputs if size)
+    points = int(room ** (1 / designed) / _OUTPUTS_A_POINT + 1e-9) if designed else POINTS
+    if points < 2 or not room:
+        sizes = [size or 2 * _OUTPUTS_A_POINT for size in outputs]
+        raise ConfigError(
+            f"{len(outputs)} labels with channels of their own need at least"
+            f" {' × '.join(map(str, sizes))} = {math.prod(sizes):,} combined codes, more than"
+            f" {most:,}; send fewer of them in one message"
+        )
+    return min(points, POINTS)
+
+
+def fitting(
+    build: Callable[[int], list[Randomizer]], points: int, most: int = MAX_OUTPUTS
+) -> list[Randomizer]:
+    """Build randomizers whose combined codes fit two bytes, whatever the priors are.
+
+    A design with more outputs than its knots were given room for is built anew with fewer, from
+    the same priors: nothing is refused once these are paid for. It ends at two knots at the latest,
+    where a design has 4 outputs and :func:`most_knots`, which says with how many ``points`` to
+    begin, found room for 8. ``build`` builds the randomizers, designs with at most so many knots;
+    their codes may be ``most`` combined ones.
+    """
+    built = build(points)
+    while math.prod(randomizer.channel.outputs.size for randomizer in built) > most:
+        points -= 1
+        built = build(points)
+    return built
+
+
 class _Vertices:
     """The cheapest masses of interval columns under which every row sums to the same."""
 
@@ -316,10 +357,7 @@ def build_optimal_design(
         raise ConfigError(f"explained={explained:g} must lie between 0 and 1")
     if threshold_share is not None and not 0 <= threshold_share <= 0.9:
         raise ConfigError(f"threshold_share={threshold_share:g} must lie in 0 … 0.9")
-    chosen = choose_knots(problem.labels, problem.prior, points)
-    places = problem.labels[chosen]
-    rounding = interpolation(problem.labels, places)
-    prior = problem.prior @ rounding
+    chosen, places, prior = thinned(problem.labels, problem.prior, points)
     family = plausible_conditionals(places, prior, problem.loss, explained)
     effective = effective_rows(problem.rows or DEFAULT_ROWS)
     tempered = family.tempered()

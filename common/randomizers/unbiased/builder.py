@@ -21,7 +21,7 @@ from common.errors import ConfigError, PrivacyError
 from common.exact.channel import exp_lower_bound
 from common.randomizers.base import Problem, Randomizer, register
 from common.randomizers.exact_rows import check_size, sorted_channel
-from common.randomizers.knots import MOST_KNOTS, choose_knots, interpolation, rows_between
+from common.randomizers.knots import MOST_KNOTS, rows_between, thinned
 from common.randomizers.unbiased.columns import Columns, cheapest_columns
 from common.randomizers.unbiased.program import Solution, one_thread, solve_unbiased
 
@@ -66,26 +66,24 @@ def build_unbiased(
     if not 2 <= count <= MOST_KNOTS:
         raise ConfigError(f"points={count} must lie in 2 … {MOST_KNOTS}")
     labels = problem.labels
-    knots = choose_knots(labels, problem.prior, count)
+    knots, places, prior = thinned(labels, problem.prior, count)
     check_size(knots.size, 2 * knots.size)
-    rounding = interpolation(labels, labels[knots])
-    prior = problem.prior @ rounding
     # the program sees labels moved to -1 … 1
     middle, half = float(labels[0] + labels[-1]) / 2, float(labels[-1] - labels[0]) / 2
-    targets = (labels[knots] - middle) / half
+    targets = (places - middle) / half
     boost = float(exp_lower_bound(min(problem.epsilon, LARGEST_EPSILON)) - 1)
     if outputs is None:
         columns, solution, floor = _solve(targets, prior, boost, None)
         values = middle + half * columns.outputs
     else:
         candidates = _candidates(outputs, middle, half, boost)
-        places = (candidates - middle) / half
-        columns, solution, floor = _solve(targets, prior, boost, places)
-        values = candidates[np.searchsorted(places, columns.outputs)]
+        within = (candidates - middle) / half
+        columns, solution, floor = _solve(targets, prior, boost, within)
+        values = candidates[np.searchsorted(within, columns.outputs)]
     matrix, row_of = columns.probabilities(boost), rows_between(labels.size, knots)
     channel, _ = sorted_channel(labels, values, matrix, problem.epsilon, row_of)
     details: dict[str, Any] = {
-        "points": labels[knots].tolist(),
+        "points": places.tolist(),
         "outputs": channel.outputs.size,
         "steps": solution.steps,
         "gap": solution.gap,

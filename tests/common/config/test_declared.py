@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from runpy import run_path
 from typing import Annotated, Any, Literal, Self
 
 import pytest
@@ -15,9 +16,9 @@ from typer.testing import CliRunner
 from common.config import Choice, Section, Words, load_config, setting
 from common.config.declare import declared
 from common.config.options import Given, with_options
-from common.config.reference import reference
 from common.config.template import commented_toml, write_config
 from common.errors import ConfigError
+from tests.imports import ROOT
 
 Name = Annotated[str, Field(pattern="^[a-z]+$"), Words("a name of small letters")]
 
@@ -212,7 +213,7 @@ def test_help_and_page_say_what_the_field_says() -> None:
         '[budget.rows: "auto" or a whole number of at least 2; default auto]'
     )
     assert helps["--most"] == "At most so many. [a whole number of at least 1; default 20]"
-    page = reference(File, group)
+    page = run_path(str(ROOT / "docs" / "write_configuration.py"))["reference"](File, group)
     assert (
         "| `epsilon` | a number above 0 and at most 40 | required | What a run reveals. Less"
         in page

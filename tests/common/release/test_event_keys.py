@@ -14,12 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import ConfigError, DataError
-from common.release.event_keys import (
-    hash_keys,
-    read_secret,
-    secret_check,
-    write_secret,
-)
+from common.release.event_keys import hash_keys, read_secret, secret_check
+from common.security.new_keys import write_secret
 from tests.common.security.keys import write_key
 
 SECRET = bytes(range(32))

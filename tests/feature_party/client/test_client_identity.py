@@ -18,7 +18,8 @@ import grpc
 import pytest
 
 from common.errors import ConfigError, ConnectionFailed, ReleaseError
-from common.release.signature import read_signing_key, write_signing_key
+from common.release.signature import read_signing_key
+from common.security.new_keys import write_signing_key
 from common.security.pilot_certificates import CertificateFiles, Role, issue, make_authority
 from feature_party.client.release_client import ReleaseClient, RetryPolicy
 from tests.common.security.keys import write_key

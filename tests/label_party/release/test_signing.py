@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from common.release.folder import SIGNATURE_FILE
-from common.release.signature import public_path, read_public_key, verify, write_signing_key
+from common.release.signature import read_public_key, verify
+from common.security.new_keys import public_path, write_signing_key
 from label_party.config import sections as config
 from label_party.server.run import running
 from labelveil.audit.certificate.run import signature_check

@@ -12,7 +12,6 @@ from common.arrays import Floats
 from common.exact.channel import FiniteChannel, exp_lower_bound
 from common.randomizers import build_randomizer
 from common.randomizers.cells import Cells
-from common.randomizers.design.allocation import allocate
 from common.randomizers.design.conditionals import (
     effective_rows,
     joint_conditionals,
@@ -21,8 +20,10 @@ from common.randomizers.design.conditionals import (
 from common.randomizers.design.joint import Targets, build_joint_design
 from common.randomizers.design.mixture import best_mixture
 from common.randomizers.design.optimal_design import decoding_values, optimal_design
+from common.randomizers.division import allocate
 from common.randomizers.grid import Grid
 from common.randomizers.losses import ABSOLUTE, SQUARED
+from common.randomizers.terms import LabelTerms
 
 BINARY = Grid.from_edges([0.0, 1.0])
 AMOUNT = Grid.from_log(0.0, 100.0, 24, 5.0)
@@ -191,11 +192,16 @@ def test_criteria_agree_whatever_way_the_information_is_summed() -> None:
     assert targets.excess_errors(truth) == pytest.approx(expected)
 
 
+def terms(*weights: float) -> list[LabelTerms]:
+    """Of labels that count for so much each; their grids are given apart."""
+    return [LabelTerms("label", 0, 1, weight=weight) for weight in weights]
+
+
 def test_epsilon_is_divided_as_every_division_compared_says() -> None:
-    grids, weights = [BINARY, AMOUNT], [1.0, 1.0]
+    grids = [BINARY, AMOUNT]
     priors = [np.array([0.9, 0.1]), np.exp(-AMOUNT.points / 20)]
     priors = [prior / prior.sum() for prior in priors]
-    shares = allocate(grids, priors, ["squared"] * 2, weights, 2.0, 20_000)
+    shares = allocate(terms(1.0, 1.0), grids, priors, 2.0, 20_000)
     assert sum(shares) == 1
     assert min(shares) >= Fraction(1, 4)
     effective, sums = effective_rows(20_000), {}
@@ -215,12 +221,11 @@ def test_epsilon_is_divided_as_every_division_compared_says() -> None:
 
 
 def test_labels_alike_share_alike_and_weight_counts() -> None:
-    weighed = np.exp(-AMOUNT.points / 20)
-    prior = [weighed / weighed.sum()] * 3
+    mass = np.exp(-AMOUNT.points / 20)
+    prior = [mass / mass.sum()] * 3
     for m, weights in ((3, 1.0), (2, 5.0)):
-        shares = allocate(
-            [AMOUNT] * m, prior[:m], ["squared"] * m, [weights, *[1.0] * (m - 1)], 2.0, 20_000
-        )
+        weighed = terms(weights, *[1.0] * (m - 1))
+        shares = allocate(weighed, [AMOUNT] * m, prior[:m], 2.0, 20_000)
         assert sum(shares) == 1
         if weights == 1.0:
             assert max(shares) - min(shares) <= Fraction(1, 12)
@@ -234,5 +239,5 @@ def test_a_label_of_two_equally_likely_values_is_told_by_randomized_response() -
     mixture = best_mixture([family], float(np.expm1(1.0)), effective_rows(20_000))
     assert mixture.partitions.tolist() == [[0, 1]]
     even = [np.full(len(grid), 1 / len(grid)) for grid in (BINARY, AMOUNT)]
-    shares = allocate([BINARY, AMOUNT], even, ["squared"] * 2, [5.0, 1.0], 1.0, 20_000)
+    shares = allocate(terms(5.0, 1.0), [BINARY, AMOUNT], even, 1.0, 20_000)
     assert shares[0] > shares[1]

@@ -15,7 +15,7 @@ from scipy.stats import binom
 
 import labelveil.commands.cli
 from common.errors import ConfigError, DataError, ReleaseError
-from common.release.event_keys import write_secret
+from common.security.new_keys import write_secret
 from label_party.config.sections import load
 from label_party.release.run import run_release
 from labelveil.audit.attacks.laws import noise_probability, output_probability

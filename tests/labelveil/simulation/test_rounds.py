@@ -1,0 +1,212 @@
+"""Rounds between two processes that trust each other with nothing: `simulate --rounds`, by hand,
+and after kills."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from common.errors import ConfigError
+from common.release.event_keys import hash_keys
+from common.release.folder import POPULATION_FILE, QUESTION_FILE, is_complete
+from common.release.manifest import Manifest
+from common.release.question import read_question
+from labelveil.children import FEATURE_PROGRAM, LABEL_PROGRAM
+from labelveil.simulation import Settings, run_simulation
+from labelveil.simulation.inputs import read_inputs
+from labelveil.simulation.processes import Party, StageFailed, run_party, serving
+from labelveil.simulation.workspace import Workspace, furnish
+
+pytest.importorskip("torch", reason="the features party needs torch")
+
+from feature_party.pipeline.rounds import deal
+from feature_party.training.holdout import deal_holdout
+
+ROWS = 1500
+QUICK = (
+    *("training.ensemble=1", "training.epochs=3", "training.hidden=[8]"),
+    *("training.learner=networks", "training.checkpoint=false", "rounds.strata=4"),
+)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    generator = np.random.default_rng(3)
+    x = generator.normal(size=ROWS)
+    label = np.clip(np.round(5 + 2.5 * x + generator.normal(0, 0.5, ROWS)), 0, 12)
+    table = pl.DataFrame({"id": [f"e{i}" for i in range(ROWS)], "x": x, "y": label})
+    table.write_parquet(tmp_path / "all.parquet")
+    return Settings(
+        labels=tmp_path / "all.parquet",
+        features=tmp_path / "all.parquet",
+        key="id",
+        label="y",
+        lower=0,
+        upper=12,
+        epsilon=3,
+        rounds="0.4,0.6",
+        out=tmp_path / "out",
+        feature_settings=QUICK,
+        nonprivate=False,
+        quiet=True,
+    )
+
+
+def manifests(folder: Path) -> list[Manifest]:
+    return [
+        Manifest.from_bytes((folder / epoch / "manifest.json").read_bytes())
+        for epoch in ("1-1", "1-2")
+    ]
+
+
+@pytest.mark.slow
+def test_each_event_is_in_one_round_and_pays_once(settings: Settings) -> None:
+    outcome = run_simulation(settings)
+    metrics, release = outcome.metrics, settings.out / "release"
+    first, second = manifests(release)
+    assert not first.strata
+    assert len(second.strata) == 4
+    assert not second.priors
+    keys = [(release / epoch / POPULATION_FILE).read_bytes() for epoch in ("1-1", "1-2")]
+    events = [{data[at : at + 16] for at in range(0, len(data), 16)} for data in keys]
+    assert not events[0] & events[1]
+    assert len(events[0] | events[1]) == ROWS == metrics["rows"] == metrics["matched"]
+    assert all(manifest.total_guarantee.epsilon <= 3 for manifest in (first, second))
+    assert (metrics["epochs"], metrics["priors_paid"]) == (2, 1)
+    assert metrics["scored_rows"] <= len(events[0])  # those who were asked about do not judge
+    assert any("without a question" in warning for warning in metrics["warnings"])
+    predicted = pl.read_parquet(settings.out / "predictions.parquet")
+    assert predicted.height == ROWS
+    assert np.isclose((~predicted["held_out"]).sum(), metrics["training_rows"])
+    budget = run(settings, LABEL_PROGRAM, "label_party", "budget")
+    assert budget.count("ε = 3") >= 2
+
+
+def run(settings: Settings, program: str, party: str, *command: str) -> str:
+    """Run a command of a party; return what it printed."""
+    log = settings.out / "logs" / "command.log"
+    log.unlink(missing_ok=True)
+    sets = [part for each in QUICK for part in ("--set", each)]
+    sets = sets if program == FEATURE_PROGRAM else []
+    config = ["--config", f"{party}.toml"]
+    run_party(program, [*command, *sets, *config], settings.out / party, log)
+    return log.read_text("utf-8")
+
+
+@dataclass(frozen=True)
+class World:
+    """A labels party that serves and watches, and the commands of the features party."""
+
+    settings: Settings
+    address: str
+
+    @property
+    def release(self) -> Path:
+        return self.settings.out / "release"
+
+    def feature(self, command: str, *options: str) -> str:
+        connected = ["--address", self.address] if command in ("submit", "fetch", "run") else []
+        return run(self.settings, FEATURE_PROGRAM, "feature_party", command, *options, *connected)
+
+
+@contextmanager
+def opened(settings: Settings) -> Iterator[World]:
+    workspace = Workspace(settings.out)
+    workspace.claim(overwrite=False)
+    furnish(workspace, read_inputs(settings), settings)
+    logs, theirs = workspace.logs, workspace.label_party
+    serve = ["serve", "--config", "label_party.toml", "--port-file", str(workspace.port_file)]
+    watch = ["watch", "--config", "label_party.toml", "--quiet"]
+    with (
+        serving(serve, theirs, logs / "serve.log", workspace.port_file) as port,
+        Party(LABEL_PROGRAM, watch, theirs, logs / "watch.log"),
+    ):
+        yield World(settings, f"127.0.0.1:{port}")
+
+
+@pytest.mark.slow
+def test_each_command_alone_goes_through_the_rounds(settings: Settings) -> None:
+    with opened(settings) as world:
+        with pytest.raises(StageFailed, match="no round has been submitted yet"):
+            world.feature("fetch")
+        assert "epoch '1-1': stored" in world.feature("submit")
+        world.feature("fetch")
+        with pytest.raises(StageFailed, match="holds no trained model"):
+            world.feature("submit")
+        world.feature("train")
+        assert "with a question as the population of 'all', epoch '1-2'" in world.feature("submit")
+        asked = (world.release / "1-2" / QUESTION_FILE).read_bytes()
+        assert "1-2" in world.feature("submit")  # harmless, and the same again
+        assert (world.release / "1-2" / QUESTION_FILE).read_bytes() == asked
+        world.feature("fetch")
+        with pytest.raises(StageFailed, match="of all 2 rounds are in"):
+            world.feature("submit")
+        with pytest.raises(StageFailed, match="train again"):  # it is of one round
+            world.feature("evaluate")
+        world.feature("train")
+        world.feature("evaluate")
+    first, second = manifests(world.release)
+    question = read_question(world.release / "1-2" / QUESTION_FILE, second.population.rows)
+    assert [s.law for s in second.strata] == question.laws.tolist()
+    assert second.label.grid == first.label.grid
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", ["1-1/population.keys", "1-1/codes.bin", "1-2/question.bin"])
+def test_a_killed_run_goes_on_with_what_it_asked(settings: Settings, stop: str) -> None:
+    with opened(settings) as world:
+        ours = settings.out / "feature_party"
+        sets = [part for each in QUICK for part in ("--set", each)]
+        command = ["run", "--config", "feature_party.toml", "--address", world.address, *sets]
+        with Party(FEATURE_PROGRAM, command, ours, settings.out / "logs" / "killed.log") as party:
+            until = time.monotonic() + 120
+            while not (world.release / stop).exists() and time.monotonic() < until:
+                time.sleep(0.01)
+            party._process.kill()
+        kept = {path: path.read_bytes() for path in world.release.glob("*/*") if path.is_file()}
+        world.feature("run")
+    assert all(is_complete(world.release / epoch) for epoch in ("1-1", "1-2"))
+    for path, data in kept.items():
+        assert path.read_bytes() == data, path
+    assert len(manifests(world.release)[1].strata) == 4
+
+
+@pytest.mark.slow
+def test_labels_of_two_values_are_sent_without_a_question(settings: Settings) -> None:
+    table = pl.read_parquet(settings.labels)
+    table.with_columns(y=(pl.col("y") > 5).cast(pl.Float64)).write_parquet(settings.labels)
+    given: dict[str, Any] = {"upper": 1.0, "loss": "squared"}
+    outcome = run_simulation(settings.model_copy(update=given))
+    assert outcome.metrics["epochs"] == 2
+    assert not any(manifest.strata for manifest in manifests(settings.out / "release"))
+
+
+def test_events_are_dealt_by_their_keys_alone() -> None:
+    keys = hash_keys(pl.Series([f"event-{number}" for number in range(20_000)]), bytes(32))
+    shares = [0.15, 0.25, 0.6]
+    rounds = deal(keys, shares)
+    assert np.allclose(np.bincount(rounds) / rounds.size, shares, atol=0.02)
+    some = b"".join(keys[16 * at : 16 * at + 16] for at in range(0, 20_000, 7))
+    assert deal(some, shares).tolist() == rounds[::7].tolist()
+
+
+def test_who_is_held_out_is_held_out_of_every_round() -> None:
+    rows = np.arange(5000)
+    of_all = set(rows[deal_holdout(rows, 0.2, 4)].tolist())
+    some = rows[np.random.default_rng(0).random(rows.size) < 0.3]
+    assert set(some[deal_holdout(some, 0.2, 4)].tolist()) == of_all & set(some.tolist())
+    assert 900 < len(of_all) < 1100
+
+
+@pytest.mark.parametrize("rounds", ["0", "10", "1.5", "0.5,0.6", "a", "", "0.5,-0.5,1", "1,"])
+def test_what_is_no_number_of_rounds_is_refused(settings: Settings, rounds: str) -> None:
+    with pytest.raises(ConfigError, match="--rounds"):
+        _ = settings.model_copy(update={"rounds": rounds}).shares

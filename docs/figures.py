@@ -152,3 +152,47 @@ def bias() -> Markup:
         wide_height=2.9,
         narrow_height=2.9,
     )
+
+
+def rounds() -> Markup:
+    """Return what is expected of labels, and where codes tell them apart: at once, in strata."""
+    laws = [np.exp(-0.5 * ((GRID - centre) / 0.8) ** 2) for centre in (1.5, 4.5, 7.5)]
+    colours = (MAIN, OTHER, INK)
+
+    def told(law: Floats) -> Floats:
+        """How much faster than at all the probabilities of outputs change with the label."""
+        weights = law + 0.05 * PRIOR * law.sum()
+        channel = lv.build_randomizer(
+            "optimal-design",
+            labels=GRID,
+            prior=weights / weights.sum(),
+            epsilon=1.0,
+            loss="squared",
+            rows=20_000,
+            explained=0.15,
+        ).channel
+        rows = channel.probabilities
+        slopes = np.gradient(rows, GRID, axis=0)
+        return np.asarray((slopes**2 / rows).sum(axis=1))
+
+    def draw(figure: Figure, narrow: bool) -> None:
+        one, several = panels(figure, narrow)
+        top = 1.1 * max(told(law).max() for law in (PRIOR, *laws))
+        for axes, each, title in (
+            (one, [PRIOR], "one question for all events"),
+            (several, laws, "one for each stratum"),
+        ):
+            for law, colour in zip(each, colours, strict=False):
+                axes.fill_between(GRID, 0.4 * top * law / law.max(), color=colour, alpha=0.25)
+                axes.plot(GRID, told(law), color=colour, linewidth=2)
+            axes.set(title=title, xlabel="label", xlim=(0, 10), ylim=(0, top), yticks=[])
+            clean(axes)
+        one.set(ylabel="what a code tells of it")
+
+    return responsive_figure(
+        "rounds",
+        "One channel asks where all labels lie most; each stratum's asks near its own",
+        draw,
+        wide_height=2.8,
+        narrow_height=4.8,
+    )

@@ -38,4 +38,11 @@ def within(interval: str, **numbers: Number) -> None:
 @cache
 def _ends(interval: str) -> tuple[Number, Number]:
     low, high = interval[1:-1].split(", ")
-    return Fraction(low), math.inf if high == "∞" else Fraction(high)
+    return _end(low), _end(high)
+
+
+def _end(text: str) -> Number:
+    """A whole number as such, which is the fastest to compare with."""
+    if text == "∞":
+        return math.inf
+    return int(text) if text.isdigit() else Fraction(text)

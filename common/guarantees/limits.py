@@ -11,10 +11,10 @@ from common.errors import PrivacyError
 Number = float | Fraction
 
 
-def positive(**numbers: Number) -> None:
-    """Refuse numbers that are not finite and above 0."""
+def positive(**numbers: Number | None) -> None:
+    """Refuse numbers that are not finite and above 0; None says that there is no such number."""
     for name, number in numbers.items():
-        if not 0 < number < math.inf:
+        if number is not None and not 0 < number < math.inf:
             raise PrivacyError(f"{name}={float(number):g} must be > 0 and finite")
 
 

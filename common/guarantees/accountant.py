@@ -146,8 +146,7 @@ def _renyi_epsilon(items: Sequence[Guarantee], order: Fraction, delta: Fraction)
         return None
     curves = [to_renyi(item, (order,)) for item in items]
     value = sum((curve.values[0] for curve in curves), Fraction(0))
-    total = replace(curves[0], values=(value,), exact_delta=Fraction(0))
-    return least_epsilon(total, delta)
+    return least_epsilon(replace(curves[0], values=(value,), exact_delta=Fraction(0)), delta)
 
 
 class Filter:

@@ -11,10 +11,10 @@ from common.errors import PrivacyError
 Number = float | Fraction
 
 
-def positive(**numbers: Number) -> None:
-    """Refuse numbers that are not finite and above 0."""
+def positive(**numbers: Number | None) -> None:
+    """Refuse numbers that are not finite and above 0; None says that there is no such number."""
     for name, number in numbers.items():
-        if not 0 < number < math.inf:
+        if number is not None and not 0 < number < math.inf:
             raise PrivacyError(f"{name}={float(number):g} must be > 0 and finite")
 
 
@@ -38,4 +38,11 @@ def within(interval: str, **numbers: Number) -> None:
 @cache
 def _ends(interval: str) -> tuple[Number, Number]:
     low, high = interval[1:-1].split(", ")
-    return Fraction(low), math.inf if high == "∞" else Fraction(high)
+    return _end(low), _end(high)
+
+
+def _end(text: str) -> Number:
+    """A whole number as such, which is the fastest to compare with."""
+    if text == "∞":
+        return math.inf
+    return int(text) if text.isdigit() else Fraction(text)

@@ -18,16 +18,16 @@ from typing import Any, Self
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from common.arrays import Floats
 from common.entropy import Entropy, seeded_entropy
 from common.errors import ConfigError
-from common.mechanisms.central.estimators import fresh_entropy
+from common.mechanisms.central.estimators import BoundedRegressor, fresh_entropy
 from common.mechanisms.central.gradient_steps import GradientSteps, Noise, Sampling
-from common.mechanisms.central.scaling import LabelScaling, RowScaling
+from common.mechanisms.central.scaling import RowScaling
 
 _AVERAGED = 0.5
 """Share of the steps, at the end, whose weights are averaged."""
@@ -119,12 +119,13 @@ class _DPSGD(BaseEstimator, ABC):  # type: ignore[misc]
         mechanism = GradientSteps(rows, sample, steps, self.noise, self.sampling)
         return mechanism.calibrated(self.epsilon, self.delta)
 
-    def _train(self, features: Floats, targets: Floats) -> None:
+    def _learn(self, features: Floats, targets: Floats) -> None:
         for name in ("clip", "learning_rate"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ConfigError(f"{name}={getattr(self, name)} must be a finite number above 0")
         entropy = fresh_entropy(self.entropy)
         rows, mechanism = self._rows(features), self._mechanism(len(features))
+        targets = targets.reshape(len(rows), -1)
         layers = start((rows.shape[1], *self.hidden, targets.shape[1]))
         ends = np.cumsum([weights.size for weights in layers])
         flat = np.concatenate([weights.ravel() for weights in layers])
@@ -166,7 +167,7 @@ class DPSGDClassifier(ClassifierMixin, _DPSGD):  # type: ignore[misc]
         self.classes_, codes = np.unique(labels, return_inverse=True)
         if self.classes_.size < 2:
             raise ValueError(f"The labels are all of one class, {self.classes_[0]!r}; two needed.")
-        self._train(features, np.eye(self.classes_.size)[codes])
+        self._learn(features, np.eye(self.classes_.size)[codes])
         return self
 
     def _slopes(self, outputs: Floats, targets: Floats) -> Floats:
@@ -183,27 +184,10 @@ class DPSGDClassifier(ClassifierMixin, _DPSGD):  # type: ignore[misc]
 
 
 @dataclass(eq=False, repr=False)
-class DPSGDRegressor(RegressorMixin, _DPSGD):  # type: ignore[misc]
+class DPSGDRegressor(BoundedRegressor, _DPSGD):
     """Regression on labels within public ``label_bounds``, squared loss, by DP-SGD."""
 
     learning_rate: float = field(default=1.0, kw_only=True)
-    label_bounds: tuple[float, float] = field(default=(-1.0, 1.0), kw_only=True)
-
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from records: (n, d) features and (n,) labels, clipped to ``label_bounds``."""
-        features, labels = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
-        scaling = LabelScaling(*self.label_bounds)
-        self._train(features, scaling.apply(labels.astype(np.float64))[:, None])
-        return self
 
     def _slopes(self, outputs: Floats, targets: Floats) -> Floats:
         return np.asarray(outputs - targets)
-
-    def predict(self, X: ArrayLike) -> Floats:
-        """(n,) predictions within ``label_bounds``."""
-        return LabelScaling(*self.label_bounds).invert(self._outputs(X)[:, 0])
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.regressor_tags.poor_score = True  # labels beyond public bounds are clipped
-        return tags

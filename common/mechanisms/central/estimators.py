@@ -129,7 +129,9 @@ class PrivateHuberClassifier(_PrivateClassifier):
 
 
 @dataclass(eq=False, repr=False)
-class _PrivateRegressor(RegressorMixin, _PrivateLinearModel):  # type: ignore[misc]
+class BoundedRegressor(RegressorMixin):  # type: ignore[misc]
+    """Learns from labels within public bounds, as an estimator with ``_learn`` and ``_outputs``."""
+
     label_bounds: tuple[float, float] = field(default=(-1.0, 1.0), kw_only=True)  # public
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
@@ -141,12 +143,16 @@ class _PrivateRegressor(RegressorMixin, _PrivateLinearModel):  # type: ignore[mi
 
     def predict(self, X: ArrayLike) -> Floats:
         """(n,) predictions within ``label_bounds``."""
-        return LabelScaling(*self.label_bounds).invert(self._outputs(X))
+        return LabelScaling(*self.label_bounds).invert(self._outputs(X).ravel())
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = True  # labels beyond public bounds are clipped
         return tags
+
+
+@dataclass(eq=False, repr=False)
+class _PrivateRegressor(BoundedRegressor, _PrivateLinearModel): ...
 
 
 class PrivateRidge(_PrivateRegressor):

@@ -1,13 +1,16 @@
 """Convex losses of a linear model's output z = xᵀw, with the two constants that privacy needs.
 
 For rows of norm at most 1, ``lipschitz`` L bounds the gradient of one record's loss in w and
-``smoothness`` c its curvature: |∂ℓ/∂z| <= L and 0 <= ∂²ℓ/∂z² <= c everywhere.
+``smoothness`` c its curvature: |∂ℓ/∂z| <= L and 0 <= ∂²ℓ/∂z² <= c everywhere, where it exists.
+``margin`` says whether the loss depends on y z alone, with labels y = ±1. ``value`` is ℓ(z, y),
+``slope`` ∂ℓ/∂z, and ``curvature`` ∂²ℓ/∂z², one of its limits where it jumps; all take and return
+(n,) arrays.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar
 
 import numpy as np
 import scipy
@@ -16,38 +19,13 @@ from common.arrays import Floats
 from common.errors import ConfigError
 
 
-class Loss(Protocol):
-    """A loss and its first two derivatives in z; all take and return (n,) arrays."""
-
-    @property
-    def lipschitz(self) -> float:
-        """Bound L of the first derivative."""
-
-    @property
-    def smoothness(self) -> float:
-        """Bound c of the second derivative, where it exists."""
-
-    @property
-    def margin(self) -> bool:
-        """Whether the loss depends on y z alone, with labels y = ±1."""
-
-    def value(self, outputs: Floats, labels: Floats) -> Floats:
-        """ℓ(z, y)."""
-
-    def slope(self, outputs: Floats, labels: Floats) -> Floats:
-        """∂ℓ/∂z."""
-
-    def curvature(self, outputs: Floats, labels: Floats) -> Floats:
-        """∂²ℓ/∂z², and one of its limits where it jumps."""
-
-
 @dataclass(frozen=True)
 class Logistic:
     """``ln(1 + e^{-yz})`` for y = ±1: L = 1, c = 1/4."""
 
-    lipschitz: float = 1.0
-    smoothness: float = 0.25
-    margin: bool = True
+    lipschitz: ClassVar[float] = 1.0
+    smoothness: ClassVar[float] = 0.25
+    margin: ClassVar[bool] = True
 
     def value(self, outputs: Floats, labels: Floats) -> Floats:
         return np.asarray(np.logaddexp(0.0, -labels * outputs))
@@ -68,8 +46,8 @@ class HuberHinge:
     """
 
     bend: float = 0.5
-    lipschitz: float = 1.0
-    margin: bool = True
+    lipschitz: ClassVar[float] = 1.0
+    margin: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0 < self.bend <= 1:
@@ -98,8 +76,8 @@ class Huber:
     """``r²/2`` for residuals r = z - y up to ``knee``, linear beyond: L = knee, c = 1."""
 
     knee: float = 1.0
-    smoothness: float = 1.0
-    margin: bool = False
+    smoothness: ClassVar[float] = 1.0
+    margin: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not 0 < self.knee < np.inf:
@@ -119,6 +97,9 @@ class Huber:
 
     def curvature(self, outputs: Floats, labels: Floats) -> Floats:
         return np.asarray((np.abs(outputs - labels) <= self.knee) * 1.0)
+
+
+Loss = Logistic | HuberHinge | Huber
 
 
 def ridge_loss(regularization: float) -> Huber:

@@ -75,7 +75,7 @@ class FollowTheLeader:
         clip: float = 1.0,
         learning_rate: float | None = None,
     ) -> None:
-        positive(radius=radius, clip=clip)
+        positive(radius=radius, clip=clip, learning_rate=learning_rate)
         self.play: Floats = np.zeros(size)
         self._sums, self._grid = _running_sums(horizon, size, 2, rho, entropy)
         self._radius, self._unit = radius, clip / self._grid
@@ -83,7 +83,6 @@ class FollowTheLeader:
         noise = self._unit * math.sqrt(float(self._sums.noise.scale) * size * levels / 2)
         best = radius / math.sqrt(horizon * (clip**2 + 2 * clip * noise))
         self._rate = best if learning_rate is None else learning_rate
-        positive(learning_rate=self._rate)
 
     @property
     def guarantee(self) -> Guarantee:

@@ -25,15 +25,15 @@ from numpy.typing import ArrayLike
 
 from common.arrays import Floats, Integers
 from common.entropy import WordSource
-from common.errors import DataError, PrivacyError
+from common.errors import DataError
 from common.exact.exponential_choice import exponential_choice
 from common.exact.noise import discrete_laplace, uniform_below
+from common.guarantees.limits import within
 from common.mechanisms.interactive.session import Outcome
 from common.mechanisms.interactive.targets import Target, boundary
 from common.mechanisms.interactive.thresholds import integers
 
 _SLACK = Fraction(1, 10**8)
-_LEAST_EPSILON = Fraction(1, 10**4)
 _TAIL = 45.0
 
 
@@ -59,10 +59,7 @@ class Boundary:
     """The mechanism, of ε >= 1e-4."""
 
     def __post_init__(self) -> None:
-        if self.oracle.epsilon < _LEAST_EPSILON:
-            raise PrivacyError(
-                f"epsilon={float(self.oracle.epsilon):g} must be at least 1e-4 in the wrapper"
-            )
+        within("[1e-4, ∞)", epsilon=self.oracle.epsilon)
 
     @property
     def target(self) -> Target:

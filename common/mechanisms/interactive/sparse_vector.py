@@ -64,8 +64,7 @@ class SparseVector:
     def __post_init__(self) -> None:
         at_least(1, cutoff=self.cutoff, sensitivity=self.sensitivity)
         positive(threshold_scale=self.threshold_scale, count_scale=self.count_scale)
-        if self.value_scale is not None:
-            positive(value_scale=self.value_scale)
+        positive(value_scale=self.value_scale)
 
     @classmethod
     def dwork_roth(

@@ -54,26 +54,6 @@ _OPTIMAL_CALLS = 20_000
 
 
 @lru_cache(maxsize=64)
-def _hit_curve(epsilon: Fraction, q: Fraction) -> tuple[tuple[Fraction, ...], tuple[Fraction, ...]]:
-    alphas = np.array([float(order) for order in DEFAULT_ORDERS])
-    e = float(epsilon)
-    u = 1 / (math.exp(e) + 1)
-    with np.errstate(over="ignore", invalid="ignore"):
-        up, down = u * np.exp(alphas * e), (1 - u) * np.exp(-alphas * e)
-        excess = np.maximum(up + down - 1, 0.0) + 4e-15
-        misses = np.max([up * (1 - s) + down * (1 - r) for s, r in vertices(e, float(q))], axis=0)
-        room = np.where(misses < 1 - 1e-9, 1 - misses - 4e-15, np.nan)
-        values = np.log1p(excess / room) / (alphas - 1)
-    kept = [
-        (order, Fraction(above(value)))
-        for order, value in zip(DEFAULT_ORDERS, values.tolist(), strict=True)
-        if math.isfinite(value)
-    ]
-    if not kept:
-        raise PrivacyError(f"calls of epsilon={e:g} with q={float(q):g} have no cost in RDP")
-    return tuple(order for order, _ in kept), tuple(value for _, value in kept)
-
-
 def hit_cost(
     target: Target, adjacency: Adjacency = Adjacency.REPLACE_LABEL, unit: Unit = Unit.RECORD
 ) -> RenyiDP:
@@ -98,8 +78,18 @@ def hit_cost(
     PrivacyError
         If no order is left: ε is above about 3.9.
     """
-    orders, values = _hit_curve(target.epsilon, target.probability)
-    return RenyiDP(adjacency, unit, orders, values, Fraction(0))
+    alphas = np.array([float(order) for order in DEFAULT_ORDERS])
+    e, q = float(target.epsilon), float(target.probability)
+    u = 1 / (math.exp(e) + 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        up, down = u * np.exp(alphas * e), (1 - u) * np.exp(-alphas * e)
+        excess = np.maximum(up + down - 1, 0.0) + 4e-15
+        misses = np.max([up * (1 - s) + down * (1 - r) for s, r in vertices(e, q)], axis=0)
+        room = np.where(misses < 1 - 1e-9, 1 - misses - 4e-15, np.nan)
+        values = np.log1p(excess / room) / (alphas - 1)
+    if not np.isfinite(values).any():
+        raise PrivacyError(f"calls of epsilon={e:g} with q={q:g} have no cost in RDP")
+    return RenyiDP.of(values, adjacency=adjacency, unit=unit)
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ class DistinctCountTest:
 
     def __post_init__(self) -> None:
         at_least(1, registers=self.registers)
-        within("[0.0001, 40]", epsilon=self.epsilon)
+        within("[1e-4, 40]", epsilon=self.epsilon)
 
     @property
     def target(self) -> Target:

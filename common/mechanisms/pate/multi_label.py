@@ -172,7 +172,7 @@ class FullVote(_Teachers):
     """PATE without a trick: noise for all c counts at once, then half the teachers as threshold."""
 
     variance: Fraction
-    """σ² > 0, denominator at most 4096."""
+    """σ² > 0 in votes, denominator at most 4096."""
 
     def guarantee(self, queries: int, labels: int) -> ZeroConcentratedDP:
         """The guarantee of that many queries; a count moves by at most 1 either way."""
@@ -181,9 +181,16 @@ class FullVote(_Teachers):
     def draw(self, votes: Booleans, entropy: Entropy) -> LabelAnswers:
         """Answer every query."""
         teachers, queries, c = votes.shape
-        noisy = _noisy(votes.sum(axis=0), self.variance, entropy)
+        counts, grain = self._counted(votes, entropy)
+        variance = multiple_above(self.variance * grain**2)
+        noise = discrete_gaussian(variance, counts.size, entropy.source("label-noise"))
+        noisy = counts + noise.reshape(counts.shape)
         everywhere = np.ones(queries, dtype=np.bool_)
-        return LabelAnswers(2 * noisy > teachers, everywhere, self.guarantee(queries, c))
+        return LabelAnswers(2 * noisy > teachers * grain, everywhere, self.guarantee(queries, c))
+
+    def _counted(self, votes: Booleans, entropy: Entropy) -> tuple[Integers, int]:
+        """(q, c) counts, and what stands for a vote in them."""
+        return votes.sum(axis=0), 1
 
 
 class Norm(StrEnum):
@@ -194,7 +201,7 @@ class Norm(StrEnum):
 
 
 @dataclass(frozen=True)
-class ClippedVote(_Teachers):
+class ClippedVote(FullVote):
     """PATE-τ: a teacher's votes for one query are clipped to norm τ before they are counted.
 
     With L1 a teacher keeps at most ⌊τ⌋ of the labels, drawn at random; with L2 all s votes
@@ -205,8 +212,6 @@ class ClippedVote(_Teachers):
     place of the (2τ)² of the triangle inequality, and reached by votes for different labels.
     """
 
-    variance: Fraction
-    """σ² > 0 in votes, denominator at most 4096."""
     tau: Fraction
     """Bound of the norm."""
     norm: Norm = Norm.L2
@@ -225,14 +230,10 @@ class ClippedVote(_Teachers):
         """The guarantee of that many queries, whatever the number of labels."""
         return self._concentrated(queries * self.squared_sensitivity / (2 * self.variance))
 
-    def draw(self, votes: Booleans, entropy: Entropy) -> LabelAnswers:
-        """Answer every query."""
-        teachers, queries, c = votes.shape
-        grain = 1 if self.norm == Norm.L1 else _GRAIN
-        kept = self._kept(votes, entropy) if self.norm == Norm.L1 else self._shrunk(votes)
-        noisy = _noisy(kept.sum(axis=0), self.variance * grain**2, entropy)
-        everywhere = np.ones(queries, dtype=np.bool_)
-        return LabelAnswers(2 * noisy > teachers * grain, everywhere, self.guarantee(queries, c))
+    def _counted(self, votes: Booleans, entropy: Entropy) -> tuple[Integers, int]:
+        if self.norm == Norm.L1:
+            return self._kept(votes, entropy).sum(axis=0), 1
+        return self._shrunk(votes).sum(axis=0), _GRAIN
 
     def _kept(self, votes: Booleans, entropy: Entropy) -> Booleans:
         limit = math.floor(self.tau)
@@ -262,8 +263,3 @@ class BinaryVote(FullVote):
         errors = threshold_error(margins, self.variance)
         incurred = data_dependent_curve(errors, 1 / (2 * float(self.variance)))
         return replace(super().draw(votes, entropy), incurred=incurred)
-
-
-def _noisy(counts: Integers, variance: Fraction, entropy: Entropy) -> Integers:
-    noise = discrete_gaussian(multiple_above(variance), counts.size, entropy.source("label-noise"))
-    return np.asarray(counts + noise.reshape(counts.shape))

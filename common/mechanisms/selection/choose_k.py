@@ -79,8 +79,7 @@ class ChooseRank:
 
     def utilities(self, ranking: Ranking) -> tuple[Integers, int]:
         """Gap plus r(j) for each rank, as integers over a common denominator."""
-        ranks = self.ranks(ranking.counts.size)
-        gaps = ranking.gaps if self.most is None else ranking.padded_gaps(ranks)
+        gaps = ranking.padded_gaps(self.ranks(ranking.counts.size))
         if self.regularizer is indifferent:
             return gaps, 1
         extra = [self.regularizer(rank) for rank in range(1, gaps.size + 1)]

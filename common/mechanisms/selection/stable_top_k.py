@@ -47,13 +47,6 @@ def variance_for(rho: Fraction, step: int = 1) -> Fraction:
     return multiple_above(step * step / (2 * rho), _GRAIN)
 
 
-def choice_noise(law: Law, rho: Fraction, step: int) -> NoisyMax:
-    """Return the least noise of a law that chooses k for ρ; Gaussian noise adds ``ln(m)/(α−1)``."""
-    if law == Law.GAUSSIAN:
-        return NoisyMax(law, variance=variance_for(rho, 2 * step), step=step)
-    return NoisyMax(law, choice_epsilon(rho, 8 if law == Law.GUMBEL else 2), step=step)
-
-
 @dataclass(frozen=True)
 class StableTopK:
     """Adaptive k: δ-approximate ρ-zCDP for the chosen k and the unordered top-k set, or ⊥.
@@ -94,7 +87,12 @@ class StableTopK:
     @cached_property
     def rank_choice(self) -> ChooseRank:
         """The first half: Algorithm 1."""
-        noise = choice_noise(self.choice_law, self.rho * self.share, self.step)
+        law, rho = self.choice_law, self.rho * self.share
+        if law == Law.GAUSSIAN:  # adds ln(m)/(α−1) to ρ
+            noise = NoisyMax(law, variance=variance_for(rho, 2 * self.step), step=self.step)
+        else:
+            epsilon = choice_epsilon(rho, 8 if law == Law.GUMBEL else 2)
+            noise = NoisyMax(law, epsilon, step=self.step)
         return ChooseRank(noise, self.most, self.regularizer)
 
     @cached_property

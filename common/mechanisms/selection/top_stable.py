@@ -60,11 +60,10 @@ class TopStable:
     @cached_property
     def threshold(self) -> int:
         """The least integer T with ``P[query noise − threshold noise > T] <= δ/k``."""
-        end = 1
-        while self._alarm(end) > self.delta / self.k:
+        allowed, end = self.delta / self.k, 1
+        while self._alarm(end) > allowed:
             end *= 2
-        rare = lambda t: self._alarm(t) <= self.delta / self.k  # noqa: E731
-        return bisect_left(range(end), True, lo=end // 2 + 1, key=rare)
+        return bisect_left(range(end), True, end // 2 + 1, key=lambda t: self._alarm(t) <= allowed)
 
     @cached_property
     def guarantee(self) -> ApproximateDP:

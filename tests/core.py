@@ -118,7 +118,6 @@ OPTIONS = {
         "label_party.monitoring.budget_metrics",
         "label_party.monitoring.status",
         "label_party.server.http_probes",
-        "label_party.server.observed",
         "label_party.store.account",
     ),
     "reflection": ("label_party.server.reflection_service",),

@@ -136,7 +136,7 @@ class Before:
                 outlook = rehearsal.buy(intention.purchases)
         warnings = intention.warnings()
         if self.wanted.dry_run:
-            lines = aligned(self._facts(intention, outlook))
+            lines = aligned([*self._facts(intention, outlook)])
             self.shown.answer(self._document(intention, outlook, warnings), *lines)
         for warning in warnings:
             print(f"warning: {warning}", file=sys.stderr)
@@ -148,33 +148,39 @@ class Before:
             if not _agreed():
                 raise ReleaseError(f"epoch {epoch!r}: not released, as answered; nothing was spent")
 
-    def _facts(self, intention: Intention, outlook: Outlook) -> list[tuple[str, object]]:
+    def _facts(self, intention: Intention, outlook: Outlook) -> Iterator[tuple[str, object]]:
         from common.release.limits import MANIFEST_BYTES
         from common.release.size import largest_manifest
         from label_party.store.entries import LABELS
 
-        data, tally = self.config.at(intention.purchases[-1].epoch).data, intention.tally
-        engine = self.config.engine
+        bought, tally = intention.purchases, intention.tally
+        data, engine = self.config.at(bought[-1].epoch).data, self.config.engine
         population = data.population_source or "the labels' own keys"
         if data.submitted:
             population = "submitted by the features party"
-        facts: list[tuple[str, object]] = [
-            ("data set", f"{data.data_set}, epoch {intention.purchases[-1].epoch}"),
-            ("labels", f"{data.labels_source}: {tally.label_rows:,} rows"),
-            ("population", f"{population}: {tally.rows:,} events"),
-            *label_facts(tally, {one.name: one.missing for one in self.config.labels}),
-            ("  labels left out", f"{tally.left_out:,}"),
-            ("  keys merged", f"{tally.merged:,}"),
-            ("day", "all" if data.date is None else f"{data.epoch} of column {data.date!r}"),
-            ("duplicates", data.duplicates),
-        ]
+        yield "data set", f"{data.data_set}, epoch {bought[-1].epoch}"
+        yield "labels", f"{data.labels_source}: {tally.label_rows:,} rows"
+        yield "population", f"{population}: {tally.rows:,} events"
+        yield from label_facts(tally, {one.name: one.missing for one in self.config.labels})
+        yield "  labels left out", f"{tally.left_out:,}"
+        yield "  keys merged", f"{tally.merged:,}"
+        yield "day", "all" if data.date is None else f"{data.epoch} of column {data.date!r}"
+        yield "duplicates", data.duplicates
         if self.config.privacy.max_records_per_user is not None:
-            facts.append(("  over a user's limit", f"{tally.over_limit:,}"))
-        if intention.purchases[-1].purpose == LABELS:
+            yield "  over a user's limit", f"{tally.over_limit:,}"
+        if bought[-1].purpose == LABELS:
             most = largest_manifest(self.config.plan_message(tally.rows))
-            facts.append(("manifest", f"at most {most:,} bytes, of {MANIFEST_BYTES:,}"))
+            yield "manifest", f"at most {most:,} bytes, of {MANIFEST_BYTES:,}"
         how = "in memory" if intention.in_memory else f"{engine.name}, {engine.workers} workers"
-        return [*facts, ("engine", how), *_budget(intention, outlook), *self._outputs(intention)]
+        yield "engine", how
+        yield "account", outlook.account
+        yield "cap", f"{outlook.limit}{'' if outlook.recorded else ', recorded by this charge'}"
+        yield "spent", short(outlook.spent, "nothing")
+        for purchase in bought:
+            yield "charge", f"{purchase.guarantee} for {purchase.purpose}"
+        yield "left afterwards", short(outlook.left)
+        for path in self._outputs(intention):
+            yield "would write", path
 
     def _document(
         self, intention: Intention, outlook: Outlook, warnings: Sequence[str]
@@ -188,25 +194,12 @@ class Before:
             "total": outlook.limit.to_json(),
             "charges": {one.purpose: one.guarantee.to_json() for one in bought},
             "left": None if left is None else left.to_json(),
-            "would_write": [path for _, path in self._outputs(intention)],
+            "would_write": self._outputs(intention),
             "warnings": warnings,
         }
 
-    def _outputs(self, intention: Intention) -> Iterator[tuple[str, object]]:
-        store = self._store
-        for one in intention.purchases:
-            yield "would write", store.folder(*one.name)
-        for path in self.outputs:
-            yield "would write", path
-
-
-def _budget(intention: Intention, outlook: Outlook) -> Iterator[tuple[str, object]]:
-    yield "account", outlook.account
-    yield "cap", f"{outlook.limit}{'' if outlook.recorded else ', recorded by this charge'}"
-    yield "spent", short(outlook.spent, "nothing")
-    for purchase in intention.purchases:
-        yield "charge", f"{purchase.guarantee} for {purchase.purpose}"
-    yield "left afterwards", short(outlook.left)
+    def _outputs(self, intention: Intention) -> list[Path]:
+        return [*(self._store.folder(*one.name) for one in intention.purchases), *self.outputs]
 
 
 def _agreed() -> bool:

@@ -103,10 +103,7 @@ def plan(config: LabelPartyConfig, wanted: PlanOptions) -> None:
 
 
 def print_divisions(plan: DivisionPlan, manifest: int) -> None:
-    """Print what each label's model is predicted to lose, by ε and division.
-
-    ``manifest`` are the bytes that the configured release's can have.
-    """
+    """Print what each label's model is predicted to lose, by ε and division."""
     names = [one.name for one in plan.terms]
     cells = "".join(f"{name:>14.13}" for name in names)
     print(f"{'ε':<6}  {'division':<10}{'ε prior':>9}{cells}")
@@ -133,10 +130,7 @@ def print_divisions(plan: DivisionPlan, manifest: int) -> None:
 
 
 def print_plan(plan: Plan, manifest: int) -> None:
-    """Print a plan; the best candidate of every ε comes first.
-
-    ``manifest`` are the bytes that the configured release's can have.
-    """
+    """Print a plan; the best candidate of every ε comes first."""
     for epsilon, rows in groupby(plan.rows, key=lambda row: row.epsilon):
         members = list(rows)
         print(
@@ -164,6 +158,7 @@ def print_plan(plan: Plan, manifest: int) -> None:
 
 
 def _print_notes(notes: list[str], manifest: int) -> None:
+    """Print lines that a narrow terminal has room for, and how large the release's manifest is."""
     size = (
         f"The release as configured has a manifest of at most {manifest:,} bytes; clients accept"
         f" {MANIFEST_BYTES:,}."

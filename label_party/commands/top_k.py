@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -95,9 +96,7 @@ def top_k(wanted: TopKOptions, config: LabelPartyConfig, how: BeforeOptions) -> 
 
 def margin(document: dict[str, Any]) -> int:
     """Half-width of a 95% interval around a noisy count."""
-    top, _, bottom = str(document["noise"]["scale"]).partition("/")
-    scale = int(top) / int(bottom or 1)
-    return math.ceil(-scale * math.log(_TAIL))
+    return math.ceil(-float(Fraction(document["noise"]["scale"])) * math.log(_TAIL))
 
 
 def print_top_k(result: Outcome, counted: str) -> None:

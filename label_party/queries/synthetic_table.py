@@ -157,32 +157,31 @@ def synthesize(
     )
     store = Store(config.store.directory)
     paid = find_paid(store, order)
-    if paid is None:
-        with open_events(config, _columns(lists), quiet=quiet) as events:
-            table = domain.histogram(_records(events, request, lists))
-            mechanism = SelectMeasureProject(workload, budget)
-            confirm(
-                Intention(
-                    (order,),
-                    events.tally,
-                    events.fingerprints,
-                    events.in_memory,
-                    labels=[label],
-                    spreads=tuple(
-                        Spread.of(name, events.codes(name), len(values) - 1)
-                        for name, values in lists.items()
-                    ),
-                    too_few=lambda: _too_few(mechanism, events.rows),
-                )
+    if paid is not None:
+        return paid
+    with open_events(config, _columns(lists), quiet=quiet) as events:
+        table = domain.histogram(_records(events, request, lists))
+        mechanism = SelectMeasureProject(workload, budget)
+        confirm(
+            Intention(
+                (order,),
+                events.tally,
+                events.fingerprints,
+                events.in_memory,
+                labels=[label],
+                spreads=tuple(
+                    Spread.of(name, events.codes(name), len(values) - 1)
+                    for name, values in lists.items()
+                ),
+                too_few=lambda: _too_few(mechanism, events.rows),
             )
+        )
 
-            def build() -> bytes:
-                model = _fit(mechanism, table, quiet)
-                records = int(table.sum())
-                return _document(config, request, lists, workload, model, records, guarantee)
+        def build() -> bytes:
+            model, records = _fit(mechanism, table, quiet), int(table.sum())
+            return _document(config, request, lists, workload, model, records, guarantee)
 
-            paid = pay_once(store, order, build, events.fingerprints)
-    return paid
+        return pay_once(store, order, build, events.fingerprints)
 
 
 def _lists(config: LabelPartyConfig, request: TableRequest) -> dict[str, list[str]]:

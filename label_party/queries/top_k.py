@@ -73,32 +73,32 @@ def run_top_k(
     )
     store = Store(config.store.directory)
     paid = find_paid(store, order)
-    if paid is None:
-        if request.k is not None and request.k > len(categories):
-            raise ConfigError(
-                f"k={request.k} is above the {len(categories)} categories of"
-                f" {request.categories}; set --k"
-            )
-        with open_events(config, _columns(config, request, categories), quiet=True) as events:
-            counts = _counts(config, request, categories, events)
-            spread = Spread.of(request.by, events.codes(request.by), len(categories))
-            confirm(
-                Intention(
-                    (order,),
-                    events.tally,
-                    events.fingerprints,
-                    events.in_memory,
-                    spreads=(spread,),
-                    too_few=lambda: _too_few(leaders, events.rows, len(categories)),
-                )
-            )
-            paid = pay_once(
-                store,
-                order,
-                lambda: _build(config, request, categories, leaders, counts),
+    if paid is not None:
+        return paid
+    if request.k is not None and request.k > len(categories):
+        raise ConfigError(
+            f"k={request.k} is above the {len(categories)} categories of"
+            f" {request.categories}; set --k"
+        )
+    with open_events(config, _columns(config, request, categories), quiet=True) as events:
+        counts = _counts(config, request, categories, events)
+        spread = Spread.of(request.by, events.codes(request.by), len(categories))
+        confirm(
+            Intention(
+                (order,),
+                events.tally,
                 events.fingerprints,
+                events.in_memory,
+                spreads=(spread,),
+                too_few=lambda: _too_few(leaders, events.rows, len(categories)),
             )
-    return paid
+        )
+        return pay_once(
+            store,
+            order,
+            lambda: _build(config, request, categories, leaders, counts),
+            events.fingerprints,
+        )
 
 
 def _mechanism(config: LabelPartyConfig, request: TopKRequest) -> Leaders | StableLeaders:

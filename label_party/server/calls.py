@@ -53,10 +53,10 @@ _UNKNOWN_EACH = 16
 
 
 class Rpc:
-    """One authorized call, by a client of this configured name.
+    """One authorized call, and its record for logs, metrics and traces.
 
-    The name is empty for clients that proved none, who may ask for health alone. ``record`` is what
-    logs, metrics and traces say of the call.
+    ``client`` is the configured name that was proved; empty for others, who may ask for health
+    alone.
     """
 
     def __init__(

@@ -22,9 +22,7 @@ _Stamp = tuple[tuple[int, int], ...]
 
 
 class ServerCredentials:
-    """Mutual TLS credentials that follow their files, and count new connections.
-
-    ``reloads`` is how often the files were read again, by outcome.
+    """Mutual TLS credentials that follow their files; handshakes are told of new connections.
 
     ``ConfigError`` if a file is missing or unusable, or the certificate has expired.
     """
@@ -35,7 +33,7 @@ class ServerCredentials:
         self._handshakes = handshakes
         self._lock = threading.Lock()
         self._ends: dict[str, datetime] = {}
-        self.reloads = {"done": 0, "failed": 0}
+        self.reloads = {"done": 0, "failed": 0}  # how often the files were read again
         self._stamp = self._stamps()
         initial = self._read()
         self.grpc: grpc.ServerCredentials = grpc.dynamic_ssl_server_credentials(

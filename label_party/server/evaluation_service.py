@@ -61,7 +61,6 @@ class EvaluationService:
     ) -> tuple[StoredRelease, str]:
         """The release and the label that a request names, if questions about them are taken."""
         release = await self.releases.find(rpc, asked.data_set, asked.epoch or None)
-        rpc.record.facts |= {"data_set": asked.data_set, "epoch": asked.epoch}
         if asked.manifest_sha256.hex() != release.digest:
             raise _refused("manifest_sha256 is not this release's", "another_release")
         return release, await rpc.run(self._label, release, asked)

@@ -1,7 +1,7 @@
 """Plain HTTP for the operator alone: a page of status, ``/livez``, ``/readyz`` and ``/metrics``.
 
 It listens on an address of its own, the loopback by default, and answers with constant words, with
-what :mod:`label_party.monitoring.calls` counts and with what the ledger says.
+what the server counts (:mod:`label_party.monitoring.calls`) and with what the ledger says.
 """
 
 from __future__ import annotations
@@ -12,17 +12,24 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
 from common.errors import ConfigError, LabelveilError
+from label_party.config.sections import LabelPartyConfig
+from label_party.monitoring.budget_metrics import BudgetMetrics
+from label_party.monitoring.calls import Telemetry
+from label_party.monitoring.status import Samples, status
 from label_party.server.health import Vitals
+from label_party.server.limits import Places
+from label_party.store.account import AccountState, read_accounts
 
 _log = logging.getLogger(__name__)
 
@@ -41,33 +48,18 @@ Answer = tuple[HTTPStatus, str, bytes]
 
 
 @contextmanager
-def answering(
-    listen: str,
-    hosts: Iterable[str],
-    vitals: Vitals,
-    registry: CollectorRegistry,
-    status: Callable[[], Iterable[str]],
+def observed(
+    config: LabelPartyConfig, listen: str, vitals: Vitals, telemetry: Telemetry, streams: Places
 ) -> Iterator[str]:
-    """Answer probes in the background; yields the address.
+    """Answer in the background on host:port, where port 0 lets the system choose one.
 
-    Parameters
-    ----------
-    listen
-        host:port; port 0 lets the system choose one.
-    hosts
-        Names under which it is asked for besides.
-    status
-        The page's lines.
-
-    Raises
-    ------
-    ConfigError
-        If the address cannot be bound.
+    Yields the address; ``ConfigError`` if it cannot be bound.
     """
+    _measure(config, vitals, telemetry, streams)
     host, _, port = listen.rpartition(":")
     place = host.strip("[]"), int(port)
-    names = {name.lower() for name in (host, "localhost", *hosts)}
-    known = {"paths": _paths(vitals, registry, status), "hosts": names}
+    names = {name.lower() for name in (host, "localhost", *config.observability.hosts)}
+    known = {"paths": _paths(config, vitals, telemetry.registry), "hosts": names}
     handler = type("Handler", (_Handler,), known)
     # a slow reader must not hold up the end
     kept: dict[str, Any] = {"daemon_threads": True, "block_on_close": False}
@@ -88,8 +80,48 @@ def answering(
         server.server_close()
 
 
+def _measure(
+    config: LabelPartyConfig, vitals: Vitals, telemetry: Telemetry, streams: Places
+) -> None:
+    catalog, credentials = vitals.catalog, vitals.credentials
+    telemetry.gauge("label_party_fetches_active", "Fetches running.", lambda: streams.active)
+    telemetry.gauge(
+        "label_party_releases_damaged",
+        "Committed releases that are left out, because their bytes are damaged.",
+        lambda: len(catalog.damaged),
+    )
+    telemetry.count(
+        "label_party_connections",
+        "Connections taken, whatever became of them.",
+        lambda: {"": vitals.handshakes.connections},
+    )
+    telemetry.count(
+        "label_party_certificate_reloads",
+        "Changed certificate files, by what reading them gave.",
+        lambda: credentials.reloads,
+        label="outcome",
+    )
+
+    def end_of(which: str) -> Callable[[], float]:
+        return lambda: credentials.ends(which).timestamp()
+
+    for which in ("server", "client_ca"):
+        telemetry.gauge(
+            f"label_party_{which}_certificate_expiry_timestamp_seconds",
+            "When the certificate in use ends.",
+            end_of(which),
+        )
+
+    def accounts() -> list[AccountState]:
+        catalog.check()
+        return read_accounts(config)
+
+    telemetry.add(BudgetMetrics(accounts))
+    telemetry.add(ProcessCollector(registry=None))
+
+
 def _paths(
-    vitals: Vitals, registry: CollectorRegistry, status: Callable[[], Iterable[str]]
+    config: LabelPartyConfig, vitals: Vitals, registry: CollectorRegistry
 ) -> dict[str, Callable[[str], Answer]]:
     def metrics(accept: str) -> Answer:
         encode, kind = choose_encoder(accept)
@@ -97,7 +129,8 @@ def _paths(
 
     def page(accept: str) -> Answer:
         try:
-            lines = "\n".join(status())
+            samples = Samples.of(registry.collect())
+            lines = "\n".join(status(read_accounts(config), samples, datetime.now(UTC)))
         except LabelveilError as error:
             lines = str(error)
         return HTTPStatus.OK, _HTML, (_PAGE + html.escape(lines) + "\n").encode()

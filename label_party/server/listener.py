@@ -61,7 +61,6 @@ class Listener:
     """A server that takes calls, from when it is made until it is drained or closed.
 
     It listens on ``address``, with the port that the system chose; its end waits for ``work``.
-
     ``ConfigError`` if the address cannot be bound.
     """
 

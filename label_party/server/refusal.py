@@ -8,14 +8,9 @@ from grpc import StatusCode
 
 
 class Refusal(Exception):
-    """Ends a call with a status and a constant text.
+    """Ends a call with a status and a constant text for the client.
 
-    Parameters
-    ----------
-    code, text
-        The text that the client gets.
-    reason
-        What logs and metrics call it: a stable word, by default the status.
+    Logs and metrics call it by its reason: a stable word, by default the status.
     """
 
     def __init__(self, code: StatusCode, text: str, reason: str = "") -> None:

@@ -30,9 +30,9 @@ from label_party.server.credentials import ServerCredentials
 from label_party.server.evaluation_service import EvaluationService
 from label_party.server.handshakes import Handshakes
 from label_party.server.health import HealthService, Vitals
+from label_party.server.http_probes import observed
 from label_party.server.limits import Places, RateLimits, share_of
 from label_party.server.listener import Listener, start
-from label_party.server.observed import observed
 from label_party.server.reflection_service import ReflectionService
 from label_party.server.refusal import too_many_streams
 from label_party.server.release_service import LabelReleaseService

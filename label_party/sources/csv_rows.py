@@ -24,7 +24,7 @@ import codecs
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -124,12 +124,11 @@ def rows_of(
     Frames with the wanted columns and :data:`LINE`, and what was odd about each.
     """
     for part in lines:
-        frames = _Frames(layout, start)
-        frames.read(part)
-        frame = pl.concat(frames.frames) if len(frames.frames) > 1 else frames.frames[0]
+        read = list(_frames(part, layout, start))
+        frame = pl.concat(frame for frame, _ in read)
         places = pl.int_range(start, start + frame.height, eager=True).alias(LINE)
         start += frame.height
-        yield frame.with_columns(places), frames.odd
+        yield frame.with_columns(places), sum((odd for _, odd in read), NOTHING)
 
 
 def split_line(line: bytes, separator: bytes) -> tuple[list[bytes], bool]:
@@ -173,30 +172,19 @@ def _without_end(line: bytes) -> bytes:
     return line.removesuffix(b"\n").removesuffix(b"\r")
 
 
-@dataclass
-class _Frames:
-    """What was read of a part's lines so far."""
-
-    layout: Layout
-    line: int
-    frames: list[pl.DataFrame] = field(default_factory=list)
-    odd: Oddities = NOTHING
-
-    def read(self, lines: bytes) -> None:
-        """Read whole lines: by Polars, by halves, or one after the other."""
-        frame = regular_rows(lines, self.layout)
-        middle = lines.find(b"\n", len(lines) // 2) + 1
-        if frame is not None:
-            self.line += frame.height
-            self.frames.append(frame)
-        elif len(lines) > _BY_LINE_BYTES and middle < len(lines):
-            self.read(lines[:middle])
-            self.read(lines[middle:])
-        else:
-            frame, odd = any_rows(lines, self.layout, self.line)
-            self.line += frame.height
-            self.frames.append(frame)
-            self.odd += odd
+def _frames(lines: bytes, layout: Layout, start: int) -> Iterator[tuple[pl.DataFrame, Oddities]]:
+    """Read whole lines: by Polars, by halves, or one after the other."""
+    frame = regular_rows(lines, layout)
+    middle = lines.find(b"\n", len(lines) // 2) + 1
+    if frame is not None:
+        yield frame, NOTHING
+    elif len(lines) > _BY_LINE_BYTES and middle < len(lines):
+        for half in (lines[:middle], lines[middle:]):
+            for frame, odd in _frames(half, layout, start):
+                yield frame, odd
+                start += frame.height
+    else:
+        yield any_rows(lines, layout, start)
 
 
 def regular_rows(lines: bytes, layout: Layout) -> pl.DataFrame | None:

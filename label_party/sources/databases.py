@@ -76,9 +76,6 @@ class Query(Foreign):
                 yield pl.DataFrame([*columns, places]), odd
                 start += len(rows)
 
-    def scan(self) -> pl.LazyFrame:
-        raise TypeError(f"{self} is a query, which is not scanned")
-
 
 @dataclass(frozen=True)
 class Connection:

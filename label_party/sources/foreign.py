@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from common.files import read_private
 from label_party.sources.oddities import Oddities
 
 
-class Foreign(ABC):
+class Foreign:
     """A table that lies elsewhere: its rows as text, its lines of CSV, or else a scan."""
 
     failures: tuple[type[Exception], ...] = ()
@@ -34,9 +33,9 @@ class Foreign(ABC):
         """The header's line, then the others, in UTF-8, many at a time; None if it is no CSV."""
         return None
 
-    @abstractmethod
     def scan(self) -> pl.LazyFrame:
-        """What Polars makes of it."""
+        """What Polars makes of it, where neither rows nor lines tell."""
+        raise TypeError(f"{self} is not scanned")
 
 
 Source = Path | Foreign

@@ -103,7 +103,7 @@ def read_events(
     wanted = list(dict.fromkeys([*naming, *labels, *others]))
     frame, odd = read_columns(path, wanted, naming, rows, dialect)
     places = frame[LINE]
-    texts = {name: _text(frame[name], name, path) for name in (key, user) if name is not None}
+    texts = {name: _text(frame[name], path) for name in (key, user) if name is not None}
     odd += oddity_of(key, "no key, so that the row names no event", texts[key].is_null(), places)
     kept = texts[key].is_not_null()
     if day is not None:
@@ -349,7 +349,7 @@ def _words(column: pl.Series, path: Source) -> pl.Series:
     return column.cast(pl.String)
 
 
-def _text(column: pl.Series, name: str, path: Source) -> pl.Series:
+def _text(column: pl.Series, path: Source) -> pl.Series:
     """Keys or users as text, null where there is none; never one of another row's.
 
     A NUL is in no key: it marks the fingerprints of users.

@@ -41,7 +41,7 @@ def cover(folder: Path, prints: Iterable[Prints]) -> Covered:
     return Covered(digest, events)
 
 
-def check(folder: Path, ledger: Ledger, purchase: Purchase, separate_reason: str = "") -> None:
+def check(folder: Path, ledger: Ledger, purchase: Purchase, separate_reason: str) -> None:
     """Refuse a purchase whose events have paid elsewhere, against what was claimed of them.
 
     Raises

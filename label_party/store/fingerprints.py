@@ -49,16 +49,10 @@ _NUMBER = r"^(?:\+|(-))?0*([1-9][0-9]*)(?:\.0*)?$"
 
 
 def fingerprint(keys: pl.Series, secret: bytes, mark: str = "") -> Prints:
-    """Return the fingerprints of a column of names, (n,), in its order.
+    """Return the fingerprints of (n,) names, texts or integers without gaps, in their order.
 
-    Parameters
-    ----------
-    keys
-        (n,) strings or integers without missing values.
-    secret
-        32 bytes of the ledger.
-    mark
-        Stands before each, to tell other names from events' keys.
+    ``secret`` is 32 bytes of the ledger. A mark stands before each, to tell other names from
+    events' keys.
     """
     texts = one_spelling(keys)
     return _words(CMAC(secret).column(mark + texts if mark else texts)) & ~_HASHED
@@ -98,16 +92,8 @@ def one_spelling(keys: pl.Series) -> pl.Series:
 def write(path: Path, parts: Iterable[Prints]) -> tuple[str, int]:
     """Write fingerprints to a new file, and sync it; return its SHA-256 and how many events it has.
 
-    Parameters
-    ----------
-    parts
-        (n,) fingerprints each, strictly ascending from one part to the next, too: so that the file
-        is compared by walking it.
-
-    Raises
-    ------
-    DataError
-        If they do not ascend.
+    They must ascend strictly, from one part to the next, too, so that the file is compared by
+    walking it; ``DataError`` if they do not.
     """
     digest, count, last = hashlib.sha256(), 0, -1
     with path.open("xb") as file:

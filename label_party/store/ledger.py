@@ -96,36 +96,28 @@ class Ledger:
         """
         account = purchase.account
         with self._transaction():
-            self._check(purchase, limit)
-            spending.check_fits(
-                account,
-                self.charges(account=account),
-                purchase,
-                limit,
-                self.cap(account),
-                less="[evaluation] epsilon =" if purchase.answers else "--epsilon",
-            )
-            if self.cap(account) is None:
+            caps = self.caps(account)
+            cap = caps[-1].guarantee if caps else None
+            if cap is not None and not spending.at_most(limit, cap):
+                raise BudgetError(
+                    f"a limit of {limit} is above what account {account!r} is capped at, {cap}"
+                    f" since {caps[-1].set_at[:10]}; lower [privacy] total_epsilon and total_delta,"
+                    f" or run: label-party budget raise {spending.raising(cap, limit)} --reason"
+                    " TEXT"
+                )
+            existing = self.find(*purchase.name)
+            if existing is not None:
+                raise BudgetError(
+                    f"data set {existing.data_set!r} has a release for epoch {existing.epoch!r}"
+                    f" already{', whose bytes are lost' if existing.lost else ''}; name another"
+                    " epoch with --epoch"
+                )
+            less = "[evaluation] epsilon =" if purchase.answers else "--epsilon"
+            charges = self.charges(account=account)
+            spending.check_fits(account, charges, purchase, limit, cap, less=less)
+            if cap is None:
                 self._set_cap(account, limit, "")
             return self._insert(purchase, "reserved")
-
-    def _check(self, purchase: Purchase, limit: Guarantee) -> None:
-        """Refuse a limit above the account's cap, and a second charge for the same."""
-        caps = self.caps(purchase.account)
-        if caps and not spending.at_most(limit, caps[-1].guarantee):
-            raise BudgetError(
-                f"a limit of {limit} is above what account {purchase.account!r} is capped at,"
-                f" {caps[-1].guarantee} since {caps[-1].set_at[:10]}; lower [privacy] total_epsilon"
-                " and total_delta, or run: label-party budget raise"
-                f" {spending.raising(caps[-1].guarantee, limit)} --reason TEXT"
-            )
-        existing = self.find(*purchase.name)
-        if existing is not None:
-            raise BudgetError(
-                f"data set {existing.data_set!r} has a release for epoch {existing.epoch!r} already"
-                f"{', whose bytes are lost' if existing.lost else ''}; name another epoch with"
-                " --epoch"
-            )
 
     def commit(self, charge: int, digest: str, rows: int) -> None:
         """Make a reservation final and name the bytes that it paid for, in one transaction."""
@@ -156,7 +148,7 @@ class Ledger:
             " ORDER BY number",
             (charge.id,),
         )
-        return [Answer(**dict(row)) for row in rows]
+        return [Answer(**row) for row in rows]
 
     def closed(self, charge: Charge) -> str | None:
         """Return why a session answers nothing more, although it has answers left."""

@@ -128,16 +128,8 @@ class Rehearsal:
     def buy(self, orders: Sequence[Order], fingerprints: Fingerprints | None = None) -> Outlook:
         """Say what orders from one account would leave, on top of those before.
 
-        Parameters
-        ----------
-        fingerprints
-            Those of the events that the last of them is about; None to leave out the comparison
-            with events that have paid.
-
-        Raises
-        ------
-        LabelveilError
-            If one of them would be refused.
+        Fingerprints are those of the events that the last one is about; without them the comparison
+        with events that have paid is left out. ``LabelveilError`` if an order would be refused.
         """
         last, ledger = orders[-1], self.ledger
         account, limit = last.account, _limit(ledger, last)

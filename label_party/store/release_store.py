@@ -21,8 +21,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -87,8 +86,7 @@ class Store:
         """Open a copy of the ledger in memory, empty if there is none; nothing is written."""
         return Ledger(self.ledger_path, in_memory=True)
 
-    @contextmanager
-    def building(self) -> Iterator[None]:
+    def building(self) -> AbstractContextManager[None]:
         """Hold the lock that only one process may hold; the system frees it when a process dies.
 
         ``StoreBusy`` if another process is building.
@@ -97,8 +95,7 @@ class Store:
             f"another process is building a release in {self.directory};"
             " try again when it has finished"
         )
-        with exclusive(self.directory / LOCK_FILE, busy):
-            yield
+        return exclusive(self.directory / LOCK_FILE, busy)
 
     def folders(self) -> list[Path]:
         """Return every directory of a release or another outcome, whole or half written."""
@@ -132,7 +129,8 @@ class Store:
         with translating_errors(path):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             partial.mkdir(mode=0o700)
-            with open(partial / OUTCOME_FILE, "xb", opener=_privately) as file:
+            new = os.open(partial / OUTCOME_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
+            with os.fdopen(new, "wb") as file:
                 file.write(data)  # an evaluation's holds labels
                 sync(file)
             sync(partial)
@@ -353,10 +351,6 @@ def _place(root: Path, data_set: str, epoch: str) -> Path:
         if not name or name.startswith(".") or "/" in name:
             raise StoreError(f"{name!r} cannot be the name of a release")
     return root / data_set / epoch
-
-
-def _privately(path: str, flags: int) -> int:
-    return os.open(path, flags, PRIVATE)
 
 
 def _partial(path: Path) -> Path:

@@ -23,7 +23,6 @@ the backup is not known, so what was answered stays, and no more is.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
@@ -55,7 +54,6 @@ _PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}"
 _MEMBER = re.compile(
     rf"ledger\.sqlite|covered/[0-9a-f]{{64}}|(releases|outcomes|populations)(/{_PART}){{3,4}}"
 )
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -186,15 +184,12 @@ def _extract(path: Path, folder: Path) -> dict[str, Any]:
                 if not _MEMBER.fullmatch(member.name) or member.name in digests:
                     raise _damaged(path)
                 target = folder / member.name
-                digest = hashlib.sha256()
                 with translating_errors(target):
                     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                     with target.open("xb") as file:
-                        while block := content.read(_BLOCK):
-                            digest.update(block)
-                            file.write(block)
+                        shutil.copyfileobj(content, file)
                         sync(file)
-                digests[member.name] = digest.hexdigest()
+                    digests[member.name] = sha256_of(target)
     except OSError as error:
         raise ReleaseError(f"{path} cannot be read: {error.strerror}") from error
     except (tarfile.TarError, ValueError, EOFError) as error:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 
 from common.allocator import keep_freed_memory
 from common.engine.task import Engine, EngineError, ResultT, Secrets, Task
@@ -23,6 +24,7 @@ class InProcess(Engine):
             yield task.run(secrets)
 
 
+@dataclass(frozen=True)
 class Pool(Engine):
     """Runs tasks in worker processes of this machine.
 
@@ -30,23 +32,22 @@ class Pool(Engine):
     copied. Secrets reach a worker through its pipe, with each task, and lie in memory alone.
     """
 
-    def __init__(self, executor: ProcessPoolExecutor, workers: int) -> None:
-        self._executor = executor
-        self._workers = workers
+    executor: ProcessPoolExecutor
+    workers: int
 
     def stream(self, tasks: Sequence[Task[ResultT]], secrets: Secrets) -> Iterator[ResultT]:
         waiting: deque[Future[ResultT]] = deque()
         try:
             for task in tasks:
-                waiting.append(self._executor.submit(task.run, secrets))
-                if len(waiting) > 2 * self._workers:  # results must not pile up
+                waiting.append(self.executor.submit(task.run, secrets))
+                if len(waiting) > 2 * self.workers:  # results must not pile up
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
         except BrokenProcessPool:
             raise EngineError(
                 "a worker process died, most likely for want of memory; lower [engine]"
-                f" workers={self._workers}, or free some memory, and try again"
+                f" workers={self.workers}, or free some memory, and try again"
             ) from None
         finally:
             for future in waiting:

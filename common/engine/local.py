@@ -1,4 +1,4 @@
-"""Tasks in this process, or in worker processes of this machine."""
+"""Tasks in this process, or in workers on this machine; and the engine that is configured."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from common.allocator import keep_freed_memory
-from common.engine.task import Engine, EngineError, ResultT, Secrets, Task
+from common.engine.task import Engine, EngineError, EngineSection, ResultT, Secrets, Task
 from common.errors import present
 
 
@@ -68,3 +69,19 @@ def begin_worker() -> None:
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+@contextmanager
+def open_engine(config: EngineSection) -> Iterator[Engine]:
+    """Start the configured engine, and stop it at the end."""
+    if config.name == "spark":
+        from common.engine.spark import SparkEngine
+
+        with SparkEngine.open(config) as spark:
+            yield spark
+    elif config.workers == 1:
+        yield InProcess()
+    else:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(config.workers, context, begin_worker) as executor:
+            yield Pool(executor, config.workers)

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from common.arrays import Indices, Integers
-from common.engine.start import open_engine
+from common.engine.local import open_engine
 from common.engine.task import EngineSection
 from common.errors import DataError
 from common.release.folder import read_manifest

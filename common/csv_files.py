@@ -119,13 +119,10 @@ def _find(path: Path, size: int, changed: int) -> Dialect:
     text = data.decode(errors="ignore") if encoding == "utf-8" else _decoded(path, data)
     head, _, rows = text.partition("\n")
     separator = "\t" if ".tsv" in path.suffixes else _separator(head)
-    decimal_comma = (
-        separator != ","
-        and _DECIMAL_COMMA.search(rows) is not None
-        and _DECIMAL_POINT.search(rows) is None
-    )
+    comma, point = _DECIMALS
+    decimal_comma = separator != "," and bool(comma.search(rows)) and not point.search(rows)
     dialect = Dialect(separator, decimal_comma, encoding)
-    if dialect.encoding != "utf-8" or dialect.decimal_comma or separator in ";|":
+    if encoding != "utf-8" or decimal_comma or separator in ";|":
         stderr.print(f"{path}: {dialect}", markup=False, highlight=False, soft_wrap=True)
     return dialect
 

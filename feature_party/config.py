@@ -215,8 +215,7 @@ class ReleaseSection(Section):
 
     directory: Path = setting(Path("release"), "Folder of the release.", flag="--release")
     parquet: bool = setting(
-        False,
-        "Whether to write the rows as labels.parquet, too, for other programs.",
+        False, "Whether to write the rows as labels.parquet, too, for other programs."
     )
 
 
@@ -264,8 +263,7 @@ class TrainingSection(Section):
         " 8, or 4 from 100,000 events on.",
     )
     epochs: Annotated[int, Field(ge=1)] | Auto = setting(
-        "auto",
-        "Most passes over the data. Training stops early; auto fits the amount of data.",
+        "auto", "Most passes over the data. Training stops early; auto fits the amount of data."
     )
     batch_size: Annotated[int, Field(ge=1)] | Auto = setting("auto", "Rows of one step.")
     learning_rate: float = setting(

@@ -136,7 +136,7 @@ ROOTS = (
     "feature_party.pipeline",
     "feature_party.model.model",
     "feature_party.training.prepare",
-    "common.engine.start",
+    "common.engine.local",
     "common.guarantees",
     "common.randomizers",
     "common.randomizers.plan",

@@ -6,9 +6,8 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeVar, cast, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
@@ -95,10 +94,9 @@ class Setting:
         """The first sentence of the description, without its full stop."""
         return re.split(r"(?<=\.)\s", self.description)[0].removesuffix(".")
 
-    @cached_property
+    @property
     def _extra(self) -> Mapping[str, Any]:
-        extra = self.field.json_schema_extra
-        return extra if isinstance(extra, dict) else {}
+        return cast(Mapping[str, Any], self.field.json_schema_extra or {})
 
     @property
     def example(self) -> Any:

@@ -21,10 +21,7 @@ def _as_text(value: Any) -> Any:
 
 
 Name = Annotated[
-    str,
-    BeforeValidator(_as_text),
-    StringConstraints(pattern=NAME_PATTERN),
-    Words(NAME_WORDS),
+    str, BeforeValidator(_as_text), StringConstraints(pattern=NAME_PATTERN), Words(NAME_WORDS)
 ]
 """Names a directory and travels in requests."""
 

@@ -48,10 +48,7 @@ class Given:
 
 
 def with_options(
-    model: type[BaseModel] | None = None,
-    *names: str,
-    file: Path = Path(),
-    optional: bool = False,
+    model: type[BaseModel] | None = None, *names: str, file: Path = Path(), optional: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command options for its configuration and for its own sections.
 

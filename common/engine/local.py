@@ -1,4 +1,4 @@
-"""Tasks in this process, or in worker processes of this machine."""
+"""Tasks in this process, or in workers on this machine; and the engine that is configured."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from common.allocator import keep_freed_memory
-from common.engine.task import Engine, EngineError, ResultT, Secrets, Task
+from common.engine.task import Engine, EngineError, EngineSection, ResultT, Secrets, Task
 from common.errors import present
 
 
@@ -23,6 +25,7 @@ class InProcess(Engine):
             yield task.run(secrets)
 
 
+@dataclass(frozen=True)
 class Pool(Engine):
     """Runs tasks in worker processes of this machine.
 
@@ -30,23 +33,22 @@ class Pool(Engine):
     copied. Secrets reach a worker through its pipe, with each task, and lie in memory alone.
     """
 
-    def __init__(self, executor: ProcessPoolExecutor, workers: int) -> None:
-        self._executor = executor
-        self._workers = workers
+    executor: ProcessPoolExecutor
+    workers: int
 
     def stream(self, tasks: Sequence[Task[ResultT]], secrets: Secrets) -> Iterator[ResultT]:
         waiting: deque[Future[ResultT]] = deque()
         try:
             for task in tasks:
-                waiting.append(self._executor.submit(task.run, secrets))
-                if len(waiting) > 2 * self._workers:  # results must not pile up
+                waiting.append(self.executor.submit(task.run, secrets))
+                if len(waiting) > 2 * self.workers:  # results must not pile up
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
         except BrokenProcessPool:
             raise EngineError(
                 "a worker process died, most likely for want of memory; lower [engine]"
-                f" workers={self._workers}, or free some memory, and try again"
+                f" workers={self.workers}, or free some memory, and try again"
             ) from None
         finally:
             for future in waiting:
@@ -67,3 +69,19 @@ def begin_worker() -> None:
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+@contextmanager
+def open_engine(config: EngineSection) -> Iterator[Engine]:
+    """Start the configured engine, and stop it at the end."""
+    if config.name == "spark":
+        from common.engine.spark import SparkEngine
+
+        with SparkEngine.open(config) as spark:
+            yield spark
+    elif config.workers == 1:
+        yield InProcess()
+    else:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(config.workers, context, begin_worker) as executor:
+            yield Pool(executor, config.workers)

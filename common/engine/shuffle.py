@@ -158,10 +158,8 @@ class Exchange:
 
     files: Files  # one for each task that sends
     buckets: int  # how many tasks receive
-    types: Mapping[str, str]
-    """Names and NumPy types, of fixed width, of the columns; ``(2,)<f8`` has two values a row."""
-    durable: bool = False
-    """Whether a file waits until its bytes are on the disk."""
+    types: Mapping[str, str]  # of the columns, of fixed width; ``(2,)<f8`` has two values a row
+    durable: bool = False  # whether a file waits until its bytes are on the disk
 
     def tasks(self, parts: Iterable[KeyedRows]) -> list[Send]:
         """Return the tasks that send some parts' rows to the buckets of their keys."""

@@ -27,6 +27,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -48,17 +49,13 @@ _without_warnings = partial(warnings.catch_warnings, action="ignore", category=F
 """Keeps to ourselves what PySpark thinks of the versions of other packages."""
 
 
+@dataclass(frozen=True)
 class SparkEngine(Engine):
-    """Runs tasks in a Spark session of the classic (not the Connect) kind.
+    """Runs tasks in a Spark session of the classic (not the Connect) kind."""
 
-    The tasks of one step are spread over ``partitions``, at most one for each; 0: as many. ``log``
-    is where Spark writes what it has to say, if that is known.
-    """
-
-    def __init__(self, session: Any, partitions: int = 0, log: IO[bytes] | None = None) -> None:
-        self._session = session
-        self._partitions = partitions
-        self._log = log
+    session: Any
+    partitions: int = 0  # that the tasks of one step are spread over; 0: as many as there are tasks
+    log: IO[bytes] | None = None  # where Spark writes what it has to say, if that is known
 
     @classmethod
     @contextmanager
@@ -110,21 +107,21 @@ class SparkEngine(Engine):
     def stream(self, tasks: Sequence[Task[ResultT]], secrets: Secrets) -> Iterator[ResultT]:
         if not tasks:
             return
-        context = self._session.sparkContext
+        context = self.session.sparkContext
         # or workers would look for our packages in whatever folder they are started in first
         context.environment["PYTHONSAFEPATH"] = "1"
         rows = [(index, bytearray(pickle.dumps(task))) for index, task in enumerate(tasks)]
         try:
             with _without_warnings():
-                frame = self._session.createDataFrame(rows, _TASKS)
-                spread = frame.repartition(min(self._partitions or len(rows), len(rows)))
+                frame = self.session.createDataFrame(rows, _TASKS)
+                spread = frame.repartition(min(self.partitions or len(rows), len(rows)))
                 done = spread.mapInArrow(partial(run_batches, secrets), _RESULTS)
                 collected = self._collect(done)
         except Exception as error:
             # Spark's own message holds a worker's whole traceback
             where = "its executors' logs say why"
-            if self._log is not None:
-                where = f"{_kept(self._log)} and its executors' logs say why"
+            if self.log is not None:
+                where = f"{_kept(self.log)} and its executors' logs say why"
             raise EngineError(f"Spark gave up ({type(error).__name__}); {where}") from None
         results = {row["index"]: pickle.loads(row["result"]) for row in collected}
         for index in range(len(tasks)):
@@ -134,7 +131,7 @@ class SparkEngine(Engine):
 
     def _collect(self, frame: Any) -> list[Any]:
         """Wait for the results, and tell now and then how many tasks are done."""
-        context = self._session.sparkContext
+        context = self.session.sparkContext
         with ThreadPoolExecutor(1) as waiting:
             collected = waiting.submit(frame.collect)
             try:

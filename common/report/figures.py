@@ -10,6 +10,7 @@ import io
 import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Literal
@@ -76,6 +77,9 @@ STYLE = {
     "savefig.facecolor": "none",
     "savefig.dpi": 150,
 }
+
+style = partial(matplotlib.rc_context, STYLE)  # type: ignore[arg-type]
+"""Within it, all is drawn as in all pictures; text in SVG stays text."""
 
 _WIDE = 6.6
 _NARROW = 3.7
@@ -161,13 +165,6 @@ def picture(path: Path, width: float, height: float) -> Iterator[Figure]:
             figure.savefig(path, facecolor=PAPER)
         except OSError as error:
             raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
-
-
-@contextmanager
-def style() -> Iterator[None]:
-    """Draw as all pictures are drawn; text in SVG stays text."""
-    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
-        yield
 
 
 def _inline_svg(figure: Figure, name: str, kind: str, description: str) -> Markup:

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from common.arrays import Indices, Integers
-from common.engine.start import open_engine
+from common.engine.local import open_engine
 from common.engine.task import EngineSection
 from common.errors import DataError
 from common.release.folder import read_manifest

@@ -38,7 +38,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from common.console import row_progress
-from common.engine.start import open_engine
+from common.engine.local import open_engine
 from common.engine.task import EngineError
 from common.errors import DataError
 from common.release.event_keys import read_secret, secret_check

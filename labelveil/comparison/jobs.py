@@ -17,7 +17,7 @@ from common.mechanisms.central.names import (
     TRUE_LABELS,
 )
 from common.randomizers import randomizer_names
-from common.randomizers.additive.continuous import CONTINUOUS_NOISE
+from common.randomizers.as_published import CONTINUOUS_NOISE
 from common.release.facts import check_options
 
 DIVISIONS = ("auto", "joint", "split", SEPARATE)  # how several labels of one event share ε

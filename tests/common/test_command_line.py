@@ -58,17 +58,8 @@ MAY_IMPORT = {
         "rich",
         "torch",
     },
-    "labelveil.commands.audit, labelveil.audit.certificate.epochs": {
-        *CONFIGURED,
-        "polars",
-        "rich",
-    },
-    "labelveil.commands.audit, labelveil.audit.report": {
-        "jinja2",
-        "numpy",
-        "pydantic",
-        "rich",
-    },
+    "labelveil.commands.audit, labelveil.audit.certificate.epochs": {*CONFIGURED, "polars", "rich"},
+    "labelveil.commands.audit, labelveil.audit.report": {"jinja2", "numpy", "pydantic", "rich"},
     "label_party.commands.release, label_party.commands.serve": CONFIGURED,
     "label_party.commands.plan, label_party.release.plan": {*CONFIGURED, "polars", "rich"},
     "label_party.commands.budget, label_party.store.account": {*CONFIGURED, "rich"},
@@ -226,10 +217,7 @@ def test_a_command_imports_nothing_heavy_that_it_does_not_need() -> None:
     [
         (LabelveilError("two\nlines"), "two lines"),
         (PermissionError(13, "Permission denied", "/x/p.csv"), "/x/p.csv: Permission denied; che"),
-        (
-            ModuleNotFoundError(name="torch"),
-            r"^error: torch .*'labelveil\[features\]'",
-        ),
+        (ModuleNotFoundError(name="torch"), r"^error: torch .*'labelveil\[features\]'"),
         (ModuleNotFoundError(name="sklearn.svm"), r"pip install 'labelveil\[central\]'"),
         (ModuleNotFoundError(name="common.absent"), None),
         (OSError(28, "No space left on device"), "^error: No space left on device; check"),

@@ -1,29 +1,19 @@
 """Noise laws for labels on an interval of length Δ: Laplace, staircase, and discrete versions.
 
 All are symmetric, and adding one to the label is ε-DP for labels at most Δ apart. Each law is given
-by its upper tail, from which a channel's probabilities follow as differences.
+by its upper tail, from which a channel's probabilities follow as differences: ``survival``,
+P(N > x) for x >= 0, on the integers P(N >= x) for whole x >= 1; and ``excess``, E max(N - x, 0).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from common.arrays import Floats
 from common.errors import ConfigError
-
-
-class NoiseLaw(Protocol):
-    """A symmetric density on the real line, or a law on the integers."""
-
-    def survival(self, x: Floats) -> Floats:
-        """P(N > x) for x >= 0; on the integers P(N >= x) for whole x >= 1."""
-
-    def excess(self, x: Floats) -> Floats:
-        """E max(N - x, 0) for x >= 0."""
 
 
 @dataclass(frozen=True)

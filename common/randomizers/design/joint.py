@@ -136,20 +136,11 @@ def build_joint_design(
 ) -> Randomizer:
     """Build the channel of least predicted excess error for all labels at once.
 
-    It goes from the numbers of the cells to the numbers of its answers.
-
-    Parameters
-    ----------
-    prior
-        (k,) weights of the cells, from public or privatized information only.
-    epsilon
-        Privacy parameter of all labels of one event together, 0 < epsilon <= 40.
-    losses, weights
-        How predictions of each label are judged, and how much that counts, > 0.
-    rows
-        Number of events.
-    explained
-        Share of the labels' variances that the features are taken to explain, in 0 … 1.
+    It goes from the numbers of the cells to the numbers of its answers. The (k,) ``prior`` weights
+    of the cells are from public or privatized information only; ``epsilon``, at most 40, is of all
+    labels of one event together; ``losses`` and ``weights`` > 0 say how predictions of each label
+    are judged, and how much that counts; features are taken to have ``explained`` a share of the
+    labels' variances, in 0 … 1.
     """
     check_epsilon(epsilon)
     targets = Targets.of(cells, prior, losses, weights, rows, explained)

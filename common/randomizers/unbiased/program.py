@@ -120,12 +120,8 @@ class _Program:
 def solve_unbiased(labels: Floats, prior: Floats, boost: float) -> Solution:
     """Solve the unbiased program over all intervals of k >= 2 labels ascending from -1 to 1.
 
-    The prior is (k,) >= 0 and sums to 1; ``boost`` is c = e^ε - 1 > 0.
-
-    Raises
-    ------
-    PrivacyError
-        If the method stops short of a relative gap of 1e-7, which no tested input makes it do.
+    The prior is (k,) >= 0 and sums to 1; ``boost`` is c = e^ε - 1 > 0. ``PrivacyError`` if the
+    method stops short of a relative gap of 1e-7, which no tested input makes it do.
     """
     program, k = _Program(labels, prior, boost), labels.size
     reach = (boost + 2) / boost

@@ -68,11 +68,7 @@ def test_overrides_win_over_settings_over_the_file(tmp_path: Path) -> None:
             r"^epsilon=-1 must .* above 0; set \[privacy\] .*toml$",
         ),
         ('key = "a"\n[privacy]\nepsilon = "x"', [], r"epsilon='x' must be a number above 0"),
-        (
-            'key = "a"\n[privacy]\nunit = "house"',
-            [],
-            r"unit='house' must .*; set \[privacy\] unit",
-        ),
+        ('key = "a"\n[privacy]\nunit = "house"', [], r"unit='house' must .*; set \[privacy\] unit"),
         ('key = "a"\nprivacy = 3', [], r"privacy is a section in .*; write \[privacy\]"),
         ("[privcy]\nepsilon = 1", [], "did you mean privacy"),
         ('key = "a"', ["privacy.unti=user"], r"did you mean privacy\.unit\?"),

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.engine.start import open_engine
+from common.engine.local import open_engine
 from common.engine.task import EngineSection, Secrets
 
 _WAIT_MS = 60_000

@@ -17,13 +17,7 @@ from common.guarantees import PureDP
 from common.randomizers.cells import Cells
 from common.randomizers.design.joint import JOINT, Targets
 from common.randomizers.design.optimal_design import decoding_values
-from common.randomizers.division import (
-    at_knots,
-    cell_grids,
-    divide,
-    joint_channel,
-    own_channels,
-)
+from common.randomizers.division import at_knots, cell_grids, divide, joint_channel, own_channels
 from common.randomizers.grid import Grid
 from common.randomizers.plan import plan_message
 from common.randomizers.private_labels import PrivateEvents, randomize

@@ -67,12 +67,7 @@ UNORDERED = {"rr-with-prior": "sends unlikely labels as any of the likely ones"}
 """Whose outputs need not be larger, on average, for a larger label; and why."""
 GRID = np.linspace(-1.0, 3.0, 12)
 UNEVEN = np.array([0.0, 0.1, 0.7, 1.0, 2.5, 7.0, 7.2, 30.0])
-GRIDS = {
-    "even": GRID,
-    "uneven": UNEVEN,
-    "two": np.array([2.0, 5.0]),
-    "large": GRID * 1e6 + 5e8,
-}
+GRIDS = {"even": GRID, "uneven": UNEVEN, "two": np.array([2.0, 5.0]), "large": GRID * 1e6 + 5e8}
 EPSILONS = (0.05, 0.5, 2.0, 8.0)
 
 

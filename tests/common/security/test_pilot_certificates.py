@@ -141,11 +141,7 @@ def test_files_and_their_modes(tmp_path: Path) -> None:
     assert len(read_secret(files.join_secret)) == 32
     certificate = x509.load_pem_x509_certificate(files.label_party_certificate.read_bytes())
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.DNSName) == [
-        "label-party",
-        "localhost",
-        "labels.example",
-    ]
+    assert names.get_values_for_type(x509.DNSName) == ["label-party", "localhost", "labels.example"]
     assert names.get_values_for_type(x509.IPAddress) == [
         ipaddress.ip_address("127.0.0.1"),
         ipaddress.ip_address("10.0.0.7"),

@@ -11,7 +11,6 @@ from common.arrays import Floats
 from common.entropy import seeded_entropy
 from common.errors import ConfigError
 from common.randomizers import build_randomizer
-from common.randomizers.additive.continuous import ContinuousNoise
 from common.randomizers.additive.laws import (
     DiscreteLaplace,
     DiscreteStaircase,
@@ -20,6 +19,7 @@ from common.randomizers.additive.laws import (
     best_gamma,
     best_stair,
 )
+from common.randomizers.as_published import ContinuousNoise
 from tests.statistics import follows
 
 LABELS = np.linspace(0.0, 2.0, 21)

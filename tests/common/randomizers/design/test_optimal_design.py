@@ -106,9 +106,7 @@ def test_gradients_of_named_losses_agree_with_numeric_differences() -> None:
 
 
 @given(
-    epsilon=st.floats(0.05, 6),
-    prior=st.sampled_from(sorted(PRIORS)),
-    effective=st.floats(1, 5000),
+    epsilon=st.floats(0.05, 6), prior=st.sampled_from(sorted(PRIORS)), effective=st.floats(1, 5000)
 )
 @settings(max_examples=25, deadline=None)
 def test_no_channel_beats_true_labels_and_no_label_is_worse_than_none(

@@ -25,8 +25,7 @@ class Section:
     heading: str
     text: str
     picture: Markup | None = None
-    rows: Sequence[Sequence[str]] = ()
-    """The first one heads the columns."""
+    rows: Sequence[Sequence[str]] = ()  # the first one heads the columns
 
 
 def write_report(path: Path, inputs: ReportInputs) -> None:

@@ -271,12 +271,8 @@ class _Join:
                 " submitted; use exactly the submitted events in their order, and the same [keys]"
                 " secret_file"
             )
-        size, rows = manifest.content.block_rows, manifest.population.rows
-        ends = [
-            (part.start // size * size, min(-(-part.stop // size) * size, rows))
-            for part in self.slices
-        ]
-        return self._write([_blocks(folder, manifest, *start_stop) for start_stop in ends])
+        blocks = [_blocks(folder, manifest, part.start, part.stop) for part in self.slices]
+        return self._write(blocks)
 
     def _write(self, sources: Sequence[Exchange | Released]) -> list[dict[str, Any]]:
         names, folder = tuple(party.name for party in self.parties), self.work / "shards"
@@ -325,14 +321,15 @@ class _Join:
 
 
 def _blocks(folder: Path, manifest: Manifest, start: int, stop: int) -> Released:
-    content = manifest.content
-    size = content.block_rows
+    """The blocks that some rows of a release lie in."""
+    content, size = manifest.content, manifest.content.block_rows
+    first, end = start // size, -(-stop // size)
     return Released(
         open_rows(folder, manifest),
-        start,
-        stop,
+        first * size,
+        min(end * size, manifest.population.rows),
         size,
-        tuple(content.blocks[start // size : -(-stop // size)]),
+        tuple(content.blocks[first:end]),
         content.code_bytes,
         manifest.codebook.outputs,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
@@ -142,10 +141,16 @@ def model_words(head: str) -> str:
     return " and ".join(phrases)
 
 
-def column_words(columns: Mapping[str, str]) -> str:
+def column_words(inputs: ReportInputs) -> str:
     """Which columns the model reads, and what became of the others."""
-    used = [name for name, what in columns.items() if what == "used"]
-    others = [f"{name} ({what})" for name, what in columns.items() if what != "used"]
+    scores = inputs.scores
+    used, others = scores.model.encoder.columns, []
+    for name in scores.unseen.table.columns:
+        why = (
+            "left out by the configuration" if name in inputs.ignored else "left out: all the same"
+        )
+        if name not in used:
+            others.append(f"{name} ({'the key' if name == scores.events.key else why})")
     text = f"The model reads {len(used)} column{'s' * (len(used) != 1)}: {', '.join(used)}."
     return text + (f" Not read: {', '.join(others)}." if others else "")
 

@@ -75,6 +75,12 @@ def _write(
 ) -> None:
     facts, last, names = scores.model.facts, scores.manifests[-1], list(scores.sources)
     parties = ", ".join(names[:_NAMED]) + f" and {len(names) - _NAMED} more" * (len(names) > _NAMED)
+    training = {
+        "objective": facts.objective,
+        "head": facts.head,
+        "events trained on": f"{facts.training_rows:,}",
+        "releases (SHA-256 of the manifests' digests)": scores.events.release_id,
+    }
     text = page_template("feature_party.report", "report.html.j2").render(
         headline=headline,
         eyebrow=parties or f"{last.data_set}, epoch {last.epoch}",
@@ -84,14 +90,7 @@ def _write(
         statements=statements,
         matches=matched,
         sections=[section],
-        tables={
-            "Training": {
-                "objective": facts.objective,
-                "head": facts.head,
-                "events trained on": f"{facts.training_rows:,}",
-                "releases (SHA-256 of the manifests' digests)": scores.events.release_id,
-            }
-        },
+        tables={"Training": training},
         software=last.software,
     )
     write_text(path, text)
@@ -129,16 +128,13 @@ def _narrow(share: Measured) -> str:
 
 def _statements(scores: Scores) -> list[Statement]:
     """What each labels party's releases guarantee."""
-    statements = [
-        Statement(
-            name,
-            " ".join(
-                f"Data set {manifest.data_set}, epoch {manifest.epoch}: {manifest.total_guarantee}."
-                for manifest in party.manifests
-            ),
+    statements = []
+    for name, party in scores.sources.items():
+        each = (
+            f"Data set {manifest.data_set}, epoch {manifest.epoch}: {manifest.total_guarantee}."
+            for manifest in party.manifests
         )
-        for name, party in scores.sources.items()
-    ]
+        statements.append(Statement(name, " ".join(each)))
     text = (
         "Each ε is about the label that one labels party gives an event. Where several give one to"
         " the same event and these depend on each other, their ε add up."

@@ -134,9 +134,9 @@ def _statements(scores: Scores) -> list[Statement]:
             f"Data set {manifest.data_set}, epoch {manifest.epoch}: {manifest.total_guarantee}."
             for manifest in party.manifests
         )
-        statements.append(Statement(name, " ".join(each)))
+        statements.append((name, " ".join(each)))
     text = (
         "Each ε is about the label that one labels party gives an event. Where several give one to"
         " the same event and these depend on each other, their ε add up."
     )
-    return [*statements, Statement("Together", text)]
+    return [*statements, ("Together", text)]

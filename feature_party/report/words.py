@@ -40,12 +40,8 @@ class Headline:
     sentences: tuple[str, ...]  # what it means, in order of importance
 
 
-@dataclass(frozen=True)
-class Statement:
-    """One paragraph of the privacy statement, under its own small heading."""
-
-    heading: str
-    text: str
+Statement = tuple[str, str]
+"""One paragraph of the privacy statement: a small heading of its own, and the text."""
 
 
 def error_rows(scores: Scores) -> list[ErrorRow]:
@@ -201,49 +197,33 @@ def privacy_statements(manifest: Manifest, name: str = "") -> list[Statement]:
     if several:
         names = "”, “".join(section.name for section in manifest.labels)
         label, what = "each label", f"All labels together (“{names}”)"
-    who = (
-        "one event"
-        if group == 1
-        else f"one user, who has at most {group:,} events in this release (any more were replaced"
-        " by the missing value)"
-    )
-    return [
-        Statement(
-            "Protected",
-            f"{what} of {who}. Anyone who reads the whole message, knows every other"
-            " label and all features, and has any amount of time, can change the odds of one"
-            f" value against another by a factor of at most {number(math.exp(total), 3)}, which is"
-            f" e to the power ε: a guess that is right with 50% becomes one of at most"
-            f" {1 / (1 + math.exp(-total)):.0%}. Everything"
-            " computed from the message (this model, its predictions, this page) keeps that"
-            " guarantee.",
-        ),
-        Statement(
-            "The numbers",
-            f"ε = {number(total, 5)} in all: {prior_cost(manifest)}, and {number(labels, 5)} for"
-            " the randomized labels. The guarantee is pure: there is no δ, no small probability of"
-            " failure.",
-        ),
-        Statement(
-            "Neighbours",
-            f"Two data sets are compared that differ in the label"
-            f"{'' if group == 1 and not several else 's'} of {who if group == 1 else 'one user'}."
-            " Which events exist is public to both parties and the same in both data sets.",
-        ),
-        Statement(
-            "Not protected",
-            f"Which {manifest.population.rows:,} events exist, and how many. What is true of many"
-            f" events together: a model may well learn how {label} depends on the features, and"
-            " that is its purpose. Several events of one person, unless the privacy unit is the"
-            " user. And a second release of the same labels adds its ε to this one.",
-        ),
-        Statement(
-            "Who can check",
-            "Anyone who holds manifest.json. It lists the channel as whole numbers that sum to"
-            " 2⁶⁴ in each row; the largest ratio in a column is e to the power ε of the labels,"
-            " exactly. The"
-            " features party has recomputed it, and the digests of every row, before training."
-            " That the labels party really drew its noise as it says cannot be seen in one"
-            " message; it takes an audit of its software or a test with known labels.",
-        ),
-    ]
+    who = "one event"
+    if group > 1:
+        who = (
+            f"one user, who has at most {group:,} events in this release (any more were replaced by"
+            " the missing value)"
+        )
+    paragraphs = {
+        "Protected": f"{what} of {who}. Anyone who reads the whole message, knows every other label"
+        " and all features, and has any amount of time, can change the odds of one value against"
+        f" another by a factor of at most {number(math.exp(total), 3)}, which is e to the power ε:"
+        " a guess that is right with 50% becomes one of at most"
+        f" {1 / (1 + math.exp(-total)):.0%}. Everything computed from the message (this model, its"
+        " predictions, this page) keeps that guarantee.",
+        "The numbers": f"ε = {number(total, 5)} in all: {prior_cost(manifest)}, and"
+        f" {number(labels, 5)} for the randomized labels. The guarantee is pure: there is no δ, no"
+        " small probability of failure.",
+        "Neighbours": "Two data sets are compared that differ in the label"
+        f"{'' if group == 1 and not several else 's'} of {who if group == 1 else 'one user'}."
+        " Which events exist is public to both parties and the same in both data sets.",
+        "Not protected": f"Which {manifest.population.rows:,} events exist, and how many. What is"
+        f" true of many events together: a model may well learn how {label} depends on the"
+        " features, and that is its purpose. Several events of one person, unless the privacy unit"
+        " is the user. And a second release of the same labels adds its ε to this one.",
+        "Who can check": "Anyone who holds manifest.json. It lists the channel as whole numbers"
+        " that sum to 2⁶⁴ in each row; the largest ratio in a column is e to the power ε of the"
+        " labels, exactly. The features party has recomputed it, and the digests of every row,"
+        " before training. That the labels party really drew its noise as it says cannot be seen in"
+        " one message; it takes an audit of its software or a test with known labels.",
+    }
+    return list(paragraphs.items())

@@ -207,14 +207,11 @@ class _Join:
                 " and that both parties use the same key secret"
             )
         released = [manifest.population.rows for manifest in self.manifests]
-        return JoinedShards(
-            out,
-            content,
-            MatchCounts.by_release(self.rows, released, matched, [p.name for p in self.parties]),
-            self.sizes.slice_rows,
-            tuple(shard["events"] for shard in found),
-            tuple(tuple(shard["labels"]) for shard in found),
-        )
+        names = [party.name for party in self.parties]
+        matches = MatchCounts.by_release(self.rows, released, matched, names)
+        events = tuple(shard["events"] for shard in found)
+        labels = tuple(tuple(shard["labels"]) for shard in found)
+        return JoinedShards(out, content, matches, self.sizes.slice_rows, events, labels)
 
     def _by_key(self) -> list[dict[str, Any]]:
         ours: dict[bytes, Exchange] = {}

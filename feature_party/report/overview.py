@@ -105,17 +105,10 @@ def _table(
     ]  # fmt: skip
     for name, scores in each.items():
         result, error = scores.explained, scores.explained.error
-        rows.append(
-            (
-                Markup('<a href="{}">{}</a>').format(pages[name].name, name),
-                f"{scores.epsilon:g}",
-                f"{scores.unseen.codes.size:,}",
-                _narrow(result.free),
-                _narrow(result.assisted),
-                f"{number(error.value)} ({number(error.low)}\u00a0…\u00a0{number(error.high)})",
-                number(result.constant),
-            )
-        )
+        link = Markup('<a href="{}">{}</a>').format(pages[name].name, name)
+        told = f"{number(error.value)} ({number(error.low)}\u00a0…\u00a0{number(error.high)})"
+        figures = _narrow(result.free), _narrow(result.assisted), told, number(result.constant)
+        rows.append((link, f"{scores.epsilon:g}", f"{scores.unseen.codes.size:,}", *figures))
     return Section(identifier, f"How good it is for each {kind}", text, rows=rows)
 
 

@@ -166,16 +166,11 @@ def _segments(inputs: ReportInputs) -> Section | None:
         return None
     rows = [("segment", "events", "mean prediction", f"mean {inputs.axis} (95%)", "")]
     for by, column in inputs.scores.segments.items():
-        rows += [
-            (
-                f"{by}: {segment.name}",
-                f"{segment.events:,}",
-                number(segment.predicted),
-                f"{number(label.value)} ({number(label.low)} to {number(label.high)})",
-                "off" if segment.off else "",
-            )
-            for segment, label in ((segment, segment.label) for segment in column)
-        ]
+        for segment in column:
+            label, off = segment.label, "off" if segment.off else ""
+            told = f"{number(label.value)} ({number(label.low)} to {number(label.high)})"
+            figures = f"{segment.events:,}", number(segment.predicted), told
+            rows.append((f"{by}: {segment.name}", *figures, off))
     text = (
         "Mean labels are decoded from privatized ones; intervals hold for all segments of a column"
         " together. Off: predictions are certainly too high or too low on average."

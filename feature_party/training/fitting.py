@@ -265,14 +265,9 @@ class Fitter:
 
     def _fingerprint(self) -> str:
         """What a checkpoint must agree on to be taken up again; the number of workers is not."""
-        facts: list[Any] = [
-            asdict(self.settings),
-            asdict(self.network.shape),
-            self.objective.name,
-            self.objective.head,
-            self.parts.fingerprint(),
-            "optimizer by moments",
-        ]
+        facts: list[Any] = [asdict(self.settings), asdict(self.network.shape)]
+        facts += [self.objective.name, self.objective.head, self.parts.fingerprint()]
+        facts.append("optimizer by moments")
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def _keep(self, path: Path) -> None:

@@ -49,16 +49,12 @@ def error_rows(scores: Scores) -> list[ErrorRow]:
     result, truth = scores.explained, scores.truth
     constant, share, error = result.constant, result.assisted, result.error
     known = constant if truth is None else truth.constant_mse
+    estimated = constant * (1 - share.value)  # as the page's first line has it
+    free = error.low, error.high
+    assisted = constant * (1 - share.high), constant * (1 - share.low)
     rows = [
         ErrorRow("a constant", known, MUTED),
-        ErrorRow(
-            "this model,\nestimated",
-            constant * (1 - share.value),  # as the page's first line has it
-            MAIN,
-            share.value,
-            (error.low, error.high),
-            (constant * (1 - share.high), constant * (1 - share.low)),
-        ),
+        ErrorRow("this model,\nestimated", estimated, MAIN, share.value, free, assisted),
     ]
     if truth is not None:
         rows.append(ErrorRow("this model,\ntrue labels", truth.mse, OTHER, 1 - truth.mse / known))

@@ -64,17 +64,13 @@ def segments(
     # Bonferroni: each of them errs with a probability of 5 % over their number
     level = -float(ndtri(0.025 / max(len(groups), 1)))
     gains = (points - centre) * (2 * labels.unbiased - points - centre) / variance
-    return [
-        Segment(
-            name,
-            int(rows.size),
-            float(points[rows].mean()),
-            Measured.of_terms(labels.unbiased[rows], level=level),
-            Measured.of_terms(gains[rows], level=level),
-            None if truth is None else float(truth[rows].mean()),
-        )
-        for name, rows in groups
-    ]
+    found = []
+    for name, rows in groups:
+        told = (labels.unbiased[rows], gains[rows])
+        label, gain = (Measured.of_terms(terms, level=level) for terms in told)
+        actual = None if truth is None else float(truth[rows].mean())
+        found.append(Segment(name, int(rows.size), float(points[rows].mean()), label, gain, actual))
+    return found
 
 
 def number(value: float, digits: int = 4) -> str:

@@ -81,12 +81,10 @@ def calibration_lines(
             " 1 is right)"
         )
     if coverage:
-        phrases = [
-            "of {:.0%} hold {:.0%} ({:.0%} … {:.0%})".format(
-                share, *(min(max(x, 0.0), 1.0) for x in (hit.value, hit.low, hit.high))
-            )
-            for share, hit in coverage.items()
-        ]
+        phrases = []
+        for share, hit in coverage.items():
+            value, least, most = (min(max(x, 0.0), 1.0) for x in (hit.value, hit.low, hit.high))
+            phrases.append(f"of {share:.0%} hold {value:.0%} ({least:.0%} … {most:.0%})")
         lines.append(f"the model's own intervals {', '.join(phrases)} of the labels")
     return lines
 
@@ -94,17 +92,11 @@ def calibration_lines(
 def segment_lines(by: str, segments: Sequence[Segment]) -> list[str]:
     """A line a segment: events, mean prediction, mean label, and whether they disagree."""
     rows = [("", "events", "predicted", "mean label (95% for all together)")]
-    rows += [
-        (
-            segment.name,
-            f"{segment.events:,}",
-            number(segment.predicted),
-            f"{number(label.value)} ({number(label.low)} … {number(label.high)})"
-            + "  predictions are off" * segment.off,
-        )
-        for segment in segments
-        for label in [segment.label]
-    ]
+    for segment in segments:
+        label = segment.label
+        told = f"{number(label.value)} ({number(label.low)} … {number(label.high)})"
+        told += "  predictions are off" * segment.off
+        rows.append((segment.name, f"{segment.events:,}", number(segment.predicted), told))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [f"by {by}:"] + [
         f"  {name:{widths[0]}}  {events:>{widths[1]}}  {predicted:>{widths[2]}}  {label}"

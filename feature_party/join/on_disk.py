@@ -200,14 +200,11 @@ class _Join:
                 " and that both parties use the same key secret"
             )
         released = [manifest.population.rows for manifest in self.manifests]
-        return JoinedShards(
-            out,
-            content,
-            MatchCounts.by_release(self.rows, released, matched, [p.name for p in self.parties]),
-            self.sizes.slice_rows,
-            tuple(shard["events"] for shard in found),
-            tuple(tuple(shard["labels"]) for shard in found),
-        )
+        names = [party.name for party in self.parties]
+        matches = MatchCounts.by_release(self.rows, released, matched, names)
+        events = tuple(shard["events"] for shard in found)
+        labels = tuple(tuple(shard["labels"]) for shard in found)
+        return JoinedShards(out, content, matches, self.sizes.slice_rows, events, labels)
 
     def _by_key(self) -> list[dict[str, Any]]:
         ours: dict[bytes, Exchange] = {}
@@ -327,15 +324,16 @@ def _digest(path: Path) -> str:
 
 
 def _blocks(folder: Path, manifest: Manifest, keys: Path | None, start: int, stop: int) -> Released:
-    content = manifest.content
-    size = content.block_rows
+    """The blocks that some rows of a release lie in."""
+    content, size = manifest.content, manifest.content.block_rows
+    first, end = start // size, -(-stop // size)
     return Released(
         open_rows(folder, manifest),
         keys,
-        start,
-        stop,
+        first * size,
+        min(end * size, manifest.population.rows),
         size,
-        tuple(content.blocks[start // size : -(-stop // size)]),
+        tuple(content.blocks[first:end]),
         content.code_bytes,
         manifest.codebooks.outputs,
     )

@@ -125,19 +125,15 @@ def slices_of(files: Iterable[tuple[Path, int]], rows: int, key: str) -> list[Fe
     """Cut files, given with their numbers of rows, into slices of ``rows``."""
     files = list(files)
     starts = [0, *accumulate(count for _, count in files)]
-    return [
-        FeatureSlice(
-            start,
-            stop,
-            tuple(
-                (path, max(start - first, 0), min(stop - first, count))
-                for (path, count), first in zip(files, starts, strict=False)
-                if count and first < stop and start < first + count
-            ),
-            key,
+    slices = []
+    for start, stop in block_ranges(starts[-1], rows):
+        pieces = tuple(
+            (path, max(start - first, 0), min(stop - first, count))
+            for (path, count), first in zip(files, starts, strict=False)
+            if count and first < stop and start < first + count
         )
-        for start, stop in block_ranges(starts[-1], rows)
-    ]
+        slices.append(FeatureSlice(start, stop, pieces, key))
+    return slices
 
 
 @dataclass(frozen=True)

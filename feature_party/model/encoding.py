@@ -56,20 +56,15 @@ class NumericColumn:
     """One number a row: (transform(x) − centre) / scale."""
 
     name: str
-    part: str
-    """``value``, ``hour``, ``weekday``, ``day`` or ``season``: what is taken from the column."""
-    logarithmic: bool
-    middle: float
-    spread: float
-    """Median and spread of the raw values: the signed logarithm is asinh((x − middle) / spread)."""
+    part: str  # ``value``, ``hour``, ``weekday``, ``day`` or ``season``: what is taken from it
+    logarithmic: bool  # transformed by asinh((x − middle) / spread)
+    middle: float  # median of the raw values
+    spread: float  # of the raw values
     centre: float
     scale: float
-    indicator: bool
-    """Whether a second input says that the value was missing."""
-    edges: tuple[float, ...] = ()
-    """Ends of the pieces, ascending, on the standardised axis; empty for two values or fewer."""
-    spelling: str = ""
-    """How texts spell the values; see :func:`~feature_party.model.spellings.spelling_of`."""
+    indicator: bool  # whether a second input says that the value was missing
+    edges: tuple[float, ...] = ()  # ends of pieces, ascending, scaled; none for two values or fewer
+    spelling: str = ""  # how texts spell the values; see :func:`spelling_of`
 
     @property
     def inputs(self) -> int:

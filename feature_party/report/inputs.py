@@ -11,7 +11,7 @@ import numpy as np
 from common.arrays import Booleans, Floats, Indices
 from common.exact.channel import Codes
 from common.release.manifest import Manifest
-from common.release.sections import LabelSection, PriorSection, StatedRandomizer
+from common.release.sections import LabelSection, StatedRandomizer
 from feature_party.evaluation.scores import Scores
 from feature_party.learning.several_labels import stated_of, view_of
 
@@ -89,26 +89,10 @@ class ReportInputs:
         truth = self.scores.truth
         return None if truth is None else truth.labels[self.drawn[0]]
 
-    @property
-    def columns(self) -> dict[str, str]:
-        """What became of each column of the features."""
-        columns = dict.fromkeys(self.scores.model.encoder.columns, "used")
-        for name in self.scores.unseen.table.columns:
-            ignored = name in self.ignored
-            why = "left out by the configuration" if ignored else "left out: all the same"
-            columns.setdefault(name, "the key" if name == self.scores.events.key else why)
-        return columns
-
     @cached_property
     def released(self) -> ReleasedLabel:
         """What the release says of the label."""
         return ReleasedLabel.of(self.manifest, self.scores.label)
-
-    @property
-    def prior(self) -> PriorSection:
-        """The histogram that counted the label, maybe with others."""
-        label = self.released.section.name
-        return next(prior for prior in self.manifest.priors if label in prior.labels)
 
     @property
     def name(self) -> str:

@@ -75,6 +75,12 @@ def _write(
 ) -> None:
     facts, last, names = scores.model.facts, scores.manifests[-1], list(scores.sources)
     parties = ", ".join(names[:_NAMED]) + f" and {len(names) - _NAMED} more" * (len(names) > _NAMED)
+    training = {
+        "objective": facts.objective,
+        "head": facts.head,
+        "events trained on": f"{facts.training_rows:,}",
+        "releases (SHA-256 of the manifests' digests)": scores.events.release_id,
+    }
     text = page_template("feature_party.report", "report.html.j2").render(
         headline=headline,
         eyebrow=parties or f"{last.data_set}, epoch {last.epoch}",
@@ -84,14 +90,7 @@ def _write(
         statements=statements,
         matches=matched,
         sections=[section],
-        tables={
-            "Training": {
-                "objective": facts.objective,
-                "head": facts.head,
-                "events trained on": f"{facts.training_rows:,}",
-                "releases (SHA-256 of the manifests' digests)": scores.events.release_id,
-            }
-        },
+        tables={"Training": training},
         software=last.software,
     )
     write_text(path, text)
@@ -106,17 +105,10 @@ def _table(
     ]  # fmt: skip
     for name, scores in each.items():
         result, error = scores.explained, scores.explained.error
-        rows.append(
-            (
-                Markup('<a href="{}">{}</a>').format(pages[name].name, name),
-                f"{scores.epsilon:g}",
-                f"{scores.unseen.codes.size:,}",
-                _narrow(result.free),
-                _narrow(result.assisted),
-                f"{number(error.value)} ({number(error.low)}\u00a0…\u00a0{number(error.high)})",
-                number(result.constant),
-            )
-        )
+        link = Markup('<a href="{}">{}</a>').format(pages[name].name, name)
+        told = f"{number(error.value)} ({number(error.low)}\u00a0…\u00a0{number(error.high)})"
+        figures = _narrow(result.free), _narrow(result.assisted), told, number(result.constant)
+        rows.append((link, f"{scores.epsilon:g}", f"{scores.unseen.codes.size:,}", *figures))
     return Section(identifier, f"How good it is for each {kind}", text, rows=rows)
 
 
@@ -129,18 +121,15 @@ def _narrow(share: Measured) -> str:
 
 def _statements(scores: Scores) -> list[Statement]:
     """What each labels party's releases guarantee."""
-    statements = [
-        Statement(
-            name,
-            " ".join(
-                f"Data set {manifest.data_set}, epoch {manifest.epoch}: {manifest.total_guarantee}."
-                for manifest in party.manifests
-            ),
+    statements = []
+    for name, party in scores.sources.items():
+        each = (
+            f"Data set {manifest.data_set}, epoch {manifest.epoch}: {manifest.total_guarantee}."
+            for manifest in party.manifests
         )
-        for name, party in scores.sources.items()
-    ]
+        statements.append((name, " ".join(each)))
     text = (
         "Each ε is about the label that one labels party gives an event. Where several give one to"
         " the same event and these depend on each other, their ε add up."
     )
-    return [*statements, Statement("Together", text)]
+    return [*statements, ("Together", text)]

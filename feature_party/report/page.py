@@ -25,8 +25,7 @@ class Section:
     heading: str
     text: str
     picture: Markup | None = None
-    rows: Sequence[Sequence[str]] = ()
-    """The first one heads the columns."""
+    rows: Sequence[Sequence[str]] = ()  # the first one heads the columns
 
 
 def write_report(path: Path, inputs: ReportInputs) -> None:
@@ -63,14 +62,16 @@ def _prior(inputs: ReportInputs) -> Section:
         f"the randomizer {label.stated.name} sends one of {outputs.size} values, from"
         f" {number(float(outputs.min()))} to {number(float(outputs.max()))}."
     )
-    if manifest.strata:
+    # it may count other labels, too; none counts a label that was asked about in strata
+    histogram = next((one for one in manifest.priors if label.section.name in one.labels), None)
+    if histogram is None:
         text = (
             "This is what a model of earlier rounds expected of these events, gathered in"
             f" {len(manifest.strata)} strata: nobody paid for it. In each stratum {sends}"
         )
-    elif not inputs.prior.decoded:
+    elif not histogram.decoded:
         text = (
-            f"{spends} this histogram, with noise on each of the {len(inputs.prior.noisy_counts)}"
+            f"{spends} this histogram, with noise on each of the {len(histogram.noisy_counts)}"
             f" cells. All further choices come from it: {sends}"
         )
     else:
@@ -156,7 +157,7 @@ def _calibration(inputs: ReportInputs) -> Section:
 
 
 def _columns(inputs: ReportInputs) -> Section:
-    text, picture = words.column_words(inputs.columns), None
+    text, picture = words.column_words(inputs), None
     if inputs.scores.importance:
         text += (
             " A column's effect is what R² loses when its values are dealt to other events,"
@@ -171,16 +172,11 @@ def _segments(inputs: ReportInputs) -> Section | None:
         return None
     rows = [("segment", "events", "mean prediction", f"mean {inputs.axis} (95%)", "")]
     for by, column in inputs.scores.segments.items():
-        rows += [
-            (
-                f"{by}: {segment.name}",
-                f"{segment.events:,}",
-                number(segment.predicted),
-                f"{number(label.value)} ({number(label.low)} to {number(label.high)})",
-                "off" if segment.off else "",
-            )
-            for segment, label in ((segment, segment.label) for segment in column)
-        ]
+        for segment in column:
+            label, off = segment.label, "off" if segment.off else ""
+            told = f"{number(label.value)} ({number(label.low)} to {number(label.high)})"
+            figures = f"{segment.events:,}", number(segment.predicted), told
+            rows.append((f"{by}: {segment.name}", *figures, off))
     text = (
         "Mean labels are decoded from privatized ones; intervals hold for all segments of a column"
         " together. Off: predictions are certainly too high or too low on average."

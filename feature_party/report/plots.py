@@ -70,14 +70,9 @@ def prior(label: ReleasedLabel, axis: str) -> Markup:
             top.set_yticks(ticks, [f"{t:g}" for t in ticks])
             top.minorticks_off()
         top.set(ylabel=f"share of events{scale}", ylim=(0, None))
+        heights = np.zeros_like(inside)
         (sent,) = rug.plot(
-            inside,
-            np.zeros_like(inside),
-            "|",
-            color=OTHER,
-            markersize=13,
-            markeredgewidth=2,
-            label="values sent",
+            inside, heights, "|", color=OTHER, markersize=13, markeredgewidth=2, label="values sent"
         )
         handles = [*legend, sent] if inside.size else legend
         legend_above(top, columns=2 if narrow else len(handles), handles=handles)
@@ -119,14 +114,9 @@ def joint(
         few = shares.shape[0] <= _MOST_ROWS
         if few:  # a row of the same height each, with its label in its middle
             rows = np.arange(shares.shape[0] + 1) - 0.5
+        shown = np.power(shares, 0.4)
         mesh = axes.pcolormesh(
-            columns,
-            rows,
-            np.power(shares, 0.4),
-            vmin=0,
-            cmap=COLOUR_MAP,
-            rasterized=True,
-            linewidth=0,
+            columns, rows, shown, vmin=0, cmap=COLOUR_MAP, rasterized=True, linewidth=0
         )
         if d <= 24:
             for boundary in columns[1:-1]:

@@ -128,15 +128,9 @@ def calibration(tenths: Sequence[Segment], label_name: str, bounds: tuple[float,
         axes = figure.subplots()
         line = [min(predicted), max(predicted)]
         axes.plot(line, line, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), label="as predicted")
+        told = "decoded, 95% for all ten"
         axes.errorbar(
-            predicted,
-            decoded,
-            yerr=reach,
-            fmt="o",
-            color=MAIN,
-            markersize=5,
-            elinewidth=1.6,
-            label="decoded, 95% for all ten",
+            predicted, decoded, reach, fmt="o", color=MAIN, markersize=5, elinewidth=1.6, label=told
         )
         known = [(tenth.predicted, tenth.actual) for tenth in tenths if tenth.actual is not None]
         if known:

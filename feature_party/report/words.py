@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
@@ -41,12 +40,8 @@ class Headline:
     sentences: tuple[str, ...]  # what it means, in order of importance
 
 
-@dataclass(frozen=True)
-class Statement:
-    """One paragraph of the privacy statement, under its own small heading."""
-
-    heading: str
-    text: str
+Statement = tuple[str, str]
+"""One paragraph of the privacy statement: a small heading of its own, and the text."""
 
 
 def error_rows(scores: Scores) -> list[ErrorRow]:
@@ -54,16 +49,12 @@ def error_rows(scores: Scores) -> list[ErrorRow]:
     result, truth = scores.explained, scores.truth
     constant, share, error = result.constant, result.assisted, result.error
     known = constant if truth is None else truth.constant_mse
+    estimated = constant * (1 - share.value)  # as the page's first line has it
+    free = error.low, error.high
+    assisted = constant * (1 - share.high), constant * (1 - share.low)
     rows = [
         ErrorRow("a constant", known, MUTED),
-        ErrorRow(
-            "this model,\nestimated",
-            constant * (1 - share.value),  # as the page's first line has it
-            MAIN,
-            share.value,
-            (error.low, error.high),
-            (constant * (1 - share.high), constant * (1 - share.low)),
-        ),
+        ErrorRow("this model,\nestimated", estimated, MAIN, share.value, free, assisted),
     ]
     if truth is not None:
         rows.append(ErrorRow("this model,\ntrue labels", truth.mse, OTHER, 1 - truth.mse / known))
@@ -142,10 +133,16 @@ def model_words(head: str) -> str:
     return " and ".join(phrases)
 
 
-def column_words(columns: Mapping[str, str]) -> str:
+def column_words(inputs: ReportInputs) -> str:
     """Which columns the model reads, and what became of the others."""
-    used = [name for name, what in columns.items() if what == "used"]
-    others = [f"{name} ({what})" for name, what in columns.items() if what != "used"]
+    scores = inputs.scores
+    used, others = scores.model.encoder.columns, []
+    for name in scores.unseen.table.columns:
+        why = (
+            "left out by the configuration" if name in inputs.ignored else "left out: all the same"
+        )
+        if name not in used:
+            others.append(f"{name} ({'the key' if name == scores.events.key else why})")
     text = f"The model reads {len(used)} column{'s' * (len(used) != 1)}: {', '.join(used)}."
     return text + (f" Not read: {', '.join(others)}." if others else "")
 
@@ -198,49 +195,33 @@ def privacy_statements(manifest: Manifest, name: str = "") -> list[Statement]:
     if several:
         names = "”, “".join(section.name for section in manifest.labels)
         label, what = "each label", f"All labels together (“{names}”)"
-    who = (
-        "one event"
-        if group == 1
-        else f"one user, who has at most {group:,} events in this release (any more were replaced"
-        " by the missing value)"
-    )
-    return [
-        Statement(
-            "Protected",
-            f"{what} of {who}. Anyone who reads the whole message, knows every other"
-            " label and all features, and has any amount of time, can change the odds of one"
-            f" value against another by a factor of at most {number(math.exp(total), 3)}, which is"
-            f" e to the power ε: a guess that is right with 50% becomes one of at most"
-            f" {1 / (1 + math.exp(-total)):.0%}. Everything"
-            " computed from the message (this model, its predictions, this page) keeps that"
-            " guarantee.",
-        ),
-        Statement(
-            "The numbers",
-            f"ε = {number(total, 5)} in all: {prior_cost(manifest)}, and {number(labels, 5)} for"
-            " the randomized labels. The guarantee is pure: there is no δ, no small probability of"
-            " failure.",
-        ),
-        Statement(
-            "Neighbours",
-            f"Two data sets are compared that differ in the label"
-            f"{'' if group == 1 and not several else 's'} of {who if group == 1 else 'one user'}."
-            " Which events exist is public to both parties and the same in both data sets.",
-        ),
-        Statement(
-            "Not protected",
-            f"Which {manifest.population.rows:,} events exist, and how many. What is true of many"
-            f" events together: a model may well learn how {label} depends on the features, and"
-            " that is its purpose. Several events of one person, unless the privacy unit is the"
-            " user. And a second release of the same labels adds its ε to this one.",
-        ),
-        Statement(
-            "Who can check",
-            "Anyone who holds manifest.json. It lists the channel as whole numbers that sum to"
-            " 2⁶⁴ in each row; the largest ratio in a column is e to the power ε of the labels,"
-            " exactly. The"
-            " features party has recomputed it, and the digests of every row, before training."
-            " That the labels party really drew its noise as it says cannot be seen in one"
-            " message; it takes an audit of its software or a test with known labels.",
-        ),
-    ]
+    who = "one event"
+    if group > 1:
+        who = (
+            f"one user, who has at most {group:,} events in this release (any more were replaced by"
+            " the missing value)"
+        )
+    paragraphs = {
+        "Protected": f"{what} of {who}. Anyone who reads the whole message, knows every other label"
+        " and all features, and has any amount of time, can change the odds of one value against"
+        f" another by a factor of at most {number(math.exp(total), 3)}, which is e to the power ε:"
+        " a guess that is right with 50% becomes one of at most"
+        f" {1 / (1 + math.exp(-total)):.0%}. Everything computed from the message (this model, its"
+        " predictions, this page) keeps that guarantee.",
+        "The numbers": f"ε = {number(total, 5)} in all: {prior_cost(manifest)}, and"
+        f" {number(labels, 5)} for the randomized labels. The guarantee is pure: there is no δ, no"
+        " small probability of failure.",
+        "Neighbours": "Two data sets are compared that differ in the label"
+        f"{'' if group == 1 and not several else 's'} of {who if group == 1 else 'one user'}."
+        " Which events exist is public to both parties and the same in both data sets.",
+        "Not protected": f"Which {manifest.population.rows:,} events exist, and how many. What is"
+        f" true of many events together: a model may well learn how {label} depends on the"
+        " features, and that is its purpose. Several events of one person, unless the privacy unit"
+        " is the user. And a second release of the same labels adds its ε to this one.",
+        "Who can check": "Anyone who holds manifest.json. It lists the channel as whole numbers"
+        " that sum to 2⁶⁴ in each row; the largest ratio in a column is e to the power ε of the"
+        " labels, exactly. The features party has recomputed it, and the digests of every row,"
+        " before training. That the labels party really drew its noise as it says cannot be seen in"
+        " one message; it takes an audit of its software or a test with known labels.",
+    }
+    return list(paragraphs.items())

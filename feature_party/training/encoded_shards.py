@@ -97,7 +97,7 @@ class Shards:
             raise DataError(f"{path} is damaged; remove {directory} and train again") from error
         shards = cls(directory, encoder, sizes, hashlib.sha256(data).hexdigest())
         for part in range(len(sizes)):
-            shards._file(part).close()
+            shards._table(part, [])
         return shards
 
     def read(self, part: int) -> tuple[Encoded, Codes]:
@@ -129,31 +129,21 @@ class Shards:
     def parts(self, objective: Objective, device: torch.device) -> Parts:
         return ShardParts(self, objective, device)
 
-    def _file(self, part: int) -> pq.ParquetFile:
-        """A shard; one that is not all there is refused."""
+    def _table(self, part: int, columns: list[str] | None = None) -> pa.Table:
+        """Columns of a shard, or all; one that is not all there is refused."""
         path, size = _path(self.directory, part), self.sizes[part]
         try:
-            file = pq.ParquetFile(path)
+            with pq.ParquetFile(path) as file:
+                rows, table = file.metadata.num_rows, file.read(columns)
         except (pa.ArrowException, OSError) as error:
             raise DataError(
                 f"{path} is missing or damaged; remove {self.directory} and train again"
             ) from error
-        if file.metadata.num_rows != size:
+        if rows != size:
             raise DataError(
-                f"{path} holds {file.metadata.num_rows:,} rows, not {size:,}; remove"
-                f" {self.directory} and train again"
+                f"{path} holds {rows:,} rows, not {size:,}; remove {self.directory} and train again"
             )
-        return file
-
-    def _table(self, part: int, columns: list[str] | None = None) -> pa.Table:
-        with self._file(part) as file:
-            try:
-                return file.read(columns)
-            except (pa.ArrowException, OSError) as error:
-                path = _path(self.directory, part)
-                raise DataError(
-                    f"{path} is damaged; remove {self.directory} and train again"
-                ) from error
+        return table
 
 
 class ShardParts(Parts):

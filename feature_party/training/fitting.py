@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -214,7 +214,14 @@ class Fitter:
         parts = range(len(self.parts.sizes))
         groups = self.settings.members // self.plan.group
         places = groups, sum(map(self.plan.left_out, parts))
-        laws = [_OutOfFold.of(law, places, points, self.device) for law, _ in self.objective.parts]
+        laws = [
+            _OutOfFold(
+                torch.zeros(places, device=self.device),
+                torch.zeros(places if points else (0, 0), device=self.device),
+                torch.zeros(law.cells, dtype=torch.float64, device=self.device),
+            )
+            for law, _ in self.objective.parts
+        ]
         at = 0
         for part, rows in zip(parts, self.parts.walk(parts), strict=True):
             left_out = self.folds(part)[1]
@@ -234,7 +241,7 @@ class Fitter:
                         if distributions is not None:
                             values.masses.add_(distributions.sum(dim=(0, 1), dtype=torch.float64))
             at += left_out.shape[1]
-        return [values.added(self.workers) for values in laws]
+        return [_OutOfFold(*map(self.workers.add, values)) for values in laws]
 
     def _grouped(self, values: Tensor) -> Tensor:
         """(M, …) values by member as (G, g, …): groups share the rows that they leave out."""
@@ -258,14 +265,9 @@ class Fitter:
 
     def _fingerprint(self) -> str:
         """What a checkpoint must agree on to be taken up again; the number of workers is not."""
-        facts: list[Any] = [
-            asdict(self.settings),
-            asdict(self.network.shape),
-            self.objective.name,
-            self.objective.head,
-            self.parts.fingerprint(),
-            "optimizer by moments",
-        ]
+        facts: list[Any] = [asdict(self.settings), asdict(self.network.shape)]
+        facts += [self.objective.name, self.objective.head, self.parts.fingerprint()]
+        facts.append("optimizer by moments")
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def _keep(self, path: Path) -> None:
@@ -312,27 +314,12 @@ def _learning_rate(peak: float, step: int, steps: int) -> float:
     return peak * share * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * step / steps)))
 
 
-@dataclass(frozen=True)
-class _OutOfFold:
+class _OutOfFold(NamedTuple):
     """What one law says of rows left out: (G, v) losses and predictions, (m,) sums of masses."""
 
     losses: Tensor
     predictions: Tensor
     masses: Tensor
-
-    @classmethod
-    def of(
-        cls, law: Objective, places: tuple[int, int], points: bool, device: torch.device
-    ) -> _OutOfFold:
-        return cls(
-            torch.zeros(places, device=device),
-            torch.zeros(places if points else (0, 0), device=device),
-            torch.zeros(law.cells, dtype=torch.float64, device=device),
-        )
-
-    def added(self, workers: Workers) -> _OutOfFold:
-        """Of all workers together."""
-        return _OutOfFold(*map(workers.add, (self.losses, self.predictions, self.masses)))
 
 
 def out_of_reach(losses: Sequence[float], epochs: int, beat: float) -> bool:

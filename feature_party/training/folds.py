@@ -82,11 +82,5 @@ class FoldedRows:
             losses.append(objective.loss(some, objective.targets(self.codes[rows[part]])).numpy())
             predictions.append(objective.points(some).numpy())
             marginal += objective.distributions(some).sum(dim=0).numpy()
-        return Fit(
-            learned,
-            history,
-            rows,
-            np.concatenate(losses).astype(np.float64),
-            np.concatenate(predictions).astype(np.float64),
-            marginal / marginal.sum(),
-        )
+        loss, points = (np.concatenate(each).astype(np.float64) for each in (losses, predictions))
+        return Fit(learned, history, rows, loss, points, marginal / marginal.sum())

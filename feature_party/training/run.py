@@ -273,8 +273,8 @@ class _Run:
         laws = [self._objective(candidate) for candidate in candidates]
         objective = laws[0] if len(laws) == 1 else SharedObjective(laws)
         encoder, settings, setup = self.rows.encoder, self.settings, self.setup
-        inputs, count = (encoder.inputs, encoder.cardinalities), members or settings.members
-        shape = NetworkShape(*inputs, settings.hidden, objective.outputs, count)
+        sizes = encoder.inputs, encoder.cardinalities, settings.hidden, objective.outputs
+        shape = NetworkShape(*sizes, members or settings.members)
         parts = self.rows.parts(objective, self.device)
         fitter = Fitter(objective, parts, shape, settings, self.device, self.workers, beat)
         callback, name = setup.on_epoch, _name(candidates, tried=members is not None)

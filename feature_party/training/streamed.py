@@ -109,17 +109,10 @@ class PreparedShards:
         """The same in memory."""
         table = pl.concat(self.joined.parts([*self.joined.columns, ROW, CODE]), rechunk=True)
         rows = table[ROW].to_numpy()
-        return Prepared(
-            table.drop(ROW, CODE),
-            self._codes(table),
-            self.problem,
-            self.release_id,
-            self.key,
-            self.matches,
-            np.delete(np.arange(rows.size), self.holdout),
-            self.holdout,
-            rows,
-        )
+        training = np.delete(np.arange(rows.size), self.holdout)
+        facts = self.problem, self.release_id, self.key, self.matches
+        codes = self._codes(table)
+        return Prepared(table.drop(ROW, CODE), codes, *facts, training, self.holdout, rows)
 
     def training_events(self, columns: Sequence[str]) -> Iterator[tuple[pl.DataFrame, Codes]]:
         """Yield features and codes to train on, a shard at a time, in the features' order."""

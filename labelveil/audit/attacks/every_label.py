@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import betaincinv
+from scipy.stats import binom
 
 from common.arrays import Booleans, Floats, Integers
 from common.entropy import system_entropy
@@ -173,10 +174,10 @@ def rare_suspects(counts: Counts, epsilon: float) -> list[Suspect]:
         rare = np.flatnonzero(np.max(table / counts.runs[:, None], axis=0) < _RARE_SHARE)
         if not rare.size:
             continue
-        total = (table + others)[:, rare].astype(float)
+        total = (table + others)[:, rare]
         for here, weight in ((table, counts.runs / rest), (others, rest / counts.runs)):
             odds = math.exp(epsilon) * weight[:, None]
-            p = power.right_guess_p_values(here[:, rare].astype(float), total, odds / (1 + odds))
+            p = binom.sf(here[:, rare] - 1, total, odds / (1 + odds))
             scores = -np.log(np.maximum(p, 1e-300))
             for at in np.argsort(-scores, axis=None)[:_KEPT].tolist():
                 label, column = divmod(at, rare.size)

@@ -61,21 +61,12 @@ def certificate(
     if folders:
         from labelveil.audit.certificate.epochs import epochs_certificate
 
-        conduct(
-            "certificates",
-            len(folders),
-            shown,
-            lambda step: epochs_certificate(folders, public_key=public_key, progress=step),
-        )
+        audited = partial(epochs_certificate, folders, public_key=public_key)
+        conduct("certificates", len(folders), shown, audited)
         return
     from labelveil.audit.certificate.run import certify
 
-    conduct(
-        "certificate",
-        13,
-        shown,
-        lambda step: certify(release, public_key=public_key, progress=step),
-    )
+    conduct("certificate", 13, shown, partial(certify, release, public_key=public_key))
 
 
 class AttackOptions(Section):

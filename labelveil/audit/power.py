@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import betainc, betaincinv, logit
+from scipy.special import betaincinv, logit
 from scipy.stats import binom, norm, poisson
 
 from common.arrays import Floats, Integers
@@ -90,12 +90,6 @@ def selection_margin(candidates: int, missed: float) -> float:
     with the other half, so that it is missed with at most ``missed``.
     """
     return float(norm.isf(missed / 2) + norm.isf(missed / (2 * max(candidates, 1))))
-
-
-def right_guess_p_values(right: Floats, guesses: Floats, share: Floats | float) -> Floats:
-    """P(at least so many right guesses), for a share of right ones: exact, entry by entry."""
-    counted = np.maximum(right, 1)  # P(X >= v) = I_p(v, m - v + 1)
-    return np.asarray(np.where(right > 0, betainc(counted, guesses - right + 1, share), 1.0))
 
 
 def birthday_starts(seeds: float) -> int:

@@ -61,21 +61,12 @@ def certificate(
     if folders:
         from labelveil.audit.certificate.epochs import epochs_certificate
 
-        conduct(
-            "certificates",
-            len(folders),
-            shown,
-            lambda step: epochs_certificate(folders, public_key=public_key, progress=step),
-        )
+        audited = partial(epochs_certificate, folders, public_key=public_key)
+        conduct("certificates", len(folders), shown, audited)
         return
     from labelveil.audit.certificate.run import certify
 
-    conduct(
-        "certificate",
-        13,
-        shown,
-        lambda step: certify(release, public_key=public_key, progress=step),
-    )
+    conduct("certificate", 13, shown, partial(certify, release, public_key=public_key))
 
 
 class AttackOptions(Section):
@@ -84,7 +75,7 @@ class AttackOptions(Section):
     epsilon: float = setting(1.0, "The claim, for one label.")
     lower: float = setting(0.0, "Lowest label.")
     upper: float = setting(10.0, "Highest label.")
-    points: int = setting(11, "Grid points between them, at least 2.")
+    points: int = setting(11, "Grid points between them.", ge=2)
     loss: str = setting("squared", "squared, absolute or poisson.")
     also: list[str] = setting(
         list,
@@ -92,9 +83,9 @@ class AttackOptions(Section):
         " array of a row an event.",
         metavar="LOWER:UPPER",
     )
-    runs: int = setting(1_000_000, "Runs for each suspected pair of labels.")
-    records: int = setting(1_000_000, "Records of the one-run audit.")
-    releases: int = setting(500_000, "Two-step releases in each world.")
+    runs: int = setting(1_000_000, "Runs for each suspected pair of labels.", ge=1000)
+    records: int = setting(1_000_000, "Records of the one-run audit.", ge=1000)
+    releases: int = setting(500_000, "Two-step releases in each world.", ge=1000)
 
 
 @audit.command(
@@ -124,11 +115,6 @@ def mechanism(
     epsilon, also = options.epsilon, options.also
     check_epsilon(epsilon, "--epsilon")
     sizes = Sizes(options.runs, options.records, options.releases)
-    for name in ("runs", "records", "releases"):
-        if getattr(sizes, name) < 1000:
-            raise ConfigError(
-                f"--{name} {getattr(sizes, name)} must be at least 1000: fewer bound nothing"
-            )
     labels = Grid.from_count(options.lower, options.upper, options.points).points
     chosen: Subject
     if ":" not in subject:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -108,16 +109,6 @@ def score(
     if fetching:
         fetch_release(party, fetched)
     evidence = read_evidence(fetched)
-    conduct(
-        "canaries",
-        STEPS,
-        shown,
-        lambda step: score_release(
-            planted,
-            evidence,
-            options.secret,
-            epsilon=options.epsilon,
-            public_key=options.public_key,
-            progress=step,
-        ),
-    )
+    secret, epsilon, key = options.secret, options.epsilon, options.public_key
+    scored = partial(score_release, planted, evidence, secret, epsilon=epsilon, public_key=key)
+    conduct("canaries", STEPS, shown, scored)

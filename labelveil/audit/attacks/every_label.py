@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import betaincinv
+from scipy.stats import binom
 
 from common.arrays import Booleans, Floats, Integers
 from common.entropy import system_entropy
@@ -48,26 +49,6 @@ _RARE_SHARE = 0.02  # outputs that every label gives less often are rare ones
 
 
 @dataclass(frozen=True)
-class Effort:
-    """How many runs each step gets, all labels together."""
-
-    pilot: int
-    again: int  # of the second look, at the worst labels
-    pair: int  # of the test of each suspect, by kind
-    rare: int
-
-    @classmethod
-    def of(cls, runs: int, labels: int) -> Effort:
-        """Divide about 5 · ``runs``; more labels lengthen the pilot alone."""
-        pilot = max(runs, min(labels * (PILOT_RUNS * runs // 1_000_000), 20 * runs, MOST_PILOT))
-        return cls(pilot, runs, runs, 3 * runs // 2)
-
-    @property
-    def total(self) -> int:
-        return self.pilot + self.again + _PAIRS * self.pair + _RARE * self.rare
-
-
-@dataclass(frozen=True)
 class Suspect:
     """An event, a set of codes of a view, and the two worlds that it may tell apart.
 
@@ -89,9 +70,8 @@ class EveryLabel(Bounds):
     tested: tuple[tuple[Suspect, OneRun], ...]
     """Every suspect that was tested, and what fresh runs of it showed, worst first."""
     piloted: Integers  # indices of the labels that were piloted
-    effort: Effort
-    power: tuple[Power, ...]
-    """Runs that were spent, and the smallest faults that would have been found."""
+    pilot: int  # runs, all labels together
+    power: tuple[Power, ...]  # the smallest faults that would have been found
 
 
 class Counts:
@@ -113,32 +93,46 @@ class Counts:
 def every_label(randomize: Mechanism, labels: Floats, epsilon: float, runs: int) -> EveryLabel:
     """Search for the label, the pair and the output that say most, and bound ε with them.
 
-    There are (k,) labels, k >= 2; ``runs`` is the effort (:class:`Effort`). The claim ``epsilon``
-    steers the search and has no part in the bound.
+    There are (k,) labels, k >= 2. The second look at the worst labels and the test of each pair
+    take so many ``runs``, that of a rare output half as many more, the pilot :func:`pilot_runs`.
+    The claim ``epsilon`` steers the search and has no part in the bound.
     """
     piloted = np.arange(labels.size)
     if labels.size > MOST_LABELS:  # a random sample, with the outermost two
         inner = _shuffled(piloted[1:-1])[: MOST_LABELS - 2]
         piloted = np.sort(np.append(inner, [0, labels.size - 1]))
-    effort = Effort.of(runs, piloted.size)
+    pilot = pilot_runs(runs, piloted.size)
 
     def draw(indices: Integers) -> Observations:
         return randomize(labels[piloted][indices])
 
-    order = _shuffled(np.resize(np.arange(piloted.size), effort.pilot))
+    order = _shuffled(np.resize(np.arange(piloted.size), pilot))
     outputs = draw(order)
     counts = Counts(views_of(outputs), piloted.size)
     counts.add(order, outputs)
-    worst = _worst_labels(counts, effort, epsilon)
-    order = _shuffled(np.resize(worst, effort.again))
+    order = _shuffled(np.resize(_worst_labels(counts, runs, epsilon), runs))
     counts.add(order, draw(order))
-    chosen = [(suspect, effort.pair) for suspect in pair_suspects(counts, effort.pair)[:_PAIRS]]
-    chosen += [(suspect, effort.rare) for suspect in rare_suspects(counts, epsilon)[:_RARE]]
+    chosen = [(suspect, runs) for suspect in pair_suspects(counts, runs)[:_PAIRS]]
+    chosen += [(suspect, _rare_runs(runs)) for suspect in rare_suspects(counts, epsilon)[:_RARE]]
     tests = [(suspect, _test(draw, suspect, size, len(chosen))) for suspect, size in chosen]
     tested = tuple(sorted(tests, key=lambda test: -test[1].bound))
-    powers = _powers(counts, worst, effort, epsilon)
+    powers = _powers(counts, runs, epsilon)
     shown = max(result.shown for _, result in tested)
-    return EveryLabel(tested[0][1].bound, shown, tested, piloted, effort, powers)
+    return EveryLabel(tested[0][1].bound, shown, tested, piloted, pilot, powers)
+
+
+def pilot_runs(runs: int, labels: int) -> int:
+    """Of the first look, all labels together: more labels lengthen it alone."""
+    return max(runs, min(labels * (PILOT_RUNS * runs // 1_000_000), 20 * runs, MOST_PILOT))
+
+
+def _rare_runs(runs: int) -> int:
+    return 3 * runs // 2
+
+
+def all_runs(runs: int, labels: int) -> int:
+    """Of the whole search."""
+    return pilot_runs(runs, labels) + (1 + _PAIRS) * runs + _RARE * _rare_runs(runs)
 
 
 def pair_suspects(counts: Counts, runs: int) -> list[Suspect]:
@@ -173,10 +167,10 @@ def rare_suspects(counts: Counts, epsilon: float) -> list[Suspect]:
         rare = np.flatnonzero(np.max(table / counts.runs[:, None], axis=0) < _RARE_SHARE)
         if not rare.size:
             continue
-        total = (table + others)[:, rare].astype(float)
+        total = (table + others)[:, rare]
         for here, weight in ((table, counts.runs / rest), (others, rest / counts.runs)):
             odds = math.exp(epsilon) * weight[:, None]
-            p = power.right_guess_p_values(here[:, rare].astype(float), total, odds / (1 + odds))
+            p = binom.sf(here[:, rare] - 1, total, odds / (1 + odds))
             scores = -np.log(np.maximum(p, 1e-300))
             for at in np.argsort(-scores, axis=None)[:_KEPT].tolist():
                 label, column = divmod(at, rare.size)
@@ -208,9 +202,9 @@ def _bounds(likely: Floats, unlikely: Floats, runs: int) -> Floats:
     return np.asarray(np.log(np.maximum(share, 1e-12)) - np.log1p(-np.minimum(share, 1 - 1e-12)))
 
 
-def _worst_labels(counts: Counts, effort: Effort, epsilon: float) -> Integers:
+def _worst_labels(counts: Counts, runs: int, epsilon: float) -> Integers:
     """Labels of the worst suspects, which are looked at again."""
-    suspects = pair_suspects(counts, effort.pair)[:_KEPT] + rare_suspects(counts, epsilon)[:_KEPT]
+    suspects = pair_suspects(counts, runs)[:_KEPT] + rare_suspects(counts, epsilon)[:_KEPT]
     sides = [side for suspect in suspects for side in (suspect.likely, suspect.unlikely)]
     single = [side for side in sides if side.size == 1] if counts.runs.size > 2 else sides
     return np.unique(np.concatenate(single))
@@ -233,12 +227,12 @@ def _test(
     return OneRun.of(right, int(np.count_nonzero(guessed)), tests)
 
 
-def _powers(counts: Counts, worst: Integers, effort: Effort, epsilon: float) -> tuple[Power, ...]:
+def _powers(counts: Counts, runs: int, epsilon: float) -> tuple[Power, ...]:
     """What would have been found, each half of the 5% for not choosing and for not refuting."""
     level, missed = GATE / (_PAIRS + _RARE), (1 - power.FOUND) / 2
     labels = counts.runs.size
     # only labels that the first look suspects are looked at again
-    seen = float(effort.pilot / labels + (effort.again / labels if worst.size == labels else 0))
+    seen = float(counts.runs.min())
     cells = sum(table.size for table in counts.tables)
     commonest = float((counts.tables[0] / counts.runs[:, None]).max(axis=1).min())
 
@@ -248,16 +242,16 @@ def _powers(counts: Counts, worst: Integers, effort: Effort, epsilon: float) -> 
         spread = math.sqrt((1 - probability) / probability + (1 - rarer) / rarer)
         return power.selection_margin(cells, missed) * spread / math.sqrt(seen)
 
-    refuted = power.smallest_excess(commonest, effort.pair, epsilon, level, power.FOUND + missed)
+    refuted = power.smallest_excess(commonest, runs, epsilon, level, power.FOUND + missed)
     odds = math.exp(epsilon) / (labels - 1)
     needed = max(math.ceil(math.log(missed / (2 * cells)) / math.log(odds / (1 + odds))), 1)
     alone = max(
         power.rarest_seen(seen, needed, power.FOUND + missed),
-        power.rarest_event(math.inf, effort.rare, epsilon, level, power.FOUND + missed),
+        power.rarest_event(math.inf, _rare_runs(runs), epsilon, level, power.FOUND + missed),
     )
     likelier = max(
         power.least(lambda probability: chosen(probability) <= 1, 1e-9, 1.0),
-        power.rarest_event(1.0, effort.pair, epsilon, level, power.FOUND + missed),
+        power.rarest_event(1.0, runs, epsilon, level, power.FOUND + missed),
     )
     return (
         Power(

@@ -75,7 +75,7 @@ def _uses(path: Path) -> list[str]:
     origins = {name: origin for _, name, origin in imports}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
-            dotted = _dotted(node)
+            dotted = ast.unparse(node)
             head, _, rest = dotted.partition(".")
             if head in origins and _is_generator(f"{origins[head]}.{rest}"):
                 uses.append((node.lineno, dotted))
@@ -101,9 +101,3 @@ def _imports(tree: ast.Module) -> Iterable[tuple[int, str, str]]:
 
 def _is_generator(dotted: str) -> bool:
     return any(dotted == name or dotted.startswith(f"{name}.") for name in GENERATORS)
-
-
-def _dotted(node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        return f"{_dotted(node.value)}.{node.attr}"
-    return node.id if isinstance(node, ast.Name) else ""

@@ -30,22 +30,17 @@ NAME = "two noises"
 class TapedEntropy(Entropy):
     """Entropy that keeps every word it has given out."""
 
-    __slots__ = ("_taped",)
+    __slots__ = ("tape",)
 
     def __init__(self, key: bytes) -> None:
         super().__init__(key, secure=False)
-        self._taped: list[Words] = []
+        self.tape = np.empty(0, np.uint64)
 
     def words(self, stream: str, start: int, count: int) -> Words:
         """Return the words, and keep them."""
         words = super().words(stream, start, count)
-        self._taped.append(words)
+        self.tape = np.append(self.tape, words)
         return words
-
-    @property
-    def tape(self) -> Words:
-        """Every word given out, in order."""
-        return np.concatenate([np.empty(0, np.uint64), *self._taped])
 
 
 def tapes_check(parts: Mapping[str, Callable[[Entropy], Any]], key: bytes) -> Check:

@@ -31,7 +31,7 @@ _NAMED = 4
 
 
 def epochs_certificate(
-    folders: Sequence[Path], *, public_key: Path | None = None, progress: Progress = silent
+    folders: Sequence[Path], progress: Progress = silent, *, public_key: Path | None = None
 ) -> Audit:
     """Audit all releases of a data set, a folder each, as :func:`certificate` does one.
 

@@ -46,6 +46,7 @@ _CHECKS: Mapping[tuple[str, ...], tuple[str, ...]] = {
         *("population.rows", "content.code_bytes", "content.key_bytes"),
         *("content.block_rows", "content.blocks", "content.digest"),
     ): ("content digest",),
+    ("strata",): ("manifest is consistent", _REBUILT),
     ("drift.test", "drift.drifted"): (
         "manifest is consistent",
         "the test for drift was made as stated",

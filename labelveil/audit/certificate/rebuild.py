@@ -7,10 +7,9 @@ then no raw label reached them: everything in them is post-processing of the his
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from fractions import Fraction
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -125,36 +124,31 @@ def prior_share(manifest: Manifest) -> float | None:
     return None
 
 
-def _ways_to_build(manifest: Manifest) -> list[Callable[[], Sequence[Randomizer]]]:
-    """Ways to build the randomizers again, in the manifest's order."""
-
-    def single(name: str) -> list[Randomizer]:
-        return [rebuild(manifest, name)]
-
-    def several() -> list[Randomizer]:
-        share = prior_share(manifest)
-        if share is None:
-            raise OtherSplitError(_OTHER_SPLIT)
-        made = dict(plan_of(manifest, share).build(Released(_noisy(manifest))).channels)
-        groups = [manifest.group(stated.labels) for stated in manifest.randomizers]
-        if set(groups) != set(made):
-            raise OtherSplitError("labels are grouped otherwise")
-        return [made[group] for group in groups]
-
-    def asked() -> list[Randomizer]:
-        label, weights = manifest.label, np.array([stratum.law for stratum in manifest.strata])
-        rows = tuple(stratum.rows for stratum in manifest.strata)
-        strata = Strata(tuple(map(str, range(len(rows)))), rows, np.arange(len(rows)))
-        terms = LabelTerms(label.name, label.grid[0], label.grid[-1], loss=label.loss)
-        plan = plan_asked(terms, Grid.from_edges(label.grid), strata, _asked(manifest))
-        made = plan.build(expected(plan.channels[0].group, strata, weights)).parts
-        return [randomizer for ((_, randomizer),) in made]
-
+def _build(manifest: Manifest, name: str) -> list[Randomizer]:
+    """The randomizers again, in the manifest's order: a single one by name, several by the rule."""
     if manifest.strata:
-        return [asked]
-    if len(manifest.labels) > 1:
-        return [several]
-    return [partial(single, name) for name in dict.fromkeys((manifest.randomizer.name, "auto"))]
+        return _asked_about(manifest)
+    if len(manifest.labels) == 1:
+        return [rebuild(manifest, name)]
+    share = prior_share(manifest)
+    if share is None:
+        raise OtherSplitError(_OTHER_SPLIT)
+    made = dict(plan_of(manifest, share).build(Released(_noisy(manifest))).channels)
+    groups = [manifest.group(stated.labels) for stated in manifest.randomizers]
+    if set(groups) != set(made):
+        raise OtherSplitError("labels are grouped otherwise")
+    return [made[group] for group in groups]
+
+
+def _asked_about(manifest: Manifest) -> list[Randomizer]:
+    """A randomizer for each stratum, from what was expected of its labels."""
+    label, weights = manifest.label, np.array([stratum.law for stratum in manifest.strata])
+    rows = tuple(stratum.rows for stratum in manifest.strata)
+    strata = Strata(tuple(map(str, range(len(rows)))), rows, np.arange(len(rows)))
+    terms = LabelTerms(label.name, label.grid[0], label.grid[-1], loss=label.loss)
+    plan = plan_asked(terms, Grid.from_edges(label.grid), strata, _asked(manifest))
+    made = plan.build(expected(plan.channels[0].group, strata, weights)).parts
+    return [randomizer for ((_, randomizer),) in made]
 
 
 def rebuilt_check(manifest: Manifest) -> Check:
@@ -175,25 +169,25 @@ def rebuilt_check(manifest: Manifest) -> Check:
         channels = manifest.channels
     except LabelveilError as error:
         return judged(Verdict.FAIL, f"No channel is stated: {error}.")
-    best, problem = math.inf, "no builder of that name"
-    built = False
-    for build in _ways_to_build(manifest):
+    best, problem = None, "no builder of that name"
+    by_rule = len(manifest.labels) > 1 or bool(manifest.strata)
+    for name in dict.fromkeys(("auto",) if by_rule else (manifest.randomizer.name, "auto")):
         try:
-            randomizers = build()
+            randomizers = _build(manifest, name)
         except (LabelveilError, TypeError) as error:
             problem = str(error)
             continue
-        built = True
         distances = (
             max(_distance(channel, made.channel), _details_distance(stated.details, made.details))
             for channel, stated, made in zip(
                 channels, manifest.randomizers, randomizers, strict=True
             )
         )
-        best = min(best, max(distances))
+        distance = max(distances)
+        best = distance if best is None else min(best, distance)
         if best == 0:
             break
-    if not built:
+    if best is None:
         return judged(Verdict.NOT_CHECKABLE, f"It could not be built again: {problem}.")
     if best == 0:
         outputs = " + ".join(str(channel.outputs.size) for channel in channels)

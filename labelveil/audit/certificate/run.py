@@ -87,7 +87,7 @@ def read_evidence(directory: Path) -> Evidence:
 
 
 def certify(
-    directory: Path, *, public_key: Path | None = None, progress: Progress = silent
+    directory: Path, progress: Progress = silent, *, public_key: Path | None = None
 ) -> Audit:
     """Audit what lies in a directory; a manifest that nobody can accept is a verdict, too.
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from labelveil.audit.attacks import rows_apart
-from labelveil.audit.attacks.every_label import Effort, every_label
+from labelveil.audit.attacks.every_label import all_runs, every_label
 from labelveil.audit.attacks.implementation import mantissa_check, permutation_check
 from labelveil.audit.attacks.one_run import draw_secrets, one_run, rare_event
 from labelveil.audit.attacks.seeds import seeds_check
@@ -25,7 +25,7 @@ PROBES = Probes()
 
 
 def _search_cost(trial: Trial) -> float:
-    runs = Effort.of(trial.sizes.runs, trial.subject.labels.size).total
+    runs = all_runs(trial.sizes.runs, trial.subject.labels.size)
     return 0.5 + trial.seconds(runs, 6) + 1e-7 * runs
 
 
@@ -36,9 +36,9 @@ def _search_cost(trial: Trial) -> float:
     not_looked_at="Labels between or beyond those of the grid.",
 )
 def every_label_check(trial: Trial) -> Check:
-    subject = trial.subject
-    search = every_label(subject.mechanism, subject.labels, subject.epsilon, trial.sizes.runs)
-    (suspect, worst), effort = search.tested[0], search.effort
+    subject, runs = trial.subject, trial.sizes.runs
+    search = every_label(subject.mechanism, subject.labels, subject.epsilon, runs)
+    suspect, worst = search.tested[0]
     labels = subject.labels[search.piloted]
     left_out = subject.labels.size - labels.size
     sides = [
@@ -50,8 +50,8 @@ def every_label_check(trial: Trial) -> Check:
         search,
         claim=f"No event is more than e^ε times likelier for one label than for another,"
         f" ε = {subject.epsilon:g}.",
-        tried=f"{effort.pilot:,} pilot runs over {labels.size} labels"
-        f"{', a random sample,' if left_out else ''} and {effort.again:,} more of the worst; then"
+        tried=f"{search.pilot:,} pilot runs over {labels.size} labels"
+        f"{', a random sample,' if left_out else ''} and {runs:,} more of the worst; then"
         f" {len(search.tested)} suspects on fresh runs. Worst: label {sides[0]} against {sides[1]},"
         f" {suspect.view.name}, {worst.correct:,} of {worst.guesses:,} guesses right.",
         claimed=subject.epsilon,

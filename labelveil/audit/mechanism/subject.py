@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.entropy import Entropy, system_entropy
-from common.errors import ConfigError, present
+from common.errors import ConfigError
 from common.exact.channel import FiniteChannel
 from common.randomizers import (
     LabelTerms,
@@ -58,15 +58,11 @@ class NamedSubject:
     def title(self) -> str:
         return f"randomizer {self.name}"
 
-    @property
-    def mechanism(self) -> Mechanism:
+    def mechanism(self, labels: Labels) -> NDArray[Any]:
         """Labels to output values, with fresh noise at each call."""
-        randomizer = self.randomizer
-        outputs = randomizer.channel.outputs
+        codes = self.randomize(labels, system_entropy())
         # two outputs of one value are still two messages: the code is what is sent
-        return lambda labels: randomizer.randomize(labels, system_entropy()).astype(
-            np.min_scalar_type(outputs.size)
-        )
+        return codes.astype(np.min_scalar_type(self.randomizer.channel.outputs.size))
 
     def randomize(self, labels: Labels, entropy: Entropy) -> NDArray[np.generic]:
         return self.randomizer.randomize(labels, entropy)
@@ -160,25 +156,19 @@ class CallableSubject:
     def title(self) -> str:
         return f"callable {self.target}"
 
-    @property
-    def mechanism(self) -> Mechanism:
+    def mechanism(self, labels: Labels) -> NDArray[Any]:
         """Labels to outputs, one for each label, or event."""
-        return self._call if self.events is None else self._call_events
-
-    def _call_events(self, numbers: Labels) -> NDArray[Any]:
-        events = present(self.events)
-        last = len(events) - 1
-        # a number beyond the last stands for labels as far beyond their upper ends
-        beyond = np.maximum(numbers / last - 1, 0)[:, None] * (events[-1] - events[0])
-        return self._call(events[np.minimum(numbers, last).astype(np.int64)] + beyond)
-
-    def _call(self, labels: Labels) -> NDArray[Any]:
+        unit = "a label" if self.events is None else "an event"
+        if self.events is not None:  # the labels are numbers of events
+            last = len(self.events) - 1
+            # a number beyond the last stands for labels as far beyond their upper ends
+            beyond = np.maximum(labels / last - 1, 0)[:, None] * (self.events[-1] - self.events[0])
+            labels = self.events[np.minimum(labels, last).astype(np.int64)] + beyond
         outputs = np.asarray(self.function(labels))
         if outputs.shape != labels.shape[:1]:
-            unit = "label" if labels.ndim == 1 else "event"
             raise ConfigError(
-                f"{self.target} gave outputs of shape {outputs.shape} for {len(labels)} {unit}s; it"
-                f" must give one {'a' if unit == 'label' else 'an'} {unit}"
+                f"{self.target} gave outputs of shape {outputs.shape} for {len(labels)}"
+                f" {unit.split()[1]}s; it must give one {unit}"
             )
         return outputs
 

@@ -11,13 +11,15 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
+from fractions import Fraction
 from pathlib import Path
 from shutil import copytree
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import polars as pl
 
+from common.exact.rational import parse_rational
 from common.release.event_keys import hash_keys, read_secret
 from common.security.pilot_certificates import (
     FEATURE_PARTY,
@@ -88,13 +90,14 @@ class World:
             return str(failure)
         return None
 
-    def budget(self) -> list[dict[str, Any]]:
-        """What ``label-party budget --json`` says."""
+    @property
+    def spent(self) -> Fraction:
+        """ε that is charged in all, by ``label-party budget --json``."""
         log = self.folder / "budget.log"
         log.unlink(missing_ok=True)
         run_party(LABEL_PROGRAM, ["budget", "--config", CONFIG, "--json"], self.folder, log)
-        accounts: list[dict[str, Any]] = json.loads(log.read_text(encoding="utf-8"))
-        return accounts
+        charges = (account["spent"] for account in json.loads(log.read_text(encoding="utf-8")))
+        return sum((parse_rational(spent["epsilon"]) for spent in charges if spent), Fraction(0))
 
     @contextmanager
     def serving(self) -> Iterator[Connection]:

@@ -12,7 +12,6 @@ import grpc
 
 from common.errors import ConfigError, ConnectionFailed, present
 from common.files import read_private
-from common.release.blocks import KEY_BYTES
 from common.release.limits import MESSAGE_BYTES
 from common.release.manifest import Manifest
 from common.release.table import write_release
@@ -45,12 +44,6 @@ class Fetched:
     @property
     def codes(self) -> bytes:
         return b"".join(part.codes for part in self.parts)
-
-    @property
-    def row_keys(self) -> list[bytes]:
-        """One key a row."""
-        keys = self.keys
-        return [keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES)]
 
     def to_bytes(self) -> bytes:
         """Everything that was sent, as one string."""

@@ -9,14 +9,7 @@ from common.release.manifest import Manifest
 from common.release.table import write_release
 from common.security.pilot_certificates import write_certificates
 from labelveil.audit.certificate.run import certify
-from labelveil.audit.party.endpoint import (
-    REQUESTS,
-    Endpoint,
-    Fetched,
-    Refusal,
-    Wrong,
-    connected,
-)
+from labelveil.audit.party.endpoint import REQUESTS, Endpoint, Fetched, Refusal, Wrong, connected
 from labelveil.audit.settings import Connection
 from labelveil.audit.verdict import Audit, Check, Verdict, verdict_of
 

@@ -17,6 +17,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from common.release.blocks import KEY_BYTES
 from labelveil.audit.attacks.timing import timing_check
 from labelveil.audit.party.endpoint import REQUESTS, Endpoint, Fetched, Refusal
 from labelveil.audit.verdict import Check, verdict_of
@@ -78,8 +79,9 @@ _ASPECTS: tuple[tuple[str, str, str, Callable[[Shown], Any]], ...] = (
 
 def shown_by(endpoint: Endpoint, answer: Fetched) -> Shown:
     """What a party that has answered shows."""
+    keys = answer.keys.hex()
     return Shown(
-        tuple(key.hex() for key in answer.row_keys),
+        tuple(keys[at : at + 2 * KEY_BYTES] for at in range(0, len(keys), 2 * KEY_BYTES)),
         tuple((len(part.keys), len(part.codes)) for part in answer.parts),
         {name: endpoint.refuse(wrong) for name, wrong in REQUESTS.items()},
     )

@@ -180,9 +180,9 @@ def _cold_start_check(answer: Fetched, second: Fetched) -> Check:
 
 
 def _budget_check(world: World, manifest: Manifest) -> Check:
-    before = _spent(world)
+    before = world.spent
     refusal = world.release("--epoch", "2")
-    after = _spent(world)
+    after = world.spent
     requested = Fraction(repr(manifest.privacy.requested_epsilon))
     total = parse_rational(manifest.privacy.total["epsilon"])
     within = before == after == requested and total <= requested + Fraction(1, 1 << 50)
@@ -206,7 +206,7 @@ def _frozen_check(world: World, answer: Fetched) -> Check:
     refusal = world.release()
     with world.serving() as connection, connected(connection) as endpoint:
         same = endpoint.fetch().to_bytes() == answer.to_bytes()
-    spent = _spent(world)
+    spent = world.spent
     return Check(
         name="updated labels",
         question="What is sent after a label has changed?",
@@ -217,12 +217,6 @@ def _frozen_check(world: World, answer: Fetched) -> Check:
         found=f"The bytes are {'the same' if same else 'others'};"
         f" {float(spent):g} is charged in all" + (f" ({refusal})." if refusal else "."),
     )
-
-
-def _spent(world: World) -> Fraction:
-    """ε that the ledger has charged in all."""
-    charges = (account["spent"] for account in world.budget())
-    return sum((parse_rational(spent["epsilon"]) for spent in charges if spent), Fraction(0))
 
 
 def _codes(answer: Fetched) -> Integers:

@@ -63,10 +63,10 @@ def score(
     planted: Planted,
     evidence: Evidence,
     secret: Path,
+    progress: Progress = silent,
     *,
     epsilon: float | None = None,
     public_key: Path | None = None,
-    progress: Progress = silent,
 ) -> Audit:
     """Audit a release of planted canaries, whose keys are hashed with ``secret``.
 

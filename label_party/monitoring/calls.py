@@ -15,12 +15,9 @@ import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import CounterMetricFamily
-from prometheus_client.registry import Collector
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +69,10 @@ class Telemetry:
         self.registry = CollectorRegistry()  # all that ``/metrics`` shows
         self._traces = traces
         self._requests = self._counter(
-            "requests", "Calls that ended, by method and gRPC status.", "method", "status"
+            "label_party_requests",
+            "Calls that ended, by method and gRPC status.",
+            "method",
+            "status",
         )
         self._seconds = Histogram(
             "label_party_request_seconds",
@@ -82,7 +82,7 @@ class Telemetry:
             registry=self.registry,
         )
         self._refusals = self._counter(
-            "refusals", "Connections and calls refused, by reason.", "reason"
+            "label_party_refusals", "Connections and calls refused, by reason.", "reason"
         )
         # from the beginning: an alert sees how a count grew, and not how one appeared
         for reason in REASONS:
@@ -95,11 +95,13 @@ class Telemetry:
             ["client", "data_set", "epoch"],
             registry=self.registry,
         )
-        self.rows = self._counter("rows_sent", "Rows sent.", "data_set")
-        self.bytes = self._counter("bytes_sent", "Bytes of keys and codes sent.", "data_set")
+        self.rows = self._counter("label_party_rows_sent", "Rows sent.", "data_set")
+        self.bytes = self._counter(
+            "label_party_bytes_sent", "Bytes of keys and codes sent.", "data_set"
+        )
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(f"label_party_{name}", text, labels, registry=self.registry)
+        return Counter(name, text, labels, registry=self.registry)
 
     @contextmanager
     def recorded(self, call: Call) -> Iterator[None]:
@@ -130,20 +132,6 @@ class Telemetry:
         """Log what a minute has brought, and at the end also what less than one has."""
         for events in (self._refused, self._failed):
             events.flush(ended=ended)
-
-    def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """Show a number that is asked for at each scrape."""
-        Gauge(name, text, registry=self.registry).set_function(value)
-
-    def count(
-        self, name: str, text: str, values: Callable[[], Mapping[str, float]], label: str = ""
-    ) -> None:
-        """Show counts that are kept elsewhere, by a label's value; one count has no label."""
-        self.add(_Counts(name, text, values, label))
-
-    def add(self, collector: Collector) -> None:
-        """Show whatever else can be counted."""
-        self.registry.register(collector)
 
 
 class OncePerMinute:
@@ -190,21 +178,6 @@ class OncePerMinute:
         _log.log(
             logging.ERROR if trace else logging.WARNING, self._event, extra=facts, exc_info=trace
         )
-
-
-@dataclass(frozen=True)
-class _Counts(Collector):
-    name: str
-    text: str
-    values: Callable[[], Mapping[str, float]]
-    label: str
-
-    def collect(self) -> Iterator[CounterMetricFamily]:
-        names = [self.label] if self.label else []
-        family = CounterMetricFamily(self.name, self.text, labels=names)
-        for value, count in self.values().items():
-            family.add_metric([value] if names else [], count)
-        yield family
 
 
 REASONS: Final = (

@@ -12,6 +12,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,8 +20,10 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
+from prometheus_client.core import CounterMetricFamily
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from common.errors import ConfigError, LabelveilError
 from label_party.config.sections import LabelPartyConfig
@@ -55,7 +58,7 @@ def observed(
 
     Yields the address; ``ConfigError`` if it cannot be bound.
     """
-    _measure(config, vitals, telemetry, streams)
+    _measure(config, vitals, telemetry.registry, streams)
     host, _, port = listen.rpartition(":")
     place = host.strip("[]"), int(port)
     names = {name.lower() for name in (host, "localhost", *config.observability.hosts)}
@@ -81,32 +84,26 @@ def observed(
 
 
 def _measure(
-    config: LabelPartyConfig, vitals: Vitals, telemetry: Telemetry, streams: Places
+    config: LabelPartyConfig, vitals: Vitals, registry: CollectorRegistry, streams: Places
 ) -> None:
+    """Have everything measured that is asked for at each scrape."""
     catalog, credentials = vitals.catalog, vitals.credentials
-    telemetry.gauge("label_party_fetches_active", "Fetches running.", lambda: streams.active)
-    telemetry.gauge(
+
+    def gauge(name: str, text: str, value: Callable[[], float]) -> None:
+        Gauge(name, text, registry=registry).set_function(value)
+
+    gauge("label_party_fetches_active", "Fetches running.", lambda: streams.active)
+    gauge(
         "label_party_releases_damaged",
         "Committed releases that are left out, because their bytes are damaged.",
         lambda: len(catalog.damaged),
-    )
-    telemetry.count(
-        "label_party_connections",
-        "Connections taken, whatever became of them.",
-        lambda: {"": vitals.handshakes.connections},
-    )
-    telemetry.count(
-        "label_party_certificate_reloads",
-        "Changed certificate files, by what reading them gave.",
-        lambda: credentials.reloads,
-        label="outcome",
     )
 
     def end_of(which: str) -> Callable[[], float]:
         return lambda: credentials.ends(which).timestamp()
 
     for which in ("server", "client_ca"):
-        telemetry.gauge(
+        gauge(
             f"label_party_{which}_certificate_expiry_timestamp_seconds",
             "When the certificate in use ends.",
             end_of(which),
@@ -116,8 +113,31 @@ def _measure(
         catalog.check()
         return read_accounts(config)
 
-    telemetry.add(BudgetMetrics(accounts))
-    telemetry.add(ProcessCollector(registry=None))
+    registry.register(BudgetMetrics(accounts))
+    registry.register(_Connections(vitals))
+    registry.register(ProcessCollector(registry=None))
+
+
+@dataclass(eq=False)
+class _Connections(Collector):
+    """Counts that are kept elsewhere."""
+
+    vitals: Vitals
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        yield CounterMetricFamily(
+            "label_party_connections",
+            "Connections taken, whatever became of them.",
+            self.vitals.handshakes.connections,
+        )
+        reloads = CounterMetricFamily(
+            "label_party_certificate_reloads",
+            "Changed certificate files, by what reading them gave.",
+            labels=["outcome"],
+        )
+        for outcome, count in self.vitals.credentials.reloads.items():
+            reloads.add_metric([outcome], count)
+        yield reloads
 
 
 def _paths(

@@ -208,7 +208,7 @@ def _postgres(query: Query) -> Iterator[Connection]:
             connection.read_only = True
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             connection.execute("SELECT 1")  # the moment that everything is read at
-        names = (f"rows {number}" for number in count())
+        names = (f"rows_{number}" for number in count())
         # a named cursor stays in the server: the whole result is never in this process's driver
         yield Connection(lambda: connection.cursor(name=next(names)), _translating_postgres_errors)
 

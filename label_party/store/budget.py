@@ -12,30 +12,17 @@ from collections.abc import Iterable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
 from functools import reduce
-from typing import Literal, Protocol
 
 from common.errors import BudgetError, PrivacyError
 from common.guarantees import ApproximateDP, Filter, Guarantee, PureDP, adaptive_total, compose
-
-Composition = Literal["additive", "disjoint"]
+from label_party.store.entries import Composition, Purchase
 
 _LEAST_DELTA = Fraction(1, 10**9)
 """Proposed where a limit has no δ, and one is needed."""
 _DIGITS = 6
 
 
-class Spending(Protocol):
-    """What the arithmetic needs to know of a charge."""
-
-    @property
-    def epoch(self) -> str: ...
-    @property
-    def composition(self) -> Composition: ...
-    @property
-    def guarantee(self) -> Guarantee: ...
-
-
-def spent(charges: Iterable[Spending], limit: Guarantee) -> Guarantee | None:
+def spent(charges: Iterable[Purchase], limit: Guarantee) -> Guarantee | None:
     """Return what one record may have lost at most, as the limit counts; None if nothing.
 
     Every record may be in all additive charges. Charges over disjoint records are distinguished by
@@ -59,22 +46,11 @@ def spent(charges: Iterable[Spending], limit: Guarantee) -> Guarantee | None:
 
 
 def check_fits(
-    account: str,
-    charges: Iterable[Spending],
-    proposal: Spending,
-    limit: Guarantee,
-    cap: Guarantee | None = None,
-    *,
-    less: str = "--epsilon",
+    charges: Iterable[Purchase], proposal: Purchase, limit: Guarantee, cap: Guarantee | None
 ) -> None:
     """Refuse a charge that would bring any record above the limit.
 
-    Parameters
-    ----------
-    cap
-        What the account is capped at; None before its first charge.
-    less
-        What is set to ask for less.
+    ``charges`` are all of its account, and ``cap`` what that is capped at; None before the first.
 
     Raises
     ------
@@ -89,7 +65,7 @@ def check_fits(
     try:
         after = spent([*existing, proposal], limit)
     except PrivacyError as error:
-        asked = f"account {account!r}: {proposal.guarantee} and earlier charges"
+        asked = f"account {proposal.account!r}: {proposal.guarantee} and earlier charges"
         if isinstance(limit, ApproximateDP) and limit.exact_delta > 0:
             raise BudgetError(f"{asked} do not add up under {limit}: {error}") from error
         try:
@@ -108,9 +84,10 @@ def check_fits(
             halves = " (half of total_delta is for charges' own delta, half for adding up)"
         if isinstance(proposal.guarantee, PureDP) and isinstance(left, PureDP | ApproximateDP):
             most = _decimal(left.exact_epsilon, up=False)
+            less = "[evaluation] epsilon =" if proposal.answers else "--epsilon"
             smaller = "" if float(most) <= 0 else f"ask for less with {less} {most}, or "
         raise BudgetError(
-            f"account {account!r}: asked for {proposal.guarantee}, but {rest}{halves};"
+            f"account {proposal.account!r}: asked for {proposal.guarantee}, but {rest}{halves};"
             f" {smaller}{_remedy([*existing, proposal], limit, cap)}"
         )
 
@@ -121,7 +98,7 @@ def raising(cap: Guarantee, to: Guarantee) -> str:
     return f"--to {_decimal(epsilon)}{f' --delta {_decimal(delta)}' if delta else ''}"
 
 
-def _remedy(charges: list[Spending], limit: Guarantee, cap: Guarantee | None) -> str:
+def _remedy(charges: list[Purchase], limit: Guarantee, cap: Guarantee | None) -> str:
     """Say how a limit is raised so that charges fit: what is named has been tried here."""
     enough = _sufficient(charges, limit)
     epsilon, delta = _pair(enough)
@@ -133,7 +110,7 @@ def _remedy(charges: list[Spending], limit: Guarantee, cap: Guarantee | None) ->
     return f"run: label-party budget raise {raising(cap, enough)} --reason TEXT, and {settings}"
 
 
-def _sufficient(charges: list[Spending], limit: Guarantee) -> Guarantee:
+def _sufficient(charges: list[Purchase], limit: Guarantee) -> Guarantee:
     """Return a limit under which charges fit, in decimals that can be typed.
 
     ``PrivacyError`` if they add up under none.
@@ -211,8 +188,8 @@ def short(guarantee: Guarantee | None, nothing: str = "not one number") -> str:
 
 
 def seen_by(
-    charges: Iterable[Spending], composition: Composition, epoch: str | None = None
-) -> list[Spending]:
+    charges: Iterable[Purchase], composition: Composition, epoch: str | None = None
+) -> list[Purchase]:
     """Return the charges whose records a charge of an epoch may meet again; None: of a new one."""
     return [
         charge

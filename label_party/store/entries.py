@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import Any, Literal, Self
 
 from common.guarantees import Guarantee, guarantee_from_json
-from label_party.store.budget import Composition
 
+Composition = Literal["additive", "disjoint"]
 State = Literal["reserved", "committed"]
 
 

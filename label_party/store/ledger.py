@@ -29,12 +29,12 @@ from common.guarantees import Guarantee
 from common.version import software
 from label_party.store import budget as spending
 from label_party.store import seal
-from label_party.store.budget import Composition
 from label_party.store.entries import (
     LABELS,
     Answer,
     Cap,
     Charge,
+    Composition,
     Covered,
     Purchase,
     Restore,
@@ -112,9 +112,7 @@ class Ledger:
                     f" already{', whose bytes are lost' if existing.lost else ''}; name another"
                     " epoch with --epoch"
                 )
-            less = "[evaluation] epsilon =" if purchase.answers else "--epsilon"
-            charges = self.charges(account=account)
-            spending.check_fits(account, charges, purchase, limit, cap, less=less)
+            spending.check_fits(self.charges(account=account), purchase, limit, cap)
             if cap is None:
                 self._set_cap(account, limit, "")
             return self._insert(purchase, "reserved")

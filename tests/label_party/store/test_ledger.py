@@ -19,8 +19,8 @@ from common.guarantees import (
 )
 from common.guarantees.base import Adjacency
 from label_party.store import ledger as ledger_module
-from label_party.store.budget import Composition, remaining
-from label_party.store.entries import Covered, Purchase
+from label_party.store.budget import remaining
+from label_party.store.entries import Composition, Covered, Purchase
 from label_party.store.ledger import Ledger, LedgerError
 from label_party.store.schema import VERSION
 from tests.label_party.store.ledgers import reserve

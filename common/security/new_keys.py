@@ -33,9 +33,11 @@ def write_new(
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
-    except FileExistsError as error:
-        raise ConfigError(f"{path} exists already; move it away to make a new {what}") from error
     except OSError as error:
+        if isinstance(error, FileExistsError) and path.exists():  # and not a file for a folder
+            raise ConfigError(
+                f"{path} exists already; move it away to make a new {what}"
+            ) from error
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
 
 

@@ -268,6 +268,9 @@ def _discrete(
         first = -np.diff(total, axis=1, append=0.0)
         # steps below the lower end that a block's output stands for, on average over the prior
         weights = problem.prior @ rounding
+        # those so far out that floats hold no mass of them stand for nothing
+        held = np.flatnonzero(np.minimum(weights @ blocks, weights[::-1] @ blocks) > 0)
+        blocks, first = blocks[:, : held[-1] + 1], first[:, : held[-1] + 1]
         depth = weights @ (first - position[:, None] * blocks)
         height = weights[::-1] @ (first - position[:, None] * blocks)
         below = lattice[0] - step * depth / (weights @ blocks)

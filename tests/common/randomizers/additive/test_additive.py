@@ -206,6 +206,16 @@ def test_simulated_continuous_noise_follows_its_density() -> None:
     assert clipped.max() <= 2
 
 
+@pytest.mark.parametrize("name", ["discrete-laplace", "discrete-staircase"])
+def test_outputs_too_far_out_for_any_mass_are_left_out(name: str) -> None:
+    labels = np.array([0.0, 1.0])
+    channel = build_randomizer(
+        name, labels=labels, prior=[1, 1], epsilon=40.0, loss="squared"
+    ).channel
+    assert channel.satisfies(40.0)
+    np.testing.assert_allclose(channel.probabilities @ channel.outputs, labels, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [

@@ -255,7 +255,7 @@ class _Join:
 
     def _by_order(self) -> list[dict[str, Any]]:
         folder, manifest = self.folders[0], self.manifests[0]
-        hashed = Files(self.work / "hashed", len(self.slices))
+        hashed = self._files("hashed", len(self.slices))
         tasks = [HashKeys(part, path) for part, path in zip(self.slices, hashed, strict=True)]
         self._run("hash keys", tasks, self.parties[0].secret)
         digest = hashlib.sha256()
@@ -268,8 +268,18 @@ class _Join:
                 " submitted; use exactly the submitted events in their order, and the same [keys]"
                 " secret_file"
             )
-        blocks = [_blocks(folder, manifest, part.start, part.stop) for part in self.slices]
-        return self._write(blocks)
+        size, rows = manifest.content.block_rows, manifest.population.rows
+        return self._write(
+            [
+                _blocks(
+                    folder,
+                    manifest,
+                    part.start // size * size,
+                    min(-(-part.stop // size) * size, rows),
+                )
+                for part in self.slices
+            ]
+        )
 
     def _write(self, sources: Sequence[Exchange | Released]) -> list[dict[str, Any]]:
         names, folder = tuple(party.name for party in self.parties), self.work / "shards"
@@ -291,8 +301,11 @@ class _Join:
             self.progress(step, len(results), len(tasks))
         return results
 
+    def _files(self, kind: str, count: int) -> Files:
+        return Files(self.work / kind, count)
+
     def _exchange(self, kind: str, count: int, buckets: int, types: dict[str, str]) -> Exchange:
-        return Exchange(Files(self.work / kind, count), buckets, types, durable=True)
+        return Exchange(self._files(kind, count), buckets, types, durable=True)
 
     def _check_population(self, folder: Path, manifest: Manifest) -> None:
         """Compare the digest of all keys, which follow each other as rows do."""
@@ -318,15 +331,14 @@ class _Join:
 
 
 def _blocks(folder: Path, manifest: Manifest, start: int, stop: int) -> Released:
-    """The blocks that some rows of a release lie in."""
-    content, size = manifest.content, manifest.content.block_rows
-    first, end = start // size, -(-stop // size)
+    content = manifest.content
+    size = content.block_rows
     return Released(
         open_rows(folder, manifest),
-        first * size,
-        min(end * size, manifest.population.rows),
+        start,
+        stop,
         size,
-        tuple(content.blocks[first:end]),
+        tuple(content.blocks[start // size : -(-stop // size)]),
         content.code_bytes,
         manifest.codebook.outputs,
     )

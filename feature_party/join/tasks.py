@@ -153,18 +153,24 @@ class HashKeys:
 
 @dataclass(frozen=True)
 class Released:
-    """Blocks of a fetched release, with what its manifest says of them."""
+    """Blocks of a fetched release, rows ``start`` … ``stop``, and what its manifest says of them."""
 
     rows: WireRows  # all of its rows
-    start: int  # first row of the blocks
-    stop: int  # last row + 1
+    start: int
+    stop: int
     block_rows: int
     blocks: tuple[str, ...]  # their digests
     code_bytes: int  # width of a code
     outputs: int  # of the channel
 
     def read(self) -> tuple[Keys, Codes]:
-        """(n,) keys, or none, and (n,) codes; ``ReleaseError`` if the manifest says others."""
+        """(n,) keys, or none, and (n,) codes.
+
+        Raises
+        ------
+        ReleaseError
+            If they are not what the manifest says.
+        """
         table, codes = self.rows.read(self.start, self.stop)
         verify_blocks(table, codes, self.blocks, self.block_rows, self.code_bytes, self.start)
         if int(codes.max()) >= self.outputs:
@@ -214,11 +220,17 @@ class Match:
 
 @dataclass(frozen=True)
 class WriteShard:
-    """Write a slice's matched events, in the features' order."""
+    """Write a slice's matched events, in the features' order.
+
+    Attributes
+    ----------
+    matched
+        What was matched, or the release's blocks that the rows lie in where we submitted it.
+    """
 
     slice: FeatureSlice  # the rows
     index: int  # which it is
-    matched: Exchange | Released  # rows, or blocks that they lie in of a release that we submitted
+    matched: Exchange | Released
     offsets: tuple[int, ...]  # as in :class:`Match`
     names: tuple[str, ...]  # of the labels party of each release
     out: Path

@@ -11,7 +11,7 @@ import numpy as np
 from common.arrays import Booleans, Floats, Indices
 from common.exact.channel import Codes
 from common.release.manifest import Manifest
-from common.release.sections import LabelSection, StatedRandomizer
+from common.release.sections import LabelSection, PriorSection, StatedRandomizer
 from feature_party.evaluation.scores import Scores
 from feature_party.learning.several_labels import stated_of, view_of
 
@@ -93,6 +93,12 @@ class ReportInputs:
     def released(self) -> ReleasedLabel:
         """What the release says of the label."""
         return ReleasedLabel.of(self.manifest, self.scores.label)
+
+    @property
+    def prior(self) -> PriorSection:
+        """The histogram that counted the label, maybe with others."""
+        label = self.released.section.name
+        return next(prior for prior in self.manifest.priors if label in prior.labels)
 
     @property
     def name(self) -> str:

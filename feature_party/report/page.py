@@ -62,13 +62,11 @@ def _prior(inputs: ReportInputs) -> Section:
         f"the randomizer {label.stated.name} sends one of {outputs.size} values, from"
         f" {number(float(outputs[0]))} to {number(float(outputs[-1]))}."
     )
-    # it may count other labels, too
-    histogram = next(one for one in manifest.priors if label.section.name in one.labels)
     text = (
-        f"{spends} this histogram, with noise on each of the {len(histogram.noisy_counts)} cells."
-        f" All further choices come from it: {sends}"
+        f"{spends} this histogram, with noise on each of the {len(inputs.prior.noisy_counts)}"
+        f" cells. All further choices come from it: {sends}"
     )
-    if histogram.decoded:
+    if inputs.prior.decoded:
         text = f"This histogram is decoded from what was sent, and costs nothing: {sends}"
     if bins:
         text += f" Bands show its {bins} bins, ticks below the axis the value sent for each."

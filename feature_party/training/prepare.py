@@ -34,14 +34,13 @@ from feature_party.training.workers import ALONE, Workers
 
 @dataclass(frozen=True)
 class Preparation:
-    """From releases and features to events."""
+    """From releases and features to events, through shards where ``training`` says so or memory is
+    too small: ``join`` says where they are written, ``engine`` what matches them."""
 
     inputs: JoinInputs  # what is joined: one model is to learn from all of it
-    training: (
-        TrainingSection  # how large the holdout is, who is in it, whether to go through shards
-    )
-    join: JoinSection  # where shards are written
-    engine: EngineSection  # what matches them
+    training: TrainingSection
+    join: JoinSection
+    engine: EngineSection
     workers: Workers = ALONE  # those who train together: the first alone writes shards
     progress: Progress = lambda step, done, total: None  # called while shards are written
 

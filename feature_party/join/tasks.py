@@ -153,7 +153,7 @@ class HashKeys:
 
 @dataclass(frozen=True)
 class Released:
-    """Blocks of a fetched release, rows ``start`` … ``stop``, and what its manifest says of them."""
+    """Blocks of a fetched release, rows ``start`` … ``stop``, with what its manifest says."""
 
     rows: WireRows  # all of its rows
     start: int

@@ -20,7 +20,7 @@ _LEAST_LEFT_OUT, _MOST_LEFT_OUT = 0.1, 0.25
 
 def resolve_settings(section: TrainingSection, rows: int) -> FitSettings:
     """Replace every ``auto`` by what suits the number of training rows."""
-    members = _or(section.ensemble, 8 if rows < _MANY_ROWS else 4)
+    members = _chosen(section.ensemble, 8 if rows < _MANY_ROWS else 4)
     # in a fold: all rows together, or what one network can do without
     folds, left_out = members // group_size(members), _LEAST_LEFT_OUT
     if folds > 1:
@@ -29,20 +29,20 @@ def resolve_settings(section: TrainingSection, rows: int) -> FitSettings:
     epochs = int(np.clip(round(20 * (16_000 / max(rows, 1)) ** 0.5), 6, 60))
     return FitSettings(
         members=members,
-        epochs=_or(section.epochs, epochs),
-        batch_size=_or(section.batch_size, batch),
+        epochs=_chosen(section.epochs, epochs),
+        batch_size=_chosen(section.batch_size, batch),
         learning_rate=section.learning_rate,
         optimizer=section.optimizer,
-        weight_decay=_or(section.weight_decay, 0.01),
+        weight_decay=_chosen(section.weight_decay, 0.01),
         hidden=tuple(section.hidden),
         dropout=section.dropout,
-        validation=_or(section.validation, left_out),
+        validation=_chosen(section.validation, left_out),
         patience=section.patience,
         seed=section.seed,
     )
 
 
-def _or(value: Number | str, suited: Number) -> Number:
+def _chosen(value: Number | str, suited: Number) -> Number:
     """What is set, or what suits where that is ``auto``."""
     return suited if isinstance(value, str) else value
 

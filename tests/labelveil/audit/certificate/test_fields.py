@@ -16,6 +16,7 @@ from common.release.sections import DriftSection, InForceSection
 from labelveil.audit.certificate.fields import _DECIDED_BY, out_of_reach
 from labelveil.audit.certificate.run import certificate, certify, read_evidence
 from labelveil.audit.verdict import Audit, Verdict
+from tests.labelveil.audit.certificate.answers import answered
 from tests.labelveil.audit.conftest import WriteRelease, other_population
 
 DRIFT = DriftSection(in_force=InForceSection(epoch="1", manifest="0" * 64, rows=300))
@@ -39,13 +40,15 @@ def test_every_field_is_proved_or_named(write: WriteRelease) -> None:
     }
 
 
-def test_every_check_that_a_field_names_exists(write: WriteRelease) -> None:
+def test_every_check_that_a_field_names_exists(write: WriteRelease, tmp_path: Path) -> None:
     evidence = read_evidence(write(group=2))
     drifting = evidence.manifest.model_copy(update={"drift": DRIFT})
     made = {check.name for check in certificate(evidence).checks}
     made |= {check.name for check in out_of_reach(drifting)}
     decoded = read_evidence(write(points=2, randomizer="auto"))
     made |= {check.name for check in certificate(decoded).checks}
+    asked = read_evidence(answered(tmp_path / "asked"))
+    made |= {check.name for check in certificate(asked).checks}
     assert {name for decided_by in _DECIDED_BY.values() for name in decided_by} <= made
 
 

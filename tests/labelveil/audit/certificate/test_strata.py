@@ -1,0 +1,62 @@
+"""A release that answered a question: the channels of all strata are certified, and rebuilt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from labelveil.audit.certificate.run import certificate, read_evidence
+from labelveil.audit.verdict import Verdict
+from tests.labelveil.audit.certificate.answers import Change, answered
+
+
+def failed(folder: Path) -> set[str]:
+    checks = certificate(read_evidence(folder)).checks
+    assert "rows of each stratum" in {check.name for check in checks}
+    return {check.name for check in checks if check.verdict is Verdict.FAIL}
+
+
+def test_an_answer_is_certified(tmp_path: Path) -> None:
+    assert not failed(answered(tmp_path / "release"))
+
+
+def other_rows(data: dict[str, Any]) -> None:
+    data["strata"][0]["rows"] += 1
+    data["strata"][1]["rows"] -= 1
+
+
+def other_law(data: dict[str, Any]) -> None:
+    data["strata"][0]["law"][2] += 30
+
+
+def other_channel(data: dict[str, Any]) -> None:
+    data["randomizers"][0]["channel"] = data["randomizers"][1]["channel"]
+
+
+def smaller_claim(data: dict[str, Any]) -> None:
+    small = {"kind": "pure", "adjacency": "replace-label", "unit": "record", "epsilon": "1/2"}
+    data["randomizers"][2]["guarantee"] = small
+
+
+def smaller_total(data: dict[str, Any]) -> None:
+    data["privacy"]["total"]["epsilon"] = "1/2"
+
+
+CONSISTENT, REBUILT = "manifest is consistent", "channel is a function of the noisy histogram"
+
+
+@pytest.mark.parametrize(
+    ("change", "caught"),
+    [
+        (other_rows, {"rows of each stratum"}),
+        (other_law, {REBUILT}),
+        (other_channel, {REBUILT}),
+        (smaller_claim, {CONSISTENT, "exact ε of the labels"}),
+        (smaller_total, {CONSISTENT, "arithmetic of the ε split"}),
+    ],
+    ids=lambda part: getattr(part, "__name__", ""),
+)
+def test_a_lie_about_a_stratum_is_caught(tmp_path: Path, change: Change, caught: set[str]) -> None:
+    assert caught <= failed(answered(tmp_path / "release", change))

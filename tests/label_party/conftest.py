@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -145,6 +146,15 @@ def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Experiments]:
     """A process that is killed, or whose disk fails, at any step of :data:`BODIES`."""
     with experiments(tmp_path_factory.mktemp("faults"), BODIES) as found:
         yield found
+
+
+@pytest.fixture(autouse=True)
+def own_log_level() -> Iterator[None]:
+    """A command that a test runs sets the level of the whole process's log."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,9 @@ class BackupOptions(Shown):
 def backup(config: LabelPartyConfig, wanted: BackupOptions) -> None:
     """Copy the ledger and all releases to one file, while they are served or built."""
     from label_party.store.backup import run_backup
+    from label_party.store.release_store import Store
 
-    made = run_backup(config, wanted.to, quiet=wanted.quiet)
+    made = run_backup(Store(config.store.directory), wanted.to, quiet=wanted.quiet)
     wanted.answer(
         asdict(made), f"wrote {made.path}: {made.releases:,} releases, {made.size:,} bytes"
     )
@@ -48,11 +49,14 @@ def restore(
     stated: Stated,
 ) -> None:
     """Make a store from a backup; what was released since must be stated, or it is spent twice."""
+    from label_party.store.release_store import Store
     from label_party.store.restore import parse_lost
     from label_party.store.restore import restore as restore_backup
 
     lost = [parse_lost(config, text) for text in stated.lost]
-    done = restore_backup(config, file, lost, nothing_since=stated.nothing_since)
+    done = restore_backup(
+        Store(config.store.directory), file, lost, nothing_since=stated.nothing_since
+    )
     stated.answer(
         asdict(done),
         f"restored the backup of {done.made_at}: {done.releases:,} releases",

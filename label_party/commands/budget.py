@@ -41,7 +41,7 @@ def budget(context: typer.Context, config: LabelPartyConfig, shown: Json) -> Non
     from label_party.store.account import read_accounts, restores
 
     if context.invoked_subcommand is None:
-        print_account(read_accounts(config), shown.as_json, restores(config))
+        print_account(read_accounts(config), shown.as_json, restores(Store(config.store.directory)))
 
 
 class RaiseOptions(Json):

@@ -89,7 +89,7 @@ def run_release(
             " set [randomizer] name"
         )
     config = config.at(config.data.epoch)
-    signing_key(config)  # if it cannot be read, that is said before anything is charged
+    signing_key(config.keys)  # if it cannot be read, that is said before anything is charged
     store = Store(config.store.directory)
     request = config.request()
     if config.data.submitted and config.privacy.epochs == "disjoint":
@@ -161,7 +161,7 @@ def _write(
             row_progress("Randomizing", events.rows, quiet) as advance,
         ):
             built = build(events, config, entropy, writer, advance, count)
-        key = signing_key(config)
+        key = signing_key(config.keys)
         writer.finish(built.manifest_bytes, key.sign(built.manifest_bytes) if key else b"")
         writer.publish()
     finally:

@@ -7,14 +7,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from common.files import write_durably
 from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE
 from common.release.signature import read_signing_key
-from label_party.config.sections import LabelPartyConfig
+from label_party.config.sections import KeysSection, LabelPartyConfig
 from label_party.store.disk import translating_errors
 from label_party.store.release_store import Store
 
 
-def signing_key(config: LabelPartyConfig) -> Ed25519PrivateKey | None:
+def signing_key(keys: KeysSection) -> Ed25519PrivateKey | None:
     """Read the configured key, if there is one."""
-    path = config.keys.signing_key
+    path = keys.signing_key
     return None if path is None else read_signing_key(path)
 
 
@@ -26,7 +26,7 @@ def sign_again(config: LabelPartyConfig) -> bool:
     Whether the signature is new. Ed25519 signatures are a function of key and bytes, so an equal
     one is the same.
     """
-    key, store = signing_key(config), Store(config.store.directory)
+    key, store = signing_key(config.keys), Store(config.store.directory)
     if key is None:
         return False
     directory = store.path(config.data.data_set, config.data.epoch)

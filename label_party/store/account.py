@@ -71,7 +71,7 @@ def limit_in_force(config: LabelPartyConfig, ledger: Ledger) -> Guarantee:
         return cap
 
 
-def restores(config: LabelPartyConfig) -> list[Restore]:
+def restores(store: Store) -> list[Restore]:
     """Return when the ledger was restored from a backup, and what was stated then."""
-    with Store(config.store.directory).read_ledger() as ledger:
+    with store.read_ledger() as ledger:
         return ledger.restores()

@@ -43,7 +43,6 @@ from common.console import progress as progress_bar
 from common.errors import ConfigError, ReleaseError
 from common.files import appearing, sync
 from common.version import software
-from label_party.config.sections import LabelPartyConfig
 from label_party.store import seal
 from label_party.store.disk import StoreError
 from label_party.store.entries import EVALUATION, Charge
@@ -65,8 +64,8 @@ class Backup:
     size: int  # of the file, in bytes
 
 
-def run_backup(config: LabelPartyConfig, path: Path, *, quiet: bool = False) -> Backup:
-    """Back up the configured store, with a progress bar."""
+def run_backup(store: Store, path: Path, *, quiet: bool = False) -> Backup:
+    """Back up a store, with a progress bar."""
     bar = progress_bar(quiet=quiet)
     task = bar.add_task("Copying", total=None, note="releases")
     with ExitStack() as shown:
@@ -76,7 +75,7 @@ def run_backup(config: LabelPartyConfig, path: Path, *, quiet: bool = False) -> 
                 shown.enter_context(bar)
             bar.update(task, completed=done, total=total)
 
-        return make_backup(Store(config.store.directory), path, show)
+        return make_backup(store, path, show)
 
 
 def make_backup(store: Store, path: Path, progress: Progress = lambda done, total: None) -> Backup:

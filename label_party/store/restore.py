@@ -103,15 +103,13 @@ def parse_lost(config: LabelPartyConfig, text: str) -> Purchase:
     )
 
 
-def restore(
-    config: LabelPartyConfig, path: Path, lost: list[Purchase], *, nothing_since: bool
-) -> Restored:
-    """Make the configured store from a backup.
+def restore(store: Store, path: Path, lost: list[Purchase], *, nothing_since: bool) -> Restored:
+    """Make a store from a backup.
 
     Parameters
     ----------
     lost
-        What was released after the backup and is gone, of the configured data set.
+        What was released after the backup and is gone.
     nothing_since
         The operator's word that nothing was.
 
@@ -126,7 +124,6 @@ def restore(
             "a backup does not know what was released after it was taken, and would let it be"
             " spent again; say either --nothing-since or --lost EPOCH for each release since"
         )
-    store = Store(config.store.directory)
     store.create()
     with store.building():
         if store.ledger_path.exists():

@@ -160,6 +160,28 @@ def test_each_command_alone_goes_through_the_rounds(settings: Settings) -> None:
 
 
 @pytest.mark.slow
+def test_yesterdays_model_asks_about_todays_events(settings: Settings) -> None:
+    with opened(settings) as world:
+        events = pl.read_parquet(settings.out / "feature_party" / "features.parquet")
+        for day, part in (("monday", events[:700]), ("tuesday", events[700:])):
+            part.write_parquet(settings.out / "feature_party" / f"{day}.parquet")
+
+        def on(day: str, command: str, *options: str) -> str:
+            sets = ("rounds.shares=[]", f"labels_party.epoch={day}", f"release.directory={day}")
+            given = [part for each in sets for part in ("--set", each)]
+            return world.feature(command, "--features", f"{day}.parquet", *given, *options)
+
+        assert "with a question" not in on("monday", "submit")
+        with pytest.raises(StageFailed, match="holds no trained model"):
+            on("tuesday", "submit", "--ask")
+        on("monday", "run", "--set", "labels_party.submit=false")
+        assert "800 keys with a question" in on("tuesday", "submit", "--ask")
+        on("tuesday", "run", "--set", "labels_party.submit=false")
+    released = settings.out / "feature_party" / "tuesday" / "manifest.json"
+    assert len(Manifest.from_bytes(released.read_bytes()).strata) == 4
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", ["1-1/population.keys", "1-1/codes.bin", "1-2/question.bin"])
 def test_a_killed_run_goes_on_with_what_it_asked(settings: Settings, stop: str) -> None:
     with opened(settings) as world:

@@ -236,7 +236,9 @@ def _answered(
         )
     plan = question.plan(terms, epsilon)
     (share,) = plan.channels
-    return randomize(labels, plan, None, question.strata, question.released(share.group))
+    return randomize(
+        labels, plan, None, question.strata.astype(np.int64), question.released(share.group)
+    )
 
 
 def _randomized(

@@ -26,7 +26,7 @@ def prepare(
 ) -> Any:
     """Matched events, in memory or in shards."""
     if secret is None:
-        secret = read_secret(config.secret_file)
+        secret = read_secret(config.secret_of(config.only_labels_party))
     folders = (release,) if isinstance(release, Path) else tuple(release)
     inputs = JoinInputs(folders, features, config.key, (Party(secret),) * len(folders))
     (events,) = Preparation(inputs, config.training, config.join, config.engine).events().values()

@@ -79,7 +79,7 @@ def read_inputs(settings: Settings) -> Inputs:
         _need(population, key, settings.population)
         population = population.select(key)
     labels = labels.select(key, *columns)
-    covered = features.select(key) if settings.submit_population else population
+    covered = features.select(key) if settings.submitted else population
     return Inputs(key, labels, features, population, _truth(labels, covered, settings))
 
 

@@ -93,7 +93,7 @@ class _Simulation:
             inputs = read_inputs(settings)
             workspace.claim(overwrite=settings.overwrite)
             files = furnish(workspace, inputs, settings)
-        if not (settings.submit_population or settings.shares):
+        if not settings.submitted:
             self._release()
         self._exchange()
         with self._stage("verify", "read and verify the release"):

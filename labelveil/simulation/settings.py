@@ -223,6 +223,11 @@ class Settings(DataSettings):
                 " events that are 1 in all, such as 0.15,0.25,0.6"
             ) from None
 
+    @property
+    def submitted(self) -> bool:
+        """Whether the features party names the events, all at once or in rounds."""
+        return self.submit_population or bool(self.shares)
+
     def missing_value(self, label: LabelColumn) -> float:
         """Value of a label where an event has none."""
         if self.missing is not None:

@@ -100,7 +100,7 @@ def _label_party_config(
     }
     if inputs.population is not None:
         data["population"] = "population.parquet"
-    elif settings.submit_population or settings.shares:
+    elif settings.submitted:
         data["population"] = "submitted"
     in_rounds: dict[str, Any] = {}
     if settings.shares:  # each as soon as it is submitted
@@ -159,7 +159,7 @@ def _feature_party_config(
             "private_key": _beside(files.feature_party_key),
             "data_set": _data_set_name(settings.labels),
             "epoch": EPOCH,
-            "submit": settings.submit_population or bool(settings.shares),
+            "submit": settings.submitted,
             "wait": 3600.0 if settings.shares else 0.0,
         },
         "rounds": {"shares": settings.shares},

@@ -23,7 +23,7 @@ import numpy as np
 
 from common.entropy import system_entropy
 from common.mechanisms.paired_gain import PairedGain
-from common.randomizers.cells import Codebook
+from common.randomizers.codebooks import Codebooks
 from common.release.limits import block_rows_for
 from label_party.config.sections import LabelPartyConfig, load
 from label_party.events.open import open_events
@@ -53,21 +53,21 @@ def starts(config: LabelPartyConfig, folder: Path, here: int, forked: int, spawn
     """Randomize all rows under a fresh key, again and again, and keep a digest of each time."""
     with open_events(config, quiet=True) as events:
         built = build(events, config, system_entropy(), Kept())
-        codebook = built.manifest.codebook
-        digests = [start(events, codebook) for _ in range(here)]
+        codebooks = built.manifest.codebooks
+        digests = [start(events, codebooks) for _ in range(here)]
         for kind, count in (("fork", forked), ("spawn", spawned)):
             for _ in range(count):
                 with ProcessPoolExecutor(1, mp_context=get_context(kind)) as process:
-                    digests.append(process.submit(start, events, codebook).result())
+                    digests.append(process.submit(start, events, codebooks).result())
     (folder / "manifest").write_bytes(built.manifest_bytes)
     (folder / "starts").write_bytes(b"".join(digests))
 
 
-def start(events: Events, codebook: Codebook) -> bytes:
+def start(events: Events, codebooks: Codebooks) -> bytes:
     """Randomize all rows as a release does that begins now; a digest of their codes."""
     written = Kept()
     events.randomize(
-        codebook, system_entropy(), written, block_rows_for(events.rows), lambda rows: None
+        codebooks, system_entropy(), written, block_rows_for(events.rows), lambda rows: None
     )
     return hashlib.sha256(written.codes).digest()[:DIGEST_BYTES]
 

@@ -43,10 +43,11 @@ def settings(tmp_path: Path) -> Settings:
     x = generator.normal(size=ROWS)
     label = np.clip(np.round(5 + 2.5 * x + generator.normal(0, 0.5, ROWS)), 0, 12)
     table = pl.DataFrame({"id": [f"e{i}" for i in range(ROWS)], "x": x, "y": label})
-    table.write_parquet(tmp_path / "all.parquet")
+    table.drop("y").write_parquet(tmp_path / "features.parquet")
+    table[ROWS // 10 :].drop("x").write_parquet(tmp_path / "all.parquet")  # some have no label
     return Settings(
         labels=tmp_path / "all.parquet",
-        features=tmp_path / "all.parquet",
+        features=tmp_path / "features.parquet",
         key="id",
         label="y",
         lower=0,

@@ -37,7 +37,7 @@ def decode_question(data: bytes, rows: int) -> Question:
     try:
         if document.keys() != {"grid", "laws"}:
             raise ConfigError("it must have grid and laws, and nothing else")
-        strata = np.frombuffer(data[:rows], dtype=np.uint8)  # of many events: no copy
+        strata = np.frombuffer(data, dtype=np.uint8, count=rows)  # of many events: no copy
         grid, laws = np.asarray(document["grid"], dtype=np.float64), np.asarray(document["laws"])
         return Question(strata, Grid(grid), laws)
     except (ConfigError, AttributeError, TypeError, ValueError, OverflowError) as error:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 
 from common.errors import ConfigError
 from common.randomizers.design.optimal_design import POINTS, most_outputs
 from common.randomizers.exact_rows import MAX_WEIGHTS, size_of
 from common.randomizers.grid import Grid
-from common.randomizers.message import MessagePlan
+from common.randomizers.message import Message, MessagePlan
 from common.randomizers.terms import LabelTerms
 from common.release.limits import MANIFEST_BYTES, block_rows_for
 
@@ -25,8 +27,8 @@ _DESIGNED = ("auto", "optimal-design")
 
 def largest_manifest(plan: MessagePlan) -> int:
     """Bytes that the manifest of a planned message can have at most."""
-    sent = plan.parts * sum(len(share.group.cells) for share in plan.channels)
-    cells = sent + (sum(len(group.cells) for group in plan.groups) or sent)  # counts, or laws
+    sent = sum(len(share.group.cells) for share in plan.channels)
+    cells = sent + sum(len(group.cells) for group in plan.groups)
     grids = [grid for share in plan.channels for grid in share.group.cells.grids]
     labels = zip(plan.terms, grids, strict=True)
     weights = sum(_weights(label, grid, plan.points or POINTS) for label, grid in labels)
@@ -34,7 +36,7 @@ def largest_manifest(plan: MessagePlan) -> int:
         weights = max(weights, MAX_WEIGHTS)
     blocks = -(-plan.rows // block_rows_for(plan.rows))
     numbers = _NUMBER * sum(map(len, grids)) + (_COUNT + _ROW_INDEX) * cells
-    return numbers + -(-32 * weights * plan.parts // 3) + _BLOCK * blocks + _REST
+    return numbers + -(-32 * weights // 3) + _BLOCK * blocks + _REST
 
 
 def check_manifest(plan: MessagePlan) -> int:
@@ -51,6 +53,27 @@ def check_manifest(plan: MessagePlan) -> int:
             f"a manifest of {len(plan.terms)} labels and {plan.rows:,} events, with up to"
             f" {points:,} grid points each, can have {most:,} bytes; the most that a client"
             f" accepts is {MANIFEST_BYTES:,}. Use larger steps, or send fewer labels together"
+        )
+    return most
+
+
+def check_message(message: Message, rows: int) -> int:
+    """Return how many bytes the manifest of a built message about one label has at most.
+
+    Its channels depend on no label, so that their own size may be looked at before anything is
+    drawn. ``ConfigError`` if these are more than a client accepts.
+    """
+    laws = sum(len(law) for stratum in message.released.asked for law in stratum.values())
+    channels = [randomizer for part in message.parts for _, randomizer in part]
+    stated = sum(len(json.dumps([c.channel.to_json(), c.details])) + _REST for c in channels)
+    points = max(channel.channel.inputs.size for channel in channels)
+    blocks = _BLOCK * -(-rows // block_rows_for(rows))
+    most = _NUMBER * points + _COUNT * laws + stated + blocks + _REST
+    if most > MANIFEST_BYTES:
+        raise ConfigError(
+            f"a manifest of {len(message.parts)} strata, with {points:,} grid points each, can have"
+            f" {most:,} bytes; the most that a client accepts is {MANIFEST_BYTES:,}. Ask in fewer"
+            " strata, or about fewer points"
         )
     return most
 

@@ -8,11 +8,12 @@ its labels are those that are configured.
 from __future__ import annotations
 
 from common.entropy import Entropy
+from common.errors import ConfigError, DataError, ReleaseError
 from common.randomizers.message import MessagePlan
 from common.randomizers.questions import Question
 from common.release.question import read_question
 from common.release.sections import StratumSection
-from common.release.size import check_manifest
+from common.release.size import check_message
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.steps import Events
 from label_party.release.message import Count, Counted, count_labels
@@ -24,25 +25,35 @@ def plan_answer(config: LabelPartyConfig, question: Question) -> MessagePlan:
     Raises
     ------
     ConfigError
-        If it is about other labels, or its manifest would be larger than a client accepts.
+        If it is about other labels.
     """
     (terms,) = config.terms
-    plan = question.plan(terms, config.privacy.message_epsilon)
-    check_manifest(plan)
-    return plan
+    return question.plan(terms, config.privacy.message_epsilon)
 
 
 def answering(config: LabelPartyConfig, otherwise: Count = count_labels) -> Count:
-    """Answer what was asked of an epoch's events; where nothing was, do otherwise."""
+    """Answer what was asked of an epoch's events; where nothing was, do otherwise.
+
+    What cannot be answered is a ``DataError`` of its epoch alone; nothing was drawn or spent.
+    """
 
     def count(plan: MessagePlan, events: Events, entropy: Entropy) -> Counted:
         if events.submitted is None or events.submitted.question is None:
             return otherwise(plan, events, entropy)
-        question = read_question(events.submitted.question, events.rows)
-        plan = plan_answer(config, question)
-        (share,) = plan.channels
+        try:
+            question = read_question(events.submitted.question, events.rows)
+            plan = plan_answer(config, question)
+            (share,) = plan.channels
+            released = question.released(share.group)
+            message = plan.build(released)
+            check_message(message, events.rows)
+        except (ConfigError, ReleaseError) as error:
+            raise DataError(
+                f"what was asked of epoch {config.data.epoch!r} cannot be answered: {error}; have"
+                " its population submitted again"
+            ) from error
         stated = zip(question.classes.rows, question.laws.tolist(), strict=True)
         strata = [StratumSection(rows=rows, law=law) for rows, law in stated]
-        return Counted(plan, question.released(share.group), strata=strata)
+        return Counted(plan, released, strata=strata, message=message)
 
     return count

@@ -57,6 +57,7 @@ class Counted:
     tested: PureDP | None = None  # the test's guarantee, if these labels paid for it
     borrowed: bool = False  # whether other labels paid for the priors
     strata: list[StratumSection] = field(default_factory=list)  # what a question gathered
+    message: Message | None = None  # if it was built already, to see how large it is
 
 
 Count = Callable[[MessagePlan, Events, Entropy], Counted]
@@ -103,7 +104,7 @@ def build(
     if not entropy.secure:
         raise PrivacyError("a release needs system_entropy(); seeded entropy is for tests alone")
     counted = (count or count_labels)(config.plan_message(events.rows), events, entropy)
-    message = counted.plan.build(counted.released)
+    message = counted.message or counted.plan.build(counted.released)
     codes = _Codes(writer, message.codebooks)
     decoded = any(prior is None for _, prior in message.priors)
     receiver = codes if decoded else writer

@@ -181,9 +181,12 @@ class Reception:
     ) -> None:
         keys, (upload, question) = message.keys, uploads
         if message.WhichOneof("part") == "question" and header.question_sha256:
-            if question.size + len(message.question) > header.rows + MANIFEST_BYTES:
-                raise invalid(f"a question has at most {header.rows + MANIFEST_BYTES} bytes")
-            question.append(message.question)
+            part, most = message.question, header.rows + MANIFEST_BYTES
+            if not 0 < len(part) <= MAX_KEYS_BYTES or question.size + len(part) > most:
+                raise invalid(
+                    f"a question has at most {most} bytes, in parts of 1 to {MAX_KEYS_BYTES}"
+                )
+            question.append(part)
             return
         if message.WhichOneof("part") != "keys" or question.size:
             raise invalid("the header must be the first message, and no other")

@@ -5,20 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import grpc
 import numpy as np
 import polars as pl
 import pytest
 
+from common.entropy import seeded_entropy
+from common.errors import DataError
 from common.guarantees import PureDP
 from common.randomizers.grid import Grid
 from common.randomizers.questions import Question
 from common.release.blocks import decode_codes
 from common.release.event_keys import hash_keys, read_secret
+from common.release.limits import MANIFEST_BYTES
 from common.release.manifest import Manifest
-from common.release.question import encode_question
+from common.release.question import decode_question, encode_question
+from common.release.size import check_message
+from label_party.release.answer import answering, plan_answer
 from label_party.server.run import running
 from tests.label_party.conftest import EVENTS, Client, Party
 
@@ -165,6 +172,32 @@ def test_what_is_no_question_is_refused_in_a_line(world: World, question: bytes)
     assert "Traceback" not in details
     world.submit(BYTES)  # and nothing is left of it
     assert len(world.released()[0].strata) == 3
+
+
+def test_a_manifest_is_no_larger_than_was_foreseen(world: World) -> None:
+    question = decode_question(asking(), EVENTS)
+    plan = plan_answer(world.party.config(**ASKED), question)
+    message = plan.build(question.released(plan.channels[0].group))
+    world.submit(asking())
+    manifest, _ = world.released()
+    foreseen = check_message(message, EVENTS)
+    assert len(manifest.to_bytes()) <= foreseen < MANIFEST_BYTES
+
+
+def test_an_answer_that_is_too_large_is_of_its_epoch_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = tmp_path / "question"
+    asked.write_bytes(asking())
+    world.submit(asking())
+    with monkeypatch.context() as patched:
+        patched.setattr("common.release.size.MANIFEST_BYTES", 20_000)
+        config = world.party.config(**ASKED | {"data__epoch": '"1"'})
+        events = SimpleNamespace(rows=EVENTS, submitted=SimpleNamespace(question=asked))
+        with pytest.raises(
+            DataError, match=r"epoch '1' cannot be answered: a manifest of 3 strata"
+        ):
+            answering(config)(config.plan_message(EVENTS), cast(Any, events), seeded_entropy(1))
 
 
 def test_a_question_must_be_the_one_of_its_header(world: World) -> None:

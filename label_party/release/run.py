@@ -14,7 +14,6 @@ from common.entropy import system_entropy
 from common.errors import ConfigError
 from common.guarantees import Guarantee
 from common.randomizers import randomizer_names
-from common.release.event_keys import read_secret, secret_check
 from common.release.manifest import Manifest, manifest_digest
 from common.release.size import check_manifest
 from label_party.config.sections import LabelPartyConfig
@@ -24,7 +23,6 @@ from label_party.events.steps import Events
 from label_party.events.tally import Tally
 from label_party.release.message import Built, Count, build, count_labels
 from label_party.release.signing import signing_key
-from label_party.store.coverage import JOIN_SECRET
 from label_party.store.disk import translating_errors
 from label_party.store.entries import LABELS
 from label_party.store.ledger import Ledger
@@ -91,11 +89,7 @@ def run_release(
     config = config.at(config.data.epoch)
     signing_key(config.keys)  # if it cannot be read, that is said before anything is charged
     store = Store(config.store.directory)
-    request = config.request()
-    if config.data.submitted and config.privacy.epochs == "disjoint":
-        # of the events of two epochs only hashed keys are known, which one secret makes comparable
-        request[JOIN_SECRET] = secret_check(read_secret(config.keys.secret_file)).hex()
-    order = Order.configured(config, LABELS, config.privacy.charge, request)
+    order = Order.configured(config, LABELS, config.privacy.charge, config.request())
     paid = find_payment(store, order)
     if paid is not None:
         return _existing(config, store, paid)

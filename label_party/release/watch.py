@@ -47,9 +47,8 @@ def arrived(config: LabelPartyConfig) -> list[str]:
     """
     data = config.data
     by_file = EPOCH_PLACE in str(data.labels)
-    known = Populations(Store(config.store.directory)).epochs(data.data_set)
     if data.submitted and not by_file and data.date is None:
-        return known  # the submitter says which there are, and what they are about
+        return _submitted(config)  # the submitter says which there are, and what they are about
     if by_file == (data.date is not None):
         raise ConfigError(
             f"epochs are either files, with {EPOCH_PLACE} in [data] labels, or days of a column,"
@@ -60,12 +59,16 @@ def arrived(config: LabelPartyConfig) -> list[str]:
         return _files(config, population)
     today = datetime.now(UTC).date().isoformat()
     if data.submitted:  # the submitter says which days there are, and no row of labels does
-        return [epoch for epoch in known if _is_day(epoch) and epoch < today]
+        return [epoch for epoch in _submitted(config) if _is_day(epoch) and epoch < today]
     if population is None:
         days = days_of(data.labels_source, str(data.date), data.labels_dialect)
     else:
         days = days_of(population, str(data.date), data.population_dialect)
     return [day for day in days if day < today]
+
+
+def _submitted(config: LabelPartyConfig) -> list[str]:
+    return Populations(Store(config.store.directory)).epochs(config.data.data_set)
 
 
 def _is_day(epoch: str) -> bool:

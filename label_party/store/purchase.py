@@ -37,9 +37,10 @@ from typing import Any, Self
 from common.errors import ReleaseError
 from common.files import write_durably
 from common.guarantees import Guarantee
+from common.release.event_keys import read_secret, secret_check
 from label_party.config.sections import LabelPartyConfig
+from label_party.store.coverage import JOIN_SECRET, cover
 from label_party.store.coverage import check as check_coverage
-from label_party.store.coverage import cover
 from label_party.store.disk import translating_errors
 from label_party.store.entries import Charge, Purchase
 from label_party.store.fingerprints import Prints
@@ -72,6 +73,10 @@ class Order(Purchase):
     ) -> Self:
         """Order for the configured epoch and privacy unit, from the configured account."""
         privacy = config.privacy
+        if config.data.submitted and privacy.epochs == "disjoint":
+            # of two epochs' events only hashed keys are known, which one secret makes comparable
+            secret = secret_check(read_secret(config.keys.secret_file)).hex()
+            request = {JOIN_SECRET: secret, **request}
         return cls(
             config.data.data_set,
             config.data.epoch,

@@ -139,8 +139,8 @@ class LabelsPartySection(Section):
     submit: bool = setting(
         False,
         "Whether `run` first submits our keys as the population. Needs `epoch`, and a labels"
-        " party that takes them. Labels come back in the order of the features file, which must"
-        " stay as it is.",
+        " party that takes them. Labels come back in the order of these keys, which are kept beside"
+        " the release.",
     )
     wait: float = setting(
         0.0,

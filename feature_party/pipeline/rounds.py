@@ -26,6 +26,7 @@ from feature_party.config import FeaturePartyConfig, LabelsPartySection
 from feature_party.learning.questions import ask, asks_better
 from feature_party.model.several_labels import LabelModels
 from feature_party.pipeline.stages import Stages
+from feature_party.pipeline.transfer import SENDING
 from feature_party.tables import feature_file
 
 
@@ -48,7 +49,7 @@ def question_of(
     (model, *others) = models.by_label.values()
     reasons = {
         "several labels are sent together": bool(others),
-        "labels of two values are best asked in one way": not asks_better(model.problem),
+        "labels of a few values are best asked in one way": not asks_better(model.problem),
         "the model predicts points alone": not model.has_distributions,
     }
     for reason, holds in reasons.items():
@@ -118,8 +119,7 @@ class Rounds:
 
     def asks(self, number: int) -> bool:
         """Whether a round needs a model that asks: not the first, nor one that was submitted."""
-        kept = self.config.round_folder(number) / POPULATION_FILE
-        return number > 1 and not kept.is_file()
+        return number > 1 and self._kept(number) is None
 
     def submit(self, number: int, model: LabelModels | None) -> tuple[Population, str]:
         """Submit a round with what a model asks of it; returns what, and how it ended."""
@@ -129,13 +129,14 @@ class Rounds:
         return population, stages.submit(population, self.config.round_folder(number))
 
     def _kept(self, number: int) -> Population | None:
-        config, folder = self.config, self.config.round_folder(number)
-        keys, question = folder / POPULATION_FILE, folder / QUESTION_FILE
-        if not keys.is_file():
-            return None
-        secret = read_secret(config.secret_of(config.only_labels_party))
-        asked = question.read_bytes() if question.is_file() else b""
-        return Population(keys.read_bytes(), secret_check(secret), asked)
+        """What was submitted of a round, or was about to be."""
+        config, own = self.config, self.config.round_folder(number)
+        for folder in (own, own / SENDING):
+            if (folder / POPULATION_FILE).is_file():
+                secret = read_secret(config.secret_of(config.only_labels_party))
+                keys, question = (folder / name for name in (POPULATION_FILE, QUESTION_FILE))
+                return Population(keys.read_bytes(), secret_check(secret), question.read_bytes())
+        return None
 
     def _new(self, number: int, model: LabelModels | None) -> Population:
         everybody = self.stages.population()

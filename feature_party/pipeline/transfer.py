@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,9 @@ from feature_party.client.release_client import Fetched, ReleaseClient
 from feature_party.client.submission import Population, SubmittingClient, hash_population
 from feature_party.config import FeaturePartyConfig, LabelsPartySection
 from feature_party.tables import check_key, collect_table, scan_table
+
+SENDING = "submission"
+"""Folder, in a release's, of what is being submitted."""
 
 
 @dataclass
@@ -48,12 +52,14 @@ class Transfer:
         return population, self.submit(population, self.config.release.directory)
 
     def submit(self, population: Population, folder: Path) -> str:
-        """Submit a population, which is kept in its release's folder; returns how it ended."""
-        client = SubmittingClient(self.config.only_labels_party)
-        folder.mkdir(parents=True, exist_ok=True)
-        if population.question:
-            write_durably(folder / QUESTION_FILE, population.question)
-        write_durably(folder / POPULATION_FILE, population.keys)
+        """Submit a population; returns how it ended.
+
+        What was sent lies in its release's folder once it was taken, and beside that from before it
+        leaves, so that whoever is interrupted sends the same again.
+        """
+        client, sending = SubmittingClient(self.config.only_labels_party), folder / SENDING
+        sending.mkdir(parents=True, exist_ok=True)
+        _keep(population, sending)
         with self._timed("submit"), progress(quiet=self.quiet) as bar:
             task = bar.add_task("submit", total=population.rows, note="keys")
             begun = time.monotonic()
@@ -62,7 +68,14 @@ class Transfer:
                 rate = done / max(time.monotonic() - begun, 1e-9)
                 bar.update(task, completed=done, total=total, note=f"keys, {rate:,.0f}/s")
 
-            ending = client.submit(population, show)
+            try:
+                ending = client.submit(population, show)
+            except ReleaseError:  # it was not taken, and need not be
+                (sending / POPULATION_FILE).unlink()  # first: without keys it is nothing
+                shutil.rmtree(sending)
+                raise
+            _keep(population, folder)  # a second time: at any moment one of the two is complete
+            shutil.rmtree(sending)
             bar.update(task, completed=population.rows)
             return ending
 
@@ -121,3 +134,10 @@ class Transfer:
         begun = time.monotonic()
         yield
         self.timings[stage] = time.monotonic() - begun
+
+
+def _keep(population: Population, folder: Path) -> None:
+    """Write a population; there is one as long as its keys are there, which come last."""
+    (folder / POPULATION_FILE).unlink(missing_ok=True)  # those that another question was about
+    write_durably(folder / QUESTION_FILE, population.question)
+    write_durably(folder / POPULATION_FILE, population.keys)

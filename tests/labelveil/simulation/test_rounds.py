@@ -3,7 +3,6 @@ and after kills."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from labelveil.simulation import Settings, run_simulation
 from labelveil.simulation.inputs import read_inputs
 from labelveil.simulation.processes import Party, StageFailed, run_party, serving
 from labelveil.simulation.workspace import Workspace, furnish
+from tests.label_party.conftest import eventually
 
 pytest.importorskip("torch", reason="the features party needs torch")
 
@@ -190,9 +190,7 @@ def test_a_killed_run_goes_on_with_what_it_asked(settings: Settings, stop: str) 
         sets = [part for each in QUICK for part in ("--set", each)]
         command = ["run", "--config", "feature_party.toml", "--address", world.address, *sets]
         with Party(FEATURE_PROGRAM, command, ours, settings.out / "logs" / "killed.log") as party:
-            until = time.monotonic() + 120
-            while not (world.release / stop).exists() and time.monotonic() < until:
-                time.sleep(0.01)
+            eventually((world.release / stop).exists, 120)
             party._process.kill()
         kept = {path: path.read_bytes() for path in world.release.glob("*/*") if path.is_file()}
         world.feature("run")

@@ -1,0 +1,108 @@
+"""What is kept of a submission: complete at any moment, and gone if it was refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from common.errors import ConnectionFailed, ReleaseError
+from common.files import write_durably
+from common.release.folder import POPULATION_FILE, QUESTION_FILE
+from feature_party.client.submission import Population, SubmittingClient
+from feature_party.config import FeaturePartyConfig
+from feature_party.pipeline.rounds import Rounds
+from feature_party.pipeline.stages import Stages
+from feature_party.pipeline.transfer import SENDING
+from tests.feature_party.worlds import SECRET
+
+FIRST = Population(b"k" * 32, b"c" * 16, b"first")
+SECOND = Population(b"l" * 32, b"c" * 16, b"second")
+Ending = Callable[[], str]
+
+
+def ends(error: BaseException) -> Ending:
+    def end() -> str:
+        raise error
+
+    return end
+
+
+@pytest.fixture
+def rounds(tmp_path: Path) -> Rounds:
+    write_durably(tmp_path / "join.key", SECRET.hex().encode())
+    values = {
+        "keys": {"secret_file": tmp_path / "join.key"},
+        "labels_party": {"submit": True, "epoch": "day"},
+        "release": {"directory": tmp_path / "release"},
+        "rounds": {"shares": [0.5, 0.5]},
+    }
+    return Rounds(Stages(FeaturePartyConfig.model_validate(values), quiet=True))
+
+
+def send(
+    rounds: Rounds, monkeypatch: pytest.MonkeyPatch, population: Population, ending: Ending
+) -> str:
+    with monkeypatch.context() as patched:
+        patched.setattr(SubmittingClient, "submit", lambda *_: ending())
+        return rounds.stages.submit(population, rounds.config.round_folder(2))
+
+
+def kept(rounds: Rounds) -> tuple[bytes, bytes] | None:
+    population = rounds._kept(2)
+    return population and (population.keys, population.question)
+
+
+def test_what_was_taken_is_kept(rounds: Rounds, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rounds.asks(2)
+    assert send(rounds, monkeypatch, FIRST, lambda: "stored") == "stored"
+    assert kept(rounds) == (FIRST.keys, FIRST.question)
+    folder = rounds.config.round_folder(2)
+    assert sorted(path.name for path in folder.iterdir()) == [POPULATION_FILE, QUESTION_FILE]
+    assert not rounds.asks(2)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ConnectionFailed("gone")], ids=type)
+def test_what_was_interrupted_is_sent_again_as_it_was(
+    rounds: Rounds, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    with pytest.raises(type(error)):
+        send(rounds, monkeypatch, FIRST, ends(error))
+    assert kept(rounds) == (FIRST.keys, FIRST.question)
+
+
+def test_what_was_refused_leaves_nothing(rounds: Rounds, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ReleaseError):
+        send(rounds, monkeypatch, FIRST, ends(ReleaseError("not this one")))
+    assert kept(rounds) is None
+    send(rounds, monkeypatch, FIRST, lambda: "stored")
+    with pytest.raises(ReleaseError):  # and what was taken before stays
+        send(rounds, monkeypatch, SECOND, ends(ReleaseError("not this one")))
+    assert kept(rounds) == (FIRST.keys, FIRST.question)
+
+
+@pytest.mark.parametrize("writes", range(4))
+def test_keys_never_lie_beside_another_question(
+    rounds: Rounds, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    send(rounds, monkeypatch, FIRST, lambda: "stored")
+    done = []
+
+    def write_some(path: Path, data: bytes) -> None:
+        if len(done) == writes:
+            raise KeyboardInterrupt
+        done.append(path)
+        write_durably(path, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("feature_party.pipeline.transfer.write_durably", write_some)
+        with pytest.raises(KeyboardInterrupt):
+            send(rounds, patched, SECOND, lambda: "stored")
+    folder = rounds.config.round_folder(2)
+    pairs = {FIRST.keys: FIRST.question, SECOND.keys: SECOND.question}
+    for place in (folder, folder / SENDING):
+        if (place / POPULATION_FILE).is_file():
+            keys = (place / POPULATION_FILE).read_bytes()
+            assert (place / QUESTION_FILE).read_bytes() == pairs[keys]
+    assert kept(rounds) is not None

@@ -22,8 +22,11 @@ _WEIGHTS = 1 << 30
 
 
 def asks_better(problem: LabelProblem) -> bool:
-    """Whether what is expected of labels decides how they are best asked: not of two values."""
-    return problem.values.size > 2
+    """Whether what is expected of labels decides how they are best asked: not of a few values.
+
+    These are sent as they are, by a channel that depends on no prior.
+    """
+    return not problem.values_alone
 
 
 def ask(
@@ -47,15 +50,15 @@ def ask(
     Raises
     ------
     ConfigError
-        If that is no number of strata, or labels are two values: to ask them in another way gains
+        If that is no number of strata, or labels are a few values: to ask them in another way gains
         nothing, for the best channel does not depend on what is expected of them.
     """
     if not 1 <= strata <= MOST_STRATA:
         raise ConfigError(f"strata={strata} must be 1 … {MOST_STRATA}")
     if not asks_better(problem):
         raise ConfigError(
-            "labels of two values are asked in the same way whatever is expected of them; send all"
-            " events in one round"
+            f"labels of {problem.values.size} values are asked in the same way whatever is expected"
+            " of them; send all events in one round"
         )
     order = np.argsort(
         np.concatenate([batch @ support.values for batch in predicted()]), kind="stable"

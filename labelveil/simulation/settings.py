@@ -191,6 +191,11 @@ class Settings(DataSettings):
                 f"--population {self.population} and --rounds {self.rounds} exclude each other: in"
                 " rounds the features' events are the population; give one of them"
             )
+        if self.shares and self.randomizer != "auto":
+            raise ConfigError(
+                f"--randomizer {self.randomizer} and --rounds {self.rounds} exclude each other:"
+                " what is asked decides the channels; leave one of them out"
+            )
         for label in self.columns:
             if not label.lower <= self.missing_value(label) <= label.upper:
                 raise ConfigError(

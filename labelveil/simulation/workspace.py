@@ -104,7 +104,8 @@ def _label_party_config(
         data["population"] = "submitted"
     in_rounds: dict[str, Any] = {}
     if settings.shares:  # each as soon as it is submitted
-        in_rounds = {"rounds": {"questions": True}, "watch": {"interval": 0.2}}
+        asks = {"questions": len(settings.columns) == 1}
+        in_rounds = {"rounds": asks, "watch": {"interval": 0.2}}
     randomizer = {"name": settings.randomizer, "loss": settings.loss}
     if len(settings.columns) == 1:  # the short form: `domain.grid` and others can be set
         (label,) = settings.columns

@@ -101,5 +101,5 @@ def test_what_cannot_be_asked_is_said(events: Events, rounds: Rounds) -> None:
         model.fit(x[REST], [first, rest])
     two = lv.randomize_labels(labels[FIRST] > 50, lower=0, upper=1, epsilon=4)
     clicks = lv.LabelDPRegressor(learner="linear").fit(x[FIRST], two)
-    with pytest.raises(ConfigError, match="labels of two values"):
+    with pytest.raises(ConfigError, match="labels of 2 values"):
         clicks.ask(x[REST])

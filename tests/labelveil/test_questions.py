@@ -103,3 +103,7 @@ def test_what_cannot_be_asked_is_said(events: Events, rounds: Rounds) -> None:
     clicks = lv.LabelDPRegressor(learner="linear").fit(x[FIRST], two)
     with pytest.raises(ConfigError, match="labels of 2 values"):
         clicks.ask(x[REST])
+    three = lv.randomize_labels(labels[FIRST] // 40, lower=0, upper=2, epsilon=4, values=[0, 1, 2])
+    stars = lv.LabelDPRegressor(learner="linear").fit(x[FIRST], three)
+    with pytest.raises(ConfigError, match="labels of 3 values"):
+        stars.ask(x[REST])

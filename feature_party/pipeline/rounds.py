@@ -18,15 +18,15 @@ from common.arrays import Booleans, Floats, Indices
 from common.console import warn
 from common.errors import ConfigError, DataError, present
 from common.release.blocks import KEY_BYTES
-from common.release.event_keys import read_secret, secret_check
-from common.release.folder import POPULATION_FILE, QUESTION_FILE, is_complete
+from common.release.event_keys import read_secret
+from common.release.folder import is_complete
 from common.release.question import encode_question
 from feature_party.client.submission import Population
 from feature_party.config import FeaturePartyConfig, LabelsPartySection
 from feature_party.learning.questions import ask, asks_better
 from feature_party.model.several_labels import LabelModels
 from feature_party.pipeline.stages import Stages
-from feature_party.pipeline.transfer import SENDING
+from feature_party.pipeline.transfer import kept_in, read_kept
 from feature_party.tables import feature_file
 
 
@@ -119,24 +119,17 @@ class Rounds:
 
     def asks(self, number: int) -> bool:
         """Whether a round needs a model that asks: not the first, nor one that was submitted."""
-        return number > 1 and self._kept(number) is None
+        return number > 1 and kept_in(self.config.round_folder(number)) is None
 
     def submit(self, number: int, model: LabelModels | None) -> tuple[Population, str]:
         """Submit a round with what a model asks of it; returns what, and how it ended."""
         config = self.config.model_copy(update={"labels_party": [self.party(number)]})
-        stages = replace(self.stages, config=config)
-        population = self._kept(number) or self._new(number, model)
-        return population, stages.submit(population, self.config.round_folder(number))
-
-    def _kept(self, number: int) -> Population | None:
-        """What was submitted of a round, or was about to be."""
-        config, own = self.config, self.config.round_folder(number)
-        for folder in (own, own / SENDING):
-            if (folder / POPULATION_FILE).is_file():
-                secret = read_secret(config.secret_of(config.only_labels_party))
-                keys, question = (folder / name for name in (POPULATION_FILE, QUESTION_FILE))
-                return Population(keys.read_bytes(), secret_check(secret), question.read_bytes())
-        return None
+        stages, folder = replace(self.stages, config=config), self.config.round_folder(number)
+        if (place := kept_in(folder)) is None:
+            population = self._new(number, model)
+        else:
+            population = read_kept(place, read_secret(config.secret_of(config.only_labels_party)))
+        return population, stages.submit(population, folder)
 
     def _new(self, number: int, model: LabelModels | None) -> Population:
         everybody = self.stages.population()

@@ -14,14 +14,14 @@ from rich.progress import Progress
 from common.console import progress
 from common.errors import ConnectionFailed, LabelveilError, ReleaseError
 from common.files import write_durably
-from common.release.event_keys import read_secret
+from common.release.event_keys import read_secret, secret_check
 from common.release.folder import POPULATION_FILE, QUESTION_FILE
 from feature_party.client.release_client import Fetched, ReleaseClient
 from feature_party.client.submission import Population, SubmittingClient, hash_population
 from feature_party.config import FeaturePartyConfig, LabelsPartySection
 from feature_party.tables import check_key, collect_table, scan_table
 
-SENDING = "submission"
+_SENDING = "submission"
 """Folder, in a release's, of what is being submitted."""
 
 
@@ -57,7 +57,7 @@ class Transfer:
         What was sent lies in its release's folder once it was taken, and beside that from before it
         leaves, so that whoever is interrupted sends the same again.
         """
-        client, sending = SubmittingClient(self.config.only_labels_party), folder / SENDING
+        client, sending = SubmittingClient(self.config.only_labels_party), folder / _SENDING
         sending.mkdir(parents=True, exist_ok=True)
         _keep(population, sending)
         with self._timed("submit"), progress(quiet=self.quiet) as bar:
@@ -134,6 +134,18 @@ class Transfer:
         begun = time.monotonic()
         yield
         self.timings[stage] = time.monotonic() - begun
+
+
+def kept_in(folder: Path) -> Path | None:
+    """Where that lies which was submitted for a release's folder, or was about to be, if at all."""
+    places = (folder, folder / _SENDING)
+    return next((place for place in places if (place / POPULATION_FILE).is_file()), None)
+
+
+def read_kept(place: Path, secret: bytes) -> Population:
+    """What lies there, to be sent again as it was."""
+    keys, question = (place / name for name in (POPULATION_FILE, QUESTION_FILE))
+    return Population(keys.read_bytes(), secret_check(secret), question.read_bytes())
 
 
 def _keep(population: Population, folder: Path) -> None:

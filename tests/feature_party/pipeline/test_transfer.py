@@ -14,7 +14,7 @@ from feature_party.client.submission import Population, SubmittingClient
 from feature_party.config import FeaturePartyConfig
 from feature_party.pipeline.rounds import Rounds
 from feature_party.pipeline.stages import Stages
-from feature_party.pipeline.transfer import SENDING
+from feature_party.pipeline.transfer import kept_in, read_kept
 from tests.feature_party.worlds import SECRET
 
 FIRST = Population(b"k" * 32, b"c" * 16, b"first")
@@ -50,7 +50,8 @@ def send(
 
 
 def kept(rounds: Rounds) -> tuple[bytes, bytes] | None:
-    population = rounds._kept(2)
+    place = kept_in(rounds.config.round_folder(2))
+    population = place and read_kept(place, SECRET)
     return population and (population.keys, population.question)
 
 
@@ -101,8 +102,6 @@ def test_keys_never_lie_beside_another_question(
             send(rounds, patched, SECOND, lambda: "stored")
     folder = rounds.config.round_folder(2)
     pairs = {FIRST.keys: FIRST.question, SECOND.keys: SECOND.question}
-    for place in (folder, folder / SENDING):
-        if (place / POPULATION_FILE).is_file():
-            keys = (place / POPULATION_FILE).read_bytes()
-            assert (place / QUESTION_FILE).read_bytes() == pairs[keys]
+    for keys in folder.rglob(POPULATION_FILE):
+        assert keys.with_name(QUESTION_FILE).read_bytes() == pairs[keys.read_bytes()]
     assert kept(rounds) is not None

@@ -44,8 +44,7 @@ def answering(config: LabelPartyConfig, otherwise: Count = count_labels) -> Coun
             question = read_question(events.submitted.question, events.rows)
             plan = plan_answer(config, question)
             (share,) = plan.channels
-            released = question.released(share.group)
-            message = plan.build(released)
+            message = plan.build(question.released(share.group))
             check_message(message, events.rows)
         except (ConfigError, ReleaseError) as error:
             raise DataError(
@@ -54,6 +53,6 @@ def answering(config: LabelPartyConfig, otherwise: Count = count_labels) -> Coun
             ) from error
         stated = zip(question.classes.rows, question.laws.tolist(), strict=True)
         strata = [StratumSection(rows=rows, law=law) for rows, law in stated]
-        return Counted(plan, released, strata=strata, message=message)
+        return Counted(message, strata=strata)
 
     return count

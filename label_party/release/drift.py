@@ -103,7 +103,8 @@ class InForce:
             return replace(counted, drift=section, tested=tested)
         whole = share.epsilon + sum(each.epsilon for each in plan.histograms)
         plan = replace(plan, histograms=(), channels=(Share(here, whole),)).after(spent)
-        return Counted(plan, Released({here: self.prior}), section, tested, borrowed=True)
+        message = plan.build(Released({here: self.prior}))
+        return Counted(message, section, tested, borrowed=True)
 
     def _test(self, counts: Integers, entropy: Entropy) -> tuple[DriftSection, PureDP | None]:
         """Test an epoch's histogram over the grid, unless the session has halted.

@@ -18,7 +18,7 @@ from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.guarantees import PureDP, compose
 from common.randomizers.codebooks import Codebooks
-from common.randomizers.message import Message, MessagePlan, Released
+from common.randomizers.message import Message, MessagePlan
 from common.release.blocks import KEY_BYTES, decode_codes
 from common.release.claims import CMAC_KEYS, SUBMITTED_KEYS
 from common.release.limits import block_rows_for
@@ -43,7 +43,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Counted:
-    """Histograms that are public from here on, and what becomes of the plan with them.
+    """A message whose histograms are public from here on; no label was sent yet.
 
     Attributes
     ----------
@@ -51,13 +51,11 @@ class Counted:
         What a manifest says of a test that was made, and of the prior that is in force.
     """
 
-    plan: MessagePlan
-    released: Released  # the histograms
+    message: Message
     drift: DriftSection | None = None
     tested: PureDP | None = None  # the test's guarantee, if these labels paid for it
     borrowed: bool = False  # whether other labels paid for the priors
     strata: list[StratumSection] = field(default_factory=list)  # what a question gathered
-    message: Message | None = None  # if it was built already, to see how large it is
 
 
 Count = Callable[[MessagePlan, Events, Entropy], Counted]
@@ -104,7 +102,7 @@ def build(
     if not entropy.secure:
         raise PrivacyError("a release needs system_entropy(); seeded entropy is for tests alone")
     counted = (count or count_labels)(config.plan_message(events.rows), events, entropy)
-    message = counted.message or counted.plan.build(counted.released)
+    message = counted.message
     codes = _Codes(writer, message.codebooks)
     decoded = any(prior is None for _, prior in message.priors)
     receiver = codes if decoded else writer
@@ -124,7 +122,7 @@ def build(
 def count_labels(plan: MessagePlan, events: Events, entropy: Entropy) -> Counted:
     """Count what the plan asks for, and pay for it."""
     counts = events.count(plan.groups, entropy) if plan.groups else []
-    return Counted(plan, plan.release(counts, entropy))
+    return Counted(plan.build(plan.release(counts, entropy)))
 
 
 class _Codes:

@@ -20,7 +20,8 @@ _ROW_INDEX = 6
 _BLOCK = 67
 """Bytes of a grid's point, of a noisy count, of a label's row, of a block's digest; as text."""
 _REST = 1 << 16
-"""Names and numbers, of which there are few."""
+_CHANNEL = 1 << 12
+"""Names and numbers, of which there are few: in all, and of a channel that is built."""
 
 _DESIGNED = ("auto", "optimal-design")
 
@@ -65,7 +66,7 @@ def check_message(message: Message, rows: int) -> int:
     """
     laws = sum(len(law) for stratum in message.released.asked for law in stratum.values())
     channels = [randomizer for part in message.parts for _, randomizer in part]
-    stated = sum(len(json.dumps([c.channel.to_json(), c.details])) + _REST for c in channels)
+    stated = sum(len(json.dumps([c.channel.to_json(), c.details])) + _CHANNEL for c in channels)
     points = max(channel.channel.inputs.size for channel in channels)
     blocks = _BLOCK * -(-rows // block_rows_for(rows))
     most = _NUMBER * points + _COUNT * laws + stated + blocks + _REST

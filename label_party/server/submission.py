@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 Uploads = tuple[Upload, Upload]
 """Keys, and a question about their events."""
 
-MAX_KEYS_BYTES = 3 << 20
+MAX_PART_BYTES = 3 << 20
 _DIGEST_BYTES = 32
 _NAME = re.compile(NAME_PATTERN)
 
@@ -182,9 +182,9 @@ class Reception:
         keys, (upload, question) = message.keys, uploads
         if message.WhichOneof("part") == "question" and header.question_sha256:
             part, most = message.question, header.rows + MANIFEST_BYTES
-            if not 0 < len(part) <= MAX_KEYS_BYTES or question.size + len(part) > most:
+            if not 0 < len(part) <= MAX_PART_BYTES or question.size + len(part) > most:
                 raise invalid(
-                    f"a question has at most {most} bytes, in parts of 1 to {MAX_KEYS_BYTES}"
+                    f"a question has at most {most} bytes, in parts of 1 to {MAX_PART_BYTES}"
                 )
             question.append(part)
             return
@@ -192,8 +192,8 @@ class Reception:
             raise invalid("the header must be the first message, and no other")
         if not keys or len(keys) % KEY_BYTES:
             raise invalid(f"{len(keys)} bytes are not one or more keys of 16 bytes")
-        if len(keys) > MAX_KEYS_BYTES:
-            raise invalid(f"{len(keys)} bytes of keys in one message; at most {MAX_KEYS_BYTES}")
+        if len(keys) > MAX_PART_BYTES:
+            raise invalid(f"{len(keys)} bytes of keys in one message; at most {MAX_PART_BYTES}")
         if upload.size + len(keys) > header.rows * KEY_BYTES:
             raise invalid(f"more keys than the {header.rows} of the header")
         upload.append(keys)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,16 +18,19 @@ import pytest
 from common.entropy import seeded_entropy
 from common.errors import DataError
 from common.guarantees import PureDP
-from common.randomizers.grid import Grid
+from common.randomizers.grid import MAX_POINTS, Grid
 from common.randomizers.questions import Question
+from common.randomizers.terms import LabelTerms
 from common.release.blocks import decode_codes
-from common.release.event_keys import hash_keys, read_secret
+from common.release.event_keys import hash_keys, read_secret, secret_check
 from common.release.limits import MANIFEST_BYTES
 from common.release.manifest import Manifest
 from common.release.question import decode_question, encode_question
 from common.release.size import check_message
+from common.wire import label_release_pb2 as wire
 from label_party.release.answer import answering, plan_answer
 from label_party.server.run import running
+from label_party.server.submission import MAX_PART_BYTES
 from tests.label_party.conftest import EVENTS, Client, Party
 
 Connect = Callable[..., Client]
@@ -175,13 +179,26 @@ def test_what_is_no_question_is_refused_in_a_line(world: World, question: bytes)
 
 
 def test_a_manifest_is_no_larger_than_was_foreseen(world: World) -> None:
-    question = decode_question(asking(), EVENTS)
+    """With all strata that there can be, each with a law that is unlike the others."""
+    laws = np.random.default_rng(1).integers(1, 1 << 40, (32, len(GRID)))
+    asked = asking(np.arange(EVENTS) % 32, laws)
+    question = decode_question(asked, EVENTS)
     plan = plan_answer(world.party.config(**ASKED), question)
+    foreseen = check_message(plan.build(question.released(plan.channels[0].group)), EVENTS)
+    world.submit(asked)
+    size = len(world.released()[0].to_bytes())
+    assert size <= foreseen <= size + 32 * 4096 + 65_536 + 32 * 21 * len(GRID)
+
+
+def test_the_largest_question_can_be_answered() -> None:
+    """All strata over the finest grid, with noise for laws, about 10⁸ events."""
+    words = np.random.default_rng(1)
+    inner = np.sort(words.random(MAX_POINTS - 2)) * 10
+    laws = words.integers(1, 1 << 40, (32, MAX_POINTS))
+    question = Question(np.arange(EVENTS) % 32, Grid(np.r_[0, inner, 10]), laws)
+    plan = question.plan(LabelTerms("label", 0.0, 10.0), 2.0)
     message = plan.build(question.released(plan.channels[0].group))
-    world.submit(asking())
-    manifest, _ = world.released()
-    foreseen = check_message(message, EVENTS)
-    assert len(manifest.to_bytes()) <= foreseen < MANIFEST_BYTES
+    assert check_message(message, 10**8) <= MANIFEST_BYTES
 
 
 def test_an_answer_that_is_too_large_is_of_its_epoch_alone(
@@ -204,6 +221,49 @@ def test_a_question_must_be_the_one_of_its_header(world: World) -> None:
     assert "question_sha256" in world.refused(BYTES, question_sha256=bytes(32))[1]
     assert "32 bytes" in world.refused(BYTES, question_sha256=b"short")[1]
     assert "header" in world.refused(BYTES, question_sha256=b"")[1]
+
+
+@pytest.mark.parametrize("part", [b"", bytes(MAX_PART_BYTES + 1)], ids=["empty", "large"])
+def test_parts_of_a_question_have_a_size(world: World, part: bytes) -> None:
+    """Empty ones would keep the server busy for nothing, and large ones fill its memory."""
+    keys, stub = world.keys(), world.client.stub
+    header = wire.PopulationHeader(
+        data_set="labels",
+        epoch="1",
+        rows=EVENTS,
+        population_sha256=hashlib.sha256(keys).digest(),
+        secret_check=secret_check(world.secret),
+        question_sha256=bytes(32),
+    )
+    messages = [
+        wire.SubmitPopulationRequest(header=header),
+        wire.SubmitPopulationRequest(keys=keys),
+        wire.SubmitPopulationRequest(question=part),
+    ]
+    with pytest.raises(grpc.RpcError) as error:
+        stub.SubmitPopulation(iter(messages), timeout=60)
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "in parts of 1 to" in error.value.details()
+
+
+def test_other_purchases_of_submitted_events_are_compared_by_their_secret(world: World) -> None:
+    """A release of one round and leaders of the next are about events that one secret names."""
+    world.submit(b"", range(80))
+    world.released()
+    (world.party.folder / "kinds.txt").write_text("0\n1\n")
+    world.submit(b"", range(80, EVENTS), epoch="2")
+    leaders = ("top-k", "--by", "label", "--categories", "kinds.txt", "--k", "1")
+    settings = world.party.arguments(**ASKED, data__epoch="2")
+    done = world.party.run(*leaders, *settings)
+    assert done.code == 0, done
+    (world.party.folder / "join.key").write_text("5" * 64 + "\n")
+    secret = read_secret(world.party.folder / "join.key")
+    keys = hash_keys(pl.Series([f"event-{number}" for number in range(80)]), secret)
+    world.client.submit(keys, secret, epoch="3")
+    settings = world.party.arguments(**ASKED, data__epoch="3")
+    refused = world.party.run(*leaders, *settings)
+    assert refused.code == 1
+    assert "under another join secret" in refused.err
 
 
 def test_a_labels_party_without_rounds_takes_no_question(party: Party, connect: Connect) -> None:

@@ -183,7 +183,15 @@ def test_yesterdays_model_asks_about_todays_events(settings: Settings) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stop", ["1-1/population.keys", "1-1/codes.bin", "1-2/question.bin"])
+@pytest.mark.parametrize(
+    "stop",
+    [
+        "1-1/population.keys",
+        "1-1/codes.bin",
+        "1-2/submission/population.keys",
+        "1-2/question.bin",
+    ],
+)
 def test_a_killed_run_goes_on_with_what_it_asked(settings: Settings, stop: str) -> None:
     with opened(settings) as world:
         ours = settings.out / "feature_party"
@@ -192,7 +200,10 @@ def test_a_killed_run_goes_on_with_what_it_asked(settings: Settings, stop: str) 
         with Party(FEATURE_PROGRAM, command, ours, settings.out / "logs" / "killed.log") as party:
             eventually((world.release / stop).exists, 120)
             party._process.kill()
-        kept = {path: path.read_bytes() for path in world.release.glob("*/*") if path.is_file()}
+        kept = {
+            world.release / path.relative_to(world.release).parts[0] / path.name: path.read_bytes()
+            for path in (*world.release.glob("*/submission/*"), *world.release.glob("*/*.*"))
+        }
         world.feature("run")
     assert all(is_complete(world.release / epoch) for epoch in ("1-1", "1-2"))
     for path, data in kept.items():

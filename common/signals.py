@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import select
 import signal
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import IO
 
 
 class Stop:
@@ -42,6 +44,15 @@ class Stop:
             with suppress(TimeoutError):
                 self._bytes.recv(4096)  # also of a signal that asks for something else
         return self._asked
+
+    def until_readable(self, file: IO[str]) -> bool:
+        """Wait until a terminal, pipe or socket has something to read; False if asked to end."""
+        both, ready = (file.fileno(), self._bytes.fileno()), set[int]()
+        while not (self._asked or both[0] in ready):
+            ready = set(select.select(both, [], [])[0])
+            if both[1] in ready:
+                self._bytes.recv(4096)  # also of a signal that asks for something else
+        return not self._asked
 
     def close(self) -> None:
         """Give its two sockets back."""

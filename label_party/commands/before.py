@@ -13,10 +13,9 @@ labels that no ε pays for, exact at its threshold. The rule "every epoch is rel
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -203,20 +202,10 @@ class Before:
 
 
 def _agreed() -> bool:
-    with _interruptible():
+    from common.signals import stopped_by_signals
+
+    with stopped_by_signals() as stop:  # they end a question, whatever they do to the work around
         print("Release all the same? [y/N] ", end="", file=sys.stderr, flush=True)
+        if not stop.until_readable(sys.stdin):
+            raise KeyboardInterrupt
         return sys.stdin.readline().strip().lower() in ("y", "yes")
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let ^C and SIGTERM end a question, whatever they do to the work around it."""
-    handlers = {
-        number: signal.signal(number, signal.default_int_handler)
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)

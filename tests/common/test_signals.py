@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import threading
@@ -23,6 +24,29 @@ def test_a_signal_at_any_moment_ends_the_wait() -> None:
             thread.start()
             assert stop.wait()
             thread.join()
+
+
+@pytest.mark.parametrize("taken_by", ["the main thread", "another"])
+def test_a_signal_at_any_moment_ends_a_question(taken_by: str) -> None:
+    """Reading a terminal would outlast a signal that another thread takes."""
+    chance, main = random.Random(0), threading.get_ident()
+
+    def interrupt() -> None:
+        here = main if taken_by == "the main thread" else threading.get_ident()
+        signal.pthread_kill(here, signal.SIGINT)
+
+    reads, writes = os.pipe()
+    with open(reads) as terminal, open(writes, "w", buffering=1) as typing:
+        for _ in range(300):
+            with stopped_by_signals() as stop:
+                thread = threading.Timer(chance.random() * 1e-4, interrupt)
+                thread.start()
+                assert not stop.until_readable(terminal)
+                thread.join()
+        with stopped_by_signals() as stop:
+            typing.write("y\n")
+            assert stop.until_readable(terminal)
+            assert terminal.readline() == "y\n"
 
 
 def test_a_signal_that_another_thread_takes_ends_the_wait() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,3 +13,12 @@ Indices = Integers
 """Positions in another array."""
 Booleans = NDArray[np.bool_]
 Words = NDArray[np.uint64]
+
+
+def holds_integers(column: Any) -> bool:
+    """Whether an array, list or column is of integers or booleans, by its type and not its values.
+
+    Pandas makes a column of floats of integers among which one is missing.
+    """
+    kind = getattr(getattr(column, "dtype", None), "kind", None)
+    return (kind or np.asarray(column).dtype.kind) in "biu"

@@ -26,13 +26,21 @@ Name = Annotated[
 """Names a directory and travels in requests."""
 
 
-def bounded_column(flag: str, text: str) -> tuple[str, float, float]:
-    """Read the value ``COLUMN:LOWER:UPPER`` of a flag."""
+WHOLE = "whole"
+"""Says that labels are whole numbers."""
+
+
+def bounded_column(flag: str, text: str) -> tuple[str, float, float, bool]:
+    """Read ``COLUMN:LOWER:UPPER`` of a flag; ``:whole`` behind it says that labels are whole."""
+    bounded = text.removesuffix(f":{WHOLE}")
     try:
-        column, lower, upper = text.rsplit(":", 2)
+        column, lower, upper = bounded.rsplit(":", 2)
         ends = float(lower), float(upper)
     except ValueError:
         column, ends = "", (0.0, 0.0)
     if not column:
-        raise ConfigError(f"{flag} {text!r:.100} must be COLUMN:LOWER:UPPER, as in amount:0:100")
-    return column, *ends
+        raise ConfigError(
+            f"{flag} {text!r:.100} must be COLUMN:LOWER:UPPER, as in amount:0:100, or"
+            f" COLUMN:LOWER:UPPER:{WHOLE} for whole numbers"
+        )
+    return column, *ends, bounded != text

@@ -6,6 +6,7 @@ import os
 import textwrap
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +18,14 @@ from common.config.wording import as_toml
 from common.errors import ConfigError
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Because:
+    """A value, and why it was chosen, which stands behind it."""
+
+    value: Any
+    reason: str
 
 
 def commented_toml(
@@ -57,7 +66,7 @@ def _tables(
     lines = [line for option in options for line in _lines(option, values, live=False)]
     yield "\n".join([head, f"{'' if tables else '# '}[[{name}]]", *filter(None, lines)])
     for table in others:
-        yield "\n".join([f"[[{name}]]", *(f"{k} = {as_toml(v)}" for k, v in table.items())])
+        yield "\n".join([f"[[{name}]]", *(f"{k} = {_written(v)}" for k, v in table.items())])
 
 
 def write_config(
@@ -93,7 +102,13 @@ def _lines(option: Setting, values: Mapping[str, Any], live: bool) -> Iterator[s
     value = values.get(option.name)
     if value is None:
         value = option.default if option.example is None else option.example
-    yield f"{'' if live or option.name in values else '# '}{option.key} = {as_toml(value)}"
+    yield f"{'' if live or option.name in values else '# '}{option.key} = {_written(value)}"
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, Because):
+        return f"{as_toml(value.value)}  # {value.reason}"
+    return as_toml(value)
 
 
 def _comment(text: str) -> str:

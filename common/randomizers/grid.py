@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
@@ -23,10 +23,44 @@ MAX_POINTS = 1 << 13
 
 INTEGER_RANGE = 512
 """Ranges with whole bounds and at most this many steps get one grid point for each integer."""
+_FEWEST_STEPS = 10
+_STEPS = 1.0, 0.5, 0.2, 0.1
+_ON_THE_POINT = 1e-9
+"""Share of a gap that is an error of floating point."""
 
 _CHUNK = 1 << 13
 """Values at a time: what is made of them stays in the cache."""
 _MOST_BITS = 16
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What placing labels on a grid does to them; that of further labels is added."""
+
+    labels: int = 0
+    between: int = 0
+    """Labels between two points, which go to one of them."""
+    fractional: int = 0
+    """Labels that are no whole numbers."""
+    added: float = 0.0
+    """Sum of the variances that this adds to each."""
+    total: float = 0.0
+    """Sum of the labels, counted from the grid's lowest point."""
+    squares: float = 0.0
+    """Sum of their squares."""
+
+    def __add__(self, other: Moved) -> Moved:
+        return Moved(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    @property
+    def share(self) -> float:
+        """The variance added, relative to the labels' own; 0 if no label is moved."""
+        own = self.squares - self.total**2 / max(self.labels, 1)
+        return self.added / own if self.between and own > 0 else 0.0
+
+    def __str__(self) -> str:
+        adds = f", which adds {self.share:.1%} to their variance" if self.between else ""
+        return f"{self.between:,} of {self.labels:,} labels lie between{adds}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,19 +139,20 @@ class Grid:
         return cls(points)
 
     @classmethod
-    def default(cls, lower: float, upper: float, rows: int, epsilon: float) -> Grid:
+    def default(
+        cls, lower: float, upper: float, rows: int, epsilon: float, *, whole: bool = False
+    ) -> Grid:
         """Choose a grid from public facts alone: the bounds, the number of events and ε.
 
-        Whole bounds with at most 128 steps give one point for each integer. Otherwise the number
-        of points k is such that Theorem 7's √(k/n) spends about a sixteenth of ε on the prior,
-        within 16 … 512; up to that number a range of integers again gets one point for each.
+        Whole bounds at most 128 apart give steps of :func:`whole_step`. Otherwise the number of
+        points k is such that Theorem 7's √(k/n) spends about a sixteenth of ε on the prior, within
+        16 … 512; up to that number a range of integers again gets one point for each.
         """
         _check_bounds(lower, upper)
         affordable = int(min(max(rows * (epsilon / 16) ** 2, 16), INTEGER_RANGE))
-        span = upper - lower
-        whole = lower == math.floor(lower) and span == math.floor(span)
-        if whole and span <= max(128, affordable):
-            return cls.from_step(lower, upper, 1.0)
+        step = whole_step(lower, upper, whole=whole)
+        if step is not None and upper - lower <= max(128, affordable):
+            return cls.from_step(lower, upper, step)
         return cls.from_count(lower, upper, affordable)
 
     @property
@@ -176,6 +211,29 @@ class Grid:
         share = (clipped - self.points[below]) / self._gaps[below]
         return np.stack([below, below + 1], axis=1), np.stack([1 - share, share], axis=1)
 
+    def moved(self, values: Floats, times: ArrayLike = 1) -> Moved:
+        """What :meth:`round` is expected to do to (n,) values, each there so many ``times``."""
+        times, total = np.broadcast_to(np.asarray(times), values.shape), Moved()
+        for start in range(0, values.size, _CHUNK):
+            part = np.clip(values[start : start + _CHUNK], self.lower, self.upper)
+            weight = times[start : start + _CHUNK]
+            places, shares = self.neighbours(part)
+            heights = part - self.lower
+            total += Moved(
+                int(weight.sum()),
+                int(weight @ (shares.min(axis=1) > _ON_THE_POINT)),
+                int(weight @ (part % 1 > 0)),
+                float(weight @ (self._gaps[places[:, 0]] ** 2 * shares.prod(axis=1))),
+                float(weight @ heights),
+                float(weight @ heights**2),
+            )
+        return total
+
+    def __str__(self) -> str:
+        gap = self._gaps[0]
+        even = np.allclose(self._gaps, gap, rtol=1e-6)
+        return f"{len(self):,} points{f', {gap:.4g} apart' if even else ''}"
+
     @cached_property
     def _floor(self) -> _Floor:
         return _Floor(self.points)
@@ -183,6 +241,19 @@ class Grid:
     @cached_property
     def _gaps(self) -> Floats:
         return np.diff(self.points)
+
+
+def whole_step(lower: float, upper: float, *, whole: bool) -> float | None:
+    """Distance of points between whole bounds, all whole numbers being points; None for others.
+
+    1 where labels are ``whole`` numbers. Others may lie anywhere, so that it is the longest of 1,
+    1/2, 1/5 and 1/10 that makes ten steps: coarser ones would take up to 60 % of what a label
+    tells, finer ones would spend more of ε on the prior and tell 3 % more at most.
+    """
+    if lower % 1 or upper % 1:
+        return None
+    enough = (step for step in _STEPS if upper - lower >= _FEWEST_STEPS * step)
+    return 1.0 if whole else next(enough)
 
 
 class _Floor:

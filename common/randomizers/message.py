@@ -22,6 +22,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, reduce
+from itertools import chain
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -36,6 +38,7 @@ from common.randomizers.budget import PRIOR_SHARE, round_down, split_budget
 from common.randomizers.cells import Cells, Codebook, Group, stream
 from common.randomizers.codebooks import Codebooks
 from common.randomizers.design.optimal_design import fitting, most_knots
+from common.randomizers.grid import Grid
 from common.randomizers.prior import PRIOR_STREAM, NoisyPrior, decoded_prior, private_prior
 from common.randomizers.strata import STRATA_STREAM, Strata, StratumTable, keep_strata
 from common.randomizers.terms import LabelTerms
@@ -106,6 +109,13 @@ class MessagePlan:
     def groups(self) -> list[Group]:
         """Of the histograms."""
         return [share.group for share in self.histograms]
+
+    @property
+    def grids(self) -> tuple[Grid, ...]:
+        """Of each label."""
+        groups = [share.group for share in self.channels]
+        pairs = [zip(group.labels, group.cells.grids, strict=True) for group in groups]
+        return tuple(grid for _, grid in sorted(chain.from_iterable(pairs), key=itemgetter(0)))
 
     @property
     def parts(self) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Floats, Indices, Integers
+from common.arrays import Floats, Indices, Integers, holds_integers
 from common.entropy import Entropy, system_entropy
 from common.errors import ConfigError
 from common.exact.channel import Codes, FiniteChannel
@@ -149,7 +149,9 @@ def randomize_labels(
     Parameters
     ----------
     labels
-        (n,) numbers; those outside the bounds are clipped.
+        (n,) numbers; those outside the bounds are clipped. An array of integers or booleans is one
+        of whole numbers, and 0 … 1 then says no or yes; floats may lie anywhere between the bounds
+        (a count that pandas holds as floats: ``labels.astype(int)``). The type is public.
     lower, upper
         Public bounds, chosen without looking at the labels.
     epsilon
@@ -173,7 +175,14 @@ def randomize_labels(
     column = np.asarray(labels, dtype=np.float64).reshape(-1, 1)
     grid = None if values is None else Grid(np.asarray(values, dtype=np.float64))
     terms = LabelTerms(
-        "label", lower, upper, grid, loss, values=values is not None, randomizer=randomizer
+        "label",
+        lower,
+        upper,
+        grid,
+        loss,
+        values=values is not None,
+        whole=holds_integers(labels),
+        randomizer=randomizer,
     )
     if question is None:
         return _randomized(column, [terms], epsilon, "auto", strata)["label"]
@@ -201,7 +210,8 @@ def randomize_events(
     Parameters
     ----------
     labels
-        A table, or anything that gives (n,) numbers by a label's name.
+        A table, or anything that gives (n,) numbers by a label's name; those of integers or
+        booleans are whole numbers, as in :func:`randomize_labels`.
     bounds
         Public bounds of each label, by its name, chosen without looking at the labels.
     epsilon
@@ -220,7 +230,10 @@ def randomize_events(
         For bounds, an ε or labels that cannot be.
     """
     worth = weights or {}
-    terms = [LabelTerms(name, *ends, weight=worth.get(name, 1.0)) for name, ends in bounds.items()]
+    terms = [
+        LabelTerms(name, *ends, weight=worth.get(name, 1.0), whole=holds_integers(labels[name]))
+        for name, ends in bounds.items()
+    ]
     columns = np.column_stack([np.asarray(labels[name], np.float64) for name in bounds])
     return _randomized(columns, terms, epsilon, division, strata)
 

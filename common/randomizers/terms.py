@@ -13,7 +13,7 @@ from common.arrays import Floats
 from common.errors import ConfigError
 from common.randomizers.base import Randomizer, build_randomizer
 from common.randomizers.design.optimal_design import POINTS
-from common.randomizers.grid import Grid
+from common.randomizers.grid import Grid, whole_step
 
 Division = Literal["auto", "split", "joint"]
 """How several labels share one ε."""
@@ -39,6 +39,8 @@ class LabelTerms:
     """How much that counts beside other labels, > 0."""
     values: bool = False
     """Whether the grid's points are all the labels there are, and not places on a range."""
+    whole: bool = False
+    """Whether labels are whole numbers, where no grid was chosen."""
     randomizer: str = "auto"
     """As its options in :func:`common.randomizers.build_randomizer`, of a label sent alone."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -48,18 +50,17 @@ class LabelTerms:
 
     def own_grid(self, rows: int, epsilon: float) -> Grid:
         """Its points if it is sent alone."""
-        return self.grid or Grid.default(self.lower, self.upper, rows, epsilon)
+        return self.grid or Grid.default(self.lower, self.upper, rows, epsilon, whole=self.whole)
 
     def coarse_grid(self, most: int) -> Grid:
-        """At most so many points: each integer, or finer near 0 where amounts and counts lie."""
-        span, whole = self.upper - self.lower, self.lower == int(self.lower)
-        whole = whole and span == int(span)
-        if whole and span < most:
-            return Grid.from_step(self.lower, self.upper, 1.0)
+        """At most so many points: those of whole bounds, or finer near 0 where amounts lie."""
+        step = whole_step(self.lower, self.upper, whole=self.whole)
+        if step is not None and (self.upper - self.lower) / step < most:
+            return Grid.from_step(self.lower, self.upper, step)
         if self.lower != 0:
             return Grid.from_count(self.lower, self.upper, most)
         points = Grid.from_log(0.0, self.upper, most, self.upper / _NEAR_ZERO).points
-        return Grid(np.unique(np.round(points)) if whole else points)
+        return Grid(np.unique(np.round(points)) if step == 1 else points)
 
     def needs_prior(self, grid: Grid) -> bool:
         """Whether its channel depends on a prior.
@@ -103,6 +104,11 @@ def check_terms(terms: Sequence[LabelTerms]) -> None:
         if names.count(name) > 1:
             raise ConfigError(f"label {name!r:.60} is there twice; name each label once")
     for label in terms:
+        if label.whole and whole_step(label.lower, label.upper, whole=True) is None:
+            raise ConfigError(
+                f"label {label.name!r:.60} is one of whole numbers, so its bounds must be whole,"
+                f" not {label.lower:g} … {label.upper:g}"
+            )
         if not 0 < label.weight < math.inf:
             raise ConfigError(f"label {label.name!r:.60}: weight={label.weight:g} must be above 0")
         if len(names) > 1 and (label.randomizer != "auto" or label.options):

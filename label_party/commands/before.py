@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -161,6 +161,11 @@ class Before:
         yield "labels", f"{data.labels_source}: {tally.label_rows:,} rows"
         yield "population", f"{population}: {tally.rows:,} events"
         yield from label_facts(tally, {one.name: one.missing for one in self.config.labels})
+        for one, (grid, moved) in zip(self.config.labels, intention.placed(), strict=False):
+            of = f" of {one.name}" if len(self.config.labels) > 1 else ""
+            yield f"  grid{of}", f"{grid}; {moved}"
+            if not moved.fractional and (grid.points % 1).any():
+                yield "", 'all are whole numbers: if they always are, say grid = "whole"'
         yield "  labels left out", f"{tally.left_out:,}"
         yield "  keys merged", f"{tally.merged:,}"
         yield "day", "all" if data.date is None else f"{data.epoch} of column {data.date!r}"
@@ -193,6 +198,10 @@ class Before:
             "total": outlook.limit.to_json(),
             "charges": {one.purpose: one.guarantee.to_json() for one in bought},
             "left": None if left is None else left.to_json(),
+            "grids": [
+                {"points": len(grid), **asdict(moved), "variance_added": moved.share}
+                for grid, moved in intention.placed()
+            ],
             "would_write": self._outputs(intention),
             "warnings": warnings,
         }

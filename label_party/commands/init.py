@@ -10,9 +10,9 @@ from typing import Any
 import typer
 
 from common.config import Section, setting
-from common.config.names import bounded_column
+from common.config.names import WHOLE, bounded_column
 from common.config.options import Given
-from common.config.template import write_config
+from common.config.template import Because, write_config
 from common.errors import ConfigError, DataError
 from label_party.commands.options import options
 from label_party.config.sections import LabelPartyConfig
@@ -34,8 +34,9 @@ class New(Section):
     label: list[str] = setting(
         list,
         "Label column; with its public bounds COLUMN:LOWER:UPPER, repeatable for several labels of"
-        " one event.",
-        metavar="COLUMN[:LOWER:UPPER]",
+        " one event; and :whole behind them if labels are whole numbers, as counts and yes (1) or"
+        " no (0) are. Of a Parquet file its type says that.",
+        metavar="COLUMN[:LOWER:UPPER[:whole]]",
     )
     new_secret: bool = setting(False, "Make the join secret, too.")
     new_signing_key: bool = setting(False, "Make the signing key, too.")
@@ -50,6 +51,7 @@ class New(Section):
     "data.epoch",
     "domain.lower",
     "domain.upper",
+    "domain.grid",
     "privacy.epsilon",
     "privacy.total_epsilon",
     "randomizer.name",
@@ -75,8 +77,11 @@ def init(given: Given, new: New) -> None:
     config = write_config(given.path, LabelPartyConfig, HEAD, values, without, force=new.force)
     typer.echo(f"wrote {given.path}; read it, then run: label-party release")
     if several:
-        kinds = ", ".join(f"{one['name']} {one['kind']}" for one in values["label"])
-        typer.echo(f"kinds proposed from the bounds alone: {kinds}; correct them there")
+        for one in values["label"]:
+            kind = one["kind"]
+            typer.echo(f"label {one['name']!r}: {kind.value}, {kind.reason}; correct it there")
+    elif isinstance(grid := values.get("domain.grid"), Because):
+        typer.echo(f"grid: {grid.value}, {grid.reason}; correct it there")
     if several_rows := _with_several_rows(config):
         typer.echo(
             f"{several_rows:,} events have several rows, and so the missing value; if they add up,"
@@ -157,24 +162,51 @@ def _labels(given: Sequence[str], others: Mapping[str, Any]) -> dict[str, Any]:
 
     ``ConfigError`` if bounds are missing, or stand twice.
     """
+    source = Path(str(others.get("data.labels", "")))
     if len(given) == 1 and given[0].count(":") < 2:
-        return {"data.label": given[0]}
+        ends = (others.get(f"domain.{end}", 0.0) for end in ("lower", "upper"))
+        grid = {} if "domain.grid" in others else _grid(_whole(source, given[0], *ends))
+        return {"data.label": given[0], **grid}
     labels = [bounded_column("--label", text) for text in given]
     said = {"--lower": "domain.lower", "--upper": "domain.upper"}
-    said |= {"--loss": "randomizer.loss"} if len(labels) > 1 else {}
+    said |= {"--loss": "randomizer.loss", "--grid": "domain.grid"} if len(labels) > 1 else {}
     for flag, name in said.items():
         if labels and name in others:
             raise ConfigError(f"{flag} has no effect beside --label {given[0]}; leave it out")
-    if len(labels) == 1:
-        ((column, lower, upper),) = labels
-        return {"data.label": column, "domain.lower": lower, "domain.upper": upper}
-    tables = [
-        {"name": name, "kind": _kind(lower, upper), "lower": lower, "upper": upper}
-        for name, lower, upper in labels
+    if not labels:
+        return {}
+    each = [
+        Because(True, "as --label says") if whole else _whole(source, column, lower, upper)
+        for column, lower, upper, whole in labels
     ]
-    return {"label": tables} if tables else {}
+    if len(labels) == 1:
+        ((column, lower, upper, _),), (whole,) = labels, each
+        grid = {} if "domain.grid" in others else _grid(whole)
+        return {"data.label": column, "domain.lower": lower, "domain.upper": upper, **grid}
+    tables = [
+        {"name": name, "kind": _kind(whole, lower, upper), "lower": lower, "upper": upper}
+        for (name, lower, upper, _), whole in zip(labels, each, strict=True)
+    ]
+    return {"label": tables}
 
 
-def _kind(lower: float, upper: float) -> str:
-    """What a label may be, for its owner to correct: nothing but its bounds is looked at."""
-    return "binary" if (lower, upper) == (0, 1) else "amount"
+def _whole(source: Path, column: str, lower: float, upper: float) -> Because:
+    """Whether labels are whole numbers, by nothing but what a file declares of their column."""
+    from label_party.sources.tables import declared_type
+
+    found = declared_type(source, column) if source.is_file() else None
+    if found is None:
+        return Because(False, "as nothing says that labels are whole numbers")
+    kind, whole = found
+    reason = f"as column {column!r} has type {kind}"
+    return Because(whole and lower % 1 == upper % 1 == 0, reason)
+
+
+def _grid(whole: Because) -> dict[str, Because]:
+    return {"domain.grid": Because(WHOLE if whole.value else "auto", whole.reason)}
+
+
+def _kind(whole: Because, lower: float, upper: float) -> Because:
+    """What a label may be, for its owner to correct."""
+    of_whole = "binary" if (lower, upper) == (0, 1) else "count"
+    return Because(of_whole if whole.value else "amount", whole.reason)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from itertools import cycle, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,8 +18,10 @@ from label_party.commands.options import options
 from label_party.config.sections import LabelPartyConfig
 
 if TYPE_CHECKING:
+    from common.randomizers.grid import Grid
     from label_party.release.plan import Plan
     from label_party.release.plan_divisions import DivisionPlan
+    from label_party.release.prior_knowledge import PriorKnowledge
 
 _WIDTH = 80
 _LINE = "{}{:<21}{:>8}{:>12}{:>8}{:>7}{:>11}{:>11}"
@@ -91,18 +94,34 @@ def plan(config: LabelPartyConfig, wanted: PlanOptions) -> None:
             )
     if knowledge.leaks:
         stderr.print(f"warning: {LEAK_WARNING}", style="bold red", highlight=False)
-    most = largest_manifest(config.plan_message(events))
+    message = config.plan_message(events)
+    most, grids = largest_manifest(message), _grids(config, message.grids, knowledge)
     if wanted.as_json:
-        print_json(_json(found) | {"largest_manifest": most})
+        print_json(
+            _json(found) | {"largest_manifest": most, "grids": list(map(len, message.grids))}
+        )
     elif isinstance(found, planning.Plan):
-        print_plan(found, most)
+        print_plan(found, most, grids)
     else:
-        print_divisions(found, most)
+        print_divisions(found, most, grids)
     if wanted.plot is not None:
         draw_plan(found, wanted.plot)
 
 
-def print_divisions(plan: DivisionPlan, manifest: int) -> None:
+def _grids(config: LabelPartyConfig, grids: Sequence[Grid], knowledge: PriorKnowledge) -> list[str]:
+    """Say where labels are placed and, of the labels themselves, how many lie between."""
+    found = []
+    for place, (label, grid) in enumerate(zip(config.labels, grids, strict=True)):
+        of = f" of {label.name}" if len(grids) > 1 else ""
+        moved = ""
+        if knowledge.leaks:
+            (known,) = knowledge.parts
+            moved = f"; {grid.moved(known.values[:, place], known.weights)}"
+        found.append(f"Grid{of} as configured: {grid}{moved}.")
+    return found
+
+
+def print_divisions(plan: DivisionPlan, manifest: int, grids: Sequence[str]) -> None:
     """Print what each label's model is predicted to lose, by ε and division."""
     names = [one.name for one in plan.terms]
     cells = "".join(f"{name:>14.13}" for name in names)
@@ -126,10 +145,10 @@ def print_divisions(plan: DivisionPlan, manifest: int) -> None:
         *([plan.derived] if plan.derived else []),
     ]
     print()
-    _print_notes(notes, manifest)
+    _print_notes([*notes, *grids], manifest)
 
 
-def print_plan(plan: Plan, manifest: int) -> None:
+def print_plan(plan: Plan, manifest: int, grids: Sequence[str]) -> None:
     """Print a plan; the best candidate of every ε comes first."""
     for epsilon, rows in groupby(plan.rows, key=lambda row: row.epsilon):
         members = list(rows)
@@ -154,7 +173,7 @@ def print_plan(plan: Plan, manifest: int) -> None:
                 )
             )
         print()
-    _print_notes(_notes(plan), manifest)
+    _print_notes([*_notes(plan), *grids], manifest)
 
 
 def _print_notes(notes: list[str], manifest: int) -> None:

@@ -28,11 +28,12 @@ class DomainSection(Section):
     upper: float = setting(
         ..., "Public upper bound of the labels.", unit="label units", example=100.0
     )
-    grid: Literal["auto", "step", "edges", "log", "values"] = setting(
+    grid: Literal["auto", "whole", "step", "edges", "log", "values"] = setting(
         "auto",
         'Points on which labels are placed. "auto" chooses them from bounds, number of events and'
-        ' epsilon alone. "values": labels are the few numbers listed and nothing in between, as the'
-        " numbers of classes are.",
+        ' epsilon alone, for labels that may lie anywhere. "whole": labels are whole numbers, as'
+        ' counts and yes (1) or no (0) are. "values": they are the few numbers listed and nothing'
+        " in between, as the numbers of classes are.",
     )
     step: float | None = setting(
         None, 'For grid = "step": distance between points.', unit="label units", gt=0, example=1.0
@@ -66,10 +67,15 @@ class DomainSection(Section):
                 f"lower={self.lower:g} must be below upper={self.upper:g}, the label domain is"
                 f" empty; set {self.TABLE} lower and upper"
             )
-        needed = {"log": ["points", "scale"], "auto": []}
+        needed = {"log": ["points", "scale"], "auto": [], "whole": []}
         for key in needed.get(self.grid, [self.grid]):
             if getattr(self, key) is None:
                 raise ConfigError(f"grid={self.grid!r} needs {key}; set {self.TABLE} {key}")
+        if self.whole and (self.lower % 1 or self.upper % 1):
+            raise ConfigError(
+                f"labels that are whole numbers have whole bounds, not {self.lower:g} …"
+                f" {self.upper:g}; set {self.TABLE} lower and upper"
+            )
         grid = self.fixed
         if grid is not None and (grid.lower, grid.upper) != (self.lower, self.upper):
             raise ConfigError(
@@ -95,9 +101,10 @@ class DomainSection(Section):
     def bounds(self) -> tuple[float, float]:
         return self.lower, self.upper
 
-    def build(self, rows: int, epsilon: float) -> Grid:
-        """Return the grid; a choice left to us looks at the bounds, the row count and ε alone."""
-        return self.fixed or Grid.default(self.lower, self.upper, rows, epsilon)
+    @property
+    def whole(self) -> bool:
+        """Whether the labels are whole numbers."""
+        return self.grid == "whole"
 
 
 class LabelTable(DomainSection):
@@ -169,9 +176,9 @@ class LabelTable(DomainSection):
             raise ConfigError("kind='category' needs all values; set [[label]] values")
         if self.kind == "binary" and self.values != [0.0, 1.0]:
             raise ConfigError("kind='binary' is 0 or 1; remove values, or set [[label]] kind")
-        if self.kind == "count" and any(end % 1 for end in (self.lower, self.upper)):
-            raise ConfigError(
-                f"kind='count' needs whole bounds, not {self.lower:g} … {self.upper:g}; set"
-                " [[label]] lower and upper"
-            )
         return self
+
+    @property
+    def whole(self) -> bool:
+        """Whether the labels are whole numbers."""
+        return self.grid == "whole" or self.kind == "count"

@@ -417,6 +417,7 @@ class LabelPartyConfig(Section):
                 one.loss,
                 one.weight,
                 one.grid == "values",
+                one.whole,
                 self.randomizer.name,
                 self.randomizer.options,
             )

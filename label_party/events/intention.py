@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from common.arrays import Integers
+from common.randomizers.grid import Grid, Moved
 from label_party.events.tally import LabelTally, Tally
 from label_party.store.purchase import Fingerprints, Order
 
@@ -21,8 +22,13 @@ _FEW = 0.01
 """Below this share of labels or categories, columns or keys rarely fit together."""
 _CLIPPED = 0.05
 _LEFT_OUT = 0.5
+_MOVED = 0.1
 _DOMINATING = 0.05
 _TIMES_AVERAGE = 10
+
+
+Placed = tuple[Grid, Moved]
+"""A label's grid, and what placing the labels on it does to them."""
 
 
 class NotBought(Exception):
@@ -67,10 +73,12 @@ class Intention:
     labels: Sequence[str] = ()
     spreads: tuple[Spread, ...] = ()  # of the columns of categories that it is about
     too_few: Callable[[], str | None] = lambda: None
+    placed: Callable[[], Sequence[Placed]] = tuple  # what placing each label on its grid does
 
     def warnings(self) -> list[str]:
         """Everything that speaks against it."""
-        return warnings_of(self.tally, self.labels, self.spreads, self.too_few())
+        few, placed = self.too_few(), self.placed()
+        return warnings_of(self.tally, self.labels, self.spreads, few, placed)
 
 
 Confirm = Callable[[Intention], None]
@@ -82,7 +90,11 @@ def go_on(intention: Intention) -> None:
 
 
 def warnings_of(
-    tally: Tally, labels: Sequence[str], spreads: Sequence[Spread] = (), too_few: str | None = None
+    tally: Tally,
+    labels: Sequence[str],
+    spreads: Sequence[Spread] = (),
+    too_few: str | None = None,
+    placed: Sequence[Placed] = (),
 ) -> list[str]:
     """Return what is odd about events and labels, one line each."""
     found = [f"labels, {one}" for one in tally.odd]
@@ -91,6 +103,10 @@ def warnings_of(
     for name, of_label in zip(labels, tally.labels, strict=False):
         before = f"label {name!r}: " if len(labels) > 1 else ""
         found += [before + line for line in _of_label(tally.rows, of_label)]
+    for name, (grid, moved) in zip(labels, placed, strict=False):
+        if moved.share > _MOVED:
+            before = f"label {name!r}: " if len(labels) > 1 else ""
+            found.append(f"{before}the grid has {grid}; {moved}; choose a finer one by its step")
     for spread in spreads:
         found += _of_categories(spread)
     return found if too_few is None else [*found, too_few]

@@ -24,6 +24,7 @@ from common.engine.task import Engine, Secrets, Task
 from common.entropy import Entropy
 from common.randomizers.cells import Group
 from common.randomizers.codebooks import Codebooks
+from common.randomizers.grid import Grid, Moved
 from common.release.blocks import block_ranges
 from label_party.events.completion import Rules, check_population
 from label_party.events.epoch import Rows
@@ -41,6 +42,7 @@ from label_party.events.tasks import (
     FindBeyond,
     KeyPrints,
     Limit,
+    Measure,
     MergeFingerprints,
     NamePrints,
     Piece,
@@ -234,6 +236,11 @@ class Events:
         tasks = [Count(part, tuple(groups)) for part in self._ranges(1)]
         counted = self._work.run(tasks, entropy)
         return [np.sum(each, axis=0) for each in zip(*counted, strict=True)]
+
+    def moved(self, grids: Sequence[Grid]) -> list[Moved]:
+        """Return what placing each label on its grid does; for the operator alone."""
+        found = self._work.run([Measure(part, tuple(grids)) for part in self._ranges(1)])
+        return [sum(each, Moved()) for each in zip(*found, strict=True)]
 
     def randomize(
         self,

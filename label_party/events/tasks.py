@@ -40,6 +40,7 @@ from common.engine.task import Secrets
 from common.files import appearing
 from common.randomizers.cells import Group
 from common.randomizers.codebooks import Codebooks
+from common.randomizers.grid import Grid, Moved
 from common.release.blocks import KEY_BYTES
 from label_party.events.columns import NONE
 from label_party.events.completion import (
@@ -339,6 +340,18 @@ class Count:
 
     def run(self, secrets: Secrets) -> list[Integers]:
         return count_rows(self.rows.labels(), self.rows.start, self.groups, secrets.entropy())
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Find what placing the labels of a range on their grids does to them."""
+
+    rows: Range
+    grids: tuple[Grid, ...]
+
+    def run(self, secrets: Secrets) -> list[Moved]:
+        columns = self.rows.labels().T
+        return [grid.moved(label) for grid, label in zip(self.grids, columns, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 from common.console import row_progress
 from common.entropy import system_entropy
@@ -95,7 +96,8 @@ def run_release(
         return _existing(config, store, paid)
     with open_events(config, quiet=quiet) as events:
         # what no message can carry, or no manifest, is refused before anything
-        check_manifest(config.plan_message(events.rows))
+        plan = config.plan_message(events.rows)
+        check_manifest(plan)
         confirm(
             Intention(
                 (order,),
@@ -103,6 +105,7 @@ def run_release(
                 events.fingerprints,
                 events.in_memory,
                 [terms.name for terms in config.labels],
+                placed=cache(lambda: [*zip(plan.grids, events.moved(plan.grids), strict=True)]),
             )
         )
         built: list[Built] = []

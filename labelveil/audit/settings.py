@@ -85,7 +85,7 @@ class Planting(Section):
     @property
     def columns(self) -> list[tuple[str, float, float]]:
         """Name and ends of every label."""
-        others = (bounded_column("--also", text) for text in self.also)
+        others = (bounded_column("--also", text)[:3] for text in self.also)
         return [(self.label, self.lower, self.upper), *others]
 
     @property

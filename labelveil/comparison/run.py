@@ -58,7 +58,7 @@ def run_comparison(settings: CompareSettings) -> Comparison:
     need("features", "a comparison")
     jobs, out = settings.jobs, settings.out
     inputs = read_inputs(settings.simulation)
-    shared = settings.for_workers(jobs)
+    shared = settings.for_workers(jobs, inputs)
     out.mkdir(parents=True, exist_ok=True)
     data_set = _prepare(inputs, shared, settings.rows, out)
     results = _earlier(out / RESULTS_FILE)

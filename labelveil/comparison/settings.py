@@ -13,7 +13,7 @@ from common.errors import ConfigError
 from common.mechanisms.central.names import CENTRAL, NEED_DELTA
 from common.randomizers.base import MAX_EPSILON
 from labelveil.comparison.jobs import DIVISIONS, Job, Method, default_methods, make_jobs
-from labelveil.simulation.inputs import LABEL
+from labelveil.simulation.inputs import LABEL, Inputs
 from labelveil.simulation.settings import DataSettings, Settings
 
 
@@ -83,12 +83,14 @@ class CompareSettings(DataSettings):
         shared = self.model_dump(include=set(DataSettings.model_fields))
         return Settings(epsilon=self.epsilons[0], **shared)
 
-    def for_workers(self, jobs: list[Job]) -> dict[str, Any]:
+    def for_workers(self, jobs: list[Job], inputs: Inputs) -> dict[str, Any]:
         """What every job has in common."""
-        names = [label.column for label in self.columns] if self.several else [LABEL]
-        labels = zip(self.columns, names, strict=True)
         shared = {
-            "columns": [asdict(label) | {"column": name} for label, name in labels],
+            "columns": [
+                asdict(label)
+                | {"column": label.column if self.several else LABEL, "whole": inputs.whole(label)}
+                for label in self.columns
+            ],
             "loss": self.loss,
             "holdout": self.holdout,
             "training": parse_settings(self.training),

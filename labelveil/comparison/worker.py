@@ -59,7 +59,8 @@ class Experiment:
     ----------
     spec
         ``features`` and ``truth`` (Parquet files with the same events in the same order), ``key``,
-        ``columns`` (of each label its ``column``, ``lower`` and ``upper``), ``loss``, ``holdout``,
+        ``columns`` (of each label its ``column``, ``lower``, ``upper`` and whether it is one of
+        ``whole`` numbers), ``loss``, ``holdout``,
         ``training``.
     """
 
@@ -68,7 +69,13 @@ class Experiment:
         self.features = pl.read_parquet(spec["features"])
         table = pl.read_parquet(spec["truth"])
         self.terms = [
-            LabelTerms(label["column"], label["lower"], label["upper"], loss=spec["loss"])
+            LabelTerms(
+                label["column"],
+                label["lower"],
+                label["upper"],
+                loss=spec["loss"],
+                whole=label["whole"],
+            )
             for label in spec["columns"]
         ]
         self.several = len(self.terms) > 1

@@ -10,7 +10,7 @@ import polars as pl
 from common.csv_files import read_table
 from common.errors import DataError
 from common.release.event_keys import canonical_keys
-from labelveil.simulation.settings import Settings
+from labelveil.simulation.settings import LabelColumn, Settings
 
 ROW_KEY = "event"
 KEY, LABEL = "key", "label"
@@ -38,6 +38,12 @@ class Inputs:
     features: pl.DataFrame  # for the features party: neither labels nor ignored columns
     population: pl.DataFrame | None
     truth: pl.DataFrame
+
+    def whole(self, label: LabelColumn) -> bool:
+        """Whether labels of a column are whole numbers, by its type or as was said."""
+        kind = self.labels[label.column].dtype
+        ends = label.lower % 1 == label.upper % 1 == 0
+        return label.whole or ((kind.is_integer() or kind == pl.Boolean) and ends)
 
 
 def read_inputs(settings: Settings) -> Inputs:

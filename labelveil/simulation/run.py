@@ -25,7 +25,7 @@ from common.security.pilot_certificates import CertificateFiles
 from labelveil.children import FEATURE_PROGRAM, LABEL_PROGRAM
 from labelveil.simulation.inputs import KEY, LABEL, Inputs, read_inputs
 from labelveil.simulation.processes import Party, run_party, serving
-from labelveil.simulation.scoring import label_error
+from labelveil.simulation.scoring import label_error, placed
 from labelveil.simulation.settings import Settings
 from labelveil.simulation.summary import summary_table
 from labelveil.simulation.workspace import Workspace, config_file, furnish
@@ -100,6 +100,12 @@ class _Simulation:
             folders = workspace.releases(len(settings.shares))
             release = read_release(folders[-1])
         metrics = self._score(folders, inputs, files)
+        several = len(settings.columns) > 1
+        for label, figures in zip(
+            release.manifest.labels, metrics.get("labels", [metrics]), strict=True
+        ):
+            truth = inputs.truth[label.name if several else LABEL].to_numpy()
+            figures |= placed(label, truth)
         workspace.metrics.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
         return Outcome(metrics, settings.out / workspace.report.name, release)
 

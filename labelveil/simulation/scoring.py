@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
+from common.arrays import Floats
 from common.errors import DataError
+from common.randomizers.grid import Grid
 from common.release.event_keys import hash_keys
 from common.release.folder import POPULATION_FILE
 from common.release.rows import keys_column
+from common.release.sections import LabelSection
 from common.release.table import read_release
 from labelveil.simulation.inputs import KEY, LABEL
 
@@ -31,6 +35,18 @@ def label_error(releases: Sequence[Path], truth: pl.DataFrame, secret: bytes) ->
             " the files that the release was made from"
         )
     return float(np.mean((both["label"] - both["true"]).to_numpy() ** 2))
+
+
+def placed(label: LabelSection, truth: Floats) -> dict[str, Any]:
+    """What placing (n,) true labels on their public grid does to them, in numbers and in words."""
+    grid = Grid.from_edges(label.grid)
+    moved = grid.moved(truth)
+    return {
+        "points": len(grid),
+        "labels_between": moved.between,
+        "variance_added": moved.share,
+        "grid": f"{grid}; {moved}",
+    }
 
 
 def _sent(folder: Path) -> pl.DataFrame:

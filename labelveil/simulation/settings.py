@@ -56,6 +56,8 @@ class LabelColumn:
     column: str
     lower: float
     upper: float
+    whole: bool = False
+    """Whether they were said to be whole numbers."""
 
 
 _OneAlone = BeforeValidator(lambda label: [label] if isinstance(label, str) else label)
@@ -73,8 +75,9 @@ class DataSettings(Section):
     label: Annotated[list[str], _OneAlone] = setting(
         ...,
         "Label column, a number; with its bounds, COLUMN:LOWER:UPPER, repeatable for several labels"
-        " of one event.",
-        metavar="COLUMN[:LOWER:UPPER]",
+        " of one event. A column of integers or booleans is one of whole numbers; of floats if"
+        " :whole stands behind the bounds.",
+        metavar="COLUMN[:LOWER:UPPER[:whole]]",
         min_length=1,
     )
     lower: float | None = setting(None, "Public lower bound of the labels.")
@@ -106,7 +109,7 @@ class DataSettings(Section):
 
     def _column(self, text: str) -> LabelColumn:
         try:
-            column, lower, upper = bounded_column("--label", text)
+            column, lower, upper, whole = bounded_column("--label", text)
         except ConfigError:
             if len(self.label) > 1:
                 raise ConfigError(
@@ -116,7 +119,7 @@ class DataSettings(Section):
             if self.lower is None or self.upper is None:
                 option = "--lower" if self.lower is None else "--upper"
                 raise ConfigError(f"{option} is missing: a public bound of {text}") from None
-            column, lower, upper = text, self.lower, self.upper
+            column, lower, upper, whole = text, self.lower, self.upper, False
         else:
             if self.lower is not None or self.upper is not None:
                 raise ConfigError(f"--label {text} has its bounds; leave out --lower and --upper")
@@ -126,7 +129,7 @@ class DataSettings(Section):
                 f"{low} {lower:g} must be below {high} {upper:g}; the label domain of {column} is"
                 " empty"
             )
-        return LabelColumn(column, lower, upper)
+        return LabelColumn(column, lower, upper, whole)
 
     @property
     def same_file(self) -> bool:

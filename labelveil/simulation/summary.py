@@ -30,6 +30,7 @@ def summary_table(metrics: Mapping[str, Any]) -> Table:
 
 def _add_label(table: Table, metrics: Mapping[str, Any]) -> None:
     table.add_row("randomizer", f"{metrics['outputs']} values", str(metrics["randomizer"]))
+    table.add_row("grid", f"{metrics['points']:,} points", str(metrics["grid"]).partition(", ")[2])
     table.add_row("model", str(metrics["objective"]), str(metrics["head"] or ""))
     table.add_section()
     for name, key, note in (

@@ -17,7 +17,7 @@ from common.security.pilot_certificates import (
     write_certificates,
 )
 from labelveil.simulation.inputs import Inputs
-from labelveil.simulation.settings import Settings
+from labelveil.simulation.settings import LabelColumn, Settings
 
 EPOCH = "1"
 
@@ -88,6 +88,11 @@ def config_file(party: str) -> str:
     return f"{party}.toml"
 
 
+def _domain(inputs: Inputs, label: LabelColumn) -> dict[str, Any]:
+    grid = "whole" if inputs.whole(label) else "auto"
+    return {"lower": label.lower, "upper": label.upper, "grid": grid}
+
+
 def _label_party_config(
     inputs: Inputs, settings: Settings, files: CertificateFiles
 ) -> dict[str, Any]:
@@ -110,15 +115,14 @@ def _label_party_config(
     if len(settings.columns) == 1:  # the short form: `domain.grid` and others can be set
         (label,) = settings.columns
         data |= {"label": label.column, "missing": settings.missing_value(label)}
-        labels: dict[str, Any] = {"domain": {"lower": label.lower, "upper": label.upper}}
+        labels: dict[str, Any] = {"domain": _domain(inputs, label)}
     else:
         del randomizer["loss"]
         labels = {
             "label": [
                 {
                     "name": label.column,
-                    "lower": label.lower,
-                    "upper": label.upper,
+                    **_domain(inputs, label),
                     "missing": settings.missing_value(label),
                     "loss": settings.loss,
                 }

@@ -76,6 +76,7 @@ def plan_of(manifest: Manifest, share: float) -> MessagePlan:
             label.loss,
             label.weight,
             values=any(prior.decoded and prior.labels == [label.name] for prior in manifest.priors),
+            whole=all(point % 1 == 0 for point in label.grid),
         )
         for label in manifest.labels
     ]

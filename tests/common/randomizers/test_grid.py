@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from common.entropy import seeded_entropy
 from common.errors import ConfigError, DataError
-from common.randomizers.grid import MAX_POINTS, Grid
+from common.randomizers.grid import MAX_POINTS, Grid, Moved
 
 bounds = st.tuples(st.floats(-1e9, 1e9), st.floats(1e-3, 1e9)).map(
     lambda pair: (pair[0], pair[0] + pair[1])
@@ -61,9 +61,36 @@ def test_log_steps_grow(ends: tuple[float, float], count: int, scale: float) -> 
 @given(st.integers(-100, 100), st.integers(1, 2000), st.integers(1, 10**7), st.floats(0.05, 8.0))
 def test_the_default_grid_stays_small(lower: int, span: int, rows: int, epsilon: float) -> None:
     grid = Grid.default(lower, lower + span, rows, epsilon)
+    whole = Grid.default(lower, lower + span, rows, epsilon, whole=True)
     assert 2 <= len(grid) <= 513
     if span <= 128:
-        assert grid.points.tolist() == list(range(lower, lower + span + 1))
+        assert whole.points.tolist() == list(range(lower, lower + span + 1))
+        assert np.isin(whole.points, np.round(grid.points, 9)).all()
+    assert (grid == whole) == (span >= 10)
+
+
+@pytest.mark.parametrize(
+    ("upper", "points"), [(1, 11), (2, 11), (3, 16), (4, 21), (5, 11), (9, 19), (10, 11)]
+)
+def test_labels_that_may_lie_anywhere_have_ten_steps(upper: int, points: int) -> None:
+    assert len(Grid.default(0, upper, 1000, 1.0)) == points
+
+
+def test_what_placing_labels_does_to_them() -> None:
+    grid, labels = Grid.from_step(0, 1, 0.1), np.array([0.0, 0.1, 0.3, 0.25, 0.99, 2.0, -1.0])
+    moved = sum((grid.moved(labels[:3]), grid.moved(labels[3:])), Moved())
+    assert (moved.labels, moved.between, moved.fractional) == (7, 2, 4)
+    many = np.tile(labels, 20_000)
+    placed = grid.points[grid.round(many, seeded_entropy(5).words("round", 0, many.size))]
+    added = float(np.mean((placed - np.clip(many, 0, 1)) ** 2))
+    assert moved.added / moved.labels == pytest.approx(added, rel=0.02)
+    assert moved.share == pytest.approx(added / np.clip(labels, 0, 1).var(), rel=0.02)
+    assert (
+        str(moved) == f"2 of 7 labels lie between, which adds {moved.share:.1%} to their variance"
+    )
+    assert grid.moved(labels[:4], [1, 0, 2, 3]) == grid.moved(labels[[0, 2, 2, 3, 3, 3]])
+    assert str(grid) == "11 points, 0.1 apart"
+    assert str(Grid.from_log(0, 9, 5, 1.0)) == "5 points"
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from common.config.declare import declared, sections
@@ -98,9 +100,10 @@ def test_init_writes_a_table_for_each_of_several_labels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Result]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    labels = ["--label", "returned:0:1", "--label", "a value:0:400"]
+    labels = ["--label", "returned:0:1:whole", "--label", "a value:0:400"]
     said = run_cli("init", *labels, "--epsilon", "2").out
-    assert "from the bounds alone: returned binary, a value amount" in said
+    assert "label 'returned': binary, as --label says" in said
+    assert "label 'a value': amount, as nothing says that labels are whole numbers" in said
     written = tomllib.loads(Path("label_party.toml").read_text())
     assert [sorted(one) for one in written["label"]] == [["kind", "lower", "name", "upper"]] * 2
     loaded = config.load(Path("label_party.toml"))
@@ -113,8 +116,52 @@ def test_init_writes_a_table_for_each_of_several_labels(
 
 
 @pytest.mark.parametrize(
+    ("column", "kinds"),
+    [
+        ([0.0, 1.0, None], ("auto", "amount")),  # pandas' way to write 0, 1 and a missing one
+        ([0, 1, None], ("whole", "binary")),
+        ([True, False, None], ("whole", "binary")),
+        ([Decimal(1), Decimal(0), None], ("whole", "binary")),
+        ([Decimal("0.5"), Decimal(1), None], ("auto", "amount")),
+    ],
+)
+def test_init_takes_a_label_for_what_its_column_is_declared_to_be(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    run_cli: Callable[..., Result],
+    column: list[object],
+    kinds: tuple[str, str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    table = pl.DataFrame({"key": ["a", "b", "c"], "y": column})
+    table.write_parquet("labels.parquet")
+    said = run_cli("init", "--labels=labels.parquet", "--label=y:0:1", "--epsilon=1").out
+    why = f"as column 'y' has type {table.schema['y']}"
+    assert f"grid: {kinds[0]}, {why}" in said
+    assert f'grid = "{kinds[0]}"  # {why}' in Path("label_party.toml").read_text()
+    both = ["--label=y:0:1", "--label=other:0:400"]
+    run_cli("init", "--force", "--labels=labels.parquet", *both, "--epsilon=1")
+    assert config.load(Path("label_party.toml")).labels[0].kind == kinds[1]
+
+
+def test_init_takes_no_csv_cell_for_a_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Result]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "labels.csv").write_text("key,label\na,1\nb,0\n")
+    run_cli("init", "--labels=labels.csv", "--label=label:0:1", "--epsilon=1")
+    (terms,) = config.load(Path("label_party.toml")).terms
+    assert len(terms.own_grid(1000, 1.0)) == 11
+    run_cli("init", "--force", "--labels=labels.csv", "--label=label:0:1:whole", "--epsilon=1")
+    (terms,) = config.load(Path("label_party.toml")).terms
+    assert len(terms.own_grid(1000, 1.0)) == 2
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["--label", "a:0:1.5:whole"], "have whole bounds, not 0 … 1.5"),
+        (["--label", "a:0:1:full"], "or COLUMN:LOWER:UPPER:whole for whole numbers"),
         (["--label", "a:0:1", "--label", "b"], "'b' must be COLUMN:LOWER:UPPER"),
         (["--label", "a:0:1", "--label", "a:0:2"], "'a' is that of two labels"),
         (["--label", "a:0:1", "--label", "b:5:5"], "lower=5 must be below upper=5"),

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from common.randomizers.grid import Grid, Moved
 from label_party.events.completion import LabelRows, Rules, complete_part
 from label_party.events.intention import Spread, warnings_of
 from label_party.events.tally import LabelTally, Tally
@@ -52,6 +53,18 @@ def test_each_warning(odd: dict[str, float], still_usual: dict[str, float], said
     (line,) = warnings_of(usual(odd), NAMES)
     assert said in line
     assert warnings_of(usual(still_usual), NAMES) == []
+
+
+def test_a_coarse_grid_is_warned_of() -> None:
+    labels = np.linspace(0, 1, 101)
+    for grid, warned in ((Grid.from_step(0, 1, 1), True), (Grid.from_step(0, 1, 0.2), False)):
+        found = warnings_of(USUAL, NAMES, placed=[(grid, grid.moved(labels))])
+        assert bool(found) == warned
+    found = warnings_of(USUAL, NAMES, placed=[(Grid.from_step(0, 1, 1), Moved(9, 9, 9, 4, 5, 5))])
+    assert found == [
+        "the grid has 2 points, 1 apart; 9 of 9 labels lie between, which adds 180.0% to their"
+        " variance; choose a finer one by its step"
+    ]
 
 
 def test_labels_do_not_matter_where_categories_alone_are_released() -> None:

@@ -1,0 +1,66 @@
+"""What makes labels whole numbers: their type or a word, and never a value."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from common.arrays import holds_integers
+from common.errors import ConfigError
+from common.randomizers.plan import plan_message
+from common.randomizers.private_labels import randomize_events, randomize_labels
+from common.randomizers.terms import LabelTerms
+
+COIN = [0, 1] * 500
+
+
+@pytest.mark.parametrize(
+    ("labels", "points"),
+    [
+        (COIN, 2),
+        (np.array(COIN, dtype=np.int8), 2),
+        (np.array(COIN, dtype=bool), 2),
+        (pd.Series(COIN, dtype="Int64"), 2),
+        (pd.Series(COIN, dtype="boolean"), 2),
+        (pl.Series(COIN), 2),
+        (np.array(COIN, dtype=float), 11),
+        (pd.Series(COIN, dtype="Float64"), 11),
+        (pl.Series(COIN, dtype=pl.Float64), 11),
+    ],
+)
+def test_the_type_says_whether_labels_are_whole(labels: object, points: int) -> None:
+    assert holds_integers(labels) == (points == 2)
+    made = randomize_labels(labels, lower=0, upper=1, epsilon=1)  # type: ignore[arg-type]
+    assert len(made.prior) == points
+    events = randomize_events({"a": labels, "b": COIN}, {"a": (0, 1), "b": (0, 1)}, epsilon=1)  # type: ignore[dict-item]
+    assert len(events["b"].prior) == 2
+    assert len(events["a"].prior) == points
+
+
+def test_no_value_decides() -> None:
+    anywhere = np.array([0.0, 1.0] * 500)
+    moved = anywhere.copy()
+    moved[0] = 0.37
+    points = [
+        len(randomize_labels(y, lower=0, upper=1, epsilon=1).prior) for y in (anywhere, moved)
+    ]
+    assert points == [11, 11]
+
+
+def test_whole_labels_have_whole_bounds() -> None:
+    with pytest.raises(ConfigError, match=r"bounds must be whole, not 0 … 1\.5"):
+        plan_message([LabelTerms("y", 0, 1.5, whole=True)], 1000, 1.0)
+
+
+def test_several_labels_keep_their_points() -> None:
+    terms = [
+        LabelTerms("rate", 0, 1),
+        LabelTerms("coin", 0, 1, whole=True),
+        LabelTerms("y", 0, 9.5),
+    ]
+    for rows in (100, 10**6):
+        rate, coin, _ = plan_message(terms, rows, 2.0).grids
+        assert coin.points.tolist() == [0, 1]
+        assert 5 <= len(rate) <= 11

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,11 @@ Indices = Integers
 """Positions in another array."""
 Booleans = NDArray[np.bool_]
 Words = NDArray[np.uint64]
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value that should be a number is one, and not text or nothing."""
+    return isinstance(value, Real)
 
 
 def holds_integers(column: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -9,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from common.arrays import Floats
-from common.errors import ConfigError
+from common.config.load import checked
+from common.errors import ConfigError, DataError
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -76,9 +78,9 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         X
             (n, …) features: pandas or Polars, with text and categories as they are, or an array.
         y
-            (n,) codes in the rows' order; or, instead of them, what holds codes and channel: what
-            ``lv.randomize_labels`` returned, or a release of a submitted population; or several of
-            these, as of several rounds, in the rows' order.
+            (n,) codes in the rows' order, which have type uint16; or, instead of them, what holds
+            codes and channel: what ``lv.randomize_labels`` returned, or a release of a submitted
+            population; or several of these, as of several rounds, in the rows' order.
         channel
             As the parameter of the estimator, which it replaces.
 
@@ -96,16 +98,9 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         table = self._table(X, reset=True)
         problem, codes = self._facts(y, self.channel if channel is None else channel)
         check_consistent_length(table, codes)
-        section = TrainingSection.model_validate(
-            {
-                "head": self.head,
-                "learner": self.learner,
-                "ensemble": self.ensemble,
-                "epochs": self.epochs,
-                "seed": self.random_state,
-                "checkpoint": False,
-            }
-        )
+        wanted = {name: getattr(self, name) for name in ("head", "learner", "ensemble", "epochs")}
+        wanted |= {"seed": self.random_state, "checkpoint": False}
+        section = checked(TrainingSection, wanted, keywords=True)
         setup = TrainingSetup(section, learners=QuickLearners)
         self.model_: Model = train(Prepared.of_table(table, codes, problem), setup)
         self.labels_: Floats = self.model_.support.values
@@ -168,12 +163,17 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
             channel, codes = codes if channel is None else channel, codes.codes
         if codes is None:
             raise ValueError("requires y to be passed, but the target y is None: give codes")
+        vector = column_or_1d(codes, warn=True)
+        assert_all_finite(vector)
+        if vector.dtype != np.uint16:
+            raise DataError(
+                f"y has type {vector.dtype}, and codes have uint16: give what lv.randomize_labels"
+                " returned, never true labels; y.astype('uint16') if these are a release's codes"
+            )
         if channel is None:
             raise ConfigError(
                 "codes alone say nothing of how labels were randomized; give channel, a release"
             )
-        vector = column_or_1d(codes, warn=True)
-        assert_all_finite(vector)
         problem = problem_of(channel, vector)
         return problem, check_codes(vector, problem).astype(np.uint16)
 
@@ -199,6 +199,10 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         from feature_party.tables import collect_table
 
         named = hasattr(X, "columns")
+        if named and len(names := [*X.columns]) > len(set(names)):
+            twice = next(name for name in names if names.count(name) > 1)
+            times = names.count(twice)
+            raise DataError(f"X has {times} columns of the name {twice!r}; name each once")
         checked = validate_data(
             self,
             X,
@@ -243,16 +247,26 @@ class LabelDPRegressor(RegressorMixin, _LabelDPEstimator):  # type: ignore[misc]
         """Estimate R² = 1 − E[(t − f)²]/Var(t) of the true labels t from codes y of unseen rows.
 
         With u the decoding of least noise (``lv.decoded_labels``, ``low-variance``) and c the
-        prior's mean, mean (f − c)(2u − f − c) over Var(t) under the prior. ``feature-party
-        evaluate`` gives an interval, too.
+        prior's mean, mean (f − c)(2u − f − c) over Var(t) under the prior. It is right on average,
+        so that few codes may give more than 1, which is warned of with its standard error.
+        ``feature-party evaluate`` gives an interval.
         """
         from feature_party.notebook.targets import decode_targets
 
         points = self.predict(X)
         problem, codes = self._facts(y, self.model_.problem)
         decoded = decode_targets(problem, codes.astype(np.int64), "low-variance").targets
-        gain = np.mean((points - problem.mean) * (2 * decoded - points - problem.mean))
-        return float(gain) / problem.deviation**2
+        gains = (points - problem.mean) * (2 * decoded - points - problem.mean)
+        explained, error = gains.mean() / problem.deviation**2, np.inf
+        if gains.size > 1:
+            error = gains.std(ddof=1) / np.sqrt(gains.size) / problem.deviation**2
+        if explained > 1:
+            warnings.warn(
+                f"R² is estimated as {explained:.2f} ± {error:.2f}, and cannot be above 1: so much"
+                f" is the noise in {gains.size:,} codes; score more of them together",
+                stacklevel=2,
+            )
+        return float(explained)
 
 
 class LabelDPClassifier(ClassifierMixin, _LabelDPEstimator):  # type: ignore[misc]

@@ -38,7 +38,7 @@ def with_keywords(
         @wraps(function)
         def call(*args: ParamsT.args, **kwargs: ParamsT.kwargs) -> ResultT:
             values = shown.bind(*args, **kwargs).arguments
-            return function(cast(SectionT, checked(model, values)))
+            return function(cast(SectionT, checked(model, values, keywords=True)))
 
         lines = (f"{option.key}\n    {option.description}" for option in declared(model))
         head = f"{getdoc(function)}\n\nParameters\n----------"

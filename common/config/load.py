@@ -39,12 +39,15 @@ def load_config(
         raise ConfigError(_problem(model, error, data, path)) from error
 
 
-def checked(model: type[ModelT], values: Mapping[str, Any]) -> ModelT:
-    """Build a section of values that command-line flags gave; a mistake names the flag."""
+def checked(model: type[ModelT], values: Mapping[str, Any], *, keywords: bool = False) -> ModelT:
+    """Build a section of values that flags of a command gave, or keywords of a function; a mistake
+    names the flag or the keyword.
+    """
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(_problem(model, error, values, None, flags=True)) from error
+        text = _problem(model, error, values, None, flags=not keywords, keywords=keywords)
+        raise ConfigError(text) from error
 
 
 def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
@@ -106,6 +109,7 @@ def _problem(
     data: Mapping[str, Any],
     path: Path | None,
     flags: bool = False,
+    keywords: bool = False,
 ) -> str:
     # an unknown name explains what else is missing
     problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
@@ -141,6 +145,8 @@ def _problem(
         value = (value[table] if isinstance(value, list) else value)[part]
     if flags:
         return f"{option.flags[0]}={value!r:.200} {message}"
+    if keywords:
+        return f"{option.key}={value!r:.200} {message}"
     which = f" of table {table + 1}" if several and option.section else ""
     return f"{option.key}={value!r:.200} {message}; set {option.place}{which}{source}"
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from common.arrays import Floats, Indices
+from common.arrays import Floats, Indices, is_number
 from common.entropy import Entropy
 from common.errors import ConfigError, PrivacyError
 from common.exact.channel import Codes, FiniteChannel
@@ -197,6 +197,8 @@ def build_randomizer(
 
 def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
     """Raise ``PrivacyError`` unless 0 < ε <= 40."""
+    if not is_number(epsilon):
+        raise PrivacyError(f"{name}={epsilon!r:.100} must be a number, such as 1.0")
     if not (math.isfinite(epsilon) and 0 < epsilon <= MAX_EPSILON):
         raise PrivacyError(
             f"{name}={epsilon:g} must be a number above 0 and at most {MAX_EPSILON:g};"

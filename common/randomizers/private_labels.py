@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from common.arrays import Floats, Indices, Integers, holds_integers
 from common.entropy import Entropy, system_entropy
-from common.errors import ConfigError
+from common.errors import ConfigError, DataError
 from common.exact.channel import Codes, FiniteChannel
 from common.guarantees import PureDP
 from common.randomizers.grid import Grid
@@ -21,7 +21,7 @@ from common.randomizers.strata import count_cells
 from common.randomizers.terms import Division, LabelTerms
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PrivateEvents:
     """Randomized events, and all that is public about them."""
 
@@ -31,6 +31,10 @@ class PrivateEvents:
     """Priors and randomizers."""
     terms: tuple[LabelTerms, ...]
     """What is public about each label."""
+
+    def __repr__(self) -> str:
+        of = ", ".join(self.names)
+        return f"<{self.codes.size:,} events, randomized: {of}; {self.guarantee}>"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -54,7 +58,7 @@ class PrivateEvents:
         return PrivateLabels(self, name)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PrivateLabels:
     """One label of randomized events: the only one, or one of several."""
 
@@ -62,6 +66,9 @@ class PrivateLabels:
     """With all their labels."""
     name: str
     """The label's."""
+
+    def __repr__(self) -> str:
+        return f"<{self.events.codes.size:,} labels, randomized: {self.guarantee}>"
 
     @property
     def codes(self) -> Codes:
@@ -172,7 +179,7 @@ def randomize_labels(
     ConfigError, PrivacyError, DataError
         For bounds, an ε or labels that cannot be.
     """
-    column = np.asarray(labels, dtype=np.float64).reshape(-1, 1)
+    column = _numbers(labels, "labels").reshape(-1, 1)
     grid = None if values is None else Grid(np.asarray(values, dtype=np.float64))
     terms = LabelTerms(
         "label",
@@ -229,13 +236,33 @@ def randomize_events(
     ConfigError, PrivacyError, DataError
         For bounds, an ε or labels that cannot be.
     """
+    for name in bounds:
+        if name not in labels:
+            raise DataError(f"there is no label {name!r:.60}; bounds name columns of the labels")
     worth = weights or {}
     terms = [
         LabelTerms(name, *ends, weight=worth.get(name, 1.0), whole=holds_integers(labels[name]))
         for name, ends in bounds.items()
     ]
-    columns = np.column_stack([np.asarray(labels[name], np.float64) for name in bounds])
+    columns = np.column_stack([_numbers(labels[name], f"label {name!r:.60}") for name in bounds])
     return _randomized(columns, terms, epsilon, division, strata)
+
+
+def _numbers(labels: ArrayLike, name: str) -> Floats:
+    """(n,) labels as float64; ``DataError`` if they are no column of numbers, or there are none."""
+    given = np.asarray(labels)
+    if given.dtype.kind in "mM":
+        raise DataError(
+            f"{name} of type {given.dtype} are times; make numbers of them, such as days since one"
+        )
+    if not (given.ndim == 1 or (given.ndim == 2 and given.shape[1] == 1)) or not given.size:
+        raise DataError(f"{name} of shape {given.shape} must be one column of at least one number")
+    try:
+        if given.dtype.kind == "c":
+            raise TypeError
+        return given.astype(np.float64).reshape(-1)
+    except (TypeError, ValueError):
+        raise DataError(f"{name} of type {given.dtype} must be numbers") from None
 
 
 def _answered(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from common.arrays import Floats
+from common.arrays import Floats, is_number
 from common.errors import ConfigError
 from common.randomizers.base import Randomizer, build_randomizer
 from common.randomizers.design.optimal_design import POINTS
@@ -47,6 +47,11 @@ class LabelTerms:
     explained: float | None = None
     """Share of its variance that features are taken to explain, where a design needs to know that
     and options do not say; None for the usual one."""
+
+    def __post_init__(self) -> None:
+        for name, end in (("lower", self.lower), ("upper", self.upper)):
+            if not is_number(end):
+                raise ConfigError(f"{name}={end!r:.100} must be a number")
 
     def own_grid(self, rows: int, epsilon: float) -> Grid:
         """Its points if it is sent alone."""

@@ -304,7 +304,7 @@ def numbers(series: pl.Series, spelling: str = "") -> Floats:
     except pl.exceptions.PolarsError as error:
         raise DataError(
             f"column {series.name!r} of type {series.dtype} holds values that are not numbers;"
-            " list it in [data] categorical"
+            " make text of it, or list it in [data] categorical"
         ) from error
 
 
@@ -361,7 +361,7 @@ def _fit_categorical(series: pl.Series) -> CategoricalColumn | None:
     if series.dtype.is_nested() or series.dtype == pl.Binary:
         raise DataError(
             f"column {series.name!r} has type {series.dtype}, which cannot be a feature;"
-            " list it in [data] ignore"
+            " leave it out, or list it in [data] ignore"
         )
     counts = canonical_text(series).alias("value").value_counts()
     vocabulary = _vocabulary(counts) if counts.height > 1 else ()

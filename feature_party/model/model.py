@@ -102,7 +102,7 @@ class Predictions:
         return Predictions(self.points[rows], distributions)
 
 
-@dataclass
+@dataclass(repr=False)
 class Model:
     """Everything prediction needs.
 
@@ -119,6 +119,10 @@ class Model:
     shrinkage: float = 0.0  # share of the released prior in every distribution, 0 … 1
     adjustment: Floats | None = None
     cells: Floats | None = None
+
+    def __repr__(self) -> str:
+        what, inputs = self.facts.head or self.facts.objective, len(self.encoder.columns)
+        return f"<Model: {what}; {inputs} features, {self.facts.training_rows:,} events>"
 
     @property
     def sources(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import labelveil as lv
 from common.arrays import Floats
-from common.errors import ConfigError
+from common.errors import ConfigError, DataError, LabelveilError
 from tests.feature_party.worlds import build_world
 from tests.statistics import repeatable_entropy
 
@@ -59,12 +59,30 @@ def response(labels: int) -> Any:
     )
 
 
+class _AnyNumbers:
+    """Takes whole numbers of any type for codes, as scikit-learn's checks make them."""
+
+    def _facts(self, codes: Any, channel: Any) -> Any:
+        found = np.asarray(codes)
+        if found.dtype.kind in "iufb" and np.all((found % 1 == 0) & (found >= 0)):
+            codes = found.astype(np.uint16)
+        return super()._facts(codes, channel)  # type: ignore[misc]
+
+
+class Classifier(_AnyNumbers, lv.LabelDPClassifier):  # type: ignore[misc]
+    pass
+
+
+class Regressor(_AnyNumbers, lv.LabelDPRegressor):  # type: ignore[misc]
+    pass
+
+
 @parametrize_with_checks(
     [
-        lv.LabelDPClassifier(response(3), learner="linear", ensemble=2),
-        lv.LabelDPRegressor(response(16), learner="linear", head="gaussian", ensemble=2),
+        Classifier(response(3), learner="linear", ensemble=2),
+        Regressor(response(16), learner="linear", head="gaussian", ensemble=2),
     ],
-    expected_failed_checks=lambda estimator: EXPECTED[type(estimator).__name__],
+    expected_failed_checks=lambda estimator: EXPECTED[f"LabelDP{type(estimator).__name__}"],
 )
 def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
     check(estimator)
@@ -125,7 +143,7 @@ def test_classes_have_probabilities_and_an_accuracy(repeatable: None) -> None:
 
 
 def test_what_cannot_be_is_said(tmp_path: Any) -> None:
-    x, codes = np.zeros((3, 1)), [0, 1, 0]
+    x, codes = np.zeros((3, 1)), np.array([0, 1, 0], dtype=np.uint16)
     with pytest.raises(ConfigError, match=r"codes alone say nothing .* give channel"):
         lv.LabelDPRegressor().fit(x, codes)
     private = lv.randomize_labels(np.arange(100) % 10, lower=0, upper=9, epsilon=1.0)
@@ -134,6 +152,70 @@ def test_what_cannot_be_is_said(tmp_path: Any) -> None:
     release = lv.read_release(build_world(tmp_path, rows=50).directory)
     with pytest.raises(ConfigError, match="rows are in the order of its keys"):
         lv.LabelDPRegressor().fit(pd.DataFrame({"x": range(50)}), release)
+
+
+@pytest.mark.parametrize(
+    "true",
+    [np.arange(40) / 4, np.arange(40) % 10, [0, 1] * 20, pd.Series(range(40)), pl.Series([3] * 40)],
+)
+def test_true_labels_are_not_taken_for_codes(true: Any) -> None:
+    x = pd.DataFrame({"x": np.arange(40.0)})
+    private = lv.randomize_labels(np.arange(40) % 10, lower=0, upper=9, epsilon=1.0)
+    model = lv.LabelDPRegressor(private, learner="linear", head="gaussian")
+    for use in (model.fit, lv.LabelDPRegressor().fit, model.fit(x, private.codes).score):
+        with pytest.raises(DataError, match=r"and codes have uint16: .* never true labels"):
+            use(x, true)
+
+
+def test_an_impossible_score_is_explained(data: Data) -> None:
+    table, _, private = data
+    model = lv.LabelDPRegressor(learner="linear", head="gaussian").fit(table, private)
+    with pytest.warns(UserWarning, match=r"R² is estimated as .* 2 codes; score more") as said:
+        scores = [model.score(table[i : i + 2], private.codes[i : i + 2]) for i in range(0, 60, 2)]
+    above = [f"{score:.2f}" for score in scores if score > 1]
+    assert [str(one.message).split()[4] for one in said] == above
+
+
+def test_mistakes_are_one_line_in_the_words_of_python(data: Data) -> None:
+    table, _, private = data
+    twice = pd.concat([table.to_pandas(), table.to_pandas()[["x"]]], axis=1)
+    for options, x, said in (
+        ({"learner": "lightgbm"}, table, "^learner='lightgbm' must be"),
+        ({"epochs": "many"}, table, "^epochs='many' must be"),
+        ({}, twice, "X has 2 columns of the name 'x'"),
+    ):
+        with pytest.raises(LabelveilError, match=said) as caught:
+            lv.LabelDPRegressor(**options).fit(x, private)
+        assert "\n" not in str(caught.value)
+    assert repr(private) == "<2,000 labels, randomized: ε = 4 (replace-label, per record)>"
+    fitted = lv.LabelDPRegressor(learner="linear", head="gaussian").fit(table, private)
+    assert repr(fitted.model_) == "<Model: linear-gaussian; 2 features, 2,000 events>"
+
+
+DAYS = pd.Series(pd.date_range("2026-01-01", periods=10))
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "said"),
+    [
+        (np.zeros(9), {"epsilon": "1,0"}, "epsilon='1,0' must be a number"),
+        (np.zeros(9), {"lower": "0"}, "lower='0' must be a number"),
+        (np.zeros((9, 2)), {}, r"labels of shape \(9, 2\) must be one column"),
+        ([], {}, r"labels of shape \(0,\) must be one column of at least one"),
+        (DAYS, {}, "are times; make numbers of them"),
+        (["a"] * 9, {}, "must be numbers"),
+        (np.zeros(9) + 1j, {}, "labels of type complex128 must be numbers"),
+        (np.full(9, np.nan), {}, "fill missing labels in"),
+    ],
+)
+def test_labels_that_cannot_be_randomized(labels: Any, options: Any, said: str) -> None:
+    with pytest.raises(LabelveilError, match=said):
+        lv.randomize_labels(labels, **{"lower": 0, "upper": 9, "epsilon": 1.0, **options})
+    if not options:
+        with pytest.raises(LabelveilError):
+            lv.randomize_events({"y": labels}, {"y": (0, 9)}, epsilon=1.0)
+    with pytest.raises(DataError, match="there is no label 'z'"):
+        lv.randomize_events({"y": np.zeros(9)}, {"z": (0, 9)}, epsilon=1.0)
 
 
 @pytest.mark.parametrize("division", ["split", "joint"])

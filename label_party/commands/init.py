@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -13,9 +13,13 @@ from common.config import Section, setting
 from common.config.names import WHOLE, bounded_column
 from common.config.options import Given
 from common.config.template import Because, write_config
-from common.errors import ConfigError, DataError
+from common.errors import ConfigError, DataError, LabelveilError
 from label_party.commands.options import options
 from label_party.config.sections import LabelPartyConfig
+from label_party.sources.addresses import check_address, is_database, locate, select
+
+if TYPE_CHECKING:
+    from label_party.sources.foreign import Source
 
 HEAD = """\
 Configuration of the labels party. Relative paths are relative to the working directory. Every key
@@ -38,6 +42,14 @@ class New(Section):
         " no (0) are. Of a Parquet file its type says that.",
         metavar="COLUMN[:LOWER:UPPER[:whole]]",
     )
+    table: str | None = setting(
+        None,
+        "Of a database with labels: table or view that has these columns. init writes the query;"
+        " --labels-query gives one.",
+    )
+    population_table: str | None = setting(
+        None, "Of a database with the population: table or view that has the key."
+    )
     new_secret: bool = setting(False, "Make the join secret, too.")
     new_signing_key: bool = setting(False, "Make the signing key, too.")
     force: bool = setting(False, "Overwrite an existing file.")
@@ -45,8 +57,12 @@ class New(Section):
 
 @options(
     "data.labels",
+    "data.labels_query",
     "data.population",
+    "data.population_query",
+    "data.credentials_file",
     "data.key",
+    "data.date",
     "data.data_set",
     "data.epoch",
     "domain.lower",
@@ -69,7 +85,8 @@ def init(given: Given, new: New) -> None:
     """Write a commented configuration file."""
     from common.security.new_keys import SIGNING_KEY, write_secret, write_signing_key
 
-    values = _as_written(given.values) | _labels(new.label, given.values)
+    values = _as_written(given.values) | _queries(new, given.values)
+    values |= _labels(new.label, values)
     if new.new_signing_key:
         values.setdefault("keys.signing_key", Path("certificates") / SIGNING_KEY)
     several = "label" in values
@@ -162,7 +179,7 @@ def _labels(given: Sequence[str], others: Mapping[str, Any]) -> dict[str, Any]:
 
     ``ConfigError`` if bounds are missing, or stand twice.
     """
-    source = Path(str(others.get("data.labels", "")))
+    source = _source(others)
     if len(given) == 1 and given[0].count(":") < 2:
         ends = (others.get(f"domain.{end}", 0.0) for end in ("lower", "upper"))
         grid = {} if "domain.grid" in others else _grid(_whole(source, given[0], *ends))
@@ -190,11 +207,53 @@ def _labels(given: Sequence[str], others: Mapping[str, Any]) -> dict[str, Any]:
     return {"label": tables}
 
 
-def _whole(source: Path, column: str, lower: float, upper: float) -> Because:
-    """Whether labels are whole numbers, by nothing but what a file declares of their column."""
+def _queries(new: New, given: Mapping[str, Any]) -> dict[str, str]:
+    """The queries of tables that were named."""
+    columns = [given.get("data.key", "key")]
+    of_labels = [text.removesuffix(f":{WHOLE}").rsplit(":", 2)[0] for text in new.label]
+    dates = [given["data.date"]] if "data.date" in given else []
+    found = {}
+    for name, table, wanted in (
+        ("labels", new.table, [*columns, *(of_labels or ["label"]), *dates]),
+        ("population", new.population_table, [*columns, *dates]),
+    ):
+        flag = "--table" if name == "labels" else "--population-table"
+        place, query = given.get(f"data.{name}"), f"data.{name}_query"
+        database = place is not None and is_database(check_address(str(place)))
+        if table is not None and (not database or query in given):
+            beside = f"--{name}-query" if query in given else f"--{name} that is no database"
+            raise ConfigError(f"{flag} {table} has no effect beside {beside}; leave it out")
+        if database and table is None and query not in given:
+            raise ConfigError(
+                f"--{name} {place} is a database: name its table by {flag}, or give a query by"
+                f" --{name}-query"
+            )
+        if table is not None:
+            found[query] = select(wanted, table)
+    return found
+
+
+def _source(values: Mapping[str, Any]) -> Source | None:
+    """Where labels are read; None if it was not said."""
+    if "data.labels" not in values:
+        return None
+    credentials = values.get("data.credentials_file")
+    return locate(
+        check_address(str(values["data.labels"])),
+        values.get("data.labels_query"),
+        None if credentials is None else Path(credentials),
+    )
+
+
+def _whole(source: Source | None, column: str, lower: float, upper: float) -> Because:
+    """Whether labels are whole numbers, by nothing but what is declared of their column."""
     from label_party.sources.tables import declared_type
 
-    found = declared_type(source, column) if source.is_file() else None
+    try:
+        found = None if source is None else declared_type(source, column)
+    except LabelveilError as error:  # to be said by a release, which needs the labels
+        typer.echo(f"not looked at: {error}")
+        found = None
     if found is None:
         return Because(False, "as nothing says that labels are whole numbers")
     kind, whole = found

@@ -27,6 +27,7 @@ from label_party.sources.oddities import LINE, NOTHING, Oddities, oddity_of
 
 CHUNK_ROWS = 50_000
 _CONNECT_SECONDS = 15
+_WHOLE = "bool", "int2", "int4", "int8"
 _READING = {
     *(sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ),
     *(sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE),
@@ -48,6 +49,15 @@ class Query(Foreign):
     def columns(self) -> list[str]:
         with snapshot():
             return _connection(self).columns(self)
+
+    def declared(self, column: str) -> tuple[str, bool] | None:
+        """PostgreSQL's type; SQLite's are the values' own, whatever their column's."""
+        with snapshot():
+            found = {str(one[0]): one for one in _connection(self).described(self)}.get(column)
+        kind = getattr(found, "type_display", None)
+        if found is None or kind is None:
+            return None
+        return kind, kind in _WHOLE or (kind.startswith("numeric") and found.scale == 0)
 
     def parts(self, names: Sequence[str]) -> Iterator[tuple[pl.DataFrame, Oddities]]:
         """Its rows, ``CHUNK_ROWS`` at a time, in the database's order.
@@ -86,11 +96,15 @@ class Connection:
 
     def columns(self, query: Query) -> list[str]:
         """Return the names of the query's columns."""
+        return [str(column[0]) for column in self.described(query)]
+
+    def described(self, query: Query) -> Sequence[Any]:
+        """What the driver says of the query's columns."""
         with self.translating_errors(query), self.cursor() as cursor:
             cursor.execute(query.sql)
             if cursor.description is None:
                 raise DataError(f"{query}: the query returns no rows; it must be one SELECT")
-            return [str(column[0]) for column in cursor.description]
+            return list(cursor.description)
 
     def rows(self, query: Query) -> Iterator[list[tuple[Any, ...]]]:
         """Yield the query's rows, at most ``CHUNK_ROWS`` at a time."""

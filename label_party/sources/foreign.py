@@ -25,6 +25,10 @@ class Foreign:
         """Names of its columns; None where lines or a scan tell."""
         return None
 
+    def declared(self, column: str) -> tuple[str, bool] | None:
+        """Type of a column, and whether it is one of whole numbers; None if none is declared."""
+        return None
+
     def parts(self, names: Sequence[str]) -> Iterator[tuple[pl.DataFrame, Oddities]] | None:
         """Some columns of its rows as text, a part at a time; None where lines or a scan tell."""
         return None

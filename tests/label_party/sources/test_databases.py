@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,9 +17,10 @@ import pytest
 from common.errors import ConfigError, DataError
 from label_party.events.open import open_events
 from label_party.sources import databases
+from label_party.sources.addresses import select
 from label_party.sources.databases import Query, snapshot
 from label_party.sources.tables import read_events
-from tests.label_party.conftest import EVENTS, Party
+from tests.label_party.conftest import EVENTS, Party, Result
 from tests.label_party.postgres import PASSWORD, Postgres, started
 from tests.label_party.release.test_several import with_labels
 
@@ -332,3 +334,95 @@ def test_a_database_has_a_column_for_each_label(party: Party, database: Database
     assert "returned" in party.release(**less).error
     assert party.nothing_left()
     assert party.release(**stored, privacy__division="split").code == 0
+
+
+GUIDE = Path("docs/how-to/databases.md")
+
+
+def test_the_guide_works_with_both(
+    database: Database,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    run_cli: Callable[..., Result],
+) -> None:
+    text = GUIDE.read_text(encoding="utf-8")
+    database.execute("CREATE TABLE orders (click_id TEXT, amount NUMERIC(10, 2), returned BOOLEAN)")
+    database.execute("CREATE TABLE landings (click_id TEXT)")
+    keys = [f"c{number}" for number in range(500)]
+    orders = ", ".join(
+        f"('{key}', {place % 50}.25, {place % 2 == 0})" for place, key in enumerate(keys[::2])
+    )
+    database.execute(f"INSERT INTO orders VALUES {orders}")
+    database.execute("INSERT INTO landings VALUES " + ", ".join(f"('{key}')" for key in keys))
+    query = database.query("SELECT 1")
+    if query.credentials_file is not None:
+        monkeypatch.setenv("PGPASSFILE", str(query.credentials_file))
+    monkeypatch.chdir(tmp_path)
+    block = text.split("```console\n")[1].split("```")[0].replace("\\\n", " ")
+    address, said = "postgresql://reader@db.example.com/shop", []
+    for line in block.splitlines():
+        program, *words = shlex.split(line.removeprefix("$ "))
+        if program == "label-party":
+            done = run_cli(*(query.address if word == address else word for word in words))
+            assert done.code == 0, done
+            said.append(done.out)
+    made, found, released = said
+    kind = "binary" if address[:10] == query.address[:10] else "amount"
+    assert f"label 'returned': {kind}" in made
+    assert "label 'amount': amount" in made
+    assert "500 events" in found
+    assert "250 (given 0)" in found
+    assert "privacy" in released
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--labels=sqlite:///a.db"], "is a database: name its table by --table, or give a query"),
+        (
+            ["--labels=a.db", "--population=sqlite:///a.db"],
+            "name its table by --population-table, or give a query by --population-query",
+        ),
+        (["--labels=a.csv", "--table=t"], "--table t has no effect beside --labels that is no"),
+        (
+            ["--labels=sqlite:///a.db", "--table=t", "--labels-query=SELECT 1"],
+            "--table t has no effect beside --labels-query",
+        ),
+        (["--population-table=t"], "--population-table t has no effect"),
+    ],
+)
+def test_init_says_what_a_database_needs(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    run_cli: Callable[..., Result],
+    arguments: list[str],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run_cli("init", "--label=y:0:9", "--epsilon=1", *arguments)
+    assert said in done.error
+    assert done.code == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_of_columns_and_tables_are_quoted(database: Database) -> None:
+    database.execute('CREATE TABLE "the order" ("a ""b""" TEXT, "y;" INTEGER)')
+    database.execute("""INSERT INTO "the order" VALUES ('k', 7)""")
+    columns = ['a "b"', "y;"]
+    read = read_query(database.query(select(columns, "the order")), columns)
+    assert read.rows() == [("k", "7")]
+    schema = "main" if isinstance(database.execute("SELECT 1"), sqlite3.Cursor) else "public"
+    assert select(["y"], f"{schema}.t") == f'SELECT "y" FROM "{schema}"."t"'
+
+
+def test_an_unreachable_database_is_said_and_the_file_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Result]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run_cli("init", "--labels=sqlite:///no.db", "--table=t", "--label=y:0:1", "--epsilon=1")
+    assert "not looked at: sqlite:///no.db: no.db does not exist" in done.out
+    assert done.code == 0
+    assert (
+        'labels_query = "SELECT \\"key\\", \\"y\\" FROM \\"t\\""'
+        in Path("label_party.toml").read_text()
+    )

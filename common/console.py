@@ -33,7 +33,7 @@ def warn(text: str) -> None:
 
 
 def progress(*, quiet: bool = False) -> Progress:
-    """Return a progress bar on standard error: what, bar, count, time, note.
+    """Return a progress bar on standard error, if that is a terminal: what, bar, count, time, note.
 
     The time is what is left, and what it took in the end. A terminal that is too narrow cuts the
     note alone off.
@@ -48,7 +48,7 @@ def progress(*, quiet: bool = False) -> Progress:
         ),
         expand=True,
         console=stderr,
-        disable=quiet,
+        disable=quiet or not stderr.is_terminal,
         transient=False,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import csv
 import io
 import re
 from collections import Counter
@@ -27,6 +28,9 @@ _DECIMAL_COMMA = re.compile(r'(?:^|["\t;|])[+-]?\d+,\d+(?=["\t;|\r]|$)', re.MULT
 _DECIMAL_POINT = re.compile(r'(?:^|["\t;|])[+-]?\d+\.\d+(?=["\t;|\r]|$)', re.MULTILINE)
 _DECIMALS = _DECIMAL_COMMA, _DECIMAL_POINT
 _QUOTED = re.compile(r'"[^"]*"')
+
+
+_ARROW = b"ARROW1"
 
 
 @dataclass(frozen=True)
@@ -74,8 +78,27 @@ def read_table(path: Path, key: str | None = None) -> pl.DataFrame:
         overrides = {key: pl.String} if key else {}
         return scan_csv(path, schema_overrides=overrides, infer_schema_length=None).collect()
     except (pl.exceptions.PolarsError, OSError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(f"{path} cannot be read as CSV or Parquet: {reason}") from error
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: Path, error: BaseException) -> DataError:
+    """Say why a table cannot be read; of a CSV file in which line, if one has too many cells."""
+    reason = first_line(error)
+    if path.is_file() and path.suffix.lower() in SUFFIXES:
+        dialect = find_dialect(path)
+        with path.open(encoding=dialect.encoding, newline="") as file:
+            rows = csv.reader(file, delimiter=dialect.separator)
+            width = len(next(rows, []))
+            for row in rows:
+                if len(row) > width:
+                    reason = f"line {rows.line_num:,} has {len(row)} cells, and the header {width}"
+                    break
+    return DataError(f"{path} cannot be read: {reason}")
+
+
+def first_line(error: BaseException) -> str:
+    """First line of an error's message, or its kind."""
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 def find_dialect(path: Path) -> Dialect:
@@ -110,6 +133,8 @@ def propose_dialect(path: Path) -> Dialect:
 def _find(path: Path, size: int, changed: int) -> Dialect:
     with path.open("rb") as file:
         data = file.read(_SAMPLE_BYTES)
+        if data.startswith(_ARROW):
+            raise DataError(f"{path} is an Arrow (Feather) file; save it as Parquet")
         if data[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in data:
             raise DataError(f"{path} is not text in UTF-8 (UTF-16, perhaps); save it as UTF-8")
         rest = iter(partial(file.read, _SAMPLE_BYTES), b"")

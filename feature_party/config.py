@@ -61,8 +61,18 @@ class DataSection(Section):
     )
 
 
+_ADDRESS = "HOST:PORT of one machine, such as labels.example.com:50051"
+_ANYWHERE = "0.0.0.0", "[::]"
+"""What a server listens on, and nobody calls."""
+
+
 def _is_name(value: str) -> bool:
     return not value or re.fullmatch(NAME_PATTERN, value) is not None
+
+
+def _is_address(value: str) -> bool:
+    found = re.fullmatch(r"([\w.-]+|\[[0-9A-Fa-f:.%\w]+\]):(\d{1,5})", value)
+    return found is not None and found[1] not in _ANYWHERE and 0 < int(found[2]) < 1 << 16
 
 
 class LabelsPartySection(Section):
@@ -78,7 +88,9 @@ class LabelsPartySection(Section):
         " the folder of its release. Default: its data set.",
         example="shoes",
     )
-    address: str = setting("localhost:50051", "Host and port of the labels party.")
+    address: Annotated[str, Words(_ADDRESS, _is_address)] = setting(
+        "localhost:50051", "Host and port of the labels party."
+    )
     server_name: str | None = setting(
         None,
         "Name in the labels party's certificate, where it is not the host in `address`.",

@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from common.csv_files import SUFFIXES, scan_csv
+from common.csv_files import SUFFIXES, first_line, scan_csv, unreadable
 from common.errors import DataError
 from common.files import PARQUET_SUFFIXES, directory_files
 
@@ -51,7 +51,7 @@ class FeatureFile:
                 for batch in record_batches(path, columns, rows):
                     yield pl.DataFrame(pa.Table.from_batches([batch]))
             except (pa.ArrowException, OSError) as error:
-                raise DataError(f"{path} cannot be read: {first_line(error)}") from error
+                raise unreadable(path, error) from error
 
 
 def record_batches(path: Path, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -93,7 +93,7 @@ def feature_file(
         try:
             scan_table(path, key).select(columns).sink_parquet(converted)
         except pl.exceptions.PolarsError as error:
-            raise DataError(f"{path} cannot be read: {first_line(error)}") from error
+            raise unreadable(path, error) from error
         yield FeatureFile([converted])
 
 
@@ -150,7 +150,7 @@ def scan_table(path: Path, key: str = "") -> pl.LazyFrame:
             raise DataError(f"{path} has the suffix {path.suffix!r}; use .csv, .tsv or .parquet")
         frame.collect_schema()
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise DataError(f"{path} cannot be read: {first_line(error)}") from error
+        raise unreadable(path, error) from error
     return frame
 
 
@@ -199,8 +199,3 @@ def check_key(frame: pl.LazyFrame, key: str, source: str = "the features") -> No
     if key not in columns:
         shown = ", ".join(columns[:12]) + (", …" if len(columns) > 12 else "")
         raise DataError(f"{source} have no key column {key!r}; set [data] key to one of: {shown}")
-
-
-def first_line(error: BaseException) -> str:
-    """First line of an error's message, or its kind."""
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

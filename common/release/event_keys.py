@@ -67,7 +67,8 @@ def _check_keys(keys: pl.Series) -> None:
     text = keys.dtype in (pl.String, pl.Categorical, pl.Enum)
     if not (text or keys.dtype.is_integer()):
         raise DataError(
-            f"key column {keys.name!r} has type {keys.dtype}; keys must be text or whole numbers"
+            f"key column {keys.name!r} has type {keys.dtype}; keys must be text or whole numbers:"
+            " cast the column, in pandas by .astype('int64') or .astype('string')"
         )
 
 
@@ -76,7 +77,10 @@ def read_secret(path: Path) -> bytes:
     try:
         secret = bytes.fromhex(read_private(path, "key secret").decode("ascii").strip())
     except OSError as error:
-        raise ConfigError(f"key secret {path} cannot be read: {error.strerror}") from error
+        raise ConfigError(
+            f"key secret {path} cannot be read: {error.strerror}; label-party init --new-secret"
+            " makes one, of which both parties need a copy: set [keys] secret_file"
+        ) from error
     except ValueError:
         secret = b""
     if len(secret) != SECRET_BYTES:

@@ -50,7 +50,10 @@ def read_manifest(directory: Path) -> bytes:
     if not is_complete(directory):
         rows = (directory / MANIFEST_FILE).is_file()
         missing = directory / (CODES_FILE if rows else MANIFEST_FILE)
-        raise ReleaseError(f"{missing} is missing; {directory} is not a complete release")
+        raise ReleaseError(
+            f"{missing} is missing; {directory} is not a complete release: fetch it, or name"
+            " another"
+        )
     with (directory / MANIFEST_FILE).open("rb") as file:
         return file.read(MANIFEST_BYTES + 1)  # a longer one is refused as such when it is parsed
 

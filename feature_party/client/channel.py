@@ -113,12 +113,16 @@ def _hangs_up(context: ssl.SSLContext, host: str, port: int, name: str) -> bool:
 
 def _read(name: str, path: Path | None, *, secret: bool = False) -> bytes:
     if path is None:
-        raise ConfigError(f"[labels_party] {name} is missing; name a PEM file")
+        raise ConfigError(
+            f"[labels_party] {name} is missing; name a PEM file in feature_party.toml, which"
+            " feature-party init writes"
+        )
     try:
         data = read_private(path, "private_key") if secret else path.read_bytes()
     except OSError as error:
         raise ConfigError(
-            f"[labels_party] {name}={path} cannot be read: {error.strerror}"
+            f"[labels_party] {name}={path} cannot be read: {error.strerror}; name a PEM file: both"
+            " parties' test certificates come from labelveil certificates"
         ) from error
     if b"-----BEGIN" not in data:
         raise ConfigError(f"[labels_party] {name}={path} is not a PEM file")
@@ -161,7 +165,7 @@ def explain(
     if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
         return ConnectionFailed(
             f"the labels party at {settings.address} refuses this client {wanted}: {details};"
-            f" ask it to admit {_own_names(settings)}"
+            f" check [labels_party] data_set, or ask it to admit {_own_names(settings)}"
         )
     if code == grpc.StatusCode.NOT_FOUND:
         return ReleaseError(
@@ -174,7 +178,7 @@ def explain(
         )
     if code in _RETRYABLE:
         return ConnectionFailed(
-            f"the labels party at {settings.address} cannot be reached: {details or code.name};"
+            f"the labels party at {settings.address} cannot be reached: {_reason(details, code)};"
             f" check [labels_party] address and that it serves, then run {command} again"
         )
     return ReleaseError(f"the labels party at {settings.address} answered {code.name}: {details}")
@@ -190,6 +194,15 @@ def not_accepted(address: str) -> ConnectionFailed:
 
 def _details(error: grpc.RpcError) -> str:
     return " ".join((error.details() or "").split())
+
+
+def _reason(details: str, code: grpc.StatusCode) -> str:
+    """What gRPC says, without the way it got there."""
+    known = {
+        "Connection refused": "nothing serves there",
+        "lookup failed": "no machine of this name is known",
+    }
+    return next((text for words, text in known.items() if words in details), details or code.name)
 
 
 def _identity_problem(details: str, address: str) -> str:

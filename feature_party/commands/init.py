@@ -23,4 +23,4 @@ class New(Section):
 def init(given: Given, new: New) -> None:
     """Write a commented configuration file."""
     write_config(given.path, FeaturePartyConfig, HEAD, given.values, force=new.force)
-    typer.echo(f"wrote {given.path}; edit it, then run: feature-party run")
+    typer.echo(f"wrote {given.path}; read it, then run: feature-party run")

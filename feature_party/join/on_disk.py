@@ -25,6 +25,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from common.csv_files import unreadable
 from common.engine.local import InProcess
 from common.engine.shuffle import Exchange, Files, Send
 from common.engine.task import Engine, EngineError, Secrets, Task
@@ -51,7 +52,7 @@ from feature_party.join.tasks import (
     WriteShard,
     slices_of,
 )
-from feature_party.tables import check_key, first_line, scan_table, table_files
+from feature_party.tables import check_key, scan_table, table_files
 
 ResultT = TypeVar("ResultT")
 ResultT_co = TypeVar("ResultT_co", covariant=True)
@@ -314,7 +315,7 @@ class _Join:
                 with appearing(copy, durable=True) as file:
                     scan_table(features, self.key).sink_parquet(file)
             except pl.exceptions.PolarsError as error:
-                raise DataError(f"{features} cannot be read: {first_line(error)}") from error
+                raise unreadable(features, error) from error
         return [copy]
 
 
@@ -343,4 +344,4 @@ def _rows_of(path: Path) -> int:
     try:
         return int(pq.ParquetFile(path).metadata.num_rows)
     except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{path} cannot be read: {first_line(error)}") from error
+        raise unreadable(path, error) from error

@@ -21,6 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from common.arrays import Indices
+from common.csv_files import unreadable
 from common.engine.shuffle import (
     KEY_TYPE,
     ROW_TYPE,
@@ -38,7 +39,7 @@ from common.files import appearing
 from common.release.blocks import block_ranges
 from common.release.event_keys import hash_keys
 from common.release.rows import WireRows, read_keys, verify_blocks
-from feature_party.tables import SOURCE, first_line
+from feature_party.tables import SOURCE
 
 CODE = "privatized_label_code"
 """Column of the shards with each event's code among all releases' outputs, one after another."""
@@ -109,7 +110,7 @@ class FeatureSlice:
             ]
             return pl.concat(pl.collect_all(scans), rechunk=True)
         except pl.exceptions.PolarsError as error:
-            raise DataError(f"{self.pieces[0][0]} cannot be read: {first_line(error)}") from None
+            raise unreadable(self.pieces[0][0], error) from None
 
     def columns(self, secrets: Secrets) -> Columns:
         """Hash their keys, and number them."""

@@ -102,7 +102,7 @@ class Before:
             return False
         if self.warned and not self.wanted.yes:
             raise ReleaseError(
-                f"{len(self.warned)} warnings; mend what is read, or accept them with --yes;"
+                f"warnings: {len(self.warned)}; mend what is read, or accept them with --yes;"
                 " nothing was spent, and without --dry-run nothing would stop"
             )
         return True

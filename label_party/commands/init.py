@@ -101,8 +101,8 @@ def init(given: Given, new: New) -> None:
         typer.echo(f"grid: {grid.value}, {grid.reason}; correct it there")
     if several_rows := _with_several_rows(config):
         typer.echo(
-            f"{several_rows:,} events have several rows, and so the missing value; if they add up,"
-            ' or the last one counts, say so there: [data] duplicates = "sum", "mean" or "last"'
+            f"events with several rows, and so the missing value: {several_rows:,}; if they add"
+            ' up, or the last one counts, say so there: [data] duplicates = "sum", "mean" or "last"'
         )
     if _key_is_further_on(config):
         typer.echo(

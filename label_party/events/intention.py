@@ -119,7 +119,7 @@ def _of_label(rows: int, tally: LabelTally) -> list[str]:
             f"only {_of(labelled, rows, 'events')} have a label; do the keys of labels and"
             " population fit together?"
         )
-    if labelled and tally.smallest == tally.largest:
+    if labelled and rows > 1 and tally.smallest == tally.largest:
         found.append(f"all {rows:,} events have the same label, {tally.smallest:g}")
     if tally.outside > _CLIPPED * labelled:
         found.append(

@@ -129,7 +129,8 @@ def too_few_events(config: LabelPartyConfig, rows: int) -> str | None:
         return None
     each = [f"{gain} for {name!r:.60}" if name else gain for name, gain in few.items()]
     return (
-        f"{rows:,} events are few for epsilon={epsilon:g}: a model is predicted to gain"
+        f"{rows:,} event{'s are' if rows > 1 else ' is'} few for epsilon={epsilon:g}: a model is"
+        " predicted to gain"
         f" {' and '.join(each)} of what true labels would over a constant (label-party plan"
         f" --rows {rows})"
     )

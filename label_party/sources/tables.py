@@ -35,7 +35,7 @@ from label_party.sources.oddities import LINE, NOTHING, Oddities, oddity_of
 
 Read = TypeVar("Read")
 
-_PARQUET_MAGIC = b"PAR1"
+_PARQUET_MAGIC, _ARROW_MAGIC = b"PAR1", b"ARRO"
 _MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none")
 _BOOLEANS = {"true": "1", "false": "0"}
 _COLUMNS_SHOWN = 20
@@ -301,6 +301,8 @@ def _csv_lines(path: Source) -> Iterator[bytes] | None:
         raise DataError(f"{path} is empty; it must have a header line or be a Parquet file")
     if path.suffix.lower() in PARQUET_SUFFIXES:
         raise DataError(f"{path} cannot be read: it is not a Parquet file, in spite of its name")
+    if head == _ARROW_MAGIC:
+        raise DataError(f"{path} is an Arrow (Feather) file; save it as Parquet")
     return lines_of_file(path)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from common.csv_files import Dialect, find_dialect, propose_dialect, scan_csv
+from common.csv_files import Dialect, find_dialect, propose_dialect, read_table, scan_csv
 from common.errors import DataError
 
 
@@ -81,3 +81,21 @@ def test_no_row_decides_what_is_proposed(
     rows = [ROWS.encode(encoding), odd]
     path.write_bytes(b"key;amount;town\n" + b"".join(rows[::-1] if at == 0 else rows))
     assert propose_dialect(path) == Dialect(";", True, encoding)
+
+
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_a_line_with_too_many_cells_is_named(separator: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    rows = ["key,x", *(f'k{i},"a\nb"' for i in range(5)), "k9,1,2", "k10,1,2,3"]
+    path.write_text("\n".join(rows).replace(",", separator))
+    with pytest.raises(
+        DataError, match=r"t\.csv cannot be read: line 12 has 3 cells, and the header 2"
+    ):
+        read_table(path)
+
+
+def test_another_format_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    pl.DataFrame({"key": ["a"]}).write_ipc(path)
+    with pytest.raises(DataError, match=r"is an Arrow \(Feather\) file; save it as Parquet"):
+        read_table(path)

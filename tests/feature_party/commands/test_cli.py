@@ -237,3 +237,38 @@ def test_the_module_runs_and_fails_in_one_line(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("error: nowhere.toml does not exist")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("address", "right"),
+    [
+        ("http://labels.example.com:50051", False),
+        ("labels.example.com", False),
+        ("0.0.0.0:50051", False),
+        ("[::]:50051", False),
+        ("localhost:0", False),
+        ("localhost:99999", False),
+        ("localhost:5005x", False),
+        ("", False),
+        ("localhost:50051", True),
+        ("10.0.0.7:1", True),
+        ("[::1]:65535", True),
+        ("labels_party.internal:443", True),
+    ],
+)
+def test_an_address_is_a_host_and_a_port(address: str, right: bool, tmp_path: Path) -> None:
+    arguments = ["init", "--config", str(tmp_path / "f.toml"), "--address", address]
+    if right:
+        invoke(*arguments)
+        return
+    assert refusal(*arguments) == (
+        f"address={address!r} must be HOST:PORT of one machine, such as"
+        " labels.example.com:50051; set [labels_party] address"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_file_at_all_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "feature_party.toml, which feature-party init writes" in refusal("fetch")
+    assert "is not a complete release: fetch it" in refusal("train", "--features", "x.csv")

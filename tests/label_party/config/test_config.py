@@ -91,7 +91,10 @@ def test_init_looks_for_events_of_several_rows(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "labels.csv").write_text("key,label\na,1\nb,2\na,3\na,\n,4\n,5\n")
     arguments = ["--lower=0", "--upper=7", "--epsilon=1", "--labels=labels.csv"]
-    assert "1 events have several rows, and so the missing value" in run_cli("init", *arguments).out
+    assert (
+        "events with several rows, and so the missing value: 1; if"
+        in run_cli("init", *arguments).out
+    )
     other_key = [*arguments, "--key=label", "--label=key", "--force"]
     assert "several rows" not in run_cli("init", *other_key).out
 

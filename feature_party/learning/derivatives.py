@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from common.arrays import Floats
-from feature_party.learning.heads import Head, LinearHead
+from feature_party.learning.heads import Head, LinearHead, MeanHead
 from feature_party.learning.law_table import LawTable
 from feature_party.learning.support import Support
 
@@ -66,11 +66,47 @@ class ValuesTable:
             return self._head.log_probabilities(raw).exp().numpy()
 
 
-Derivatives = LawTable | ValuesTable
+class MeanTable:
+    """Half the squared distance of a mean from what a code says of it, as of a :class:`LawTable`.
+
+    A code z says u = E[y] + (E[y | z] − E[y]) / I of a label, I = Var(E[y | z]) / Var(y): at the
+    prior that has slope 1 in the label's mean, and a variance that no unbiased decoding is below.
+    The information of its channel, I, is its weight.
+    """
+
+    outputs, scale = 1, None
+
+    def __init__(self, support: Support) -> None:
+        centre = support.prior @ support.values
+        axis = (support.values - centre) / np.sqrt(support.prior @ (support.values - centre) ** 2)
+        marginal = support.prior @ support.likelihood
+        scores = (support.prior * axis) @ support.likelihood / marginal
+        explained = np.bincount(support.channel_of, weights=marginal * scores**2)
+        rows = np.bincount(support.channel_of, weights=marginal)
+        self._information = (explained / rows)[support.channel_of]
+        self._targets = scores / np.maximum(self._information, 1e-12)
+
+    def loss(self, outputs: Floats, codes: NDArray[np.integer]) -> Floats:
+        """(n,) losses of (n, 1) outputs."""
+        away = outputs[:, 0] - self._targets[codes]
+        return np.asarray(self._information[codes] * away**2 / 2)
+
+    def derivatives(
+        self, outputs: Floats, codes: NDArray[np.integer]
+    ) -> tuple[Floats, Floats, Floats]:
+        """(n,) losses, (n, 1) first derivatives by the output, and (n, 1) information."""
+        information = self._information[codes][:, None]
+        slopes = information * (outputs - self._targets[codes][:, None])
+        return self.loss(outputs, codes), slopes, information
+
+
+Derivatives = LawTable | ValuesTable | MeanTable
 
 
 def derivatives_of(head: Head, support: Support) -> Derivatives | None:
     """The derivatives of a law over a support; None if nothing serves it."""
+    if isinstance(head, MeanHead):
+        return MeanTable(support)
     if support.values_alone and isinstance(head, LinearHead):
         return ValuesTable(head, support.likelihood)
     if LawTable.serves(head, support.likelihood.shape[1]):

@@ -15,6 +15,7 @@ so that learning starts from what is known without features. The families:
 ``poisson``             λ^y e^{−λ} / y!, normalised over the cells
 ``negative-binomial``   NB(y; μ, r), normalised over the cells
 ``joint``               the canonical one of several labels that are sent together
+``mean``                p(y) exp(a y), a such that the output is the mean
 ======================  =========================================================================
 
 Parametric families get one more output for a point mass at either end of the grid where the prior
@@ -42,6 +43,8 @@ _VISIBLE = 0.02
 """Least share of the first direction's information that a further one must have."""
 _STEEPEST = 6.0
 _NOTHING = 1e-9
+_STEEP, _TILTS = 6.0, 257
+"""How far a mean may be tilted, on an inverse hyperbolic sine, and at how many places."""
 _MOST_COUNTS = 128
 """Whole numbers up to here are taken for counts; larger ones are more often amounts."""
 
@@ -170,6 +173,36 @@ class NegativeBinomialHead(Head):
         return self.constant + torch.lgamma(self.values + size) + self.values * log_share
 
 
+class MeanHead(Head):
+    """The prior tilted to a mean, by its distance from the prior's in deviations: for what predicts
+    a mean alone. Of all laws with that mean it is the nearest to the prior.
+
+    Source: Csiszár, *I-Divergence Geometry of Probability Distributions*, 1975.
+    """
+
+    outputs = 1
+
+    def __init__(self, values: Floats, prior: Floats) -> None:
+        self.name = "mean"
+        centre = float(prior @ values)
+        scale = max(float(prior @ (values - centre) ** 2) ** 0.5, 1e-12)
+        axis = (values - centre) / scale
+        tilts = np.sinh(np.linspace(-_STEEP, _STEEP, _TILTS))
+        laws = np.log(prior) + tilts[:, None] * axis
+        laws = np.exp(laws - laws.max(axis=1, keepdims=True))
+        means = laws @ axis / laws.sum(axis=1)
+        kept = np.flatnonzero(np.diff(means, prepend=-np.inf) > 1e-6)
+        self.base, self.axis = _tensor(np.log(prior)), _tensor(axis)
+        self.tilts, self.means = _tensor(tilts[kept]), _tensor(means[kept])
+
+    def logits(self, raw: Tensor) -> Tensor:
+        known, tilts = self.means.to(raw.dtype), self.tilts.to(raw.dtype)
+        means = raw.clamp(float(known[0]), float(known[-1])).contiguous()
+        after = torch.searchsorted(known, means).clamp(1, len(known) - 1)
+        share = (means - known[after - 1]) / (known[after] - known[after - 1])
+        return self.base + torch.lerp(tilts[after - 1], tilts[after], share) * self.axis
+
+
 class AtomHead(Head):
     """Another head over the inner cells, with a free point mass at one or both ends."""
 
@@ -291,6 +324,8 @@ def build_head(name: str, support: Support, tilts: Floats | None = None) -> Head
                 f"head='bernoulli' is for two labels, not for {support.size}; use softmax"
             )
         return LinearHead(name, base, np.array([[0.0], [1.0]]))
+    if name == "mean":
+        return MeanHead(values, prior)
     if name == "prior-tilt":
         return LinearHead(name, base, _tilts(values, prior))
     if name == "log-prior-tilt":

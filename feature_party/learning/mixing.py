@@ -21,6 +21,7 @@ _FARTHEST = 4.0
 """Standard errors from which on it does not matter how far behind a candidate is: what adds to the
 others grows from there."""
 _ROUNDS = 500
+_HALF = 0.5
 _BELIEF = 10.0
 """Rows that the shares before any is seen stand for. A candidate that moves them must explain the
 labels better by about as many nats in all: the best of several, stopped in time, does so by a few
@@ -150,15 +151,29 @@ class Gain:
         return self.value > _STANDARD_ERRORS * self.error
 
 
-def decoded_gain(decoded: Floats, mixed: Floats, rival: Floats) -> Gain:
-    """Compare point predictions by labels decoded without bias.
+def mean_share(decoded: Floats, mixed: Floats, rival: Floats) -> float:
+    """Share s of a rival's predictions g in (1 − s) f + s g that makes the squared error least.
 
-    With u unbiased for the label y given y, E[(f − u)²] = (f − y)² + Var(u | y), and the variance
-    is the same for both predictions: the paired difference estimates that of the true errors.
+    With u unbiased for the label y given y, E[(f + s (g − f) − u)²] is the true error but for a
+    constant, and least at s = E[(u − f) (g − f)] / E[(g − f)²]. Before any label is seen s is about
+    0, give or take a half; the expectation under that normal prior is returned, so that labels that
+    are too noisy to tell leave f as it is.
 
-    ``decoded`` are (n,) unbiased decodings of rows that neither prediction has seen.
+    Parameters
+    ----------
+    decoded
+        (n,) unbiased decodings of rows that neither prediction has seen.
+    mixed, rival
+        (n,) f and g.
+
+    Returns
+    -------
+    The share, in 0 … 1; 0 where it is negligible.
     """
-    return Gain.between((mixed - decoded) ** 2, (rival - decoded) ** 2)
+    away, residual = rival - mixed, decoded - mixed
+    information = away @ away + residual.var() / _HALF**2
+    share = float(np.clip(away @ residual / max(information, 1e-300), 0.0, 1.0))
+    return share if share > _NEGLIGIBLE else 0.0
 
 
 def _standard_errors(values: Floats) -> Floats:

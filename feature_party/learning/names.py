@@ -13,4 +13,5 @@ HEAD_NAMES = (
     "canonical",
     "poisson",
     "negative-binomial",
+    "mean",
 )

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict
 
 from feature_party.learning.calibration import Slope
-from feature_party.learning.mixing import Gain
 
 
 @dataclass(frozen=True)
@@ -63,6 +62,5 @@ class ModelFacts(BaseModel):
     seed: int  # by which they were drawn
     settings: FitSettings  # of every candidate
     warnings: list[str]  # sentences for the users of the model
-    debiased_gain: Gain | None = None  # of training on decoded labels, where ``auto`` tried it
     adjusted: bool = False  # whether predictions are brought closer to the released prior
     seconds: float | None = None  # how long training took

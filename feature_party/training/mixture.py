@@ -33,7 +33,8 @@ class Candidate:
         return name if self.learner == "networks" else f"{self.learner}-{name}"
 
 
-DEBIASED = Candidate("debiased")
+MEAN = Candidate("likelihood", "mean")
+"""What plain least squares on what each code says would be; see :class:`MeanTable`."""
 
 Fits = dict[Candidate, Fit]
 ProgressCallback = Callable[[str, EpochRecord], None]

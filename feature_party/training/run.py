@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,7 +20,7 @@ from feature_party.learning.heads import candidate_heads
 from feature_party.learning.mixing import (
     Gain,
     choose_mixture,
-    decoded_gain,
+    mean_share,
     null_share,
     prior_adjustment,
 )
@@ -33,8 +33,8 @@ from feature_party.model.network import NetworkShape
 from feature_party.tables import SOURCE
 from feature_party.training.batches import group_size
 from feature_party.training.events import Events, TrainingSetup
-from feature_party.training.fitting import Fit, Fitter
-from feature_party.training.mixture import DEBIASED, Candidate, Fits, Learners, Mixture
+from feature_party.training.fitting import Fitter
+from feature_party.training.mixture import MEAN, Candidate, Fits, Learners, Mixture
 from feature_party.training.settings import choose_device, resolve_pieces, resolve_settings
 
 _MANY_LABELS = 2000.0
@@ -109,24 +109,21 @@ class _Run:
         mixture = self._mixture()
         likely = mixture.main.objective == "likelihood"
         shrinkage = self._null_share(mixture) if likely else 0.0
-        gain = adjustment = None
+        adjustment = None
         if self.everything:
+            mixture = self._with_mean(mixture, shrinkage)
             if len(mixture.weights) > 1:
                 # one family of distributions alone owes most of the distance to the released prior
                 # to its own shape, which factors do not correct: they would make means too steep
                 marginal = mixture.average(lambda fit: fit.marginal)
                 adjustment = prior_adjustment(marginal, self.support.prior, self.effective_labels)
-            mixture, gain = self._with_debiased(mixture, shrinkage)
-            if gain is not None and gain.certain:
-                mixture = replace(mixture, weights={DEBIASED: 1.0})
-                shrinkage, adjustment = 0.0, None
         experts = [
             Expert(self._objective(candidate), mixture.fits[candidate].learned.cpu(), weight)
             for candidate, weight in mixture.weights.items()
         ]
         for expert in experts:
             expert.objective.to(torch.device("cpu"))
-        facts = self._facts(mixture, shrinkage, gain, adjustment is not None)
+        facts = self._facts(mixture, shrinkage, adjustment is not None)
         return Model(
             self.rows.encoder, self.problem, self.support, experts, facts, shrinkage, adjustment
         )
@@ -205,28 +202,27 @@ class _Run:
         objectives = {law: self._objective(law) for law in laws}
         return self.setup.learners(learner, objectives, rows, self.setup.on_epoch)
 
-    def _with_debiased(self, mixture: Mixture, shrinkage: float) -> tuple[Mixture, Gain | None]:
-        """Train on decoded labels, too: right whatever the label's distribution, if noisier.
+    def _with_mean(self, mixture: Mixture, shrinkage: float) -> Mixture:
+        """Let trees that learn means alone take part, by their share of the least squared error.
 
-        It has no likelihood to be mixed by. Its squared error is compared with the mixture's on
-        labels decoded without bias; not at all where the channel or the loss does not allow that.
+        A likelihood would judge them by the shape of their distributions, which they do not learn.
+        Labels decoded without bias judge means; where the channel does not allow that, or the loss
+        is of medians, nothing does.
         """
-        decoded = decoder(self.problem, self.problem.grid)
-        if not decoded.exact or self.problem.loss == "absolute":
-            return mixture, None
-        labels = decoded.values[self.rows.codes_of(mixture.fits[mixture.main].rows), 0]
-        mixed = self._predictions(mixture, shrinkage)
-
-        def gain(fits: Mapping[Candidate, Fit]) -> Gain:
-            rival = fits[DEBIASED].predictions
-            return decoded_gain(labels[: rival.size], mixed[: rival.size], rival)
-
-        errors = np.full(mixed.size, np.inf)
-        if self.problem.loss == "squared":
-            errors = ((mixed - labels) / self.problem.deviation) ** 2  # as it is trained
-        proven, tried = self._try([DEBIASED], gain, errors)
-        beside = replace(mixture, fits={**mixture.fits, **proven}, tried={**mixture.tried, **tried})
-        return beside, gain(proven | tried)
+        decoded, learners = decoder(self.problem, self.problem.grid), self._learners([MEAN])
+        blind = self.support.values_alone or self.problem.loss == "absolute"
+        if blind or not decoded.exact or learners is None:
+            return mixture
+        alone = self.workers.first
+        trained = learners.trees({}, lambda _: True) if alone else ({}, [])
+        means, _ = self.workers.from_first(trained)
+        fits = {**mixture.fits, **means}
+        for each, fit in means.items():
+            labels = decoded.values[self.rows.codes_of(fit.rows), 0]
+            share = mean_share(labels, self._predictions(mixture, shrinkage), fit.predictions)
+            weights = {other: (1 - share) * w for other, w in mixture.weights.items()}
+            mixture = replace(mixture, weights=weights | ({each: share} if share else {}))
+        return replace(mixture, fits=fits)
 
     def _predictions(self, mixture: Mixture, shrinkage: float) -> Floats:
         """(v,) out-of-fold predictions of the whole model, before any adjustment."""
@@ -285,9 +281,7 @@ class _Run:
         )
         return dict(zip(candidates, fits, strict=True))
 
-    def _facts(
-        self, mixture: Mixture, shrinkage: float, gain: Gain | None, adjusted: bool
-    ) -> ModelFacts:
+    def _facts(self, mixture: Mixture, shrinkage: float, adjusted: bool) -> ModelFacts:
         slope, warnings = None, self.warnings
         if mixture.main.objective != "true":
             codes = self.rows.codes_of(mixture.fits[mixture.main].rows)
@@ -311,7 +305,6 @@ class _Run:
             seed=self.section.seed,
             settings=self.settings,
             warnings=warnings,
-            debiased_gain=gain,
             adjusted=adjusted,
         )
 

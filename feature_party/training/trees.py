@@ -24,12 +24,12 @@ from feature_party.model.trees import Trees, TreesShape
 from feature_party.training.fitting import EpochRecord, Fit
 from feature_party.training.folds import FoldedRows
 
-ROUNDS = 200
+ROUNDS = 800
 _PATIENCE = 15
 _REPORTED = 10
 """Rounds from one report to the next."""
 _DEPTH = 6
-_SCALE_PACE = 0.05
+_SCALE_PACE = 0.07
 """How much slower a scale is learned than a location: few privatized labels say much of it."""
 _LEAST_IN_LEAF = 20
 _PARAMETERS = {

@@ -16,7 +16,7 @@ from common.config.template import Because, write_config
 from common.errors import ConfigError, DataError, LabelveilError
 from label_party.commands.options import options
 from label_party.config.sections import LabelPartyConfig
-from label_party.sources.addresses import check_address, is_database, locate, select
+from label_party.sources.addresses import check_address, is_database, locate
 
 if TYPE_CHECKING:
     from label_party.sources.foreign import Source
@@ -209,6 +209,8 @@ def _labels(given: Sequence[str], others: Mapping[str, Any]) -> dict[str, Any]:
 
 def _queries(new: New, given: Mapping[str, Any]) -> dict[str, str]:
     """The queries of tables that were named."""
+    from label_party.sources.declared import select
+
     columns = [given.get("data.key", "key")]
     of_labels = [text.removesuffix(f":{WHOLE}").rsplit(":", 2)[0] for text in new.label]
     dates = [given["data.date"]] if "data.date" in given else []
@@ -247,7 +249,7 @@ def _source(values: Mapping[str, Any]) -> Source | None:
 
 def _whole(source: Source | None, column: str, lower: float, upper: float) -> Because:
     """Whether labels are whole numbers, by nothing but what is declared of their column."""
-    from label_party.sources.tables import declared_type
+    from label_party.sources.declared import declared_type
 
     try:
         found = None if source is None else declared_type(source, column)

@@ -9,7 +9,6 @@ from a file that its owner alone can read.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import parse_qsl, urlsplit
@@ -104,16 +103,6 @@ def check_query(name: str, place: Path | str, query: str | None) -> None:
             f"{name}_query has no effect where {name} is no database; remove it or set [data]"
             f" {name} to sqlite:///… or postgresql://…"
         )
-
-
-def select(columns: Sequence[str], table: str) -> str:
-    """Return a query for columns of a table, which may be ``schema.table``."""
-
-    def quoted(name: str) -> str:
-        return '"' + name.replace('"', '""') + '"'
-
-    place = ".".join(map(quoted, table.split(".")))
-    return f"SELECT {', '.join(map(quoted, columns))} FROM {place}"
 
 
 def locate(place: Path | str, query: str | None, credentials_file: Path | None) -> Source:

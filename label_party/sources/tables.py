@@ -253,23 +253,6 @@ def columns_of(path: Source, dialect: Dialect = CSV) -> list[str]:
     return _reading(path, lambda: _scan(path).collect_schema().names())
 
 
-def declared_type(source: Source, column: str) -> tuple[str, bool] | None:
-    """Return the type that a source declares of a column, and whether it is one of whole numbers.
-
-    None if it declares none: a CSV file does not, and what its cells look like is a matter of each
-    single one.
-    """
-    if isinstance(source, Foreign):
-        return source.declared(column)
-    if not source.exists() or _csv_lines(source) is not None:
-        return None
-    kind = _reading(source, lambda: _scan(source).collect_schema()).get(column)
-    if kind is None:
-        return None
-    whole = kind.is_integer() or kind == pl.Boolean or getattr(kind, "scale", None) == 0
-    return str(kind), whole
-
-
 def _reading(path: Source, read: Callable[[], Read]) -> Read:
     foreign = path if isinstance(path, Foreign) else None
     failures: tuple[type[BaseException], ...] = _FAILURES + (foreign.failures if foreign else ())

@@ -74,7 +74,7 @@ class Experiment:
                 label["lower"],
                 label["upper"],
                 loss=spec["loss"],
-                whole=label["whole"],
+                whole=label.get("whole", False),
             )
             for label in spec["columns"]
         ]

@@ -79,7 +79,7 @@ def test_functions_show_their_keywords() -> None:
     facts = {"labels": "a", "features": "a", "label": "y", "lower": 0, "upper": 1, "out": "out"}
     with pytest.raises(TypeError, match="unexpected keyword argument 'epsilom'"):
         lv.compare(**facts, epsilom=1)
-    with pytest.raises(ConfigError, match=r"^--epsilon=-1 must be a number above 0"):
+    with pytest.raises(ConfigError, match=r"^epsilon=-1 must be a number above 0"):
         lv.simulate(**facts, epsilon=-1)
     with pytest.raises(ConfigError, match=r"^--epsilons=\[1, 0\] must be numbers above 0"):
         lv.compare(**facts, epsilons=[1, 0])

@@ -150,7 +150,7 @@ Loss = Callable[[LabelPartyConfig, Any, Any], Fraction | float]
 
 
 def the_prior(config: LabelPartyConfig) -> Integers:
-    group = Group((0,), Cells((config.only_label.build(len(EVENTS), 1.0),)))
+    group = Group((0,), Cells((config.terms[0].own_grid(len(EVENTS), 1.0),)))
     with open_events(config, quiet=True) as events:
         return events.count([group], seeded_entropy(0))[0]
 
@@ -174,7 +174,7 @@ def prior_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> Frac
 
 
 def the_labels(config: LabelPartyConfig) -> Integers:
-    grid = config.only_label.build(len(EVENTS), 1.0)
+    grid = config.terms[0].own_grid(len(EVENTS), 1.0)
     with open_events(config, quiet=True) as events:
         (labels,) = (labels for _, labels in events.parts())
     return grid.round(labels[:, 0], seeded_entropy(0).words(ROUNDING_STREAM, 0, len(labels)))
@@ -182,7 +182,7 @@ def the_labels(config: LabelPartyConfig) -> Integers:
 
 def labels_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> float:
     """Exact: the rows that differ, through the channel of one draw of the prior."""
-    grid = config.only_label.build(len(EVENTS), 1.0)
+    grid = config.terms[0].own_grid(len(EVENTS), 1.0)
     two = two_steps(config, np.bincount(one, minlength=len(grid)))
     chances = two.randomizer.channel.probabilities
     ratios = np.abs(np.log(chances[one] / chances[other])).max(axis=1)

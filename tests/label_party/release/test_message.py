@@ -26,7 +26,7 @@ from tests.statistics import fits, laplace_mass, mean_fits
 def configuration(**sections: dict[str, object]) -> LabelPartyConfig:
     base: dict[str, dict[str, object]] = {
         "data": {"labels": "none.csv"},
-        "domain": {"lower": 0, "upper": 2},
+        "domain": {"lower": 0, "upper": 2, "grid": "whole"},
         "privacy": {"epsilon": 1.0},
         "randomizer": {"name": "rr-on-bins"},
     }

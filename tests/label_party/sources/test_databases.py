@@ -17,8 +17,8 @@ import pytest
 from common.errors import ConfigError, DataError
 from label_party.events.open import open_events
 from label_party.sources import databases
-from label_party.sources.addresses import select
 from label_party.sources.databases import Query, snapshot
+from label_party.sources.declared import select
 from label_party.sources.tables import read_events
 from tests.label_party.conftest import EVENTS, Party, Result
 from tests.label_party.postgres import PASSWORD, Postgres, started

@@ -214,7 +214,7 @@ def test_a_killed_run_goes_on_with_what_it_asked(settings: Settings, stop: str) 
 @pytest.mark.slow
 def test_labels_of_two_values_are_sent_without_a_question(settings: Settings) -> None:
     table = pl.read_parquet(settings.labels)
-    table.with_columns(y=(pl.col("y") > 5).cast(pl.Float64)).write_parquet(settings.labels)
+    table.with_columns(y=pl.col("y") > 5).write_parquet(settings.labels)
     given: dict[str, Any] = {"upper": 1.0, "loss": "squared"}
     outcome = run_simulation(settings.model_copy(update=given))
     assert outcome.metrics["epochs"] == 2

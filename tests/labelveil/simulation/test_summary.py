@@ -14,6 +14,7 @@ METRICS: dict[str, Any] = {
     "epsilon": 1.0, "epsilon_prior": 0.0625, "epsilon_labels": 0.9375,
     "rows": 20190, "holdout_rows": 4038, "outputs": 12,
     "randomizer": "auto", "objective": "likelihood", "head": "softmax",
+    "points": 78, "grid": "78 points, 1 apart; 0 of 20,190 labels lie between",
     "label_mse": 1234567.0, "test_mse": 17.61, "constant_mse": 18.83,
 }  # fmt: skip
 
@@ -26,7 +27,17 @@ def _text(**changes: Any) -> str:
 
 def test_every_number_has_its_row() -> None:
     text = _text(nonprivate_mse=16.98)
-    for part in ("20,190", "4,038 kept", "1,234,567", "17.61", "explains 6%", "18.83", "16.98"):
+    for part in (
+        "20,190",
+        "78 points",
+        "1 apart; 0 of 20,190",
+        "4,038 kept",
+        "1,234,567",
+        "17.61",
+        "explains 6%",
+        "18.83",
+        "16.98",
+    ):
         assert part in text
     assert "explains 10%" in text
     assert "explains 0%" in _text(published_mse=18.84)  # a hair worse than a constant is no -0%

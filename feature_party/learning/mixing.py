@@ -156,8 +156,8 @@ def mean_share(decoded: Floats, mixed: Floats, rival: Floats) -> float:
 
     With u unbiased for the label y given y, E[(f + s (g − f) − u)²] is the true error but for a
     constant, and least at s = E[(u − f) (g − f)] / E[(g − f)²]. Before any label is seen s is about
-    0, give or take a quarter; the expectation under that normal prior is returned, so that labels that
-    are too noisy to tell leave f as it is.
+    0, give or take a quarter; the expectation under that normal prior is returned, so that labels
+    that are too noisy to tell leave f as it is.
 
     Parameters
     ----------

@@ -82,7 +82,7 @@ def test_what_is_split_is_designed_with_the_knots_that_a_message_has_room_for(
 def test_it_is_printed_with_what_may_be_left_out(
     plan: DivisionPlan, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    print_divisions(plan, 0)
+    print_divisions(plan, 0, [])
     shown = capsys.readouterr().out
     assert "leave it out" in shown
     assert shown.count("joint") >= 2

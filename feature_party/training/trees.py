@@ -24,7 +24,7 @@ from feature_party.model.trees import Trees, TreesShape
 from feature_party.training.fitting import EpochRecord, Fit
 from feature_party.training.folds import FoldedRows
 
-ROUNDS = 800
+ROUNDS = 400
 _PATIENCE = 15
 _REPORTED = 10
 """Rounds from one report to the next."""

@@ -81,5 +81,5 @@ def test_functions_show_their_keywords() -> None:
         lv.compare(**facts, epsilom=1)
     with pytest.raises(ConfigError, match=r"^epsilon=-1 must be a number above 0"):
         lv.simulate(**facts, epsilon=-1)
-    with pytest.raises(ConfigError, match=r"^--epsilons=\[1, 0\] must be numbers above 0"):
+    with pytest.raises(ConfigError, match=r"^epsilons=\[1, 0\] must be numbers above 0"):
         lv.compare(**facts, epsilons=[1, 0])

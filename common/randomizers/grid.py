@@ -25,8 +25,7 @@ INTEGER_RANGE = 512
 """Ranges with whole bounds and at most this many steps get one grid point for each integer."""
 _FEWEST_STEPS = 10
 _STEPS = 1.0, 0.5, 0.2, 0.1
-_ON_THE_POINT = 1e-9
-"""Share of a gap that is an error of floating point."""
+_ON_THE_POINT = 1e-9  # of a gap: an error of floating point
 
 _CHUNK = 1 << 13
 """Values at a time: what is made of them stays in the cache."""
@@ -38,16 +37,11 @@ class Moved:
     """What placing labels on a grid does to them; that of further labels is added."""
 
     labels: int = 0
-    between: int = 0
-    """Labels between two points, which go to one of them."""
-    fractional: int = 0
-    """Labels that are no whole numbers."""
-    added: float = 0.0
-    """Sum of the variances that this adds to each."""
-    total: float = 0.0
-    """Sum of the labels, counted from the grid's lowest point."""
-    squares: float = 0.0
-    """Sum of their squares."""
+    between: int = 0  # two points, so that they go to one of them
+    fractional: int = 0  # no whole numbers
+    added: float = 0.0  # sum of the variances that this adds to each
+    total: float = 0.0  # sum of the labels, counted from the grid's lowest point
+    squares: float = 0.0  # sum of their squares
 
     def __add__(self, other: Moved) -> Moved:
         return Moved(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))

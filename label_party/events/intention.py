@@ -22,7 +22,7 @@ _FEW = 0.01
 """Below this share of labels or categories, columns or keys rarely fit together."""
 _CLIPPED = 0.05
 _LEFT_OUT = 0.5
-_MOVED = 0.2
+_MOVED = 1.0
 _DOMINATING = 0.05
 _TIMES_AVERAGE = 10
 

@@ -90,7 +90,7 @@ def test_auto_mixes_heads_and_explains_itself(
     assert len(heads) >= 3
     assert sum(entry.weight for entry in heads.values()) == pytest.approx(1)
     shared = "likelihood-gaussian+log-normal"
-    assert {shared, "debiased"} <= {what for what, _ in seen}
+    assert {shared, "likelihood-trees-mean"} <= {what for what, _ in seen}
     assert model.facts.matched == 4000
     table = prepared.table
     model.save(tmp_path)

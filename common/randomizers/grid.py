@@ -23,8 +23,7 @@ MAX_POINTS = 1 << 13
 
 INTEGER_RANGE = 512
 """Ranges with whole bounds and at most this many steps get one grid point for each integer."""
-_FEWEST_STEPS = 10
-_STEPS = 1.0, 0.5, 0.2, 0.1
+_FEWEST_STEPS, _STEPS = 10, (1.0, 0.5, 0.2, 0.1)
 _ON_THE_POINT = 1e-9  # of a gap: an error of floating point
 
 _CHUNK = 1 << 13

@@ -22,7 +22,10 @@ def spec(tmp_path: Path) -> dict[str, object]:
     return {
         **{name: str(tmp_path / f"{name}.parquet") for name in ("features", "truth")},
         "key": "event",
-        "columns": [{"column": name, "lower": 0, "upper": upper} for name, upper in bounds],
+        "columns": [
+            {"column": name, "lower": 0, "upper": upper, "whole": upper == 1}
+            for name, upper in bounds
+        ],
         "loss": "squared",
         "holdout": 0.2,
         "training": {"learner": "linear"},

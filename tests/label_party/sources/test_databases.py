@@ -358,7 +358,7 @@ def test_the_guide_works_with_both(
     if query.credentials_file is not None:
         monkeypatch.setenv("PGPASSFILE", str(query.credentials_file))
     monkeypatch.chdir(tmp_path)
-    block = text.split("```sh\n")[1].split("```")[0].replace("\\\n", " ")
+    block = text.split("```text\n")[1].split("```")[0].replace("\\\n", " ")
     address, said = "postgresql://reader@db.example.com/shop", []
     for line in block.splitlines():
         program, *words = shlex.split(line.removeprefix("$ "))

@@ -33,7 +33,7 @@ def warn(text: str) -> None:
 
 
 def progress(*, quiet: bool = False) -> Progress:
-    """Return a progress bar on standard error, if that is a terminal: what, bar, count, time, note.
+    """Return a bar on standard error, where somebody watches: what, bar, count, time, note.
 
     The time is what is left, and what it took in the end. A terminal that is too narrow cuts the
     note alone off.
@@ -48,7 +48,7 @@ def progress(*, quiet: bool = False) -> Progress:
         ),
         expand=True,
         console=stderr,
-        disable=quiet or not stderr.is_terminal,
+        disable=quiet or not (stderr.is_terminal or stderr.is_jupyter),
         transient=False,
     )
 

@@ -8,6 +8,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain
@@ -28,8 +29,6 @@ _DECIMAL_COMMA = re.compile(r'(?:^|["\t;|])[+-]?\d+,\d+(?=["\t;|\r]|$)', re.MULT
 _DECIMAL_POINT = re.compile(r'(?:^|["\t;|])[+-]?\d+\.\d+(?=["\t;|\r]|$)', re.MULTILINE)
 _DECIMALS = _DECIMAL_COMMA, _DECIMAL_POINT
 _QUOTED = re.compile(r'"[^"]*"')
-
-
 _ARROW = b"ARROW1"
 
 
@@ -86,13 +85,14 @@ def unreadable(path: Path, error: BaseException) -> DataError:
     reason = first_line(error)
     if path.is_file() and path.suffix.lower() in SUFFIXES:
         dialect = find_dialect(path)
-        with path.open(encoding=dialect.encoding, newline="") as file:
+        with (
+            path.open(encoding=dialect.encoding, errors="replace", newline="") as file,
+            suppress(csv.Error),  # what is no CSV at all has a reason already
+        ):
             rows = csv.reader(file, delimiter=dialect.separator)
             width = len(next(rows, []))
-            for row in rows:
-                if len(row) > width:
-                    reason = f"line {rows.line_num:,} has {len(row)} cells, and the header {width}"
-                    break
+            if longer := next((row for row in rows if len(row) > width), None):
+                reason = f"line {rows.line_num:,} has {len(longer)} cells, and the header {width}"
     return DataError(f"{path} cannot be read: {reason}")
 
 

@@ -62,8 +62,7 @@ class DataSection(Section):
 
 
 _ADDRESS = "HOST:PORT of one machine, such as labels.example.com:50051"
-_ANYWHERE = "0.0.0.0", "[::]"
-"""What a server listens on, and nobody calls."""
+_ANYWHERE = "0.0.0.0", "[::]"  # what a server listens on, and nobody calls
 
 
 def _is_name(value: str) -> bool:
@@ -256,7 +255,8 @@ class TrainingSection(Section):
 
     objective: Annotated[str, Choice(("auto", *OBJECTIVE_NAMES))] = setting(
         "auto",
-        "What is minimised. auto chooses by the privatized validation likelihood, and moves"
+        "What is minimised. auto chooses by the privatized validation likelihood, lets a model of"
+        " means alone take part by labels decoded without bias, and moves"
         " what a mixture of heads predicts on average towards the released prior, by half the"
         " way where the labels say as much as 1,000 true ones.",
     )

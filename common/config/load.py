@@ -6,13 +6,14 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from common.config.declare import declared, sections
 from common.errors import ConfigError
 
+_Named = Literal["setting", "flag", "keyword"]
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
@@ -40,14 +41,12 @@ def load_config(
 
 
 def checked(model: type[ModelT], values: Mapping[str, Any], *, keywords: bool = False) -> ModelT:
-    """Build a section of values that flags of a command gave, or keywords of a function; a mistake
-    names the flag or the keyword.
-    """
+    """Build a section of a command's flags, or a function's keywords, which a mistake names."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        text = _problem(model, error, values, None, flags=not keywords, keywords=keywords)
-        raise ConfigError(text) from error
+        named: _Named = "keyword" if keywords else "flag"
+        raise ConfigError(_problem(model, error, values, None, named)) from error
 
 
 def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
@@ -108,8 +107,7 @@ def _problem(
     error: ValidationError,
     data: Mapping[str, Any],
     path: Path | None,
-    flags: bool = False,
-    keywords: bool = False,
+    named: _Named = "setting",
 ) -> str:
     # an unknown name explains what else is missing
     problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
@@ -143,10 +141,9 @@ def _problem(
     value: Any = data
     for part in option.name.split("."):
         value = (value[table] if isinstance(value, list) else value)[part]
-    if flags:
-        return f"{option.flags[0]}={value!r:.200} {message}"
-    if keywords:
-        return f"{option.key}={value!r:.200} {message}"
+    if named != "setting":
+        name = option.flags[0] if named == "flag" else option.key
+        return f"{name}={value!r:.200} {message}"
     which = f" of table {table + 1}" if several and option.section else ""
     return f"{option.key}={value!r:.200} {message}; set {option.place}{which}{source}"
 

@@ -21,7 +21,7 @@ _FARTHEST = 4.0
 """Standard errors from which on it does not matter how far behind a candidate is: what adds to the
 others grows from there."""
 _ROUNDS = 500
-_QUARTER = 0.25
+_LIKELY_SHARE = 0.25  # of means, before any decoded label is seen: about so far from none
 _BELIEF = 10.0
 """Rows that the shares before any is seen stand for. A candidate that moves them must explain the
 labels better by about as many nats in all: the best of several, stopped in time, does so by a few
@@ -171,7 +171,7 @@ def mean_share(decoded: Floats, mixed: Floats, rival: Floats) -> float:
     The share, in 0 … 1; 0 where it is negligible.
     """
     away, residual = rival - mixed, decoded - mixed
-    information = away @ away + residual.var() / _QUARTER**2
+    information = away @ away + residual.var() / _LIKELY_SHARE**2
     share = float(np.clip(away @ residual / max(information, 1e-300), 0.0, 1.0))
     return share if share > _NEGLIGIBLE else 0.0
 

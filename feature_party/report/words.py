@@ -28,6 +28,7 @@ _HEADS = {
     "joint": "the released histogram of all labels, bent where the channel tells them apart",
     "poisson": "a Poisson distribution",
     "negative-binomial": "a negative binomial distribution",
+    "mean": "a mean, with the released histogram around it",
 }
 _LEARNERS = {"trees": " by boosted trees", "linear": " by a linear model"}
 

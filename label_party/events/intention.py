@@ -100,13 +100,12 @@ def warnings_of(
     found = [f"labels, {one}" for one in tally.odd]
     found += [f"population, {one}" for one in tally.odd_population]
     found += _of_keys(tally)
+    before = {name: f"label {name!r}: " if len(labels) > 1 else "" for name in labels}
     for name, of_label in zip(labels, tally.labels, strict=False):
-        before = f"label {name!r}: " if len(labels) > 1 else ""
-        found += [before + line for line in _of_label(tally.rows, of_label)]
+        found += [before[name] + line for line in _of_label(tally.rows, of_label)]
     for name, (grid, moved) in zip(labels, placed, strict=False):
         if moved.share > _MOVED:
-            before = f"label {name!r}: " if len(labels) > 1 else ""
-            found.append(f"{before}the grid has {grid}; {moved}; choose a finer one by its step")
+            found.append(f"{before[name]}the grid has {grid}; {moved}; choose a finer one")
     for spread in spreads:
         found += _of_categories(spread)
     return found if too_few is None else [*found, too_few]

@@ -130,9 +130,8 @@ def too_few_events(config: LabelPartyConfig, rows: int) -> str | None:
     each = [f"{gain} for {name!r:.60}" if name else gain for name, gain in few.items()]
     return (
         f"{rows:,} event{'s are' if rows > 1 else ' is'} few for epsilon={epsilon:g}: a model is"
-        " predicted to gain"
-        f" {' and '.join(each)} of what true labels would over a constant (label-party plan"
-        f" --rows {rows})"
+        f" predicted to gain {' and '.join(each)} of what true labels would over a constant"
+        f" (label-party plan --rows {rows})"
     )
 
 

@@ -60,8 +60,7 @@ class Experiment:
     spec
         ``features`` and ``truth`` (Parquet files with the same events in the same order), ``key``,
         ``columns`` (of each label its ``column``, ``lower``, ``upper`` and whether it is one of
-        ``whole`` numbers), ``loss``, ``holdout``,
-        ``training``.
+        ``whole`` numbers), ``loss``, ``holdout``, ``training``.
     """
 
     def __init__(self, spec: dict[str, Any]) -> None:
@@ -74,7 +73,7 @@ class Experiment:
                 label["lower"],
                 label["upper"],
                 loss=spec["loss"],
-                whole=label.get("whole", False),
+                whole=label["whole"],
             )
             for label in spec["columns"]
         ]

@@ -7,7 +7,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from common.csv_files import Dialect, find_dialect, propose_dialect, read_table, scan_csv
+from common.csv_files import (
+    Dialect,
+    find_dialect,
+    propose_dialect,
+    read_table,
+    scan_csv,
+    unreadable,
+)
 from common.errors import DataError
 
 
@@ -99,3 +106,9 @@ def test_another_format_is_named(tmp_path: Path) -> None:
     pl.DataFrame({"key": ["a"]}).write_ipc(path)
     with pytest.raises(DataError, match=r"is an Arrow \(Feather\) file; save it as Parquet"):
         read_table(path)
+
+
+def test_what_no_reader_takes_keeps_its_reason(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("key,x\n" + "a" * 200_000 + ",1\n")  # longer than a cell of csv may be
+    assert str(unreadable(path, OSError("damaged"))) == f"{path} cannot be read: damaged"

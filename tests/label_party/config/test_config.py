@@ -170,9 +170,20 @@ def test_init_takes_no_csv_cell_for_a_type(
         (["--label", "a:0:1", "--label", "b:5:5"], "lower=5 must be below upper=5"),
         (["--label", "a:0:1", "--label", "b:0:2", "--loss", "absolute"], "--loss has no effect"),
         (["--label", "a:0:1", "--upper", "3"], "--upper has no effect beside --label a:0:1"),
+        (["--labels=sqlite:///a.db"], "is a database: name its table by --table, or give a query"),
+        (
+            ["--labels=a.db", "--population=sqlite:///a.db"],
+            "name its table by --population-table, or give a query by --population-query",
+        ),
+        (["--labels=a.csv", "--table=t"], "--table t has no effect beside --labels that is no"),
+        (
+            ["--labels=sqlite:///a.db", "--table=t", "--labels-query=SELECT 1"],
+            "--table t has no effect beside --labels-query",
+        ),
+        (["--population-table=t"], "--population-table t has no effect"),
     ],
 )
-def test_init_refuses_labels_that_do_not_fit(
+def test_init_refuses_what_does_not_fit(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     run_cli: Callable[..., Result],

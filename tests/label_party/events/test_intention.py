@@ -63,7 +63,7 @@ def test_a_coarse_grid_is_warned_of() -> None:
     found = warnings_of(USUAL, NAMES, placed=[(Grid.from_step(0, 1, 1), Moved(9, 9, 9, 4, 5, 5))])
     assert found == [
         "the grid has 2 points, 1 apart; 9 of 9 labels lie between, which adds 180.0% to their"
-        " variance; choose a finer one by its step"
+        " variance; choose a finer one"
     ]
 
 

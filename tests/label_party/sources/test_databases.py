@@ -375,36 +375,6 @@ def test_the_guide_works_with_both(
     assert "privacy" in released
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--labels=sqlite:///a.db"], "is a database: name its table by --table, or give a query"),
-        (
-            ["--labels=a.db", "--population=sqlite:///a.db"],
-            "name its table by --population-table, or give a query by --population-query",
-        ),
-        (["--labels=a.csv", "--table=t"], "--table t has no effect beside --labels that is no"),
-        (
-            ["--labels=sqlite:///a.db", "--table=t", "--labels-query=SELECT 1"],
-            "--table t has no effect beside --labels-query",
-        ),
-        (["--population-table=t"], "--population-table t has no effect"),
-    ],
-)
-def test_init_says_what_a_database_needs(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    run_cli: Callable[..., Result],
-    arguments: list[str],
-    said: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = run_cli("init", "--label=y:0:9", "--epsilon=1", *arguments)
-    assert said in done.error
-    assert done.code == 1
-    assert not list(tmp_path.iterdir())
-
-
 def test_names_of_columns_and_tables_are_quoted(database: Database) -> None:
     database.execute('CREATE TABLE "the order" ("a ""b""" TEXT, "y;" INTEGER)')
     database.execute("""INSERT INTO "the order" VALUES ('k', 7)""")

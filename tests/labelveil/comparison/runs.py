@@ -33,7 +33,7 @@ def answers(
     pl.DataFrame({"label": labels}).write_parquet(folder / "truth.parquet")
     spec = {
         **{name: str(folder / f"{name}.parquet") for name in ("features", "truth")},
-        "columns": [{"column": "label", "lower": 0, "upper": UPPER}],
+        "columns": [{"column": "label", "lower": 0, "upper": UPPER, "whole": False}],
         **{"key": "event", "loss": "squared", "holdout": 0.2, "training": training},
     }
     default = {"epsilon": 2.0, "run": 0, "objective": "auto", "head": "auto"}

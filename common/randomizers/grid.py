@@ -24,7 +24,6 @@ MAX_POINTS = 1 << 13
 INTEGER_RANGE = 512
 """Ranges with whole bounds and at most this many steps get one grid point for each integer."""
 _FEWEST_STEPS, _STEPS = 10, (1.0, 0.5, 0.2, 0.1)
-_ON_THE_POINT = 1e-9  # of a gap: an error of floating point
 
 _CHUNK = 1 << 13
 """Values at a time: what is made of them stays in the cache."""
@@ -204,21 +203,22 @@ class Grid:
         share = (clipped - self.points[below]) / self._gaps[below]
         return np.stack([below, below + 1], axis=1), np.stack([1 - share, share], axis=1)
 
-    def moved(self, values: Floats, times: ArrayLike = 1) -> Moved:
-        """What :meth:`round` is expected to do to (n,) values, each there so many ``times``."""
-        times, total = np.broadcast_to(np.asarray(times), values.shape), Moved()
+    def moved(self, values: Floats) -> Moved:
+        """What :meth:`round` is expected to do to (n,) values."""
+        total = Moved()
         for start in range(0, values.size, _CHUNK):
             part = np.clip(values[start : start + _CHUNK], self.lower, self.upper)
-            weight = times[start : start + _CHUNK]
-            places, shares = self.neighbours(part)
-            heights = part - self.lower
+            below = self._floor(part)
+            gaps, heights = self._gaps.take(below), part - self.lower
+            share = (part - self.points.take(below)) / gaps
+            off = share * (1 - share)
             total += Moved(
-                int(weight.sum()),
-                int(weight @ (shares.min(axis=1) > _ON_THE_POINT)),
-                int(weight @ (part % 1 > 0)),
-                float(weight @ (self._gaps[places[:, 0]] ** 2 * shares.prod(axis=1))),
-                float(weight @ heights),
-                float(weight @ heights**2),
+                part.size,
+                int(np.count_nonzero(off > 1e-9)),  # more than an error of floating point
+                int(np.count_nonzero(part != np.rint(part))),
+                float(off @ gaps**2),
+                float(heights.sum()),
+                float(heights @ heights),
             )
         return total
 

@@ -110,13 +110,16 @@ def plan(config: LabelPartyConfig, wanted: PlanOptions) -> None:
 
 def _grids(config: LabelPartyConfig, grids: Sequence[Grid], knowledge: PriorKnowledge) -> list[str]:
     """Say where labels are placed and, of the labels themselves, how many lie between."""
+    import numpy as np
+
     found = []
     for place, (label, grid) in enumerate(zip(config.labels, grids, strict=True)):
         of = f" of {label.name}" if len(grids) > 1 else ""
         moved = ""
         if knowledge.leaks:
             (known,) = knowledge.parts
-            moved = f"; {grid.moved(known.values[:, place], known.weights)}"
+            labels = np.repeat(known.values[:, place], known.weights.astype(np.int64))
+            moved = f"; {grid.moved(labels)}"
         found.append(f"Grid{of} as configured: {grid}{moved}.")
     return found
 

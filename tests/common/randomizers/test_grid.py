@@ -88,7 +88,6 @@ def test_what_placing_labels_does_to_them() -> None:
     assert (
         str(moved) == f"2 of 7 labels lie between, which adds {moved.share:.1%} to their variance"
     )
-    assert grid.moved(labels[:4], [1, 0, 2, 3]) == grid.moved(labels[[0, 2, 2, 3, 3, 3]])
     assert str(grid) == "11 points, 0.1 apart"
     assert str(Grid.from_log(0, 9, 5, 1.0)) == "5 points"
 

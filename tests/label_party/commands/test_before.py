@@ -284,3 +284,33 @@ def test_the_server_says_what_the_first_question_costs(party: Party) -> None:
     assert question().question is None
     price = question(evaluation__offered="true", evaluation__epsilon=0.25).question
     assert str(price) == "ε = 0.25 (replace-label, per record)"
+
+
+def test_the_operator_is_told_how_many_labels_lie_between_points(party: Party) -> None:
+    values = [0.37, 0.5, 0.05, 1.0] * 50
+    party.write_labels({"key": [f"event-{i}" for i in range(200)], "label": values})
+    rate = ["--upper=1", "--set=domain.grid=auto"]
+    between = "2 points, 1 apart; 150 of 200 labels lie between"
+    planned = party.run("release", "--dry-run", *rate)
+    assert "11 points, 0.1 apart; 100 of 200 labels lie between, which adds 1" in planned.out
+    assert "if they always are" not in planned.out
+    whole = party.run("release", "--dry-run", "--upper=1", "--set=domain.grid=whole")
+    assert between in whole.out
+    assert f"warning: the grid has {between}" in whole.err
+    assert whole.code == 1
+    assert (
+        between
+        in party.run(
+            "plan",
+            "--raw-labels",
+            "--epsilons=1",
+            "--set=domain.grid=whole",
+            "--set=domain.upper=1",
+        ).out
+    )
+    told = party.run("plan", "--epsilons=1", "--set=domain.grid=auto", "--set=domain.upper=1").out
+    assert "Grid as configured: 11 points, 0.1 apart." in told
+    party.write_labels({"key": [f"event-{i}" for i in range(200)], "label": [0.0, 1.0] * 100})
+    coins = party.run("release", "--dry-run", *rate)
+    assert 'all are whole numbers: if they always are, say grid = "whole"' in coins.out
+    assert party.nothing_left()

@@ -156,8 +156,8 @@ def mean_share(decoded: Floats, mixed: Floats, rival: Floats) -> float:
 
     With u unbiased for the label y given y, E[(f + s (g − f) − u)²] is the true error but for a
     constant, and least at s = E[(u − f) (g − f)] / E[(g − f)²]. Before any label is seen s is about
-    0, give or take a quarter; the expectation under that normal prior is returned, so that labels
-    that are too noisy to tell leave f as it is.
+    0, give or take a quarter; the expectation under that normal prior is returned if it is above
+    its deviation, so that labels that are too noisy to tell leave f as it is.
 
     Parameters
     ----------
@@ -173,7 +173,8 @@ def mean_share(decoded: Floats, mixed: Floats, rival: Floats) -> float:
     away, residual = rival - mixed, decoded - mixed
     information = away @ away + residual.var() / _LIKELY_SHARE**2
     share = float(np.clip(away @ residual / max(information, 1e-300), 0.0, 1.0))
-    return share if share > _NEGLIGIBLE else 0.0
+    deviation = (residual.var() / max(information, 1e-300)) ** 0.5
+    return share if share > max(deviation, _NEGLIGIBLE) else 0.0
 
 
 def _standard_errors(values: Floats) -> Floats:

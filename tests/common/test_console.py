@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from rich.console import Console
 
@@ -12,11 +14,18 @@ from common import console
 def test_a_bar_ends_with_its_count_and_time_however_narrow(
     note: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(console, "stderr", Console(stderr=True, width=80))
+    monkeypatch.setattr(console, "stderr", Console(stderr=True, width=80, force_terminal=True))
     with console.progress() as bar:
         task = bar.add_task("tried-prior-tilt", total=None, note="")
         bar.update(task, completed=16_000, total=16_000, note=note)
-    (line,) = capsys.readouterr().err.splitlines()
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
+    line = [each for each in re.split(r"[\r\n]+", shown) if each.strip()][-1]
     assert "16000/16000 00:00 " in line
     assert len(line) <= 80
     assert note[:20] in line
+
+
+def test_a_pipe_gets_no_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    with console.progress() as bar:
+        bar.add_task("fetch", total=None, note="")
+    assert capsys.readouterr().err == ""

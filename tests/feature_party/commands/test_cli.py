@@ -268,7 +268,9 @@ def test_an_address_is_a_host_and_a_port(address: str, right: bool, tmp_path: Pa
     assert not list(tmp_path.iterdir())
 
 
-def test_no_file_at_all_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_file_at_all_is_explained(
+    data: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert "feature_party.toml, which feature-party init writes" in refusal("fetch")
-    assert "is not a complete release: fetch it" in refusal("train", "--features", "x.csv")
+    assert "is not a complete release: fetch it" in refusal("train", *data)

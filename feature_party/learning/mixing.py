@@ -171,10 +171,9 @@ def mean_share(decoded: Floats, mixed: Floats, rival: Floats) -> float:
     The share, in 0 … 1; 0 where it is negligible.
     """
     away, residual = rival - mixed, decoded - mixed
-    information = away @ away + residual.var() / _LIKELY_SHARE**2
-    share = float(np.clip(away @ residual / max(information, 1e-300), 0.0, 1.0))
-    deviation = (residual.var() / max(information, 1e-300)) ** 0.5
-    return share if share > max(deviation, _NEGLIGIBLE) else 0.0
+    information = max(away @ away + residual.var() / _LIKELY_SHARE**2, 1e-300)
+    share = float(np.clip(away @ residual / information, 0.0, 1.0))
+    return share if share > max((residual.var() / information) ** 0.5, _NEGLIGIBLE) else 0.0
 
 
 def _standard_errors(values: Floats) -> Floats:

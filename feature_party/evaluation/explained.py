@@ -45,14 +45,15 @@ Verdict = Literal["better", "not better", "cannot tell"]
 NEGLIGIBLE = 0.01
 """A model that explains less than this share of the variance is no better than a constant."""
 
-_EXACT = 1e-3
+_EXACT, _BEYOND = 1e-3, 1e4
 
 
 @dataclass(frozen=True)
 class Explained:
     """How predictions compare with a constant.
 
-    About so many ``events``, or ``epsilon`` times this ε, would tell; they are None if these do.
+    About so many ``events``, or ``epsilon`` times this ε, would tell; they are None if these do,
+    or next to nothing would.
     """
 
     free: Measured  # R², in −∞ … 1, without any assumption about the model
@@ -125,7 +126,8 @@ def explained(
     if verdict == "cannot tell":
         width = NORMAL_95 * math.hypot(assisted.noise, assisted.error) / spread.shown
         times = max(width / max(of_assisted.value, 5 * NEGLIGIBLE), 1.1)
-        needed = round(slope.size * times**2), times
+        if times < _BEYOND:  # of labels that hardly differ, no number is advice
+            needed = round(slope.size * times**2), times
     lost = _loss(free, spread, between)
     return Explained(of_free, of_assisted, lost, spread.shown, verdict, *needed)
 

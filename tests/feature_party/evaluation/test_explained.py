@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from common.exact.channel import FiniteChannel, randomized_response_rows
-from feature_party.evaluation.decoded_labels import Scored, believed
+from feature_party.evaluation.decoded_labels import Scored, believed, decode_labels
+from feature_party.evaluation.explained import explained
 from feature_party.evaluation.sentences import summary, verdict_sentence
 from feature_party.evaluation.spread import label_spread
 from feature_party.learning.support import Support
@@ -154,3 +155,15 @@ def test_a_tilted_prior_has_the_mean_that_is_predicted() -> None:
     assert beliefs.min() >= 0
     assert beliefs.sum(axis=1) == pytest.approx(1)
     assert beliefs @ support.values == pytest.approx(points)
+
+
+def test_where_labels_hardly_differ_no_number_of_events_is_advised() -> None:
+    means, labels = events()
+    drawn = sources(labels, thresholds_channel(GRID.points, 1.0), 0)
+    support = Support.of(drawn[0].problem)
+    dealt = np.random.default_rng(3).permutation(means)
+    scored = Scored(Predictions(dealt, None), np.ones(labels.size, dtype=np.bool_))
+    spread = replace(label_spread(drawn), value=0.0, shown=1e-300, least=1e-300)
+    decoded = decode_labels(drawn, support, scored, spread.centre)
+    found = explained(drawn, support, scored, spread, decoded)
+    assert (found.verdict, found.events, found.epsilon) == ("cannot tell", None, None)

@@ -161,8 +161,10 @@ def test_where_labels_hardly_differ_no_number_of_events_is_advised() -> None:
     means, labels = events()
     drawn = sources(labels, thresholds_channel(GRID.points, 1.0), 0)
     support = Support.of(drawn[0].problem)
-    dealt = np.random.default_rng(3).permutation(means)
-    scored = Scored(Predictions(dealt, None), np.ones(labels.size, dtype=np.bool_))
+    dealt = np.random.default_rng(3).permutation(means) - means.mean()
+    scored = Scored(
+        Predictions(means.mean() + 0.01 * dealt, None), np.ones(labels.size, dtype=np.bool_)
+    )
     spread = replace(label_spread(drawn), value=0.0, shown=1e-300, least=1e-300)
     decoded = decode_labels(drawn, support, scored, spread.centre)
     found = explained(drawn, support, scored, spread, decoded)

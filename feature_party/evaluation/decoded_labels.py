@@ -85,15 +85,19 @@ def believed(support: Support, predicted: Predictions) -> Floats:
     """(n, m) predicted distributions; of a model of points p(y) e^{θ y} with their means."""
     if predicted.distributions is not None:
         return predicted.distributions
-    points = predicted.points
-    axis = (support.values - support.values.mean()) / np.ptp(support.values)
-    logits = np.log(support.prior) + np.linspace(-_STEEPEST, _STEEPEST, _TILTS)[:, None] * axis
-    table = np.exp(logits - logits.max(axis=1, keepdims=True))
-    table /= table.sum(axis=1, keepdims=True)
-    at = np.interp(points, table @ support.values, np.arange(float(_TILTS)))
+    table = tilted(support)
+    at = np.interp(predicted.points, table @ support.values, np.arange(float(_TILTS)))
     low = np.minimum(at.astype(np.int64), _TILTS - 2)
     share = (at - low)[:, None]
     return np.asarray((1 - share) * table[low] + share * table[low + 1])
+
+
+def tilted(support: Support) -> Floats:
+    """(t, m) the prior times e^{θ y}, from steeply falling to steeply rising: means ascend."""
+    axis = (support.values - support.values.mean()) / np.ptp(support.values)
+    logits = np.log(support.prior) + np.linspace(-_STEEPEST, _STEEPEST, _TILTS)[:, None] * axis
+    table = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(table / table.sum(axis=1, keepdims=True))
 
 
 @dataclass(frozen=True)

@@ -52,23 +52,36 @@ _EXACT, _BEYOND = 1e-3, 1e4
 class Explained:
     """How predictions compare with a constant.
 
-    About so many ``events``, or ``epsilon`` times this ε, would tell; they are None if these do,
-    or next to nothing would.
+    There is one estimate of R², the model-assisted one, with two intervals. About so many
+    ``events``, or ``epsilon`` times this ε, would tell; they are None if these do, or next to
+    nothing would.
     """
 
-    free: Measured  # R², in −∞ … 1, without any assumption about the model
-    assisted: Measured  # the same with its help
+    free: Measured  # R², in −∞ … 1, with an interval that assumes nothing about the model
+    assisted: Measured  # the same estimate, with one that takes its help
     loss: Estimate  # the loss V − G, without any assumption about the model
     constant: float  # the constant's loss V: of the squared error, the label's variance
+    association: float  # of predictions and codes: about standard normal if there is none
     verdict: Verdict  # whether they are better than the constant
     events: int | None
     epsilon: float | None
 
     @property
-    def error(self) -> Measured:
-        """The squared error as ``free`` has it, which is cut to what is possible; none is < 0."""
-        low, high = max(self.loss.low, 0.0), max(self.loss.high, 0.0)
-        return Measured(self.constant * (1 - self.free.value), low, high)
+    def possible(self) -> bool:
+        """Whether the estimate of R² is below 1, as every R² is: noise may take it there."""
+        return self.free.value < 1
+
+    @property
+    def associated(self) -> bool:
+        """Whether the features tell something of the label: if not, this errs once in 40 times."""
+        return self.association > NORMAL_95
+
+    @property
+    def error(self) -> Estimate:
+        """The loss that goes with the estimate of R², >= 0, in an interval without assumptions."""
+        value = self.constant * (1 - self.free.value)
+        low, high = min(max(self.loss.low, 0.0), value), max(self.loss.high, value)
+        return Estimate(value, low, high, self.loss.method)
 
 
 @dataclass(frozen=True)
@@ -119,8 +132,9 @@ def explained(
     between = _between_samples(support, scored, offset, slope, ratio * constant)
     of_free, of_assisted = (_share(gain, spread, between) for gain in (free, assisted))
     verdict: Verdict = "not better" if of_assisted.high < NEGLIGIBLE else "cannot tell"
+    association = _association(sources, scored)
     # a bound of 0 exactly is enough: G is above 0, and V unknown
-    if of_assisted.low >= 0 and _association(sources, scored) > NORMAL_95:
+    if of_assisted.low >= 0 and association > NORMAL_95:
         verdict = "better"
     needed: tuple[int | None, float | None] = (None, None)
     if verdict == "cannot tell":
@@ -128,8 +142,14 @@ def explained(
         times = max(width / max(of_assisted.value, 5 * NEGLIGIBLE), 1.1)
         if times < _BEYOND:  # of labels that hardly differ, no number is advice
             needed = round(slope.size * times**2), times
+    # where what assumes nothing contradicts the model's word, it has the last
+    value = float(np.clip(of_assisted.value, of_free.low, of_free.high))
+    of_free, of_assisted = (
+        Measured(value, min(share.low, value), max(share.high, value))
+        for share in (of_free, of_assisted)
+    )
     lost = _loss(free, spread, between)
-    return Explained(of_free, of_assisted, lost, spread.shown, verdict, *needed)
+    return Explained(of_free, of_assisted, lost, spread.shown, association, verdict, *needed)
 
 
 def _share(gain: _Gain, spread: Spread, between: float) -> Measured:

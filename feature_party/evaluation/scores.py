@@ -24,6 +24,7 @@ from feature_party.evaluation.breakdown import (
     segments,
     tenths,
 )
+from feature_party.evaluation.clipped_labels import Clipped, explained_below
 from feature_party.evaluation.decoded_labels import decode_labels
 from feature_party.evaluation.error_estimates import estimate_absolute_error
 from feature_party.evaluation.explained import Explained, explained
@@ -31,7 +32,9 @@ from feature_party.evaluation.fitting import Fitting, estimate_fitting
 from feature_party.evaluation.intervals import Estimate, Measured
 from feature_party.evaluation.losses import SQUARED
 from feature_party.evaluation.sentences import (
+    association_p,
     calibration_lines,
+    error_words,
     importance_line,
     segment_lines,
     share_words,
@@ -71,6 +74,7 @@ class Scores:
     codes: Codes  # (h,) their privatized labels
     unseen: Unseen  # these and all other events that some networks have not seen
     explained: Explained  # how predictions compare with a constant
+    clipped: Clipped | None  # the same of labels without the tail that hides it, if one does
     slope: Slope | None  # of decoded labels on predictions; None where predictions are alike
     tenths: Sequence[Segment]  # the events by prediction
     segments: Mapping[str, Sequence[Segment]]  # and by the columns asked for
@@ -96,7 +100,8 @@ class Scores:
     @property
     def summary(self) -> list[str]:
         """Whether the model is any good, in a few lines."""
-        lines = summary(self.explained, self.epsilon, self.unseen.codes.size)
+        rows, held_out = self.unseen.codes.size, self.points.size
+        lines = summary(self.explained, self.clipped, self.epsilon, rows, held_out)
         if self.sources:
             lines[-1] = "errors of each labels party, in its own units:"
             lines += [scores.sentence(name) for name, scores in self.sources.items()]
@@ -115,8 +120,7 @@ class Scores:
         """One labels party's figures in a line."""
         result, epsilon = self.explained, f"{self.epsilon:g}"
         return (
-            f"  {name}, ε = {epsilon}: R² {share_words(result.free)} assumption-free,"
-            f" {share_words(result.assisted)} model-assisted; MSE {number(result.loss.value)}, the"
+            f"  {name}, ε = {epsilon}: R² {share_words(result)}; MSE {error_words(result)}, the"
             f" constant's {number(result.constant)}; {self.unseen.codes.size:,} events"
         )
 
@@ -161,8 +165,10 @@ class Scores:
             "verdict": self.explained.verdict,
             **self.explained.free.to_json("estimated_r2"),
             **self.explained.assisted.to_json("assisted_r2"),
-            **self.explained.loss.to_json("estimated_mse"),
+            **self.explained.error.to_json("estimated_mse"),
             "estimated_constant_mse": self.explained.constant,
+            "association_p_value": association_p(self.explained),
+            "clipped": self.clipped and self.clipped.to_json(),
             **self.absolute.to_json("estimated_mae"),
             **(self.fitting.to_json() if self.fitting else {}),
             "calibration_slope": asdict(self.slope) if self.slope else None,
@@ -230,6 +236,7 @@ def score(
         whole.codes[kept],
         rows,
         compared,
+        explained_below(problem, releases, support, rows),
         slope(points, decoded.unbiased),
         segments(tenths(points), points, *figures),
         {name: segments(groups_by(table[name]), points, *figures) for name in by},

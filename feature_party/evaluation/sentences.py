@@ -5,28 +5,60 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from scipy.special import ndtr
+
 from feature_party.evaluation.breakdown import Segment, number
+from feature_party.evaluation.clipped_labels import Clipped
 from feature_party.evaluation.explained import NEGLIGIBLE, Explained
 from feature_party.evaluation.intervals import Measured
 from feature_party.learning.calibration import Slope
 
+_LEAST_P = 1e-6
+_TOLD = {"better": "yes", "not better": "no", "cannot tell": "cannot tell"}
 
-def summary(explained: Explained, epsilon: float, rows: int) -> list[str]:
-    """A few lines: the verdict, R² with both intervals, and the squared error.
 
-    ``epsilon`` is that of the release, ``rows`` the number of events that the figures rest on.
+def summary(
+    explained: Explained, clipped: Clipped | None, epsilon: float, rows: int, held_out: int
+) -> list[str]:
+    """A few lines: association, verdict, R² with both intervals, and the squared error.
+
+    ``epsilon`` is that of the release, ``rows`` the number of events that the figures rest on, and
+    ``held_out`` how many of them are held out of all training.
     """
-    error = explained.error
+    told = [] if clipped is None else [clipped_sentence(clipped)]
+    others = f" ({held_out:,} held out, others by networks that left them out)"
     return [
+        association_sentence(explained),
         verdict_sentence(explained, epsilon, rows),
-        "R², the share of the label's variance that is explained:",
-        f"  {share_words(explained.free)} assumption-free",
-        f"  {share_words(explained.assisted)} model-assisted: if the model's own distributions are"
-        " about right",
-        f"estimated test MSE {number(error.value)} (95%: {number(error.low)} …"
-        f" {number(error.high)}), of always predicting the mean {number(explained.constant)}",
-        f"all from the privatized labels of {rows:,} events not trained on",
+        f"R², the share of the label's variance that is explained: {share_words(explained)}",
+        f"estimated test MSE {error_words(explained)}, of always predicting the mean"
+        f" {number(explained.constant)}",
+        *told,
+        f"all from the privatized labels of {rows:,} events not trained on"
+        + others * (rows > held_out),
     ]
+
+
+def association_sentence(explained: Explained) -> str:
+    """Whether predictions and codes go together at all, by a test that is right for any model."""
+    p = association_p(explained)
+    chance = f"p = {number(p, 2)}" if p >= _LEAST_P else f"p < {_LEAST_P:f}"
+    told = "yes" if explained.associated else "not seen"
+    return f"the features tell something of the label: {told} ({chance})"
+
+
+def association_p(explained: Explained) -> float:
+    """How likely so high an association is where features tell nothing of the label."""
+    return float(ndtr(-explained.association))
+
+
+def clipped_sentence(clipped: Clipped, form: str = ".2f") -> str:
+    """What can be said where a few large labels hide the rest."""
+    found = clipped.explained
+    return (
+        f"of labels clipped at {number(clipped.bound)}, which {clipped.above:.1%} exceed:"
+        f" R² {share_words(found, form)}; better than no features: {_TOLD[found.verdict]}"
+    )
 
 
 def verdict_sentence(explained: Explained, epsilon: float, rows: int) -> str:
@@ -45,10 +77,27 @@ def verdict_sentence(explained: Explained, epsilon: float, rows: int) -> str:
     )
 
 
-def share_words(share: Measured) -> str:
-    """R² with its interval, cut off at 0: an error above the constant's is no share explained."""
-    low, high = max(share.low, 0.0), max(share.high, 0.0)
-    return f"{max(share.value, 0.0):.2f} (95%: {low:.2f} … {high:.2f})"
+def share_words(explained: Explained, form: str = ".2f") -> str:
+    """R² with both intervals; of an estimate that is not possible, these alone."""
+    free, assisted = (interval_words(x, form) for x in (explained.free, explained.assisted))
+    if not explained.possible:
+        return f"{free} assumption-free, {assisted} model-assisted (95%)"
+    value = format(max(explained.free.value, 0.0), form)
+    return f"{value} (95%: {free} assumption-free, {assisted} model-assisted)"
+
+
+def interval_words(share: Measured, form: str = ".2f") -> str:
+    """The interval of R², cut off at 0: an error above the constant's is no share explained."""
+    return " … ".join(format(max(end, 0.0), form) for end in (share.low, share.high))
+
+
+def error_words(explained: Explained) -> str:
+    """The squared error with its interval; of an estimate that is not possible, this alone."""
+    error = explained.error
+    interval = f"{number(error.low)} … {number(error.high)}"
+    if not explained.possible:
+        return f"{interval} (95%)"
+    return f"{number(error.value)} (95%: {interval})"
 
 
 def importance_line(importance: Mapping[str, Measured], most: int = 5) -> str:

@@ -42,6 +42,7 @@ class ReleasedCodes:
     grid: Floats  # (g,) labels that they are about
     rows: Indices  # (n_e,) places of its codes among all rows scored
     codes: Indices  # (n_e,) as it sent them
+    unclipped: Floats | None = None  # (k,) the problem's grid before labels were clipped, if so
 
 
 @dataclass(frozen=True)
@@ -125,9 +126,11 @@ def _divide(source: ReleasedCodes, targets: Floats) -> tuple[Floats, Floats, Flo
     if histogram.decoded is not None:  # from these codes, which cannot be counted twice
         nothing = np.zeros((source.grid.size, targets.shape[1]))
         return decoder(problem, targets).values, nothing, nothing[0]
-    channel = problem.channel
-    if not np.array_equal(source.grid, problem.grid):
-        onto = interpolation(source.grid, problem.grid)
+    channel, points = problem.channel, problem.grid
+    if source.unclipped is not None:
+        points = source.unclipped
+    if not np.array_equal(source.grid, points):
+        onto = interpolation(source.grid, points)
         targets, channel = onto @ targets, onto @ channel
     centred, varied = targets - targets.mean(axis=0), channel - channel.mean(axis=0)
     weight = (histogram.deviation / histogram.rows) ** 2

@@ -10,9 +10,8 @@ from markupsafe import Markup
 from common.files import write_text
 from common.report.template import page_template
 from feature_party.evaluation.breakdown import number
-from feature_party.evaluation.intervals import Measured
 from feature_party.evaluation.scores import Scores
-from feature_party.evaluation.sentences import share_words
+from feature_party.evaluation.sentences import error_words, interval_words, share_words
 from feature_party.report.page import Section
 from feature_party.report.words import Headline, Statement, match_sentence, privacy_statements
 
@@ -27,9 +26,8 @@ def write_overview(path: Path, scores: Scores, pages: Mapping[str, Path]) -> Non
         f"One model of {len(scores.sources)} labels parties",
         (
             f"{scores.verdict}.".capitalize(),
-            f"Of the variation in all labels, each divided by its labels party's scale, the"
-            f" features explain {share_words(together.free)} assumption-free and"
-            f" {share_words(together.assisted)} model-assisted. {_ESTIMATED}",
+            f"Share of the variation in all labels, each divided by its labels party's scale, that"
+            f" the features explain: {share_words(together)}. {_ESTIMATED}",
         ),
     )
     text = (
@@ -100,23 +98,19 @@ def _table(
     identifier: str, kind: str, text: str, each: Mapping[str, Scores], pages: Mapping[str, Path]
 ) -> Section:
     rows: list[tuple[str, ...]] = [
-        (kind, "ε", "events", "R² (95%), assumption-free", "R² (95%), model-assisted",
-         "MSE (95%)", "a constant's")
+        (kind, "ε", "events", "R²", "95%, assumption-free", "95%, model-assisted", "MSE (95%)",
+         "a constant's")
     ]  # fmt: skip
     for name, scores in each.items():
-        result, error = scores.explained, scores.explained.error
+        result = scores.explained
         link = Markup('<a href="{}">{}</a>').format(pages[name].name, name)
-        told = f"{number(error.value)} ({number(error.low)}\u00a0…\u00a0{number(error.high)})"
-        figures = _narrow(result.free), _narrow(result.assisted), told, number(result.constant)
-        rows.append((link, f"{scores.epsilon:g}", f"{scores.unseen.codes.size:,}", *figures))
+        r2 = f"{max(result.free.value, 0.0):.2f}" if result.possible else "–"
+        shares = (interval_words(share) for share in (result.free, result.assisted))
+        told = *shares, error_words(result).replace("95%: ", "")
+        figures = (figure.replace(" … ", "\u00a0…\u00a0") for figure in told)
+        counts = f"{scores.epsilon:g}", f"{scores.unseen.codes.size:,}"
+        rows.append((link, *counts, r2, *figures, number(result.constant)))
     return Section(identifier, f"How good it is for each {kind}", text, rows=rows)
-
-
-def _narrow(share: Measured) -> str:
-    """R² and its interval, for a column: a line breaks between the two alone."""
-    value, interval = share_words(share).replace("95%: ", "").split(" ", 1)
-    kept_together = interval.replace(" ", "\u00a0")
-    return f"{value} {kept_together}"
 
 
 def _statements(scores: Scores) -> list[Statement]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,7 +25,7 @@ class ErrorRow:
     """A row of the scale of errors; an estimate has 95% intervals."""
 
     name: str  # on one or two lines
-    value: float  # mean squared error
+    value: float  # mean squared error; NaN where only intervals are known
     colour: str = MAIN  # one of the page's
     share: float | None = None  # r²
     free: tuple[float, float] | None = None  # assumption-free
@@ -37,11 +38,11 @@ def error_scale(rows: Sequence[ErrorRow], unit: str = "") -> Markup:
     The axis goes from 0 to a little beyond the constant: an estimate that says nothing is cut off
     there, with an arrow, and squeezes no other row.
     """
-    constant, end = rows[0].value, error_end(rows)
+    end = error_end(rows)
 
     def draw(figure: Figure, narrow: bool) -> None:
         axes = figure.subplots()
-        axes.axvline(constant, color=RULE, linewidth=1.2)
+        axes.axvline(rows[0].value, color=RULE, linewidth=1.2)
         for y, row in zip(range(len(rows) - 1, -1, -1), rows, strict=True):
             for interval, width, alpha in ((row.free, 2.2, 0.9), (row.assisted, 8, 0.3)):
                 if interval is None:
@@ -50,6 +51,8 @@ def error_scale(rows: Sequence[ErrorRow], unit: str = "") -> Markup:
                 axes.plot(ends, [y, y], color=row.colour, linewidth=width, alpha=alpha)
                 if interval[1] > end:
                     axes.plot([end], [y], ">", color=row.colour, markersize=7, clip_on=False)
+            if math.isnan(row.value):
+                continue
             at = min(max(row.value, 0.0), end)
             axes.plot([at], [y], "o", color=row.colour, markersize=9, clip_on=False)
             share = "" if row.share is None else f" · R² {row.share:z.2f}".replace("-", "−")
@@ -74,15 +77,15 @@ def error_scale(rows: Sequence[ErrorRow], unit: str = "") -> Markup:
         clean(axes, grid="x")
         axes.tick_params(axis="y", pad=9)  # a point at 0 must not touch a name
 
-    words = ", ".join(f"{row.name} {row.value:.4g}".replace("\n", " ") for row in rows)
+    told = (f"{row.name} {row.value:.4g}" for row in rows if row.value == row.value)
+    words = ", ".join(told).replace("\n", " ")
     what, height = f"Mean squared errors: {words}", 0.95 + 0.52 * len(rows)
     return responsive_figure("errors", what, draw, wide_height=height, narrow_height=height + 0.2)
 
 
 def error_end(rows: Sequence[ErrorRow]) -> float:
     """Where the axis of errors ends: beyond all that is known, whatever an estimate says."""
-    firm = [row.value for row in rows if row.free is None]
-    return 1.3 * max(max(firm, default=0.0), rows[0].value, 1e-300)
+    return 1.3 * max(*(row.value for row in rows if row.free is None), 1e-300)
 
 
 def importance(columns: Mapping[str, Measured]) -> Markup:

@@ -10,8 +10,13 @@ from functools import reduce
 from common.release.manifest import Manifest
 from common.report.figures import MAIN, MUTED, OTHER, THIRD
 from feature_party.evaluation.breakdown import number
-from feature_party.evaluation.intervals import Measured
 from feature_party.evaluation.scores import Scores
+from feature_party.evaluation.sentences import (
+    association_sentence,
+    clipped_sentence,
+    error_words,
+    share_words,
+)
 from feature_party.join.matches import MatchCounts
 from feature_party.report.inputs import ReportInputs
 from feature_party.report.score_plots import ErrorRow
@@ -50,12 +55,12 @@ def error_rows(scores: Scores) -> list[ErrorRow]:
     result, truth = scores.explained, scores.truth
     constant, share, error = result.constant, result.assisted, result.error
     known = constant if truth is None else truth.constant_mse
-    estimated = constant * (1 - share.value)  # as the page's first line has it
     free = error.low, error.high
     assisted = constant * (1 - share.high), constant * (1 - share.low)
+    at, r2 = (error.value, max(share.value, 0.0)) if result.possible else (math.nan, None)
     rows = [
         ErrorRow("a constant", known, MUTED),
-        ErrorRow("this model,\nestimated", estimated, MAIN, share.value, free, assisted),
+        ErrorRow("this model,\nestimated", at, MAIN, r2, free, assisted),
     ]
     if truth is not None:
         rows.append(ErrorRow("this model,\ntrue labels", truth.mse, OTHER, 1 - truth.mse / known))
@@ -72,22 +77,21 @@ def total_epsilon(manifest: Manifest) -> float:
 def headline(inputs: ReportInputs) -> Headline:
     """Say in words what the model learned, from the best evidence at hand."""
     scores, unit = inputs.scores, f" {inputs.unit}²" if inputs.unit else ""
-    result, error, truth = scores.explained, scores.explained.error, scores.truth
+    result, truth = scores.explained, scores.truth
     sentences = [
-        f"{scores.verdict[:1].upper()}{scores.verdict[1:]}.",
-        f"Of the variation in {inputs.name} the features explain {_share_words(result.free)},"
-        f" assuming nothing, and {_share_words(result.assisted)} if the model's own distributions"
-        " are about right. Both are estimated from privatized labels alone, of events that were not"
-        " trained on.",
-        f"Assuming nothing, the mean squared error is estimated as {number(error.value)}{unit}"
-        f" (95%: {number(error.low)} to {number(error.high)}), that of a constant as"
+        *(_sentence(text) for text in (association_sentence(result), scores.verdict)),
+        f"Share of the variation in {inputs.name} that the features explain:"
+        f" {share_words(result, '.0%')}. The second interval takes the model's own distributions to"
+        " be about right. All is estimated from privatized labels of events not trained on.",
+        f"Estimated mean squared error{unit}: {error_words(result)}, of a constant"
         f" {number(result.constant)}.",
     ]
+    if scores.clipped is not None:
+        sentences.append(_sentence(clipped_sentence(scores.clipped, ".0%")))
     if scores.fitting is not None:
-        figures = scores.fitting.sentence
-        sentences.append(f"{figures[:1].upper()}{figures[1:]}.")
+        sentences.append(_sentence(scores.fitting.sentence))
     if truth is not None:
-        text = f"Against true labels it is {number(truth.mse)}; a constant has"
+        text = f"Against true labels the error is {number(truth.mse)}; a constant has"
         text += f" {number(truth.constant_mse)}"
         if truth.nonprivate_mse is not None:
             text += f", a model trained on true labels {number(truth.nonprivate_mse)}"
@@ -95,10 +99,8 @@ def headline(inputs: ReportInputs) -> Headline:
     return Headline(_title(inputs), tuple(sentences))
 
 
-def _share_words(share: Measured) -> str:
-    """R² with its interval, cut off at 0."""
-    value, least, most = (max(figure, 0.0) for figure in (share.value, share.low, share.high))
-    return f"{value:.0%} (95%: {least:.0%} to {most:.0%})"
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _title(inputs: ReportInputs) -> str:
@@ -115,11 +117,17 @@ def _title(inputs: ReportInputs) -> str:
                 return f"At ε = {epsilon} nothing was lost on {label} by not seeing a single label"
             return f"{taught:.0%} of what true labels teach about {label}, at ε = {epsilon}"
         return f"{1 - test / constant:.0%} of the variation in {label} explained, at ε = {epsilon}"
+    clipped = inputs.scores.clipped
+    if result.verdict != "better" and clipped and clipped.explained.verdict == "better":
+        label, result = f"{label}, clipped at {number(clipped.bound)},", clipped.explained
     if result.verdict == "better":
-        share = result.assisted.value
-        return f"About {share:.0%} of the variation in {label} explained, at ε = {epsilon}"
+        least, share = result.assisted.low, result.assisted.value
+        about = f"About {share:.0%}" if result.possible else f"At least {least:.0%}"
+        return f"{about} of the variation in {label} explained, at ε = {epsilon}"
     if result.verdict == "not better":
         return nothing
+    if result.associated:
+        return f"The features tell something of {label}; how much, is open at ε = {epsilon}"
     return f"Too few events to tell what was learned about {label}, at ε = {epsilon}"
 
 

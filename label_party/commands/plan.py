@@ -19,13 +19,14 @@ from label_party.config.sections import LabelPartyConfig
 
 if TYPE_CHECKING:
     from common.randomizers.grid import Grid
-    from label_party.release.plan import Plan
+    from label_party.release.plan import Plan, PlanRow
     from label_party.release.plan_divisions import DivisionPlan
     from label_party.release.prior_knowledge import PriorKnowledge
 
 _WIDTH = 80
 _LINE = "{}{:<21}{:>8}{:>12}{:>8}{:>7}{:>11}{:>11}"
 _COLUMNS = ("outputs", "label error", "bias", "worth", "effective", "predicted")
+_NORMAL_95 = 1.96
 _ROUNDING = 1e-9
 """A bias that is less of the label error is that of floating point."""
 
@@ -202,8 +203,23 @@ def _notes(plan: Plan) -> list[str]:
         " label. worth: how many true labels one randomized label is worth to the model;"
         " effective: events times worth.",
     ]
+    if plan.loss == "squared":
+        known = (
+            f"{_half_width(plan, row):.2g} at ε = {row.epsilon:g}" for row in plan.rows if row.auto
+        )
+        notes.append(
+            "How well R² will be known from the release alone, 95 %, whatever labels have to do"
+            f" with features: ± {', '.join(known)}. Of a heavy tail that of labels clipped below it"
+            " is known far better, and told beside it."
+        )
     notes += [f"not for this grid: {name}: {reason}" for name, reason in plan.unfit.items()]
     return notes
+
+
+def _half_width(plan: Plan, row: PlanRow) -> float:
+    """Of the interval of R²: of a gain that is linear in labels decoded without bias."""
+    noise = row.assessment.label_error / plan.constant_error / plan.knowledge.rows
+    return float(2 * _NORMAL_95 * (plan.explained * noise) ** 0.5)
 
 
 def _json(plan: Plan | DivisionPlan) -> dict[str, object]:

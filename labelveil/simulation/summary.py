@@ -55,12 +55,22 @@ def _explained(metrics: Mapping[str, Any], key: str) -> str:
 
 
 def _verdict(metrics: Mapping[str, Any]) -> str:
-    low, high = (max(metrics[f"estimated_r2_{end}"], 0) for end in ("low", "high"))
     known = metrics["verdict"] != "cannot tell"
     text = "than a constant" if known else "whether it beats a constant"
-    if low > 0 or high < 1:
-        text += f": {low:.0%} to {high:.0%} of the variance (95%)"
-    return f"{text}, told from privatized labels alone"
+    text += _of_variance(metrics)
+    p = metrics["association_p_value"]
+    if not known and p < 0.025:
+        text += f"\nthat features tell something is certain (p = {p:.1g})"
+    if clipped := metrics.get("clipped"):
+        text += f"\nof labels clipped at {number(clipped['bound'])}, {clipped['verdict']}"
+        text += _of_variance(clipped)
+    return f"{text}\nall told from privatized labels alone"
+
+
+def _of_variance(metrics: Mapping[str, Any]) -> str:
+    """The interval that assumes nothing, where it says anything."""
+    low, high = (max(metrics[f"estimated_r2_{end}"], 0) for end in ("low", "high"))
+    return f": {low:.0%} to {high:.0%} of the variance (95%)" if low > 0 or high < 1 else ""
 
 
 def number(value: float) -> str:

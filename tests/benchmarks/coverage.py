@@ -36,6 +36,7 @@ from common.entropy import seeded_entropy
 from common.exact.channel import FiniteChannel
 from common.randomizers.grid import Grid
 from common.randomizers.prior import NoisyPrior, private_prior
+from common.randomizers.terms import LabelTerms
 from feature_party.config import DataSection, TrainingSection
 from feature_party.evaluation.decoded_labels import Scored, decode_labels
 from feature_party.evaluation.explained import Explained, explained
@@ -50,7 +51,6 @@ from feature_party.training.holdout import draw_holdout
 from feature_party.training.in_memory import Prepared
 from feature_party.training.quick import QuickLearners
 from feature_party.training.run import train
-from label_party.config.sections import DomainSection
 from tests.benchmarks.harness import markdown
 from tests.data_sets import BIKE, CENSUS, DIAMONDS, HOUSING, RANDHIE, RETAIL, DataSet
 from tests.one_label import one_label
@@ -144,7 +144,9 @@ def build(data_set: DataSet, epsilon: float, seed: int, rows: int, deal: bool = 
     labels = table[data_set.label].cast(pl.Float64).to_numpy()
     labels = np.clip(labels, data_set.lower, data_set.upper)
     rows, entropy = labels.size, seeded_entropy(seed)
-    grid = DomainSection(lower=data_set.lower, upper=data_set.upper).build(rows, epsilon)
+    whole = table[data_set.label].dtype.is_integer()
+    terms = LabelTerms(data_set.label, data_set.lower, data_set.upper, whole=whole)
+    grid = terms.own_grid(rows, epsilon)
     places = grid.round(labels, entropy.words("rounding", 0, rows))
     counts = np.bincount(places, minlength=len(grid))
     both = one_label(counts, grid, epsilon, entropy)
@@ -162,7 +164,7 @@ def build(data_set: DataSet, epsilon: float, seed: int, rows: int, deal: bool = 
     scored = found.judged_by(SQUARED)
     true = labels[found.matched]
     share, sent = float(both.epsilon_prior), found.codes.astype(np.int64)
-    own = [ReleasedCodes(problem, both.prior, grid.points, np.arange(rows), sent)]
+    own = [ReleasedCodes(problem, both.prior, grid.points, np.arange(sent.size), sent)]
     return Case(true, model.support, scored, grid, channel, share, own)
 
 

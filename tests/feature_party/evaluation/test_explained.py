@@ -10,7 +10,13 @@ import pytest
 from common.exact.channel import FiniteChannel, randomized_response_rows
 from feature_party.evaluation.decoded_labels import Scored, believed, decode_labels
 from feature_party.evaluation.explained import explained
-from feature_party.evaluation.sentences import summary, verdict_sentence
+from feature_party.evaluation.intervals import Measured
+from feature_party.evaluation.sentences import (
+    error_words,
+    share_words,
+    summary,
+    verdict_sentence,
+)
 from feature_party.evaluation.spread import label_spread
 from feature_party.learning.support import Support
 from feature_party.model.model import Predictions
@@ -116,9 +122,25 @@ def test_a_constant_is_not_better_and_few_events_cannot_tell() -> None:
     assert unsure.verdict == "cannot tell"
     assert unsure.events is not None
     assert unsure.events > 60
-    lines = summary(unsure, 0.5, 60)
-    assert lines[0].startswith("better than no features: cannot tell at ε = 0.5 with 60 events")
-    assert "events, or ε =" in lines[0]
+    lines = summary(unsure, None, 0.5, 60, 60)
+    assert lines[1].startswith("better than no features: cannot tell at ε = 0.5 with 60 events")
+    assert "events, or ε =" in lines[1]
+
+
+def test_there_is_one_estimate_and_the_impossible_is_not_said() -> None:
+    means, labels = events()
+    for seed in range(4):
+        found = evaluate(means, labels, 0.5, seed)[0]
+        value = found.free.value
+        assert value == found.assisted.value
+        assert found.error.value == pytest.approx(found.constant * (1 - value))
+        for share in (found.free, found.assisted, found.error):
+            assert share.low <= share.value <= share.high
+    far = replace(found, free=replace(found.free, value=1.0), assisted=Measured(1.0, 0.3, 1.0))
+    assert not far.possible
+    for words in (share_words(far), error_words(far)):
+        assert words.endswith("(95%)")
+    assert share_words(found).startswith(f"{found.free.value:.2f} (95%: ")
 
 
 def test_an_event_of_another_network_is_worth_what_averaging_adds() -> None:

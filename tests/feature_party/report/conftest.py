@@ -38,6 +38,7 @@ EXPLAINED = Explained(
     assisted=Measured(0.35, 0.27, 0.43),
     loss=Estimate(5.1, 4.2, 6.0),
     constant=7.9,
+    association=9.0,
     verdict="better",
     events=None,
     epsilon=None,
@@ -139,6 +140,7 @@ def make_inputs() -> MakeInputs:
             "codes": codes[scored],
             "unseen": SimpleNamespace(table=table, codes=codes[scored]),
             "explained": EXPLAINED,
+            "clipped": None,
             "slope": Slope(0.97, 0.02),
             "tenths": segments(tenths(points), points, *figures, truth),
             "segments": {

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from feature_party.evaluation.clipped_labels import Clipped
 from feature_party.evaluation.explained import Verdict
 from feature_party.evaluation.intervals import Measured
 from feature_party.evaluation.true_labels import TrueErrors
@@ -19,8 +20,8 @@ from feature_party.model.facts import EpochLosses
 from feature_party.report import ReportInputs, write_report
 from feature_party.report.page import render_report
 from feature_party.report.plots import compact
-from feature_party.report.score_plots import ErrorRow, error_end
-from feature_party.report.words import headline, model_words
+from feature_party.report.score_plots import ErrorRow, error_end, error_scale
+from feature_party.report.words import error_rows, headline, model_words
 from tests.feature_party.report.conftest import EXPLAINED
 
 MakeInputs = Callable[..., ReportInputs]
@@ -82,7 +83,9 @@ def test_a_simulation_has_every_section(rendered: str) -> None:
     assert "5,900 events are in both the release (6,000 events)" in page.text
     assert page.tags.count("h1") == 1
     assert "Better than no features: yes." in page.text
-    assert "and 35% (95%: 27% to 43%) if the model's own distributions" in page.text
+    shares = "35% (95%: 23% … 47% assumption-free, 27% … 43% model-assisted)"
+    assert f"variation in visits that the features explain: {shares}" in page.text
+    assert "The features tell something of the label: yes (p < 0.000001)." in page.text
     assert "The model reads 1 column: age. Not read: id (the key), note (left out" in page.text
     assert "shop: shop 2" in page.text
     assert "Estimated deviance 1.2 (95%: 1.1 … 1.3), the constant's 1.4." in page.text
@@ -98,7 +101,7 @@ def test_without_true_labels_nothing_claims_to_know_them(make_inputs: MakeInputs
     assert "joint" not in ids
     assert "actual" not in ids
     assert "About 35% of the variation in visits explained, at ε = 1" in page.text
-    assert "estimated as 5.135 (95%: 4.2 to 6), that of a constant as 7.9" in page.text
+    assert "error: 5.135 (95%: 4.2 … 6), of a constant 7.9" in page.text
     assert "true labels" not in page.text.partition("What is private")[0]
     assert "simulation" not in page.text.partition("What is private")[0]
 
@@ -182,14 +185,42 @@ def test_the_title_says_what_true_labels_say(
     [
         ("better", 0.5, "About 50% of the variation in visits"),
         ("not better", 0.001, "nothing was learned about visits"),
-        ("cannot tell", 0.2, "Too few events to tell what was learned"),
+        ("cannot tell", 0.2, "The features tell something of visits; how much, is open"),
+        ("better", 1.0, "At least 40% of the variation in visits"),
     ],
 )
 def test_the_title_says_what_happened(
     make_inputs: MakeInputs, verdict: Verdict, share: float, title: str
 ) -> None:
-    explained = replace(EXPLAINED, verdict=verdict, assisted=Measured(share, 0.0, 1.0))
-    assert title in headline(make_inputs(simulated=False, explained=explained)).title
+    r2 = Measured(share, 0.4, 1.0)
+    explained = replace(EXPLAINED, verdict=verdict, free=r2, assisted=r2)
+    told = headline(make_inputs(simulated=False, explained=explained))
+    assert title in told.title
+
+
+def test_where_the_tail_hides_the_whole_the_title_is_about_clipped_labels(
+    make_inputs: MakeInputs,
+) -> None:
+    unknown = replace(EXPLAINED, verdict="cannot tell", association=0.5)
+    inputs = make_inputs(simulated=False, explained=unknown)
+    assert "Too few events to tell what was learned" in headline(inputs).title
+    clipped = Clipped(20.0, 0.04, EXPLAINED)
+    inputs = make_inputs(simulated=False, explained=unknown, clipped=clipped)
+    assert (
+        "About 35% of the variation in visits, clipped at 20, explained" in headline(inputs).title
+    )
+    assert "Of labels clipped at 20, which 4.0% exceed: R² 35%" in headline(inputs).sentences[-2]
+
+
+def test_an_estimate_beyond_what_is_possible_is_not_drawn(make_inputs: MakeInputs) -> None:
+    r2 = Measured(1.0, 0.4, 1.0)
+    inputs = make_inputs(simulated=False, explained=replace(EXPLAINED, free=r2, assisted=r2))
+    row = error_rows(inputs.scores)[1]
+    assert np.isnan(row.value)
+    assert row.share is None
+    assert "nan" not in error_scale(error_rows(inputs.scores))
+    sentence = headline(inputs).sentences[3]
+    assert sentence == "Estimated mean squared error: 0 … 6 (95%), of a constant 7.9."
 
 
 def test_an_estimate_that_says_nothing_does_not_squeeze_the_others() -> None:

@@ -1,0 +1,134 @@
+"""Where a tail hides how well a label is explained, clipped labels tell; nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from common.entropy import seeded_entropy
+from common.randomizers.grid import Grid
+from feature_party.evaluation.clipped_labels import explained_below
+from feature_party.evaluation.decoded_labels import Scored, tilted
+from feature_party.evaluation.explained import Explained
+from feature_party.evaluation.spread import ReleasedCodes, label_spread
+from feature_party.evaluation.unseen import Unseen
+from feature_party.learning.problem import LabelProblem
+from feature_party.learning.support import Support
+from feature_party.model.model import Predictions
+from tests.feature_party.evaluation.simulated import compared, sources
+from tests.feature_party.evaluation.simulated import events as light_tailed
+from tests.feature_party.worlds import thresholds_channel
+from tests.one_label import one_label
+from tests.statistics import binomial_range
+
+ROWS, RELEASES = 4000, 20
+HEAVY = Grid.from_step(0, 400, 8)
+
+
+@cache
+def heavy_tailed() -> tuple[np.ndarray, np.ndarray]:
+    """Means that features tell, and labels around them of which a few are very large."""
+    rng = np.random.default_rng(5)
+    means = np.exp(rng.normal(2.6, 0.6, ROWS))
+    return means, np.clip(means * np.exp(rng.normal(-0.7, 1.2, ROWS)), 0, 400)
+
+
+@cache
+def release(seed: int) -> ReleasedCodes:
+    labels, entropy = heavy_tailed()[1], seeded_entropy(seed)
+    places = HEAVY.round(labels, entropy.words("rounding", 0, ROWS))
+    both = one_label(np.bincount(places, minlength=len(HEAVY)), HEAVY, 2.0, entropy)
+    sent = both.randomizer.channel
+    codes = sent.sample(places, entropy.words("labels", 0, ROWS)).astype(np.int64)
+    problem = LabelProblem.from_channel(sent, both.prior.probabilities)
+    return ReleasedCodes(problem, both.prior, HEAVY.points, np.arange(ROWS), codes)
+
+
+def unseen(source: ReleasedCodes, points: np.ndarray) -> Unseen:
+    scored = Scored(Predictions(points, None), np.ones(points.size, dtype=np.bool_))
+    rows = np.arange(points.size)
+    return Unseen(None, source.codes, rows, scored, [], np.zeros((0, 0)))  # type: ignore[arg-type]
+
+
+@pytest.mark.statistical
+def test_features_are_seen_to_tell_something_before_it_is_known_how_much() -> None:
+    means, _ = heavy_tailed()
+    rng, found, dealt = np.random.default_rng(2), [], []
+    for seed in range(RELEASES):
+        source = release(seed)
+        support = Support.of(source.problem)
+        for points, told in ((means, found), (rng.permutation(means), dealt)):
+            told.append(compared([source], support, unseen(source, points).scored)[0])
+    undecided = [one for one in found if one.verdict == "cannot tell"]
+    assert len(undecided) > 0.2 * RELEASES
+    assert all(one.associated for one in undecided)
+    assert sum(one.associated for one in dealt) <= binomial_range(RELEASES, 0.025)[1]
+
+
+@pytest.mark.statistical
+def test_a_clipped_label_is_told_where_the_whole_is_not() -> None:
+    means, labels = heavy_tailed()
+    rng, hits, dealt = np.random.default_rng(1), 0, 0
+    found: list[tuple[Explained, Explained]] = []
+    for seed in range(RELEASES):
+        source = release(seed)
+        support, problem = Support.of(source.problem), source.problem
+        whole, _ = compared([source], support, unseen(source, means).scored)
+        told = explained_below(problem, [source], support, unseen(source, means))
+        if told is None:  # now and then a histogram's noise hides that the tail is heavy
+            continue
+        assert told.above == pytest.approx(problem.prior[problem.grid > told.bound].sum())
+        assert 0.005 < told.above < 0.15
+        below = np.minimum(problem.grid, told.bound)
+        laws = tilted(support)
+        values = np.bincount(support.cell_of, weights=support.within * below)
+        points = np.interp(means, laws @ support.values, laws @ values)
+        clipped = np.minimum(labels, told.bound)
+        errors = (points - clipped) ** 2, (below @ problem.prior - clipped) ** 2
+        truth = 1 - errors[0].mean() / errors[1].mean()
+        share = told.explained.free
+        hits += share.low <= truth <= share.high
+        found.append((whole, told.explained))
+        other = unseen(source, rng.permutation(means))
+        none = explained_below(problem, [source], support, other)
+        dealt += none is not None and none.explained.verdict == "better"
+    assert len(found) > 0.7 * RELEASES
+    assert hits >= binomial_range(len(found), 0.95)[0]
+    assert dealt <= binomial_range(RELEASES, 0.025)[1]
+    widths = [tuple(x.free.high - x.free.low for x in pair) for pair in found]
+    assert np.median([narrow / wide for wide, narrow in widths]) < 0.5
+    verdicts = [[x.verdict == "better" for x in pair] for pair in found]
+    assert sum(after for _, after in verdicts) > sum(before for before, _ in verdicts)
+
+
+def test_nothing_is_clipped_where_the_whole_label_will_do() -> None:
+    means, labels = light_tailed()
+    for epsilon in (1.0, 4.0):
+        (source,) = sources(labels, thresholds_channel(np.linspace(0, 5, 11), epsilon), 1)
+        told = explained_below(
+            source.problem, [source], Support.of(source.problem), unseen(source, means)
+        )
+        assert told is None
+
+
+def test_counts_over_another_grid_are_about_the_same_clipped_labels() -> None:
+    """Of several releases each counts over its own grid, which the common one has twice as fine."""
+    source = release(0)
+    fine = np.linspace(0, 400, 2 * len(HEAVY) - 1)
+    problem = source.problem
+    finer = replace(
+        problem,
+        grid=fine,
+        prior=np.interp(np.arange(fine.size), 2 * np.arange(len(HEAVY)), problem.prior) / 2,
+        row_of=problem.row_of[np.arange(fine.size) // 2],
+    )
+    bound = 80.0
+    spreads = []
+    for one in (problem, replace(finer, prior=finer.prior / finer.prior.sum())):
+        clipped = replace(one, grid=np.minimum(one.grid, bound))
+        below = replace(source, problem=clipped, unclipped=one.grid)
+        spreads.append(label_spread([below]).value)
+    assert spreads[0] == pytest.approx(spreads[1], rel=0.25)

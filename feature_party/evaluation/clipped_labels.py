@@ -29,8 +29,9 @@ from feature_party.learning.support import Support
 _QUANTILES = (0.99, 0.98, 0.95, 0.9)
 _USUAL, _WIDEST = 0.25, 0.25
 """R² at which widths are compared, and the half-width of an interval that still says something."""
-_ROUNDED = 0.1
-"""Share of the variance that may come from placing labels between the grid's points."""
+_ROUNDED, _FEWEST = 0.25, 5
+"""Share of the variance that may come from placing labels between the grid's points, and how many
+of these there must be: what is taken off for placing is right for labels evenly between them."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,8 @@ def _half_width(sources: Sequence[ReleasedCodes], bound: float) -> float:
         error += share * float(noise / rows + problem.prior @ biases**2)
         between = problem.grid**2 - convex_targets(problem, np.square)
         rounded += share * float(problem.prior @ between)
+        if problem.values.size < _FEWEST:
+            return math.inf
     if rounded > _ROUNDED * spread.shown:
         return math.inf
     return NORMAL_95 * math.hypot(

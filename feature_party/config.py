@@ -435,10 +435,7 @@ class FeaturePartyConfig(Section):
     def rounds_submitted(self) -> int:
         """How many rounds have been submitted from here.
 
-        Raises
-        ------
-        ConfigError
-            If there is none.
+        ``ConfigError`` if there is none.
         """
         numbers = range(1, len(self.rounds.shares) + 1)
         done = sum((self.round_folder(number) / POPULATION_FILE).is_file() for number in numbers)

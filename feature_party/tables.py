@@ -57,10 +57,7 @@ class FeatureFile:
 def record_batches(path: Path, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
     """Yield some columns of a Parquet file in batches of at most ``rows`` rows.
 
-    Raises
-    ------
-    OSError, pa.ArrowException
-        If it cannot be read.
+    ``OSError`` or ``pa.ArrowException`` if it cannot be read.
     """
     # by default everything that was read is kept until the file is closed
     file = pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES)
@@ -128,12 +125,8 @@ Table: TypeAlias = "pl.DataFrame | pl.LazyFrame | pd.DataFrame | Path"
 def scan_table(path: Path, key: str = "") -> pl.LazyFrame:
     """Scan a table lazily: a CSV or Parquet file, or a directory of Parquet files.
 
-    The key column of a CSV file is text (007 is not 7).
-
-    Raises
-    ------
-    DataError
-        If the file is missing, of another kind, or cannot be read.
+    The key column of a CSV file is text (007 is not 7). ``DataError`` if the file is missing, of
+    another kind, or cannot be read.
     """
     files = table_files(path)
     try:
@@ -162,10 +155,7 @@ def file_of(path: Path, source: str) -> Path:
 def table_files(path: Path) -> list[Path]:
     """Return the files that a table lies in, in the order of its rows.
 
-    Raises
-    ------
-    DataError
-        If there are none.
+    ``DataError`` if there are none.
     """
     if path.is_dir():
         return directory_files(path)

@@ -73,6 +73,8 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any = None, channel: Source | None = None) -> Self:
         """Train on privatized labels.
 
+        ``ConfigError`` or ``DataError`` if there is no channel, or codes are none of its outputs.
+
         Parameters
         ----------
         X
@@ -83,11 +85,6 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
             population; or several of these, as of several rounds, in the rows' order.
         channel
             As the parameter of the estimator, which it replaces.
-
-        Raises
-        ------
-        ConfigError, DataError
-            If there is no channel, or codes are none of its outputs.
         """
         from feature_party.config import TrainingSection
         from feature_party.training.events import TrainingSetup
@@ -119,6 +116,7 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
 
         Each label is read in one round alone, and costs its ε whatever is asked. The question tells
         whoever answers it the events' strata, that is roughly what is predicted of each.
+        ``ConfigError`` if labels are two values, for which nothing better can be asked.
 
         Parameters
         ----------
@@ -126,11 +124,6 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
             (n, …) features of the further events.
         strata
             Classes of like predictions, 1 … 32, each with a channel of its own.
-
-        Raises
-        ------
-        ConfigError
-            If labels are two values, for which nothing better can be asked.
         """
         from feature_party.learning.questions import ask
 

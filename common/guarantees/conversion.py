@@ -212,10 +212,7 @@ def _(guarantee: RenyiDP, delta: Fraction) -> Fraction:
 def unconverted(guarantee: Guarantee) -> ApproximateDP:
     """Restate a guarantee as (ε, δ)-DP by its own ε and failure probability; δ pays for nothing.
 
-    Raises
-    ------
-    PrivacyError
-        If it has no ε of its own, as concentrated guarantees.
+    ``PrivacyError`` if it has no ε of its own, as concentrated guarantees.
     """
     if isinstance(guarantee, ApproximateDP):
         return guarantee

@@ -125,10 +125,8 @@ class LabelCode:
 class Codebook:
     """What the codes of a message mean.
 
-    Raises
-    ------
-    ConfigError
-        If groups, channels and labels do not fit, or there are more than 65,536 combined codes.
+    ``ConfigError`` if groups, channels and labels do not fit, or there are more than 65,536
+    combined codes.
     """
 
     names: tuple[str, ...]  # (m,) of the labels

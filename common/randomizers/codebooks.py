@@ -26,10 +26,7 @@ from common.randomizers.cells import Codebook, Group, stream
 class Codebooks:
     """What the codes of a message mean.
 
-    Raises
-    ------
-    ConfigError
-        If the strata have other groups, or all have more than 65,536 codes together.
+    ``ConfigError`` if the strata have other groups, or all have more than 65,536 codes together.
     """
 
     books: tuple[Codebook, ...]  # one a stratum, over the same groups of labels
@@ -70,13 +67,7 @@ class Codebooks:
 
     @property
     def only(self) -> Codebook:
-        """That of a message without strata.
-
-        Raises
-        ------
-        ConfigError
-            If it has several.
-        """
+        """That of a message without strata; ``ConfigError`` if it has several."""
         if len(self.books) > 1:
             raise ConfigError(
                 f"events in {len(self.books)} strata are sent by channels of their own, where one"

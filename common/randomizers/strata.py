@@ -54,21 +54,11 @@ _LEAST_RATIO = 0.05
 
 @dataclass(frozen=True)
 class Strata:
-    """Public classes of events.
+    """Public classes of events."""
 
-    Attributes
-    ----------
-    names
-        (S,) of the strata.
-    rows
-        (S,) events of each.
-    of_value
-        (v + 1,) stratum of each public value, and of an event with none of them.
-    """
-
-    names: tuple[str, ...]
-    rows: tuple[int, ...]
-    of_value: Indices
+    names: tuple[str, ...]  # (S,) of the strata
+    rows: tuple[int, ...]  # (S,) events of each
+    of_value: Indices  # (v + 1,) stratum of each public value, and of an event with none of them
 
 
 def keep_strata(values: Sequence[str], rows: Integers, epsilon: float | Fraction) -> Strata:
@@ -101,21 +91,11 @@ def keep_strata(values: Sequence[str], rows: Integers, epsilon: float | Fraction
 
 @dataclass(frozen=True)
 class StratumTable:
-    """Noisy counts of stratum × bin, and what they say of each stratum's labels.
+    """Noisy counts of stratum × bin, and what they say of each stratum's labels."""
 
-    Attributes
-    ----------
-    strata
-        Its rows.
-    bins
-        (k,) bin of each cell.
-    histogram
-        The (S · B,) noisy counts, a stratum's together.
-    """
-
-    strata: Strata
-    bins: Indices
-    histogram: NoisyPrior
+    strata: Strata  # its rows
+    bins: Indices  # (k,) bin of each cell
+    histogram: NoisyPrior  # the (S · B,) noisy counts, a stratum's together
 
     @classmethod
     def release(

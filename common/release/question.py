@@ -23,10 +23,7 @@ def encode_question(question: Question) -> bytes:
 def decode_question(data: bytes, rows: int) -> Question:
     """Read a question about so many events.
 
-    Raises
-    ------
-    ReleaseError
-        If it is none, or its laws are more than a manifest could state.
+    ``ReleaseError`` if it is none, or its laws are more than a manifest could state.
     """
     if len(data) > rows + MANIFEST_BYTES:
         raise ReleaseError(

@@ -49,10 +49,7 @@ _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 
 def open_channel(settings: LabelsPartySection) -> grpc.Channel:
     """Open a mutual TLS channel; nothing is sent before the first call.
 
-    Raises
-    ------
-    ConfigError
-        If a certificate or key is not configured or cannot be read.
+    ``ConfigError`` if a certificate or key is not configured or cannot be read.
     """
     check_tls13_only()
     authority = _read("ca", settings.ca)

@@ -91,16 +91,11 @@ class Terms:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the labels party answered.
-
-    Attributes
-    ----------
-    gain, low, high
-        How much the model's mean loss is below the constant's, in units of the loss, and where that
-        lies with 95% probability, as far as the answer's noise goes.
-    """
+    """What the labels party answered."""
 
     loss: LossName
+    # gain, low, high: how much the model's mean loss is below the constant's, in units of the loss,
+    # and where that lies with 95% probability, as far as the answer's noise goes
     gain: float
     low: float
     high: float
@@ -176,12 +171,8 @@ class Questions:
     def terms(self, points: Floats) -> Terms:
         """Ask for the terms of a question about (h,) predictions, which is free.
 
-        Raises
-        ------
-        ConnectionFailed
-            If the labels party cannot be reached, or refuses us.
-        ReleaseError
-            If it offers no evaluation.
+        ``ConnectionFailed`` if the labels party cannot be reached, or refuses us; ``ReleaseError``
+        if it offers no evaluation.
         """
         manifest = self._manifest
         request = pb2.DescribeEvaluationRequest(**self._names)
@@ -206,13 +197,8 @@ class Questions:
         """Ask about (h,) predictions in label units; the same question again is free.
 
         The model must not have seen the (h,) rows of the release that they are for.
-
-        Raises
-        ------
-        ConnectionFailed
-            If the labels party cannot be reached, or refuses us.
-        ReleaseError
-            If it offers no evaluation, or its answers are used up.
+        ``ConnectionFailed`` if the labels party cannot be reached, or refuses us; ``ReleaseError``
+        if it offers no evaluation, or its answers are used up.
         """
         order = np.argsort(rows)
         rows, points = rows[order], points[order]

@@ -32,15 +32,11 @@ RowsCallback = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often a broken call is repeated: exponential backoff with full jitter.
-
-    Attributes
-    ----------
-    first, longest
-        Bounds of the waiting time before the second call, and before any call, in seconds.
-    """
+    """How often a broken call is repeated: exponential backoff with full jitter."""
 
     attempts: int = 6  # calls in a row that may fail without a single new row
+    # first, longest: bounds of the waiting time before the second call, and before any call, in
+    # seconds
     first: float = 0.25
     longest: float = 20.0
     poll: float = 2.0  # seconds between two looks for a release that does not exist yet
@@ -115,12 +111,9 @@ class ReleaseClient:
     def fetch(self, directory: Path, on_rows: RowsCallback = lambda done, total: None) -> Fetched:
         """Fetch the release into a directory, going on with a partial one if there is one.
 
-        Raises
-        ------
-        ConnectionFailed
-            If the labels party cannot be reached, cannot prove its name, or refuses us.
-        ReleaseError
-            If there is no such release, or what arrives is not what the manifest states.
+        ``ConnectionFailed`` if the labels party cannot be reached, cannot prove its name, or
+        refuses us; ``ReleaseError`` if there is no such release, or what arrives is not what the
+        manifest states.
         """
         begun = time.monotonic()
         self._until = begun + (self.settings.deadline or math.inf)

@@ -77,11 +77,8 @@ class Spool:
     def append(self, start_row: int, keys: bytes, codes: bytes) -> int:
         """Take in a run of rows; returns how many.
 
-        Raises
-        ------
-        ReleaseError
-            If the rows do not follow the last one, keys and codes disagree, or a block that they
-            complete does not have the manifest's digest. Only verified blocks are then kept.
+        ``ReleaseError`` if the rows do not follow the last one, keys and codes disagree, or a block
+        that they complete does not have the manifest's digest. Only verified blocks are then kept.
         """
         pending = self.rows + len(self._codes) // self.code_bytes
         count, rest = divmod(len(codes), self.code_bytes)

@@ -26,17 +26,12 @@ _EXACT = 1e-6
 
 @dataclass(frozen=True)
 class Decoder:
-    """Decoding values for one or more targets.
-
-    Attributes
-    ----------
-    exact
-        Whether every target is decoded without bias, up to 1e-6 of its range. One that is not has
-        bias 0 on average under the prior.
-    """
+    """Decoding values for one or more targets."""
 
     values: Floats  # (d, m) decoding values u
     bias: Floats  # (k, m) expected decoded value minus the target, for every grid point
+    # whether every target is decoded without bias, up to 1e-6 of its range. One that is not has
+    # bias 0 on average under the prior.
     exact: bool
 
 

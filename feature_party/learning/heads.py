@@ -306,11 +306,7 @@ def build_head(name: str, support: Support, tilts: Floats | None = None) -> Head
 
     ``tilts``, (m, r), are those of a ``canonical`` head that has been trained; None finds them.
     They are kept with a model: a singular vector is only defined up to what the last digit decides.
-
-    Raises
-    ------
-    ConfigError
-        For an unknown name, or a family of other labels than the support's.
+    ``ConfigError`` for an unknown name, or a family of other labels than the support's.
     """
     prior, values = support.prior, support.values
     base = np.log(prior)

@@ -220,16 +220,11 @@ class JointObjective(LikelihoodObjective):
 
 @dataclass
 class PointObjective(Objective):
-    """A loss between one output and one target value a row.
-
-    Attributes
-    ----------
-    decoded
-        (d,) target of each code, in label units; empty when targets are given as values.
-    """
+    """A loss between one output and one target value a row."""
 
     name: str
     kind: str
+    # (d,) target of each code, in label units; empty when targets are given as values
     decoded: Floats
     centre: float
     scale: float
@@ -288,12 +283,8 @@ def build_objective(
     """Build one of ``OBJECTIVE_NAMES`` for a problem, and a support of its predictions.
 
     ``head`` is the likelihood's, gaussian by default; other objectives ignore it. ``tilts`` are
-    those of a canonical head, or of a law of several labels, that has been trained.
-
-    Raises
-    ------
-    ConfigError
-        For an unknown name, or a head that the labels have no use for.
+    those of a canonical head, or of a law of several labels, that has been trained. ``ConfigError``
+    for an unknown name, or a head that the labels have no use for.
     """
     if name == "likelihood" and head == "joint":
         if problem.together is None:

@@ -29,19 +29,13 @@ _PREDICTABLE = ("squared", "absolute", "poisson")
 
 @dataclass(frozen=True)
 class LabelSource:
-    """One of several parties, whose labels y are at (y − location) / scale on a common grid.
-
-    Attributes
-    ----------
-    location, scale
-        In units of its labels.
-    first, last
-        Grid points of the ends of its range.
-    """
+    """One of several parties, whose labels y are at (y − location) / scale on a common grid."""
 
     name: str  # as in the configuration
+    # location, scale: in units of its labels
     location: float
     scale: float
+    # first, last: grid points of the ends of its range
     first: int
     last: int
     prior: Floats  # (k,) its released prior over the common grid
@@ -50,45 +44,32 @@ class LabelSource:
 
 @dataclass(frozen=True)
 class LabelProblem:
-    """The public facts about randomized labels.
+    """The public facts about randomized labels."""
 
-    Attributes
-    ----------
-    grid
-        (k,) label values, ascending; of one label among several on common cells, with ties.
-    loss
-        ``squared``, ``absolute`` or ``poisson``: what predictions are judged by.
-    parts
-        Of several releases, each one's facts over the common grid: see
-        :mod:`feature_party.learning.several_releases`.
-    strata
-        Of one release in strata, the facts of each: its events went through a channel of its own.
-    shares
-        (e,) the releases', or the strata's, shares of the rows, summing to 1.
-    values_alone
-        Whether labels are values of their own, two or a few classes, and not places on a range.
-    ends
-        First and last point of a release's own range, where a common grid is wider.
-    sources
-        The parties that the labels are from, if they are several: see
-        :mod:`feature_party.learning.sources`.
-    together
-        (k, m) values of all labels of an event that one channel sends together, this one among
-        them: see :mod:`feature_party.learning.several_labels`. None where it sends one.
-    """
-
+    # (k,) label values, ascending; of one label among several on common cells, with ties
     grid: Floats
     prior: Floats  # (k,) released prior over the grid, summing to 1
     rows: Floats  # (r, d) probabilities of the channel's distinct rows
     row_of: Indices  # (k,) index of each grid point's row
     outputs: Floats  # (d,) values that the codes stand for
+    # ``squared``, ``absolute`` or ``poisson``: what predictions are judged by
     loss: str = "squared"
+    # of several releases, each one's facts over the common grid: see
+    # :mod:`feature_party.learning.several_releases`
     parts: tuple[LabelProblem, ...] = ()
+    # of one release in strata, the facts of each: its events went through a channel of its own
     strata: tuple[LabelProblem, ...] = ()
+    # (e,) the releases', or the strata's, shares of the rows, summing to 1
     shares: Floats = field(default_factory=lambda: np.ones(1))
+    # whether labels are values of their own, two or a few classes, and not places on a range
     values_alone: bool = False
+    # first and last point of a release's own range, where a common grid is wider
     ends: tuple[int, int] | None = None
+    # the parties that the labels are from, if they are several: see
+    # :mod:`feature_party.learning.sources`
     sources: tuple[LabelSource, ...] = ()
+    # (k, m) values of all labels of an event that one channel sends together, this one among them:
+    # see :mod:`feature_party.learning.several_labels`. None where it sends one.
     together: Floats | None = None
 
     @classmethod
@@ -139,10 +120,7 @@ class LabelProblem:
     def source(self, name: str) -> tuple[LabelSource, int]:
         """The source of this name, and the place of its first release among all.
 
-        Raises
-        ------
-        ConfigError
-            If there is none.
+        ``ConfigError`` if there is none.
         """
         for source, start in self.each_source():
             if source.name == name:

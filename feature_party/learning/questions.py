@@ -37,6 +37,9 @@ def ask(
 ) -> Question:
     """Gather events of like predicted means into strata, about as many in each.
 
+    ``ConfigError`` if that is no number of strata, or labels are a few values: to ask them in
+    another way gains nothing, for the best channel does not depend on what is expected of them.
+
     Parameters
     ----------
     problem, support
@@ -46,12 +49,6 @@ def ask(
         twice, so that no more than a batch is in memory.
     strata
         How many, 1 … 32; fewer where there are fewer events.
-
-    Raises
-    ------
-    ConfigError
-        If that is no number of strata, or labels are a few values: to ask them in another way gains
-        nothing, for the best channel does not depend on what is expected of them.
     """
     if not 1 <= strata <= MOST_STRATA:
         raise ConfigError(f"strata={strata} must be 1 … {MOST_STRATA}")

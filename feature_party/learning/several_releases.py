@@ -24,10 +24,7 @@ from feature_party.learning.problem import LabelProblem, pooled
 def join_problems(parts: Sequence[LabelProblem], rows: Sequence[float]) -> LabelProblem:
     """Make one problem of releases, oldest first, of which some rows each are learned from.
 
-    Raises
-    ------
-    DataError
-        If they are about other ranges of labels, or other losses.
+    ``DataError`` if they are about other ranges of labels, or other losses.
     """
     first = parts[0]
     for part in parts[1:]:

@@ -36,12 +36,8 @@ def join_sources(
 ) -> LabelProblem:
     """Make one problem of releases, each with its rows that are learned from and its source.
 
-    A source's releases follow each other, oldest first.
-
-    Raises
-    ------
-    DataError
-        If a source's releases do not belong together, or sources have other kinds of labels.
+    A source's releases follow each other, oldest first. ``DataError`` if a source's releases do not
+    belong together, or sources have other kinds of labels.
     """
     if len(set(names)) < 2:
         return join_problems(parts, rows)

@@ -21,26 +21,20 @@ _VALUES_FLOOR = 1e-4
 
 @dataclass(frozen=True)
 class Support:
-    """Cells over the grid.
-
-    Attributes
-    ----------
-    prior
-        (m,) released prior over the cells, mixed with a little width so that none is empty.
-    channel_of, shares
-        (d,) which of c channels each output is of, and (c,) the rows' shares of them.
-    values_alone
-        Whether the cells are values of their own, two labels or a few classes, and not a range.
-    """
+    """Cells over the grid."""
 
     values: Floats  # (m,) expected label of each cell under the prior, ascending
     cell_of: Indices  # (k,) cell of each grid point
     widths: Floats  # (m,) length of the label axis that each cell stands for
+    # (m,) released prior over the cells, mixed with a little width so that none is empty
     prior: Floats
     within: Floats  # (k,) share of its cell's mass that each grid point carries
     likelihood: Floats  # (m, d) probability of each output given each cell
+    # channel_of, shares: (d,) which of c channels each output is of, and (c,) the rows' shares of
+    # them
     channel_of: Indices
     shares: Floats
+    # whether the cells are values of their own, two labels or a few classes, and not a range
     values_alone: bool = False
 
     @classmethod

@@ -64,6 +64,9 @@ class BoostingObjective:
     def start(self, points: ArrayLike, codes: NDArray[Any]) -> LawsByMean:
         """Where boosting goes on from another model, in place of raw outputs of 0.
 
+        ``ConfigError`` for classes, of which a prediction is no number; ``DataError`` if there are
+        not as many predictions as codes.
+
         Parameters
         ----------
         points
@@ -75,13 +78,6 @@ class BoostingObjective:
         -------
         A function from (n,) predictions to (n, p) raw outputs, for ``init_score`` or
         ``base_margin``.
-
-        Raises
-        ------
-        ConfigError
-            For classes, of which a prediction is no number.
-        DataError
-            If there are not as many predictions as codes.
         """
         checked = check_codes(codes, self._problem)
         return LawsByMean.fitted(self._likelihood, np.asarray(points, np.float64), checked)

@@ -24,15 +24,10 @@ Method = Literal["unbiased", "low-variance"]
 
 
 class Targets(NamedTuple):
-    """What least squares is given.
-
-    Attributes
-    ----------
-    weights
-        (n,) weights, 1 on average: of several releases, the inverse of each one's noise.
-    """
+    """What least squares is given."""
 
     targets: Floats  # (n,) numbers, in label units
+    # (n,) weights, 1 on average: of several releases, the inverse of each one's noise
     weights: Floats
 
 

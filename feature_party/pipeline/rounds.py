@@ -94,13 +94,7 @@ class Rounds:
 
     @property
     def next(self) -> int:
-        """The first of them.
-
-        Raises
-        ------
-        ConfigError
-            If there is none.
-        """
+        """The first of them; ``ConfigError`` if there is none."""
         if not self.left:
             raise ConfigError(
                 f"the releases of all {self.count} rounds are in {self.config.release.directory};"

@@ -82,10 +82,8 @@ class Transfer:
     def fetch(self) -> list[Fetched]:
         """Fetch and verify the release, or one of each epoch and labels party configured.
 
-        Raises
-        ------
-        ConnectionFailed
-            If a labels party's could not be fetched; those of the others are there then.
+        ``ConnectionFailed`` if a labels party's could not be fetched; those of the others are there
+        then.
         """
         fetched: list[Fetched] = []
         failed: dict[str, LabelveilError] = {}

@@ -110,12 +110,7 @@ class Before:
     def __call__(self, intention: Intention) -> None:
         """Print, and ask where that is called for.
 
-        Raises
-        ------
-        NotBought
-            With ``--dry-run``.
-        ReleaseError
-            If the answer is no.
+        ``NotBought`` with ``--dry-run``; ``ReleaseError`` if the answer is no.
         """
         from label_party.events.intention import NotBought
         from label_party.store.purchase import rehearsing

@@ -363,10 +363,7 @@ class LabelPartyConfig(Section):
     def only_label(self) -> LabelTable:
         """What is asked about the label, where there is one.
 
-        Raises
-        ------
-        ConfigError
-            If there are several.
+        ``ConfigError`` if there are several.
         """
         if len(self.labels) > 1:
             raise ConfigError(
@@ -378,10 +375,7 @@ class LabelPartyConfig(Section):
     def place_of(self, name: str | None) -> int:
         """Where a label stands among all; the only one needs no name.
 
-        Raises
-        ------
-        ConfigError
-            If there is none of that name, or one must be named.
+        ``ConfigError`` if there is none of that name, or one must be named.
         """
         names = [one.name for one in self.labels]
         if name is None and len(names) > 1:

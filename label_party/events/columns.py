@@ -16,17 +16,12 @@ NONE = -1
 
 @dataclass(frozen=True)
 class Column:
-    """A column that is wanted.
-
-    Attributes
-    ----------
-    public
-        Whether it is read from the population's file, where that has it. The labels' rows have it
-        otherwise: then events without such a row have no category.
-    """
+    """A column that is wanted."""
 
     name: str  # what it is called in the file
     values: pl.Series | None = None  # the public list of its categories; None: any text is one
+    # whether it is read from the population's file, where that has it. The labels' rows have it
+    # otherwise: then events without such a row have no category.
     public: bool = False
 
     def codes(self, texts: pl.Series, secret: bytes) -> Integers:

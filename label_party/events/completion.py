@@ -47,36 +47,26 @@ class Rules:
 
 @dataclass(frozen=True)
 class LabelRows:
-    """The rows of labels in a range of keys, in file order.
-
-    Attributes
-    ----------
-    users
-        (r,) hashed users, where the labels' own keys are the population and users count. An event
-        is its first row's user's; the rows of anybody else do not count, or their labels would
-        change what is released of somebody who does not pay for them.
-    """
+    """The rows of labels in a range of keys, in file order."""
 
     keys: Keys  # (r,) hashed keys
     values: Floats  # (r, m) labels, NaN where there is none
     places: Integers  # (r,) where the operator finds each row
+    # (r,) hashed users, where the labels' own keys are the population and users count. An event is
+    # its first row's user's; the rows of anybody else do not count, or their labels would change
+    # what is released of somebody who does not pay for them.
     users: Keys | None = None
     codes: Mapping[str, Integers] = field(default_factory=dict)  # (r,) codes of further columns
 
 
 @dataclass(frozen=True)
 class Part:
-    """The completed events of one range of keys.
-
-    Attributes
-    ----------
-    order
-        (n,) where each event lies among the population's rows, or, where the labels' own keys are
-        the population, the first row of labels that has its key.
-    """
+    """The completed events of one range of keys."""
 
     keys: Keys  # (n,) hashed keys, ascending
     labels: Floats  # (n, m) float64 without NaN, not yet clipped
+    # (n,) where each event lies among the population's rows, or, where the labels' own keys are the
+    # population, the first row of labels that has its key
     order: Integers
     codes: dict[str, Integers]  # (n,) of each further column that the labels' rows have
     tally: Tally  # what was found; the rest is of use only if :func:`check_population` lets it pass
@@ -150,10 +140,7 @@ def _odd_rows(reason: str, places: Integers) -> Oddities:
 def check_population(tally: Tally) -> None:
     """Refuse a population that is none, which its own rows say and no label does.
 
-    Raises
-    ------
-    DataError
-        If there is no event, or the population lists one twice.
+    ``DataError`` if there is no event, or the population lists one twice.
     """
     if tally.repeated:
         raise DataError(

@@ -17,20 +17,15 @@ from label_party.sources.tables import CSV, columns_of, read_events
 
 @dataclass(frozen=True)
 class Rows:
-    """Some columns of a source's rows, of one day if the source has several.
-
-    Attributes
-    ----------
-    key, labels, user
-        Names of the columns, as :func:`label_party.sources.tables.read_events` reads them.
-    day
-        A column of dates or times, and the day whose rows are wanted.
-    """
+    """Some columns of a source's rows, of one day if the source has several."""
 
     source: Source
+    # key, labels, user: names of the columns, as :func:`label_party.sources.tables.read_events`
+    # reads them
     key: str
     labels: tuple[str, ...] = ()
     user: str | None = None
+    # a column of dates or times, and the day whose rows are wanted
     day: tuple[str, str] | None = None
     others: tuple[Column, ...] = ()  # further columns
     dialect: Dialect = CSV  # how the source is written, if it is CSV

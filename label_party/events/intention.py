@@ -54,24 +54,17 @@ class Spread:
 
 @dataclass(frozen=True)
 class Intention:
-    """What would be read and spent, once everything was read and checked.
-
-    Attributes
-    ----------
-    fingerprints
-        Given the ledger's secret, those of the events that the last of them is about.
-    labels
-        Names of the labels that it is about; none if it is about categories alone.
-    too_few
-        Says, from public facts alone, why nothing useful would come out; None if it might.
-    """
+    """What would be read and spent, once everything was read and checked."""
 
     purchases: tuple[Order, ...]  # what would be charged, in this order
     tally: Tally  # what was read
+    # given the ledger's secret, those of the events that the last of them is about
     fingerprints: Fingerprints
     in_memory: bool = True  # whether in this process's memory, or by the configured engine
+    # names of the labels that it is about; none if it is about categories alone
     labels: Sequence[str] = ()
     spreads: tuple[Spread, ...] = ()  # of the columns of categories that it is about
+    # says, from public facts alone, why nothing useful would come out; None if it might
     too_few: Callable[[], str | None] = lambda: None
     placed: Callable[[], Sequence[Placed]] = tuple  # what placing each label on its grid does
 

@@ -64,12 +64,8 @@ _CSV_IN_MEMORY_BYTES = 1 << 24
 def submitted_population(config: LabelPartyConfig, secret: bytes) -> Iterator[SubmittedRows | None]:
     """Yield the submitted population, which stays as it is meanwhile.
 
-    None if other files say what the population is.
-
-    Raises
-    ------
-    DataError
-        If none was submitted, or it was hashed under another secret.
+    None if other files say what the population is. ``DataError`` if none was submitted, or it was
+    hashed under another secret.
     """
     data = config.data
     if not data.submitted:
@@ -92,17 +88,13 @@ def open_events(
 ) -> Iterator[Events]:
     """Complete the population: in memory if it fits there, else through the store's scratch folder.
 
+    ``LabelveilError`` if labels, population or secret cannot be read, or are not what they should
+    be; ``EngineError`` if workers are lost, also while the events are worked on.
+
     Parameters
     ----------
     columns
         Further columns that are wanted of each event.
-
-    Raises
-    ------
-    LabelveilError
-        If labels, population or secret cannot be read, or are not what they should be.
-    EngineError
-        If workers are lost, also while the events are worked on.
     """
     secret, store = read_secret(config.keys.secret_file), Store(config.store.directory)
     with submitted_population(config, secret) as submitted:

@@ -41,14 +41,9 @@ class RowWriter(Protocol):
 
 @dataclass(frozen=True)
 class Randomized:
-    """The message's rows of a row range.
+    """The message's rows of a row range."""
 
-    Attributes
-    ----------
-    keys, codes
-        As they will be sent; no keys where the features party submitted them.
-    """
-
+    # keys, codes: as they will be sent; no keys where the features party submitted them
     keys: bytes | memoryview
     codes: bytes
     blocks: list[str]  # digests of the blocks that begin in the range

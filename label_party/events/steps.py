@@ -69,15 +69,10 @@ BUCKET_ROWS = 1 << 19
 
 @dataclass(frozen=True)
 class Sizes:
-    """How the work is cut; what comes out does not depend on it.
-
-    Attributes
-    ----------
-    bucket_rows
-        Rows, of labels and population together, that a bucket holds on average.
-    """
+    """How the work is cut; what comes out does not depend on it."""
 
     slice_rows: int = SLICE_ROWS  # rows of a file that one task reads
+    # rows, of labels and population together, that a bucket holds on average
     bucket_rows: int = BUCKET_ROWS
     part_rows: int = PART_ROWS  # rows of one part of the release: a multiple of a block's
 
@@ -94,16 +89,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Sources:
-    """What a release reads.
-
-    Attributes
-    ----------
-    population
-        Rows of the population; None if the labels' own keys are the population, or it was
-        submitted.
-    """
+    """What a release reads."""
 
     labels: Table  # rows of labels
+    # rows of the population; None if the labels' own keys are the population, or it was submitted
     population: Table | None
     submitted: SubmittedRows | None  # the population that was submitted
 
@@ -121,15 +110,10 @@ class Sources:
 
 @dataclass(frozen=True)
 class Work:
-    """An engine, the secret, and where rows lie meanwhile.
-
-    Attributes
-    ----------
-    folder
-        That all workers see. None: everything stays in this process's memory, in one piece.
-    """
+    """An engine, the secret, and where rows lie meanwhile."""
 
     engine: Engine
+    # that all workers see. None: everything stays in this process's memory, in one piece.
     folder: Path | None
     join: bytes
     sizes: Sizes  # how work is cut, where there is a folder
@@ -313,17 +297,14 @@ def complete(
 ) -> Events:
     """Give every event of the population its labels.
 
+    ``DataError`` as :func:`label_party.events.completion.check_population`.
+
     Parameters
     ----------
     max_records_per_user
         How many events of one user keep their labels; None if the unit is a record.
     progress
         Called with the number of rows read since the last call.
-
-    Raises
-    ------
-    DataError
-        As :func:`label_party.events.completion.check_population`.
     """
     buckets = work.parts(sources.rows)
     labels, listed, odd = _exchange(sources, buckets, work, progress)

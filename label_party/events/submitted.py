@@ -41,19 +41,13 @@ _KEYS_SUFFIX, _QUESTION_SUFFIX = ".keys", ".question"
 
 @dataclass(frozen=True)
 class Submitted:
-    """A stored population, as ``current.json`` describes it.
-
-    Attributes
-    ----------
-    sha256
-        Hexadecimal digest of all keys in order; the release's manifest states the same one.
-    secret_check
-        Hexadecimal :func:`common.release.event_keys.secret_check` of the secret that the keys were
-        hashed under.
-    """
+    """A stored population, as ``current.json`` describes it."""
 
     rows: int  # number of keys
+    # hexadecimal digest of all keys in order; the release's manifest states the same one
     sha256: str
+    # hexadecimal :func:`common.release.event_keys.secret_check` of the secret that the keys were
+    # hashed under
     secret_check: str
     client: str  # name of the certificate that submitted it
     submitted_at: str  # UTC, ISO 8601
@@ -115,10 +109,7 @@ class Populations:
     def current(self, data_set: str, epoch: str) -> Submitted | None:
         """Return what is stored for an epoch, or None.
 
-        Raises
-        ------
-        StoreError
-            If it is there but cannot be read.
+        ``StoreError`` if it is there but cannot be read.
         """
         folder = self._store.population(data_set, epoch)
         try:
@@ -159,10 +150,8 @@ class Populations:
     def exchanging(self, data_set: str, epoch: str) -> Iterator[None]:
         """Hold an epoch's population still.
 
-        Raises
-        ------
-        StoreBusy
-            If somebody else does: a release is being built over it, or another list stored.
+        ``StoreBusy`` if somebody else does: a release is being built over it, or another list
+        stored.
         """
         folder = self._store.population(data_set, epoch)
         with translating_errors(folder):
@@ -193,10 +182,7 @@ class Populations:
     def in_use(self, data_set: str, epoch: str) -> Iterator[Submitted]:
         """Yield an epoch's population, which nobody can replace meanwhile.
 
-        Raises
-        ------
-        DataError
-            If none was submitted.
+        ``DataError`` if none was submitted.
         """
         absent = DataError(
             f"no population has been submitted for data set {data_set!r}, epoch {epoch!r}; ask the"
@@ -216,10 +202,7 @@ class Populations:
     ) -> tuple[Path, int, Path | None]:
         """Return the file of a population's keys, how many these are, and its question's, verified.
 
-        Raises
-        ------
-        StoreError
-            If they are not what was submitted.
+        ``StoreError`` if they are not what was submitted.
         """
         folder = self._store.population(data_set, epoch)
         keys, question = _keys_path(folder, submitted.sha256), None

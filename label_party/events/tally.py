@@ -15,16 +15,11 @@ Duplicates = Literal["missing", "last", "sum", "mean"]
 
 @dataclass(frozen=True)
 class LabelTally:
-    """What completing found of one label.
-
-    Attributes
-    ----------
-    smallest, largest
-        Of the completed labels.
-    """
+    """What completing found of one label."""
 
     unlabelled: int = 0  # events that got the missing value because they had none
     outside: int = 0  # labels outside the domain
+    # smallest, largest: of the completed labels
     smallest: float = math.inf
     largest: float = -math.inf
 
@@ -46,26 +41,20 @@ class Tally:
     """What completing found and did, of all events or of one range of keys; ranges add up.
 
     For the labels party alone, since all but ``rows`` depends on labels.
-
-    Attributes
-    ----------
-    over_limit
-        Events that got the missing value because their user has too many, or is not named. What
-        follows is counted before that.
-    label_rows, most_rows
-        Rows of labels that were read, and the most of one key.
-    odd, odd_population
-        What is odd about rows of labels, and of the population.
     """
 
     rows: int = 0  # events in the population
     left_out: int = 0  # labelled keys outside the population
     merged: int = 0  # events with several rows of labels, made one label by the configured rule
+    # events that got the missing value because their user has too many, or is not named. What
+    # follows is counted before that.
     over_limit: int = 0
     repeated: int = 0  # rows of the population whose key occurred before
+    # label_rows, most_rows: rows of labels that were read, and the most of one key
     label_rows: int = 0
     most_rows: int = 0
     labels: tuple[LabelTally, ...] = ()  # what was found of each label
+    # odd, odd_population: what is odd about rows of labels, and of the population
     odd: Oddities = NOTHING
     odd_population: Oddities = NOTHING
 

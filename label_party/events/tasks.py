@@ -149,20 +149,15 @@ class SendSlice:
 
 @dataclass(frozen=True)
 class Complete:
-    """Give every event of a bucket its labels.
-
-    Attributes
-    ----------
-    range_rows
-        0: to the bucket's own file, in the order of their keys. Where the population was submitted,
-        to ranges of so many of its rows.
-    """
+    """Give every event of a bucket its labels."""
 
     bucket: int
     labels: Exchange
     population: Exchange | None  # none: the labels' own keys
     rules: Rules
     out: Exchange  # where completed rows go
+    # 0: to the bucket's own file, in the order of their keys. Where the population was submitted,
+    # to ranges of so many of its rows.
     range_rows: int = 0
 
     def run(self, secrets: Secrets) -> Tally:
@@ -356,22 +351,16 @@ class Measure:
 
 @dataclass(frozen=True)
 class Randomize:
-    """Randomize a range and write its rows, durably: two files of the release.
-
-    Attributes
-    ----------
-    codebooks
-        From labels to codes; for other processes, which would get a copy with every task, a file
-        with them as JSON. They are public.
-    keys, codes
-        The files to write.
-    """
+    """Randomize a range and write its rows, durably: two files of the release."""
 
     rows: Range  # what to randomize
+    # from labels to codes; for other processes, which would get a copy with every task, a file with
+    # them as JSON. They are public.
     codebooks: Codebooks | Path
     block_rows: int
     submitted: bool  # whether keys are not sent
     question: Path | None  # a file that says the stratum of each row; None: all are in one
+    # keys, codes: the files to write
     keys: Path
     codes: Path
 

@@ -22,10 +22,7 @@ from label_party.release.message import Count, Counted, count_labels
 def plan_answer(config: LabelPartyConfig, question: Question) -> MessagePlan:
     """What public facts decide of the message that answers a question.
 
-    Raises
-    ------
-    ConfigError
-        If it is about other labels.
+    ``ConfigError`` if it is about other labels.
     """
     (terms,) = config.terms
     return question.plan(terms, config.privacy.message_epsilon)

@@ -64,15 +64,10 @@ class PaidSession:
 
 @dataclass(frozen=True)
 class InForce:
-    """A prior that earlier labels paid for.
-
-    Attributes
-    ----------
-    grid, prior
-        The released histogram.
-    """
+    """A prior that earlier labels paid for."""
 
     origin: InForceSection  # the release that paid for it
+    # grid, prior: the released histogram
     grid: Grid
     prior: NoisyPrior
     config: LabelPartyConfig  # what a test may cost

@@ -43,15 +43,10 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Counted:
-    """A message whose histograms are public from here on; no label was sent yet.
-
-    Attributes
-    ----------
-    drift
-        What a manifest says of a test that was made, and of the prior that is in force.
-    """
+    """A message whose histograms are public from here on; no label was sent yet."""
 
     message: Message
+    # what a manifest says of a test that was made, and of the prior that is in force
     drift: DriftSection | None = None
     tested: PureDP | None = None  # the test's guarantee, if these labels paid for it
     borrowed: bool = False  # whether other labels paid for the priors
@@ -79,6 +74,8 @@ def build(
 ) -> Built:
     """Randomize every label and describe how.
 
+    ``PrivacyError`` if the entropy is repeatable, or the parts would spend more than was asked for.
+
     Parameters
     ----------
     events
@@ -93,11 +90,6 @@ def build(
         Called with the number of rows randomized since the last call.
     count
         How priors come to be released: by default these labels are counted, and pay for it.
-
-    Raises
-    ------
-    PrivacyError
-        If the entropy is repeatable, or the parts would spend more than was asked for.
     """
     if not entropy.secure:
         raise PrivacyError("a release needs system_entropy(); seeded entropy is for tests alone")

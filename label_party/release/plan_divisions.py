@@ -37,19 +37,13 @@ _FINE = 401
 
 @dataclass(frozen=True)
 class DivisionRow:
-    """One way at one ε.
-
-    Attributes
-    ----------
-    division
-        ``joint``: one channel; ``separate``: one prior over cells and a channel a label; ``split``:
-        a prior and a channel a label.
-    epsilon_prior, epsilon_labels
-        What goes to priors, and to each channel.
-    """
+    """One way at one ε."""
 
     epsilon: float  # of the whole message
+    # ``joint``: one channel; ``separate``: one prior over cells and a channel a label; ``split``: a
+    # prior and a channel a label
     division: str
+    # epsilon_prior, epsilon_labels: what goes to priors, and to each channel
     epsilon_prior: float
     epsilon_labels: list[float]
     predicted_errors: list[float]  # of a model of each label, in the units of its loss

@@ -47,10 +47,7 @@ def session_to_open(config: LabelPartyConfig, store: Store, rows: int) -> Order 
 def open_session(store: Store, order: Order) -> None:
     """Charge a session, which holds nothing but its terms and in which epoch it begins.
 
-    Raises
-    ------
-    BudgetError
-        If it does not fit.
+    ``BudgetError`` if it does not fit.
     """
     facts = {"terms": order.request["terms"], "epoch": order.epoch}  # two sessions, two digests
     data = json.dumps(facts, sort_keys=True).encode()
@@ -60,10 +57,7 @@ def open_session(store: Store, order: Order) -> None:
 def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> Count:
     """Go on with the prior of the last release, if it is about the same range of labels and unit.
 
-    Raises
-    ------
-    ReleaseError
-        If that release is damaged.
+    ``ReleaseError`` if that release is damaged.
     """
     last = ledger.committed(config.data.data_set)
     if last is None or len(config.labels) > 1:  # several labels pay for their priors every time

@@ -33,15 +33,10 @@ _VALUES_AT_ONCE = 1 << 12
 
 @dataclass(frozen=True)
 class KnownLabels:
-    """What is assumed of some labels, one or several, together.
-
-    Attributes
-    ----------
-    values, weights
-        (j, m) labels of an event, and their (j,) weights >= 0.
-    """
+    """What is assumed of some labels, one or several, together."""
 
     labels: tuple[int, ...]  # (m,) their positions among all labels
+    # values, weights: (j, m) labels of an event, and their (j,) weights >= 0
     values: Floats
     weights: Floats
 
@@ -60,15 +55,10 @@ class KnownLabels:
 
 @dataclass(frozen=True)
 class PriorKnowledge:
-    """What a plan assumes about the labels.
+    """What a plan assumes about the labels."""
 
-    Attributes
-    ----------
-    parts
-        Every label in one; labels of different parts are taken to be independent. Empty for
-        uniform labels.
-    """
-
+    # every label in one; labels of different parts are taken to be independent. Empty for uniform
+    # labels.
     parts: tuple[KnownLabels, ...]
     rows: int  # number of events
     source: str  # in words, for the table's caption
@@ -105,10 +95,7 @@ def choose_knowledge(
 ) -> PriorKnowledge:
     """Pick the one source of the prior that was asked for; with none, assume nothing.
 
-    Raises
-    ------
-    ConfigError
-        If more than one source is named.
+    ``ConfigError`` if more than one source is named.
     """
     if sum([release is not None, table is not None, raw_labels]) > 1:
         raise ConfigError(

@@ -33,19 +33,13 @@ from label_party.store.release_store import Store
 
 @dataclass(frozen=True)
 class ReleaseOutcome:
-    """What a release run did, for the labels party's own console.
+    """What a release run did, for the labels party's own console."""
 
-    Attributes
-    ----------
-    manifest, digest
-        The release.
-    left
-        What is left of the data set's total; None where that is not one number.
-    """
-
+    # manifest, digest: the release
     manifest: Manifest
     digest: str
     tally: Tally | None  # what happened to the raw labels; None if the release existed already
+    # what is left of the data set's total; None where that is not one number
     left: Guarantee | None
     limit: Guarantee
     recovered: int  # reservations of dead processes that were taken back on the way
@@ -68,6 +62,8 @@ def run_release(
 ) -> ReleaseOutcome:
     """Build the release of the configured data set and epoch, exactly once.
 
+    ``LabelveilError`` for any refusal; then nothing was spent and nothing can be fetched.
+
     Parameters
     ----------
     confirm
@@ -75,11 +71,6 @@ def run_release(
     find_prior
         Where a prior in force is to be found (:mod:`label_party.release.drift`). By default every
         release pays for its own.
-
-    Raises
-    ------
-    LabelveilError
-        For any refusal; then nothing was spent and nothing can be fetched.
     """
     known = randomizer_names()
     if config.randomizer.name not in known:

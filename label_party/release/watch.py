@@ -38,12 +38,8 @@ Report = Callable[[ReleaseOutcome], None]
 def arrived(config: LabelPartyConfig) -> list[str]:
     """Return the epochs that are complete, in the order of their names.
 
-    Raises
-    ------
-    ConfigError
-        If nothing says what an epoch is, or files and epochs contradict each other.
-    DataError
-        If the folder of the files, or the column of dates, is not there.
+    ``ConfigError`` if nothing says what an epoch is, or files and epochs contradict each other;
+    ``DataError`` if the folder of the files, or the column of dates, is not there.
     """
     data = config.data
     by_file = EPOCH_PLACE in str(data.labels)
@@ -122,6 +118,9 @@ def release_new(
 ) -> int:
     """Release every epoch that has arrived and was not released; return how many.
 
+    ``DataError`` if epochs could not be read at all, once all others are released: the first one's
+    error; ``LabelveilError`` for any other refusal; what was released before it stays.
+
     Parameters
     ----------
     report
@@ -130,13 +129,6 @@ def release_new(
         Ends the work before the next epoch once it is set.
     confirm
         Called before each is charged; one that it does not want is left out.
-
-    Raises
-    ------
-    DataError
-        If epochs could not be read at all, once all others are released: the first one's error.
-    LabelveilError
-        For any other refusal; what was released before it stays.
     """
     store, done, unreadable = Store(config.store.directory), 0, []
     for epoch in _waiting(config, store):

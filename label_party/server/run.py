@@ -75,6 +75,8 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT; running fetches then get the grace period to finish.
 
+    ``LabelveilError`` if certificates, address or store cannot be used.
+
     Parameters
     ----------
     port_file
@@ -83,11 +85,6 @@ def serve(
         Told the addresses.
     handshakes
         Where gRPC's log is read; without it, failed handshakes are not seen.
-
-    Raises
-    ------
-    LabelveilError
-        If certificates, address or store cannot be used.
     """
     with stopped_by_signals() as stop, open_server(config, handshakes) as server:
         announce(f"serving on {server.address}")

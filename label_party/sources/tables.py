@@ -68,6 +68,8 @@ def read_events(
 
     A row speaks for its own event alone. One whose key is missing names none and is left out; so is
     one of another day, or of none. A cell that is not what its column should hold is missing.
+    ``DataError`` if the source cannot be read at all, lacks a column, or has one of an unusable
+    type: facts that are public.
 
     Parameters
     ----------
@@ -92,12 +94,6 @@ def read_events(
     null where the event has none) and ``user`` (text; null where there is none), as far as asked
     for, the further columns as :func:`other` calls them, and with labels ``place`` (int64: line or
     row, as oddities name them), in file order; and what was odd.
-
-    Raises
-    ------
-    DataError
-        If the source cannot be read at all, lacks a column, or has one of an unusable type: facts
-        that are public.
     """
     naming = [key, *(name for name in (user, day and day[0]) if name is not None)]
     wanted = list(dict.fromkeys([*naming, *labels, *others]))
@@ -141,6 +137,8 @@ def read_columns(
 ) -> tuple[pl.DataFrame, Oddities]:
     """Read columns as they are, and where each row stands; all but Parquet's are text.
 
+    ``DataError`` if the source cannot be read, or lacks a column.
+
     Parameters
     ----------
     names
@@ -149,11 +147,6 @@ def read_columns(
         Those of them that say whose row it is, the key first.
     rows
         First row of a Parquet file, and the one after the last; None for all rows.
-
-    Raises
-    ------
-    DataError
-        If the source cannot be read, or lacks a column.
     """
     present = columns_of(path, dialect)
     _check_columns(path, names, present)

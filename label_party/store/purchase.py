@@ -175,6 +175,9 @@ def pay(
 ) -> Payment:
     """Make a purchase, unless another process was faster.
 
+    ``BudgetError`` if the charge does not fit; nothing is spent; ``LabelveilError`` for every other
+    refusal; nothing is spent either.
+
     Parameters
     ----------
     fingerprints
@@ -182,13 +185,6 @@ def pay(
         about no particular epoch's: the tests of a watch.
     write
         Given the ledger, to read what was committed before.
-
-    Raises
-    ------
-    BudgetError
-        If the charge does not fit; nothing is spent.
-    LabelveilError
-        For every other refusal; nothing is spent either.
     """
     store.create()
     with store.building(), store.open_ledger() as ledger:

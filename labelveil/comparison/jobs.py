@@ -25,25 +25,18 @@ DIVISIONS = ("auto", "joint", "split", SEPARATE)  # how several labels of one ev
 
 @dataclass(frozen=True, order=True)
 class Method:
-    """A randomizer and how to learn from it.
+    """A randomizer and how to learn from it."""
 
-    Attributes
-    ----------
-    randomizer
-        A name that :func:`common.randomizers.build_randomizer` knows, ``true-labels``,
-        ``equal-information``, or one of :data:`CENTRAL`. For several labels of one event, which
-        the library chooses randomizers for, one of :data:`DIVISIONS`.
-    objective, head
-        As for training: ``raw``, ``debiased``, ``likelihood`` or ``auto``; a head for the last two.
-        Or ``as-published``: the labels and the training of the paper.
-    options
-        Names and values of the randomizer's options; also ``prior_share``, the largest share of ε
-        that the prior may take, and ``continuous``, for noise in floating point as published.
-    """
-
+    # a name that :func:`common.randomizers.build_randomizer` knows, ``true-labels``,
+    # ``equal-information``, or one of :data:`CENTRAL`. For several labels of one event, which the
+    # library chooses randomizers for, one of :data:`DIVISIONS`.
     randomizer: str
+    # objective, head: as for training: ``raw``, ``debiased``, ``likelihood`` or ``auto``; a head
+    # for the last two. Or ``as-published``: the labels and the training of the paper.
     objective: str = "auto"
     head: str = "auto"
+    # names and values of the randomizer's options; also ``prior_share``, the largest share of ε
+    # that the prior may take, and ``continuous``, for noise in floating point as published
     options: tuple[tuple[str, Any], ...] = ()
 
     @classmethod

@@ -35,16 +35,11 @@ _SUBSAMPLE_SEED = 0
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results of a comparison.
+    """The results of a comparison."""
 
-    Attributes
-    ----------
-    records
-        One a job: its settings, ``label_mse``, ``test_mse``, ``test_mae``, ``test_loss``,
-        ``constant_mse``, ``outputs``, ``seconds``, and ``error`` where a randomizer does not fit
-        the grid. Of several labels, these figures stand under ``labels``, a list, with a ``name``.
-    """
-
+    # one a job: its settings, ``label_mse``, ``test_mse``, ``test_mae``, ``test_loss``,
+    # ``constant_mse``, ``outputs``, ``seconds``, and ``error`` where a randomizer does not fit the
+    # grid. Of several labels, these figures stand under ``labels``, a list, with a ``name``.
     records: list[dict[str, Any]]
     cells: list[Cell]  # means and deviations over the runs, one a method and ε, of each label
     folder: Path  # holds ``table.md``, ``table.csv`` and the plots

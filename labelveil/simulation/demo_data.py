@@ -59,10 +59,7 @@ def write_demo_data(
 ) -> tuple[Path, Path]:
     """Write the labels' and the features' CSV file, replacing earlier ones; returns their paths.
 
-    Raises
-    ------
-    ConfigError
-        If the library is not installed, or the folder cannot be written.
+    ``ConfigError`` if the library is not installed, or the folder cannot be written.
     """
     try:
         table = example.read()

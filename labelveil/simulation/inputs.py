@@ -20,23 +20,17 @@ _COLUMNS_SHOWN = 12
 
 @dataclass(frozen=True)
 class Inputs:
-    """The tables, checked; the key column has the same name in all that a party gets.
-
-    Attributes
-    ----------
-    labels, population
-        For the labels party: key and labels; and the keys of all events that both parties know, or
-        None where it goes by its labels, or by what the features party submits.
-    truth
-        For scoring alone: ``key`` (canonical text) and ``label`` (float64) of every event of the
-        release, or a column of its name for each of several labels; completed and clipped as the
-        labels party does it, before any noise. A submitted population keeps its order.
-    """
+    """The tables, checked; the key column has the same name in all that a party gets."""
 
     key: str
+    # labels, population: for the labels party: key and labels; and the keys of all events that both
+    # parties know, or None where it goes by its labels, or by what the features party submits
     labels: pl.DataFrame
     features: pl.DataFrame  # for the features party: neither labels nor ignored columns
     population: pl.DataFrame | None
+    # for scoring alone: ``key`` (canonical text) and ``label`` (float64) of every event of the
+    # release, or a column of its name for each of several labels; completed and clipped as the
+    # labels party does it, before any noise. A submitted population keeps its order.
     truth: pl.DataFrame
 
     def whole(self, label: LabelColumn) -> bool:

@@ -68,6 +68,15 @@ def appearing(path: Path, *, durable: bool = False, mode: int = PRIVATE) -> Iter
         partial.unlink(missing_ok=True)
 
 
+@contextmanager
+def file_errors(kind: type[LabelveilError], failed: str, remedy: str = "") -> Iterator[None]:
+    """Turn the file system's errors into one line: what failed, the reason, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{failed}: {error.strerror}{remedy}") from error
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a file for everybody at once, and its folder where that is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)

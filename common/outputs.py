@@ -9,6 +9,7 @@ from tempfile import TemporaryFile
 
 from common.errors import ConfigError
 from common.extras import need
+from common.files import file_errors
 
 
 def check_output(
@@ -39,14 +40,12 @@ def check_folder(option: str, folder: Path, named: Path | None = None) -> None:
     option ``named``, the folder itself unless that is a file in it.
     """
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    try:
-        with TemporaryFile(dir=existing, buffering=0) as file:  # it never has a name
-            file.write(b"\0")
-    except OSError as error:
-        raise ConfigError(
-            f"{option} {named or folder} cannot be written, nothing can in {existing}:"
-            f" {error.strerror}; name another"
-        ) from error
+    failed = f"{option} {named or folder} cannot be written, nothing can in {existing}"
+    with (
+        file_errors(ConfigError, failed, "; name another"),
+        TemporaryFile(dir=existing, buffering=0) as file,  # it never has a name
+    ):
+        file.write(b"\0")
 
 
 def check_plot(path: Path) -> None:

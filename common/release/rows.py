@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from common.errors import ReleaseError
 from common.exact.channel import Codes
+from common.files import file_errors
 from common.release.blocks import KEY_BYTES, block_ranges, decode_codes, encode_codes
 from common.release.folder import part_paths
 from common.release.manifest import Manifest, block_digest
@@ -74,12 +75,9 @@ class WireRows:
 def _part(path: Path, low: int, high: int, width: int) -> bytes:
     if not width:
         return b""
-    try:
-        with path.open("rb") as file:
-            file.seek(low * width)
-            data = file.read((high - low) * width)
-    except OSError as error:
-        raise ReleaseError(f"{path} cannot be read: {error.strerror}") from error
+    with file_errors(ReleaseError, f"{path} cannot be read"), path.open("rb") as file:
+        file.seek(low * width)
+        data = file.read((high - low) * width)
     if len(data) != (high - low) * width:
         raise ReleaseError(f"{path} is shorter than it was; fetch again")
     return data
@@ -98,13 +96,11 @@ def open_rows(folder: Path, manifest: Manifest) -> WireRows:
     content, most = manifest.content, manifest.population.rows
     parts: list[tuple[Path, Path, int]] = []
     keys = codes = 0
-    try:
+    with file_errors(ReleaseError, f"{folder} cannot be read"):
         while (paths := part_paths(folder, len(parts)))[1].is_file():
             size = paths[1].stat().st_size
             keys, codes = keys + paths[0].stat().st_size, codes + size
             parts.append((*paths, size // content.code_bytes))
-    except OSError as error:
-        raise ReleaseError(f"{folder} cannot be read: {error.strerror}") from error
     rows = sum(count for _, _, count in parts)
     if rows > most or (keys, codes) != (rows * content.key_bytes, rows * content.code_bytes):
         raise ReleaseError(

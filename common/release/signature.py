@@ -14,15 +14,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
 
 from common.errors import ConfigError
-from common.files import read_private
+from common.files import file_errors, read_private
 
 
 def read_signing_key(path: Path) -> Ed25519PrivateKey:
     """Read a private key, PEM without a passphrase; ``ConfigError`` if others can read it, too."""
-    try:
+    with file_errors(ConfigError, f"signing key {path} cannot be read"):
         data = read_private(path, "signing key")
-    except OSError as error:
-        raise ConfigError(f"signing key {path} cannot be read: {error.strerror}") from error
     try:
         key = load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):

@@ -25,6 +25,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
 from common.errors import ConfigError
+from common.files import file_errors
 
 _CSS = files("common.report").joinpath("page.css").read_text("utf-8")
 _LIGHT = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", _CSS.partition("}")[0]))
@@ -161,10 +162,8 @@ def picture(path: Path, width: float, height: float) -> Iterator[Figure]:
         figure = Figure(figsize=(width, height), layout="constrained", facecolor=PAPER)
         FigureCanvasAgg(figure)
         yield figure
-        try:
+        with file_errors(ConfigError, f"{path} cannot be written"):
             figure.savefig(path, facecolor=PAPER)
-        except OSError as error:
-            raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def _inline_svg(figure: Figure, name: str, kind: str, description: str) -> Markup:

@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 
 from common.errors import ConfigError, ConnectionFailed, LabelveilError, ReleaseError, present
-from common.files import read_private
+from common.files import file_errors, read_private
 from common.release.limits import MANIFEST_BYTES, MESSAGE_BYTES
 from common.security.certificate_checks import (
     certificate_names,
@@ -114,13 +114,9 @@ def _read(name: str, path: Path | None, *, secret: bool = False) -> bytes:
             f"[labels_party] {name} is missing; name a PEM file in feature_party.toml, which"
             " feature-party init writes"
         )
-    try:
+    remedy = "; name a PEM file: both parties' test certificates come from labelveil certificates"
+    with file_errors(ConfigError, f"[labels_party] {name}={path} cannot be read", remedy):
         data = read_private(path, "private_key") if secret else path.read_bytes()
-    except OSError as error:
-        raise ConfigError(
-            f"[labels_party] {name}={path} cannot be read: {error.strerror}; name a PEM file: both"
-            " parties' test certificates come from labelveil certificates"
-        ) from error
     if b"-----BEGIN" not in data:
         raise ConfigError(f"[labels_party] {name}={path} is not a PEM file")
     return data

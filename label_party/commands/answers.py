@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from common.files import file_errors
 
 if TYPE_CHECKING:
     from label_party.store.pay_once import Outcome
@@ -27,12 +28,8 @@ def answer_document(result: Outcome) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(path: Path) -> AbstractContextManager[None]:
     """Turn the file system's errors, while a copy of an answer is written, into one line."""
     from label_party.store.disk import StoreError
 
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(f"{path} cannot be written: {error.strerror}; set --out") from error
+    return file_errors(StoreError, f"{path} cannot be written", "; set --out")

@@ -28,9 +28,9 @@ import numpy as np
 
 from common.engine.shuffle import Keys, count_repeated
 from common.errors import DataError
-from common.files import leftovers, sync, write_durably
+from common.files import file_errors, leftovers, sync, write_durably
 from common.release.blocks import KEY_BYTES
-from label_party.store.disk import StoreBusy, StoreError, exclusive, translating_errors
+from label_party.store.disk import StoreBusy, StoreError, exclusive, sha256_of, translating_errors
 from label_party.store.release_store import Store
 
 CURRENT_FILE = "current.json"
@@ -242,12 +242,9 @@ class Populations:
 
 
 def _verify(path: Path, sha256: str) -> None:
-    try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256")
-    except OSError as error:
-        raise StoreError(f"{path} cannot be read: {error.strerror}") from error
-    if digest.hexdigest() != sha256:
+    with file_errors(StoreError, f"{path} cannot be read"):
+        sound = sha256_of(path) == sha256
+    if not sound:
         raise StoreError(
             f"{path} is damaged: it is not what was submitted; restore it from a backup, or"
             f" remove {path.parent} and have the population submitted again"

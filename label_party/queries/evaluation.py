@@ -35,7 +35,7 @@ from common.arrays import Floats
 from common.entropy import Entropy
 from common.errors import BudgetError, DataError, ReleaseError
 from common.exact.rational import decimal_value
-from common.files import append_durably
+from common.files import append_durably, file_errors
 from common.guarantees import Guarantee
 from common.mechanisms.paired_gain import NoisyAnswers, PairedGain, half_width
 from label_party.config.sections import LabelPartyConfig
@@ -218,13 +218,11 @@ class Evaluation:
         """Remember that an answer is shown, where an older ledger cannot make it forgotten."""
         path = self._log(order)
         if path.parent.exists() and answer.question not in _questions(path):
-            try:
+            remedy = (
+                "; check the disk's space and rights, then ask again: the answer will be the same"
+            )
+            with file_errors(StoreError, f"{path} cannot be written", remedy):
                 append_durably(path, f"\n{answer.question}".encode())
-            except OSError as error:
-                raise StoreError(
-                    f"{path} cannot be written: {error.strerror}; check the disk's space and"
-                    " rights, then ask again: the answer will be the same"
-                ) from error
         return answer
 
     def _log(self, order: Order) -> Path:

@@ -26,6 +26,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from common.errors import ConfigError, LabelveilError
+from common.files import file_errors
 from label_party.config.sections import LabelPartyConfig
 from label_party.monitoring.budget_metrics import BudgetMetrics
 from label_party.monitoring.calls import Telemetry
@@ -66,13 +67,10 @@ def observed(
     handler = type("Handler", (_Handler,), known)
     # a slow reader must not hold up the end
     kept: dict[str, Any] = {"daemon_threads": True, "block_on_close": False}
-    try:
+    remedy = "; set [observability] listen"
+    with file_errors(ConfigError, f"listen={listen!r} cannot be bound", remedy):
         kept["address_family"] = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)[0][0]
         server = type("Server", (ThreadingHTTPServer,), kept)(place, handler)
-    except OSError as error:
-        raise ConfigError(
-            f"listen={listen!r} cannot be bound: {error.strerror}; set [observability] listen"
-        ) from error
     thread = threading.Thread(target=server.serve_forever, name="probes", daemon=True)
     thread.start()
     try:

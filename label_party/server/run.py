@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from common.errors import ConfigError
-from common.files import PUBLIC, appearing
+from common.files import PUBLIC, appearing, file_errors
 from common.guarantees import Guarantee
 from common.signals import stopped_by_signals
 from common.wire import evaluation_pb2, label_release_pb2
@@ -192,8 +192,8 @@ def _ready_store(config: LabelPartyConfig) -> Store:
 
 
 def _write_port(path: Path, port: str) -> None:
-    try:
-        with appearing(path, mode=PUBLIC) as file:
-            file.write(f"{port}\n".encode())
-    except OSError as error:
-        raise ConfigError(f"port file {path} cannot be written: {error.strerror}") from error
+    with (
+        file_errors(ConfigError, f"port file {path} cannot be written"),
+        appearing(path, mode=PUBLIC) as file,
+    ):
+        file.write(f"{port}\n".encode())

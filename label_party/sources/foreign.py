@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from common.errors import ConfigError
-from common.files import read_private
+from common.files import file_errors, read_private
 from label_party.sources.oddities import Oddities
 
 
@@ -50,9 +50,6 @@ def check_private(path: Path) -> None:
 
     ``ConfigError`` if it is missing or its rights go beyond its owner's.
     """
-    try:
+    failed = f"credentials_file {path} cannot be read"
+    with file_errors(ConfigError, failed, "; set [data] credentials_file"):
         read_private(path, "credentials_file")
-    except OSError as error:
-        raise ConfigError(
-            f"credentials_file {path} cannot be read: {error.strerror}; set [data] credentials_file"
-        ) from error

@@ -41,7 +41,7 @@ from typing import BinaryIO
 
 from common.console import progress as progress_bar
 from common.errors import ConfigError, ReleaseError
-from common.files import appearing, sync
+from common.files import appearing, file_errors, sync
 from common.version import software
 from label_party.store import seal
 from label_party.store.disk import StoreError
@@ -88,13 +88,11 @@ def make_backup(store: Store, path: Path, progress: Progress = lambda done, tota
         raise StoreError(f"{store.ledger_path} does not exist; make a release first")
     if path.exists():
         raise ConfigError(f"{path} exists already; name a new file with --to")
-    try:
+    with file_errors(ConfigError, f"{path} cannot be written", "; set --to"):
         with appearing(path, durable=True) as file:
             releases = _write(store, file, path.parent, progress)
         sync(path.parent)
         return Backup(path, releases, path.stat().st_size)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}; set --to") from error
 
 
 def _write(store: Store, file: BinaryIO, place: Path, progress: Progress) -> int:

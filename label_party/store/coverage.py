@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from common.errors import BudgetError, DataError
-from common.files import sync
+from common.files import file_errors, sync
 from label_party.store.disk import sha256_of, translating_errors
 from label_party.store.entries import Charge, Covered, Purchase
 from label_party.store.fingerprints import Prints, overlap, write
@@ -99,14 +99,10 @@ def check(folder: Path, ledger: Ledger, purchase: Purchase, separate_reason: str
 
 def _verify(path: Path) -> None:
     """Refuse fingerprints that are not those that were written: an event could hide behind one."""
-    try:
-        sound = sha256_of(path) == path.name
-    except OSError as error:
-        raise DataError(
-            f"{path} cannot be read: {error.strerror}; nothing was spent; restore it from a backup"
-        ) from error
-    if not sound:
-        raise DataError(f"{path} is damaged; nothing was spent; restore it from a backup")
+    remedy = "; nothing was spent; restore it from a backup"
+    with file_errors(DataError, f"{path} cannot be read", remedy):
+        if sha256_of(path) != path.name:
+            raise DataError(f"{path} is damaged{remedy}")
 
 
 def tidy(folder: Path, ledger: Ledger) -> None:

@@ -6,11 +6,13 @@ import hashlib
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from common import files
 from common.errors import LabelveilError
+
+_CHECK = "; nothing was spent; check the disk's space and rights"
 
 
 class StoreError(LabelveilError):
@@ -29,26 +31,16 @@ def exclusive(path: Path, busy: str) -> Iterator[None]:
     lock is taken.
     """
     with ExitStack() as held:
-        try:
+        remedy = f"{_CHECK}, and use a local disk for [store] directory"
+        with files.file_errors(StoreError, f"{path} cannot be locked", remedy):
             held.enter_context(files.exclusive(path, StoreBusy(busy)))
-        except OSError as error:
-            raise StoreError(
-                f"{path} cannot be locked: {error.strerror}; nothing was spent; check the disk's"
-                " space and rights, and use a local disk for [store] directory"
-            ) from error
         yield
 
 
-@contextmanager
-def translating_errors(path: Path) -> Iterator[None]:
-    """Turn the file system's errors into one line."""
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(
-            f"{path} cannot be written: {error.strerror}; nothing was spent; check the disk's"
-            " space and rights, or set [store] directory"
-        ) from error
+def translating_errors(path: Path) -> AbstractContextManager[None]:
+    """Turn the file system's errors, while something is written, into one line."""
+    remedy = f"{_CHECK}, or set [store] directory"
+    return files.file_errors(StoreError, f"{path} cannot be written", remedy)
 
 
 def sha256_of(path: Path) -> str:

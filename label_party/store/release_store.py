@@ -26,7 +26,7 @@ from functools import cached_property
 from pathlib import Path
 
 from common.errors import ReleaseError
-from common.files import PRIVATE, sync
+from common.files import PRIVATE, file_errors, sync
 from common.release.blocks import block_ranges
 from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE, part_paths
 from common.release.heading import Heading
@@ -231,11 +231,9 @@ class StoredRelease:
         data = read_paid(path / MANIFEST_FILE)
         self.digest, self.heading = manifest_digest(data), Heading.of(data)
         try:
-            self._open()
-            self._verify()
-        except OSError as error:
-            self.close()
-            raise _unreadable(path, error) from error
+            with _reading(path):
+                self._open()
+                self._verify()
         except ReleaseError:
             self.close()
             raise
@@ -326,14 +324,12 @@ class StoredRelease:
 
 def read_paid(path: Path) -> bytes:
     """Read a file that a charge paid for, whole; a ``ReleaseError`` if it cannot be read."""
-    try:
+    with _reading(path):
         return path.read_bytes()
-    except OSError as error:
-        raise _unreadable(path, error) from error
 
 
-def _unreadable(path: Path, error: OSError) -> ReleaseError:
-    return ReleaseError(f"{path} cannot be read: {error.strerror}; restore it from a backup")
+def _reading(path: Path) -> AbstractContextManager[None]:
+    return file_errors(ReleaseError, f"{path} cannot be read", "; restore it from a backup")
 
 
 def outcome_name(purpose: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from common.errors import ConfigError
+from common.files import file_errors
 
 KEY = "event"
 
@@ -71,10 +72,8 @@ def write_demo_data(
     drawn = min(rows or example.rows, table.height)
     table = table.sample(drawn, seed=0).with_row_index(KEY, offset=1)
     labels, features = directory / example.labels_file, directory / example.features_file
-    try:
+    with file_errors(ConfigError, f"{directory} cannot be written"):
         directory.mkdir(parents=True, exist_ok=True)
         table.select(KEY, example.label).write_csv(labels)
         table.drop(example.label).write_csv(features)
-    except OSError as error:
-        raise ConfigError(f"{directory} cannot be written: {error.strerror}") from error
     return labels, features

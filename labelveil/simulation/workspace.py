@@ -10,6 +10,7 @@ from typing import Any
 
 from common.config.wording import as_toml
 from common.errors import ConfigError
+from common.files import file_errors
 from common.security.pilot_certificates import (
     FEATURE_PARTY,
     LABEL_PARTY,
@@ -63,11 +64,9 @@ class Workspace:
                     shutil.rmtree(entry)
                 else:
                     entry.unlink(missing_ok=True)
-        try:
+        with file_errors(ConfigError, f"--out {self.root} cannot be written"):
             for folder in (self.label_party, self.feature_party, self.truth, self.logs):
                 folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"--out {self.root} cannot be written: {error.strerror}") from error
 
 
 def furnish(workspace: Workspace, inputs: Inputs, settings: Settings) -> CertificateFiles:

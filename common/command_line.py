@@ -37,7 +37,6 @@ class Command:
     kept: str = "nothing half done is left; the same command starts over"
 
     def load(self, name: str) -> Any:
-        """Import the command."""
         module, _, attribute = self.target.partition(":")
         app = getattr(import_module(module), attribute)
         if not isinstance(app, typer.Typer):

@@ -33,7 +33,6 @@ class Stop:
             self.wake.send(b"\0")
 
     def is_set(self) -> bool:
-        """Whether it was asked to."""
         return self._asked
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -55,7 +54,6 @@ class Stop:
         return not self._asked
 
     def close(self) -> None:
-        """Give its two sockets back."""
         self._bytes.close()
         self.wake.close()
 

@@ -389,7 +389,6 @@ class FeaturePartyConfig(Section):
         return self.labels_party[0]
 
     def folder_of(self, party: LabelsPartySection) -> Path:
-        """The folder of a labels party's releases."""
         return self.release.directory / party.called if self.several else self.release.directory
 
     def releases_of(self, party: LabelsPartySection) -> list[Path]:
@@ -407,7 +406,6 @@ class FeaturePartyConfig(Section):
 
     @property
     def release_folders(self) -> list[Path]:
-        """Folders of all releases to learn from."""
         return [folder for _, folder in self.releases]
 
     @model_validator(mode="after")
@@ -428,7 +426,6 @@ class FeaturePartyConfig(Section):
         return self.folder_of(self.only_labels_party) / self.round_epoch(number)
 
     def round_epoch(self, number: int) -> str:
-        """The epoch of a round."""
         return f"{self.only_labels_party.epoch}-{number}"
 
     @property

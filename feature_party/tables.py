@@ -41,7 +41,6 @@ class FeatureFile:
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
         return sum(int(pq.ParquetFile(path).metadata.num_rows) for path in self.paths)
 
     def batches(self, columns: Sequence[str], rows: int = BATCH_ROWS) -> Iterator[pl.DataFrame]:

@@ -12,17 +12,14 @@ from labelveil.own_packages import check_own_packages
 
 
 def labelveil() -> None:
-    """Run the neutral program."""
     _start("labelveil.commands.cli")
 
 
 def label_party() -> None:
-    """Run the labels party."""
     _start("label_party.commands.cli")
 
 
 def feature_party() -> None:
-    """Run the features party."""
     _start("feature_party.commands.cli")
 
 

@@ -9,7 +9,6 @@ from common.config import Section, setting
 
 
 def print_json(document: Any) -> None:
-    """Print a JSON document, indented."""
     text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False, default=str)
     print(text, flush=True)
 

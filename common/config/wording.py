@@ -111,7 +111,6 @@ def _choice(names: tuple[Any, ...]) -> str:
 
 
 def as_toml(value: Any) -> str:
-    """Return a value in TOML notation."""
     if isinstance(value, dict):
         keys = [name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else as_toml(name) for name in value]
         inner = ", ".join(f"{k} = {as_toml(v)}" for k, v in zip(keys, value.values(), strict=True))

@@ -208,7 +208,6 @@ class Exchange:
             _fill(file, out, 2 * _COUNT.itemsize + total * before + start * sizes[name])
 
     def remove(self) -> None:
-        """Delete the files."""
         for path in self.files:
             path.unlink()
 

@@ -151,7 +151,6 @@ class Codebook:
 
     @property
     def outputs(self) -> int:
-        """Number of combined codes."""
         return math.prod(self.radices)
 
     @property
@@ -220,7 +219,6 @@ class Codebook:
         return table
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
         return {
             "names": self.names,
             "groups": [
@@ -232,7 +230,6 @@ class Codebook:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what :meth:`to_json` returned."""
         groups = tuple(
             Group(tuple(group["labels"]), Cells(tuple(map(Grid.from_edges, group["grids"]))))
             for group in data["groups"]

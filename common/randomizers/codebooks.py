@@ -42,7 +42,6 @@ class Codebooks:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the labels."""
         return self.books[0].names
 
     @property
@@ -57,7 +56,6 @@ class Codebooks:
 
     @property
     def outputs(self) -> int:
-        """Number of codes."""
         return sum(book.outputs for book in self.books)
 
     @property
@@ -76,12 +74,10 @@ class Codebooks:
         return self.books[0]
 
     def to_json(self) -> dict[str, Any]:
-        """Return them as JSON values."""
         return {"books": [book.to_json() for book in self.books]}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what :meth:`to_json` returned."""
         return cls(tuple(map(Codebook.from_json, data["books"])))
 
     def randomize(

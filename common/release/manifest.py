@@ -175,7 +175,6 @@ class Manifest(ManifestSection):
 
     @cached_property
     def codebooks(self) -> Codebooks:
-        """What the codes mean."""
         channels, books = iter(self.channels), []
         for stratum in self.by_stratum:
             groups = tuple(self.group(stated.labels) for stated in stratum)

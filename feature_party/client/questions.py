@@ -81,7 +81,6 @@ class Terms:
 
     @property
     def sentence(self) -> str:
-        """What a person should know before asking."""
         return (
             f"asking the labels party: the answer will have a standard error of"
             f" {self.error / self.constant_loss:.1%} of the constant's loss; {self.answers_left} of"
@@ -104,7 +103,6 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """The answer in a line."""
         whole = self.terms.constant_loss
         gain, low, high = (f"{end / whole:.3g}" for end in (self.gain, self.low, self.high))
         return (

@@ -57,7 +57,6 @@ class Fetched:
 
     @property
     def rows(self) -> int:
-        """Rows in the release."""
         return self.manifest.population.rows
 
 
@@ -71,11 +70,9 @@ class Patience:
         threading.Thread(target=self._watch, name="patience", daemon=True).start()
 
     def progress(self) -> None:
-        """Start counting anew."""
         self._until = time.monotonic() + self._seconds
 
     def stop(self) -> None:
-        """Cancel nothing any more."""
         self._stopped.set()
 
     def _watch(self) -> None:

@@ -103,7 +103,6 @@ class Spool:
         self._codes.clear()
 
     def finish(self) -> None:
-        """Turn the complete spool into a release."""
         if not self.complete:
             raise ReleaseError(
                 f"{self.rows:,} of {self.manifest.population.rows:,} rows have arrived;"

@@ -44,7 +44,6 @@ class Population:
 
     @property
     def rows(self) -> int:
-        """Number of keys."""
         return len(self.keys) // KEY_BYTES
 
     @cached_property

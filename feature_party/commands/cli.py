@@ -83,7 +83,6 @@ app = program(
 
 
 def main() -> None:
-    """Run the command line."""
     # gRPC's own notes on failed connections would stand beside our one line
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     run(app)

@@ -48,7 +48,6 @@ class JoinedShards:
             raise DataError(f"{path} is damaged; remove {directory} and join again") from error
 
     def to_bytes(self) -> bytes:
-        """The manifest."""
         return _JSON.dump_json(self, exclude={"directory"}) + b"\n"
 
     @property
@@ -58,12 +57,10 @@ class JoinedShards:
 
     @property
     def shards(self) -> list[Path]:
-        """The files, in order."""
         return [shard_path(self.directory, index) for index in range(len(self.labels))]
 
     @property
     def columns(self) -> list[str]:
-        """The features' columns."""
         names = pl.scan_parquet(self.shards[0]).collect_schema().names()
         return names[: names.index(ROW)]
 
@@ -92,5 +89,4 @@ _JSON = TypeAdapter(JoinedShards)
 
 
 def shard_path(directory: Path, index: int) -> Path:
-    """Name a shard's file."""
     return directory / f"shard-{index:05}.parquet"

@@ -65,7 +65,6 @@ class Head(ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where the head's constants are."""
         return next(value.device for value in vars(self).values() if isinstance(value, Tensor))
 
     def to(self, device: torch.device) -> Head:

@@ -86,7 +86,6 @@ class Objective(ABC):
         return self
 
     def to(self, device: torch.device) -> Objective:
-        """Move constants to a device, in place."""
         for name, value in vars(self).items():
             if isinstance(value, Tensor | Head):
                 setattr(self, name, value.to(device))

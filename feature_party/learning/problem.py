@@ -224,7 +224,6 @@ class LabelProblem:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LabelProblem:
-        """Inverse of :meth:`to_json`."""
         grid, prior, rows, outputs = (
             np.asarray(data[name], np.float64) for name in ("grid", "prior", "rows", "outputs")
         )

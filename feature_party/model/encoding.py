@@ -219,13 +219,11 @@ class Encoder:
         return Encoded(numeric, categories)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the encoding as JSON values."""
         data: dict[str, Any] = _JSON.dump_python(self, mode="json", exclude={"given"})
         return data
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Encoder:
-        """Rebuild an encoding from :meth:`to_json`."""
         return _JSON.validate_python(data)
 
 

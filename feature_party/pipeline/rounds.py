@@ -82,7 +82,6 @@ class Rounds:
 
     @property
     def count(self) -> int:
-        """How many there are."""
         return len(self.config.rounds.shares)
 
     @property
@@ -103,7 +102,6 @@ class Rounds:
         return self.left[0]
 
     def party(self, number: int) -> LabelsPartySection:
-        """The labels party, and the epoch of a round."""
         epoch = {"epoch": self.config.round_epoch(number)}
         return self.config.only_labels_party.model_copy(update=epoch)
 

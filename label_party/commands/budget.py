@@ -113,7 +113,6 @@ def print_account(
 
 
 def as_plain(entry: AccountState) -> dict[str, Any]:
-    """Return an account as JSON values."""
     return {
         "account": entry.account,
         "total": _guarantee(entry.limit),

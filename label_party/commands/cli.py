@@ -84,5 +84,4 @@ app = program(
 
 
 def main() -> None:
-    """Entry point of the command."""
     run(app)

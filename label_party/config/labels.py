@@ -103,7 +103,6 @@ class DomainSection(Section):
 
     @property
     def whole(self) -> bool:
-        """Whether the labels are whole numbers."""
         return self.grid == "whole"
 
 
@@ -180,5 +179,4 @@ class LabelTable(DomainSection):
 
     @property
     def whole(self) -> bool:
-        """Whether the labels are whole numbers."""
         return self.grid == "whole" or self.kind == "count"

@@ -171,7 +171,6 @@ class DataSection(Section):
 
     @property
     def labels_source(self) -> Source:
-        """Where the labels are read."""
         return locate(self.labels, self.labels_query, self.credentials_file)
 
     @property
@@ -392,7 +391,6 @@ class LabelPartyConfig(Section):
             )
 
     def at(self, epoch: str) -> Self:
-        """This configuration for one epoch."""
         return self.model_copy(update={"data": self.data.at(epoch)})
 
     @property
@@ -402,7 +400,6 @@ class LabelPartyConfig(Section):
 
     @property
     def terms(self) -> list[LabelTerms]:
-        """What is public about each label."""
         return [
             LabelTerms(
                 one.name,

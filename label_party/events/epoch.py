@@ -38,7 +38,6 @@ class Rows:
 
     @property
     def columns(self) -> list[str]:
-        """Every column that is read."""
         others = (column.name for column in self.others)
         return list(dict.fromkeys((*self.naming, *self.labels, *others)))
 

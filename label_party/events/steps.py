@@ -98,7 +98,6 @@ class Sources:
 
     @property
     def rows(self) -> int:
-        """Rows to hash and exchange."""
         listed = self.population.rows if self.population else 0
         return self.labels.rows + listed + (self.submitted.rows if self.submitted else 0)
 

@@ -66,11 +66,9 @@ class Upload:
 
     @property
     def sha256(self) -> str:
-        """Hexadecimal digest of the bytes so far."""
         return self._digest.hexdigest()
 
     def append(self, data: bytes) -> None:
-        """Take in some."""
         self._digest.update(data)
         self.size += len(data)
         with translating_errors(self.path):
@@ -87,7 +85,6 @@ class Upload:
         return count_repeated(keys)
 
     def close(self) -> None:
-        """Close the file and remove what was not stored."""
         with suppress(OSError):  # the disk is full: the bytes are to be deleted anyway
             self._file.close()
         with suppress(OSError):

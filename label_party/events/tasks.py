@@ -91,11 +91,9 @@ class Slice:
         return replace(self, table=replace(self.table, labels=(), others=()))
 
     def read(self) -> tuple[pl.DataFrame, Oddities]:
-        """Read them, and say what is odd about them."""
         return self.loaded or self.table.read(self.part)
 
     def load(self, secrets: Secrets) -> tuple[Columns, Oddities]:
-        """Read them, and hash their keys and users."""
         events, odd = self.read()
         columns: Columns = {KEY: hash_column(events[KEY], secrets.join)}
         if self.table.labels:
@@ -126,7 +124,6 @@ class SubmittedSlice:
     stop: int
 
     def load(self, secrets: Secrets) -> tuple[Columns, Oddities]:
-        """Read their keys, and number them."""
         keys = read_keys(self.keys, self.start, self.stop)
         return {KEY: keys, ROW: np.arange(self.start, self.stop)}, NOTHING
 
@@ -251,11 +248,9 @@ class Piece:
         return self.stop - self.start
 
     def write(self, columns: Columns) -> None:
-        """Write its rows."""
         self.file.send(self.index, np.zeros(self.rows, dtype=np.int64), columns)
 
     def columns(self, secrets: Secrets) -> Columns:
-        """Read the users of all its rows, and number them."""
         users = Range(self.start, self.stop, (self,)).read(USER)
         return {USER: users, ROW: np.arange(self.start, self.stop)}
 
@@ -274,7 +269,6 @@ class Range:
             yield Range(max(self.start, piece.start), min(self.stop, piece.stop), (piece,))
 
     def read(self, name: str) -> NDArray[Any]:
-        """Return (n, …) values of a column."""
         out = np.empty(self.stop - self.start, dtype=self.pieces[0].file.types[name])
         for part in self.by_piece():
             (piece,) = part.pieces
@@ -283,11 +277,9 @@ class Range:
         return out
 
     def keys(self) -> Keys:
-        """Return their (n,) keys."""
         return self.read(KEY)
 
     def labels(self) -> Floats:
-        """Return their (n, m) labels."""
         return self.read(LABEL)
 
 
@@ -298,7 +290,6 @@ class NamePrints:
     slice: Slice
 
     def columns(self, secrets: Secrets) -> Columns:
-        """Read and compute them."""
         return {PRINT: fingerprints_of(self.slice.read()[0], secrets.fingerprints)}
 
 
@@ -309,7 +300,6 @@ class KeyPrints:
     rows: Range
 
     def columns(self, secrets: Secrets) -> Columns:
-        """Read and compute them."""
         return {PRINT: fingerprint_hashed(self.rows.keys(), secrets.fingerprints)}
 
 

@@ -160,7 +160,6 @@ class OncePerMinute:
         self.flush()
 
     def flush(self, *, ended: bool = False) -> None:
-        """Write the line if it is due."""
         with self._lock:
             now = self._clock()
             if not self._kinds or (now < self._next and not ended):

@@ -34,7 +34,6 @@ class PlanRow:
     auto: bool
 
     def to_json(self) -> dict[str, object]:
-        """Return a flat record."""
         facts = asdict(self.assessment)
         facts["randomizer"] = facts.pop("name")
         facts["realised_epsilon"] = facts.pop("epsilon")

@@ -50,7 +50,6 @@ class DivisionRow:
     auto: bool = False  # whether ``auto`` takes it
 
     def to_json(self) -> dict[str, object]:
-        """Return a flat record."""
         return asdict(self)
 
     def taken_by(self, division: Division) -> bool:

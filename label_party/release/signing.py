@@ -13,7 +13,6 @@ from label_party.store.release_store import Store
 
 
 def signing_key(keys: KeysSection) -> Ed25519PrivateKey | None:
-    """Read the configured key, if there is one."""
     path = keys.signing_key
     return None if path is None else read_signing_key(path)
 

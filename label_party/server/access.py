@@ -43,7 +43,6 @@ class AccessPolicy:
 
     @property
     def clients(self) -> int:
-        """How many clients are known."""
         return len(self._entitled)
 
     def identify(self, certificate: bytes | None) -> str | None:

@@ -87,7 +87,6 @@ class Catalog:
             ledger.identity()
 
     def close(self) -> None:
-        """Close all files."""
         with self._lock:
             for release in self._open.values():
                 release.close()

@@ -46,7 +46,6 @@ class Vitals:
     _stopping: bool = False
 
     def stop(self) -> None:
-        """Be not ready from now on."""
         self._stopping = True
 
     def dead(self) -> list[str]:

@@ -42,7 +42,6 @@ class Places:
 
     @property
     def active(self) -> int:
-        """How many places are held."""
         return self._held.total()
 
     @contextmanager

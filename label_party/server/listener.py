@@ -107,5 +107,4 @@ class Listener:
         await stopping
 
     def close(self) -> None:
-        """End all calls."""
         start(self._server.stop(None)).result()

@@ -58,7 +58,6 @@ class Layout:
 
     @property
     def places(self) -> list[int]:
-        """Where the wanted columns stand."""
         return [self.header.index(name) for name in self.wanted]
 
     @property

@@ -58,7 +58,6 @@ class Oddities:
         return iter(self.each)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return them as JSON values."""
         return [vars(one) | {"places": list(one.places)} for one in self.each]
 
 

@@ -236,7 +236,6 @@ def _days(column: pl.Series, path: Source) -> pl.Series:
 
 
 def columns_of(path: Source, dialect: Dialect = CSV) -> list[str]:
-    """Return the names of a source's columns."""
     names = path.columns if isinstance(path, Foreign) else None
     if names is not None:
         return names

@@ -205,7 +205,6 @@ def _sum(history: Iterable[Guarantee], limit: Guarantee) -> Guarantee:
 
 
 def _larger(one: Guarantee, other: Guarantee) -> Guarantee:
-    """Return a guarantee that covers either of two."""
     if isinstance(one, ApproximateDP) and isinstance(other, ApproximateDP):
         one.same_neighbours(other)
         return ApproximateDP(

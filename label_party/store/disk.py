@@ -44,7 +44,6 @@ def translating_errors(path: Path) -> AbstractContextManager[None]:
 
 
 def sha256_of(path: Path) -> str:
-    """Digest of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

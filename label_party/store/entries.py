@@ -114,7 +114,6 @@ class Charge(Purchase):
 
     @classmethod
     def from_row(cls, row: sqlite3.Row) -> Self:
-        """Read a row of the table ``charges``."""
         values = dict(row)
         sha256, events = values.pop("covered"), values.pop("covered_events")
         return cls(

@@ -333,7 +333,6 @@ def _reading(path: Path) -> AbstractContextManager[None]:
 
 
 def outcome_name(purpose: str) -> str:
-    """Return the name of an outcome's directory."""
     return hashlib.sha256(purpose.encode()).hexdigest()[:16]
 
 

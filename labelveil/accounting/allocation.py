@@ -39,7 +39,6 @@ class Stage:
 
     @classmethod
     def parse(cls, text: str) -> Stage:
-        """Read ``NAME[:WEIGHT[:SENSITIVITY[:TIMES]]]``."""
         name, *rest = text.split(":")
         try:
             numbers = [parse(part) for parse, part in zip((float, float, int), rest, strict=False)]
@@ -62,7 +61,6 @@ class Allotment:
     cost: float  # w V of each release
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values."""
         own = {"budget": float(self.budget), "scale": self.scale, "cost": self.cost}
         return {**asdict(self.stage), **own}
 

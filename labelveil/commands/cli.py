@@ -48,5 +48,4 @@ app = program(
 
 
 def main() -> NoReturn:
-    """Entry point of `labelveil`."""
     run(app)

@@ -19,7 +19,6 @@ def simulate(settings: Settings, shown: Json) -> None:
 
 
 def show(outcome: Outcome, settings: Settings, shown: Json) -> None:
-    """Print the table, and where the report is."""
     if shown.as_json:
         print_json({**outcome.metrics, "report": outcome.report})
         return

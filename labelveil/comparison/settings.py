@@ -65,12 +65,10 @@ class CompareSettings(DataSettings):
 
     @property
     def several(self) -> bool:
-        """Whether an event has several labels."""
         return len(self.label) > 1
 
     @property
     def jobs(self) -> list[Job]:
-        """Everything that is to be run."""
         methods = [Method.parse(text, several=self.several) for text in self.methods]
         if self.baselines is not None:
             methods += map(Method, ("auto", *CENTRAL))

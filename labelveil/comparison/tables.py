@@ -108,7 +108,6 @@ def _rows(records: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def write_csv(cells: Sequence[Cell], path: Path) -> None:
-    """One line a method and ε, of each label."""
     rows = [
         {
             **({"label": cell.label} if cell.label else {}),

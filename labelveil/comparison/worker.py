@@ -232,7 +232,6 @@ class Experiment:
         return train(events, setup)
 
     def _split(self, section: TrainingSection) -> tuple[Integers, Integers]:
-        """Rows to train on and rows to score on."""
         holdout = draw_holdout(self.truth.size, section.holdout, section.seed)
         return np.delete(np.arange(self.truth.size), holdout), holdout
 

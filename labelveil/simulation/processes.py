@@ -81,7 +81,6 @@ class Party:
 
 
 def run_party(module: str, arguments: Sequence[str], directory: Path, log: Path) -> None:
-    """Run one command of one party to its end."""
     with Party(module, arguments, directory, log) as party:
         party.wait()
 

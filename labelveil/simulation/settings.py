@@ -104,7 +104,6 @@ class DataSettings(Section):
 
     @property
     def columns(self) -> tuple[LabelColumn, ...]:
-        """The labels' columns with their bounds."""
         return tuple(map(self._column, self.label))
 
     def _column(self, text: str) -> LabelColumn:

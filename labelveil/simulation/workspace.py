@@ -83,7 +83,6 @@ def furnish(workspace: Workspace, inputs: Inputs, settings: Settings) -> Certifi
 
 
 def config_file(party: str) -> str:
-    """Name of a party's configuration in its folder."""
     return f"{party}.toml"
 
 

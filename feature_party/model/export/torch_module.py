@@ -47,7 +47,6 @@ class Column:
     spelling: str = ""  # how texts spell a number or a moment
 
     def to_json(self) -> dict[str, Any]:
-        """Return the column as JSON values."""
         data: dict[str, Any] = {"name": self.name, "kind": self.kind}
         if self.kind == "category":
             data |= {"missing": self.missing, "unknown_place": 0, "places": self.places}
@@ -123,7 +122,6 @@ class ServedModel(nn.Module):
         self.register_buffer("adjustment", None if factors is None else torch.as_tensor(factors))
 
     def forward(self, columns: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Predict; see the class."""
         rows = next(iter(columns.values())).shape[0]
         numeric = torch.zeros(rows, 0)
         if self.inputs is not None:
@@ -202,7 +200,6 @@ class ServedInputs(nn.Module):
         self.register_buffer(name, torch.tensor(list(values), dtype=kind))
 
     def forward(self, columns: dict[str, Tensor]) -> Tensor:
-        """Encode; see the class."""
         parts = [
             _part(torch.stack([columns[name] for name in names], dim=1), part)
             for part, names in self._parts
@@ -234,7 +231,6 @@ class ServedLabels(nn.Module):
         self.models = nn.ModuleList(map(ServedModel, models.by_label.values()))
 
     def forward(self, columns: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Predict; see the class."""
         return {
             self._labels.output(label, output): value
             for label, model in zip(self._labels.by_label, self.models, strict=True)

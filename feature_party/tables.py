@@ -69,17 +69,9 @@ def feature_file(
 ) -> Iterator[FeatureFile]:
     """A features table to read in batches: Parquet as it is, CSV converted in a stream first.
 
-    Parameters
-    ----------
-    path
-        CSV or Parquet, or a directory of Parquet files.
-    key
-        Its key column, which is text in a CSV file; empty for none.
-    columns
-        Columns that will be read.
-    folder
-        Existing folder for the converted file, which goes when the context ends; the default is
-        the system's for temporary files.
+    ``path`` may also be a directory of Parquet files. Its key column, if it has one, is text in a
+    CSV file; ``columns`` are those that will be read. The converted file lies in ``folder``, by
+    default the system's for temporary files, until the context ends.
     """
     if path.is_dir() or path.suffix.lower() in PARQUET_SUFFIXES:
         yield FeatureFile(table_files(path))
@@ -96,14 +88,8 @@ def feature_file(
 def is_streamed(path: Path, key: str, shards: str, released: int) -> bool:
     """Whether the features are streamed through shards instead of read into memory.
 
-    Parameters
-    ----------
-    path, key
-        Their file and key column.
-    shards
-        ``[training] shards``: ``auto``, ``never`` or a folder.
-    released
-        Rows of the releases that they are matched with.
+    ``shards`` is ``auto``, ``never`` or a folder, as in ``[training]``; ``released`` are the rows
+    of the releases that they are matched with.
     """
     check_key(scan_table(path, key), key)
     return shards != "never" and (shards != "auto" or _too_large(path, key, released))

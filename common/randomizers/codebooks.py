@@ -83,23 +83,11 @@ class Codebooks:
     def randomize(
         self, labels: Floats, strata: Indices | None, entropy: Entropy, start_row: int = 0
     ) -> Codes:
-        """Round the labels of events to their grids, and randomize them.
+        """Round the labels of events to their grids, and randomize them: (n,) uint16 codes.
 
-        Parameters
-        ----------
-        labels
-            (n, m) numbers without NaN; clipped to the grids' ranges.
-        strata
-            (n,) stratum of each event; None where there is one.
-        entropy
-            :func:`common.entropy.system_entropy` for anything that leaves.
-        start_row
-            Index of the first event in the whole data set: its noise depends on that, its stratum
-            and its labels alone.
-
-        Returns
-        -------
-        (n,) uint16 codes.
+        Takes (n, m) numbers without NaN, which are clipped to the grids' ranges, and the (n,)
+        ``strata`` of the events; None where there is one. ``start_row`` is the index of the first
+        event in the whole data set: its noise depends on that, its stratum and its labels alone.
         """
         n = len(labels)
         order, ends = np.arange(n), [0, n]

@@ -339,12 +339,8 @@ def plan_alone(
 ) -> MessagePlan:
     """Send every label by a channel of its own, as if it were alone.
 
-    Parameters
-    ----------
-    epsilons
-        Of each label.
-
-    The others, and errors, are those of :func:`common.randomizers.plan.plan_message`.
+    ``epsilons`` are each label's; the others, and errors, are those of
+    :func:`common.randomizers.plan.plan_message`.
     """
     histograms, channels, outputs = [], [], []
     for place, (label, epsilon) in enumerate(zip(terms, epsilons, strict=True)):

@@ -64,16 +64,9 @@ class Strata:
 def keep_strata(values: Sequence[str], rows: Integers, epsilon: float | Fraction) -> Strata:
     """Decide from public facts which values are strata of their own: the largest, if large enough.
 
-    At most 32 are, and none of fewer than 16/ε events; all others are one stratum.
-
-    Parameters
-    ----------
-    values
-        All public values, v of them.
-    rows
-        (v + 1,) events of each, and of none of them.
-    epsilon
-        What the table of strata may spend.
+    At most 32 are, and none of fewer than 16/ε events; all others are one stratum. Of v public
+    values ``rows`` are the (v + 1,) events of each, and of none of them; ``epsilon`` is what the
+    table of strata may spend.
     """
     fewest = _FEWEST / float(epsilon)
     largest = np.argsort(-rows[:-1], kind="stable")
@@ -110,16 +103,9 @@ class StratumTable:
     ) -> StratumTable:
         """Put noise on a table: from here on it is public.
 
-        Parameters
-        ----------
-        counts
-            (S, k) events of each stratum in each cell.
-        pooled
-            The released histogram over the same cells.
-        epsilon
-            What the table may spend.
-        words
-            The stream of ``entropy``: no two tables share one.
+        ``counts`` are the (S, k) events of each stratum in each cell, ``pooled`` is the released
+        histogram over the same cells, ``epsilon`` what the table may spend, and ``words`` the
+        stream of ``entropy``: no two tables share one.
         """
         bins = bins_of(cells, pooled.probabilities)
         table = np.stack([np.bincount(bins, weights=row) for row in counts]).astype(np.int64)
@@ -161,18 +147,9 @@ def stratum_law(
 ) -> Floats:
     """(k,) law of one stratum's labels: the pooled one, moved as far as its row is no noise.
 
-    Parameters
-    ----------
-    pooled
-        (k,) pooled law over the cells.
-    bins
-        (k,) bin of each cell.
-    counts
-        (B,) the stratum's noisy row.
-    rows
-        Its events, n.
-    variance
-        Of the noise on each count, v.
+    ``pooled`` is the (k,) law over the cells, ``bins`` has the (k,) bin of each, ``counts`` is the
+    (B,) noisy row of the stratum's ``rows`` events, n, and ``variance`` that of the noise on each
+    count, v.
     """
     mass = np.bincount(bins, weights=pooled)
     expected = np.maximum(max(rows, 1) * mass, 1e-9)

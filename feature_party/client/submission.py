@@ -106,16 +106,9 @@ class SubmittingClient(ReleaseClient):
         """Submit our key list as the population of the configured epoch; returns how it ended.
 
         Nothing is kept of a submission that breaks: it starts again from the first key. One that
-        arrived before is recognised by its header.
-
-        Raises
-        ------
-        ConfigError
-            If no epoch is configured.
-        ConnectionFailed
-            If the labels party cannot be reached, cannot prove its name, or refuses us.
-        ReleaseError
-            If it does not take this population.
+        arrived before is recognised by its header. ``ConfigError`` if no epoch is configured;
+        ``ConnectionFailed`` if the labels party cannot be reached, cannot prove its name, or
+        refuses us; ``ReleaseError`` if it does not take this population.
         """
         settings = self.settings
         if not settings.epoch:

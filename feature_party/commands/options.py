@@ -41,14 +41,9 @@ def start(
 ) -> None:
     """Make sure that this process may do the work, before libraries are imported that do it.
 
-    ``ConfigError`` if something cannot be written.
-
-    Parameters
-    ----------
-    files, folders
-        What will be written, by the option that names it; missing folders are made.
-    together
-        Whether several processes that torchrun started may.
+    ``files`` and ``folders`` are what will be written, by the option that names it; missing folders
+    are made. ``together`` says that several processes that torchrun started may. ``ConfigError`` if
+    something cannot be written.
     """
     for option, path in files.items():
         check_output(option, path, makes_folder=True)

@@ -24,12 +24,8 @@ _LEAST_INFORMATION = 1e-3
 class ValuesTable:
     """First derivatives and Fisher information of −ln P(z | outputs), as of a :class:`LawTable`.
 
-    Parameters
-    ----------
-    head
-        ``bernoulli`` or ``softmax``.
-    likelihood
-        (m, d) probability of each code given each value.
+    ``head`` is ``bernoulli`` or ``softmax``; ``likelihood`` has the (m, d) probability of each code
+    given each value.
     """
 
     def __init__(self, head: LinearHead, likelihood: Floats) -> None:

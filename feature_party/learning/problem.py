@@ -283,20 +283,13 @@ def stratified(parts: Sequence[LabelProblem], rows: Sequence[float]) -> LabelPro
 def prior_given_codes(histogram: NoisyPrior, channel: Floats, counts: Integers) -> Floats:
     """(k,) distribution of labels that explains a noisy histogram and codes, by post-processing.
 
-    Both are about the same labels. The histogram has noise of a known variance on every cell. Codes
-    went through a known channel, and tell means of the functions h_1, h_2, … of the label that it
-    tells apart best (:func:`feature_party.learning.heads.canonical_tilts`): with g_j such that
-    E[g_j(z) | y] = σ_j h_j(y), the mean of g_j over n codes estimates that of σ_j h_j over the
-    labels with a standard error of 1/√n, and is uncorrelated with the others under the prior.
-
-    Parameters
-    ----------
-    histogram
-        Over the labels, or cells of several.
-    channel
-        (k, d) probability of each output that the codes are of.
-    counts
-        (d,) how many codes there are of each output.
+    Both are about the same labels, or cells of several. The histogram has noise of a known variance
+    on every cell. Codes went through a known channel, and tell means of the functions h_1, h_2, …
+    of the label that it tells apart best (:func:`feature_party.learning.heads.canonical_tilts`):
+    with g_j such that E[g_j(z) | y] = σ_j h_j(y), the mean of g_j over n codes estimates that of
+    σ_j h_j over the labels with a standard error of 1/√n, and is uncorrelated with the others under
+    the prior. ``channel`` has the (k, d) probability of each output, and ``counts`` how many codes
+    there are of each.
     """
     prior, rows = histogram.probabilities, int(counts.sum())
     if histogram.decoded is not None or not rows:  # the histogram is these codes, or there are none

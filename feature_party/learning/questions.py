@@ -37,18 +37,12 @@ def ask(
 ) -> Question:
     """Gather events of like predicted means into strata, about as many in each.
 
-    ``ConfigError`` if that is no number of strata, or labels are a few values: to ask them in
-    another way gains nothing, for the best channel does not depend on what is expected of them.
-
-    Parameters
-    ----------
-    problem, support
-        What the model was trained on, and the m cells that it predicts.
-    predicted
-        Yields the (n, m) predicted distributions of the events, a batch after another; called
-        twice, so that no more than a batch is in memory.
-    strata
-        How many, 1 … 32; fewer where there are fewer events.
+    ``problem`` and ``support`` are what the model was trained on, and the m cells that it predicts.
+    ``predicted`` yields the (n, m) predicted distributions of the events, a batch after another; it
+    is called twice, so that no more than a batch is in memory. Of ``strata``, 1 … 32, there are
+    fewer where there are fewer events. ``ConfigError`` if that is no number of strata, or labels
+    are a few values: to ask them in another way gains nothing, for the best channel does not depend
+    on what is expected of them.
     """
     if not 1 <= strata <= MOST_STRATA:
         raise ConfigError(f"strata={strata} must be 1 … {MOST_STRATA}")

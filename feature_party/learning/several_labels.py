@@ -80,18 +80,9 @@ def label_view(
 ) -> LabelView:
     """See one label alone.
 
-    Parameters
-    ----------
-    codebook
-        What codes mean.
-    priors
-        The histograms, and the labels that each counted: those of one channel are in one of them.
-    name
-        The label.
-    loss
-        What predictions of it are judged by.
-    counts
-        (d,) how many codes there are to learn from.
+    ``priors`` are the histograms, and the labels that each counted: those of one channel are in one
+    of them. ``loss`` is what predictions of the label ``name`` are judged by, and ``counts`` are
+    the (d,) codes of each kind to learn from.
     """
     label, sent = codebook.names.index(name), codebook.for_label(name)
     taken = codebook.groups[sent.column]
@@ -136,12 +127,8 @@ def strata_view(
 ) -> LabelView:
     """See one label alone, whose events are in strata with channels of their own.
 
-    Parameters
-    ----------
-    laws, rows
-        What is expected of each stratum's labels, and how many events it has.
-
-    The others are those of :func:`label_view`.
+    ``laws`` and ``rows`` are what is expected of each stratum's labels, and how many events it has;
+    the others are those of :func:`label_view`.
     """
     problems = []
     for book, known in zip(books.books, laws, strict=True):

@@ -34,16 +34,8 @@ def scores_of_codes(problem: LabelProblem) -> Floats:
 class TargetEncoding:
     """Encodings of categorical columns, for models that each leave out a fold of the rows.
 
-    Parameters
-    ----------
-    categories
-        (n, C) vocabulary indices.
-    cardinalities
-        Sizes of the vocabularies.
-    scores
-        (n,) what each row's code says.
-    fold_of
-        (n,) fold of each row.
+    Takes (n, C) vocabulary indices and the vocabularies' sizes, the (n,) ``scores`` that say what
+    each row's code says, and the (n,) fold of each row.
     """
 
     def __init__(

@@ -39,12 +39,8 @@ def deal(keys: bytes, shares: Sequence[float]) -> Indices:
 def question_of(
     models: LabelModels, config: FeaturePartyConfig, mine: Booleans | None = None
 ) -> bytes:
-    """What a model asks of our events, or of some; nothing where it would gain nothing.
-
-    Parameters
-    ----------
-    mine
-        (n,) which rows of the features these are; None for all.
+    """What a model asks of our events, or of the (n,) rows that are ``mine``; nothing where it
+    would gain nothing.
     """
     (model, *others) = models.by_label.values()
     reasons = {
@@ -138,9 +134,7 @@ class Rounds:
     def learn(self) -> Iterator[tuple[LabelsPartySection, Population, str]]:
         """Go through the rounds that are left, up to the last one's release.
 
-        Yields
-        ------
-        What was submitted, to whom, and how that ended; before its release is fetched.
+        Yields what was submitted, to whom, and how that ended; before its release is fetched.
         """
         for number in self.left:
             model = self.through(number - 1).train() if self.asks(number) else None

@@ -41,16 +41,11 @@ class Stages(Learning):
     ) -> dict[str, Scores]:
         """Score the held-out events by each label; writes metrics and reports.
 
-        Parameters
-        ----------
-        nonprivate
-            Metrics file of a model that was trained on true labels, in simulations: its errors are
-            shown beside this model's.
-        ask
-            What the labels party is to compare with a constant on true labels, of
-            :func:`~feature_party.client.questions.topics`.
-        by
-            Columns of the features to compare segments by.
+        ``nonprivate`` is the metrics file of a model that was trained on true labels, in
+        simulations: its errors are shown beside this model's. ``ask`` is what the labels party is
+        to compare with a constant on true labels, of
+        :func:`~feature_party.client.questions.topics`, and ``by`` columns of the features to
+        compare segments by.
         """
         output, by_label = self.config.output, {}
         offered = topics(self.labels)

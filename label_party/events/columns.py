@@ -45,13 +45,9 @@ class Column:
 def one_per_event(at: Integers, codes: Integers, events: int, *, last: bool) -> Integers:
     """(events,) the category of each event, from those of its rows that have one.
 
-    Parameters
-    ----------
-    at, codes
-        (r,) event and category of every row, in file order.
-    last
-        Whether the last of several rows counts. They are parts of one event otherwise, which has
-        the category that they agree on, and none if they do not.
+    Takes the (r,) event and category of every row, in file order. Where the ``last`` of several
+    rows does not count they are parts of one event, which has the category that they agree on, and
+    none if they do not.
     """
     at, codes = at[codes != NONE], codes[codes != NONE]
     found = np.full(events, NONE, dtype=np.int64)

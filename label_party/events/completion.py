@@ -75,10 +75,8 @@ class Part:
 def complete_part(rows: LabelRows, listed: Keys | None, rules: Rules) -> Part:
     """Give every event of one range of keys its labels; a function of its arguments alone.
 
-    Parameters
-    ----------
-    listed
-        (n,) hashed keys of the population in this range, in its order; None for the labels' own.
+    ``listed`` are the (n,) hashed keys of the population in this range, in its order; None for the
+    labels' own.
     """
     by_key = sort_keys(rows.keys)
     ordered = rows.keys[by_key]
@@ -152,12 +150,8 @@ def check_population(tally: Tally) -> None:
 
 
 def beyond_limit(users: Keys, limit: int) -> Booleans:
-    """Mark all but the first ``limit`` events of each user, and all of nobody.
-
-    Parameters
-    ----------
-    users
-        (n,) hashed users of all events, in row order.
+    """Mark all but the first ``limit`` events of each of (n,) hashed users, in row order, and all
+    of nobody.
     """
     order = sort_keys(users)
     ordered = users[order]

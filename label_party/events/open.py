@@ -88,13 +88,9 @@ def open_events(
 ) -> Iterator[Events]:
     """Complete the population: in memory if it fits there, else through the store's scratch folder.
 
-    ``LabelveilError`` if labels, population or secret cannot be read, or are not what they should
-    be; ``EngineError`` if workers are lost, also while the events are worked on.
-
-    Parameters
-    ----------
-    columns
-        Further columns that are wanted of each event.
+    ``columns`` are further ones that are wanted of each event. ``LabelveilError`` if labels,
+    population or secret cannot be read, or are not what they should be; ``EngineError`` if workers
+    are lost, also while the events are worked on.
     """
     secret, store = read_secret(config.keys.secret_file), Store(config.store.directory)
     with submitted_population(config, secret) as submitted:

@@ -54,12 +54,8 @@ def count_rows(
 ) -> list[Integers]:
     """Round the labels of rows ``start`` … onto their grids, and count the cells of each group.
 
-    Parameters
-    ----------
-    labels
-        (n, m) completed labels, not yet clipped.
-    start
-        Row of the first of them in the whole release.
+    The (n, m) labels are completed, and not yet clipped; ``start`` is the row of the first in the
+    whole release.
     """
     counts = [np.zeros(len(group.cells), dtype=np.int64) for group in groups]
     for low, high in block_ranges(len(labels), _ROWS_AT_ONCE):
@@ -78,22 +74,11 @@ def randomize_rows(
     block_rows: int,
     strata: Indices | None = None,
 ) -> Randomized:
-    """Randomize the labels of rows ``start`` … and digest their blocks.
+    """Randomize (n, m) completed labels of rows ``start`` … and digest their blocks.
 
-    Parameters
-    ----------
-    labels
-        (n, m) completed labels.
-    keys
-        (n,) their hashed keys, or None if they are not sent.
-    start
-        Row of the first of them, a multiple of ``block_rows``.
-    codebooks
-        From the labels' grids to what is sent.
-    block_rows
-        Rows of a block. The range ends with a block, or with the release.
-    strata
-        (n,) the stratum of each; None where there is one.
+    ``keys`` are the (n,) hashed keys, or None if they are not sent. ``start`` is a multiple of
+    ``block_rows``, and the range ends with a block, or with the release. ``strata`` has the (n,)
+    stratum of each; None where there is one.
     """
     if start % block_rows:
         raise ValueError(f"start={start} must be a multiple of block_rows={block_rows}")

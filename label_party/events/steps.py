@@ -180,14 +180,8 @@ class Work:
 class Events:
     """Every label of every event, completed, as a release is built from them.
 
-    Attributes
-    ----------
-    tally
-        What completing did.
-    submitted
-        The population that the features party submitted, so that it need not be sent the keys.
-    in_memory
-        Whether all rows lie in this process's memory.
+    ``tally`` says what completing did. ``submitted`` is the population that the features party
+    submitted, so that it need not be sent the keys.
     """
 
     def __init__(self, pieces: Sequence[Piece], tally: Tally, work: Work, sources: Sources) -> None:
@@ -296,14 +290,9 @@ def complete(
 ) -> Events:
     """Give every event of the population its labels.
 
-    ``DataError`` as :func:`label_party.events.completion.check_population`.
-
-    Parameters
-    ----------
-    max_records_per_user
-        How many events of one user keep their labels; None if the unit is a record.
-    progress
-        Called with the number of rows read since the last call.
+    ``max_records_per_user`` events of one user keep their labels; None if the unit is a record.
+    ``progress`` is called with the number of rows read since the last call. ``DataError`` as
+    :func:`label_party.events.completion.check_population`.
     """
     buckets = work.parts(sources.rows)
     labels, listed, odd = _exchange(sources, buckets, work, progress)

@@ -92,13 +92,7 @@ class Upload:
 
 
 class Populations:
-    """The submitted populations of a store.
-
-    Parameters
-    ----------
-    store
-        Where they lie.
-    """
+    """The submitted populations of a store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -137,25 +137,12 @@ class Evaluation:
         return 0 if state.closed else self.mechanism.most - len(state.given)
 
     def ask(self, release: StoredRelease, label: str, predictions: Floats) -> Answer:
-        """Answer one question.
+        """Answer one question about a release that :meth:`offers` accepts, and one of its labels.
 
-        Parameters
-        ----------
-        release
-            A release that :meth:`offers` accepts.
-        label
-            Which of its labels predictions are of.
-        predictions
-            (rows,) in label units, in release order; NaN where a row is left out.
-
-        Raises
-        ------
-        BudgetError
-            If the budget does not allow an evaluation, or its answers are used up.
-        Unsure
-            If the answer would be less sure than the tolerance allows; nothing is spent.
-        LabelveilError
-            If labels, store or ledger cannot be used.
+        ``predictions`` are (rows,), in label units and release order; NaN where a row is left out.
+        ``BudgetError`` if the budget does not allow an evaluation, or its answers are used up;
+        ``Unsure`` if the answer would be less sure than the tolerance allows, which spends nothing;
+        ``LabelveilError`` if labels, store or ledger cannot be used.
         """
         names, kind = release.manifest.names, f"gain {self.settings.loss}"
         if len(names) > 1:  # the same predictions of another label are another question

@@ -104,9 +104,7 @@ class InForce:
     def _test(self, counts: Integers, entropy: Entropy) -> tuple[DriftSection, PureDP | None]:
         """Test an epoch's histogram over the grid, unless the session has halted.
 
-        Returns
-        -------
-        What the manifest says, and the test's guarantee, if the epoch pays for it.
+        Returns what the manifest says, and the test's guarantee, if the epoch pays for it.
         """
         test = self.test(int(counts.sum()))
         guarantee = PureDP.of(test.epsilon, unit=self.config.privacy.privacy_unit)

@@ -74,22 +74,11 @@ def build(
 ) -> Built:
     """Randomize every label and describe how.
 
-    ``PrivacyError`` if the entropy is repeatable, or the parts would spend more than was asked for.
-
-    Parameters
-    ----------
-    events
-        One label for each event, in row order.
-    config
-        Domain, privacy and randomizer; file paths are not looked at.
-    entropy
-        :func:`common.entropy.system_entropy`, to be destroyed by the caller afterwards.
-    writer
-        Receives keys and codes.
-    progress
-        Called with the number of rows randomized since the last call.
-    count
-        How priors come to be released: by default these labels are counted, and pay for it.
+    ``entropy`` is :func:`common.entropy.system_entropy`, to be destroyed by the caller afterwards;
+    ``writer`` receives keys and codes. ``progress`` is called with the number of rows randomized
+    since the last call. ``count`` says how priors come to be released: by default these labels are
+    counted, and pay for it. ``PrivacyError`` if the entropy is repeatable, or the parts would spend
+    more than was asked for.
     """
     if not entropy.secure:
         raise PrivacyError("a release needs system_entropy(); seeded entropy is for tests alone")

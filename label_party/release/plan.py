@@ -69,19 +69,9 @@ def make_plan(
 ) -> Plan:
     """Judge every randomizer, or those named, at every ε.
 
-    Parameters
-    ----------
-    config
-        Domain, privacy unit and loss are taken from it.
-    knowledge
-        The prior and the number of events.
-    epsilons
-        Whole budgets, prior included, each in 0 … 40.
-    on_epsilon
-        Progress: called when everything at an ε has been judged.
-    explained
-        Share of the variance of the label's normal score that features are taken to explain,
-        in 0 … 1.
+    ``epsilons`` are whole budgets, prior included, each in 0 … 40; ``on_epsilon`` is called when
+    everything at one has been judged. ``explained`` is the share, in 0 … 1, of the variance of the
+    label's normal score that features are taken to explain.
     """
     rows: list[PlanRow] = []
     unfit: dict[str, str] = {}

@@ -106,26 +106,12 @@ def plan_divisions(
     *,
     over_cells: bool = True,
 ) -> DivisionPlan:
-    """Judge every division at every ε.
+    """Judge every division of two labels or more at every ε.
 
-    Parameters
-    ----------
-    terms
-        What is public about the labels, two or more.
-    knowledge
-        Their prior, and the number of events.
-    epsilons
-        Whole budgets of one privacy unit, priors included.
-    on_epsilon
-        Progress: called when everything at an ε has been judged.
-    explained
-        Share of the labels' variances that the features are taken to explain, in 0 … 1.
-    group
-        Records of one privacy unit.
-    prior_share
-        The largest share of ε that priors may take.
-    over_cells
-        Whether to judge the ways that have one prior over cells, which takes seconds.
+    ``epsilons`` are whole budgets of one privacy unit of ``group`` records, priors included, which
+    may take ``prior_share``; ``on_epsilon`` is called when everything at one has been judged.
+    ``explained`` is the share of the labels' variances, in 0 … 1, that the features are taken to
+    explain. To judge the ways that have one prior ``over_cells`` takes seconds.
     """
     rows: list[DivisionRow] = []
     forecasts: list[Forecast] = []

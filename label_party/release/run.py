@@ -62,15 +62,9 @@ def run_release(
 ) -> ReleaseOutcome:
     """Build the release of the configured data set and epoch, exactly once.
 
-    ``LabelveilError`` for any refusal; then nothing was spent and nothing can be fetched.
-
-    Parameters
-    ----------
-    confirm
-        Called once the events are read, unless the release exists.
-    find_prior
-        Where a prior in force is to be found (:mod:`label_party.release.drift`). By default every
-        release pays for its own.
+    ``confirm`` is called once the events are read, unless the release exists. ``find_prior`` says
+    where a prior in force is (:mod:`label_party.release.drift`); by default every release pays for
+    its own. ``LabelveilError`` for any refusal; then nothing was spent and nothing can be fetched.
     """
     known = randomizer_names()
     if config.randomizer.name not in known:

@@ -18,12 +18,10 @@ def signing_key(keys: KeysSection) -> Ed25519PrivateKey | None:
 
 
 def sign_again(config: LabelPartyConfig) -> bool:
-    """Sign a release that was made without the configured key; the release stays as it is.
+    """Sign a release that was made without the configured key; returns whether the signature is
+    new.
 
-    Returns
-    -------
-    Whether the signature is new. Ed25519 signatures are a function of key and bytes, so an equal
-    one is the same.
+    Ed25519 signatures are a function of key and bytes, so an equal one is the same.
     """
     key, store = signing_key(config.keys), Store(config.store.directory)
     if key is None:

@@ -118,17 +118,10 @@ def release_new(
 ) -> int:
     """Release every epoch that has arrived and was not released; return how many.
 
-    ``DataError`` if epochs could not be read at all, once all others are released: the first one's
-    error; ``LabelveilError`` for any other refusal; what was released before it stays.
-
-    Parameters
-    ----------
-    report
-        Told of each.
-    stop
-        Ends the work before the next epoch once it is set.
-    confirm
-        Called before each is charged; one that it does not want is left out.
+    ``report`` is told of each. ``confirm`` is called before each is charged; one that it does not
+    want is left out. ``stop`` ends the work before the next epoch once it is set. ``DataError`` if
+    epochs could not be read at all, once all others are released: the first one's error;
+    ``LabelveilError`` for any other refusal; what was released before it stays.
     """
     store, done, unreadable = Store(config.store.directory), 0, []
     for epoch in _waiting(config, store):

@@ -75,16 +75,9 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT; running fetches then get the grace period to finish.
 
-    ``LabelveilError`` if certificates, address or store cannot be used.
-
-    Parameters
-    ----------
-    port_file
-        Where the port number is written, atomically, once requests are answered.
-    announce
-        Told the addresses.
-    handshakes
-        Where gRPC's log is read; without it, failed handshakes are not seen.
+    The port number is written to ``port_file``, atomically, once requests are answered;
+    ``announce`` is told the addresses. ``handshakes`` are where gRPC's log is read; without them,
+    failed ones are not seen. ``LabelveilError`` if certificates, address or store cannot be used.
     """
     with stopped_by_signals() as stop, open_server(config, handshakes) as server:
         announce(f"serving on {server.address}")

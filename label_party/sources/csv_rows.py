@@ -111,16 +111,9 @@ def rows_of(
 ) -> Iterator[tuple[pl.DataFrame, Oddities]]:
     """Yield the cells of whole lines as text, null where missing, in the order of the lines.
 
-    Parameters
-    ----------
-    lines
-        Parts of the file behind its header, each of whole lines.
-    start
-        The number of the first of these lines.
-
-    Returns
-    -------
-    Frames with the wanted columns and :data:`LINE`, and what was odd about each.
+    ``lines`` are parts of the file behind its header, each of whole lines, of which ``start`` is
+    the number of the first. Yields frames with the wanted columns and :data:`LINE`, and what was
+    odd about each.
     """
     for part in lines:
         read = list(_frames(part, layout, start))

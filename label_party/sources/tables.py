@@ -137,16 +137,9 @@ def read_columns(
 ) -> tuple[pl.DataFrame, Oddities]:
     """Read columns as they are, and where each row stands; all but Parquet's are text.
 
+    ``names`` has each column once, and ``naming`` those of them that say whose row it is, the key
+    first. ``rows`` are the first row of a Parquet file, and the one after the last; None for all.
     ``DataError`` if the source cannot be read, or lacks a column.
-
-    Parameters
-    ----------
-    names
-        The columns, each once.
-    naming
-        Those of them that say whose row it is, the key first.
-    rows
-        First row of a Parquet file, and the one after the last; None for all rows.
     """
     present = columns_of(path, dialect)
     _check_columns(path, names, present)

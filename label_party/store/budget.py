@@ -51,13 +51,8 @@ def check_fits(
     """Refuse a charge that would bring any record above the limit.
 
     ``charges`` are all of its account, and ``cap`` what that is capped at; None before the first.
-
-    Raises
-    ------
-    BudgetError
-        One line with what was asked, what is left, the limit, and what to type.
-    PrivacyError
-        If the charge is about other neighbours than the limit or earlier charges.
+    ``BudgetError``, one line with what was asked, what is left, the limit, and what to type;
+    ``PrivacyError`` if the charge is about other neighbours than the limit or earlier charges.
     """
     existing = list(charges)
     for charge in (proposal, *existing):

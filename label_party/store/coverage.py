@@ -44,10 +44,7 @@ def cover(folder: Path, prints: Iterable[Prints]) -> Covered:
 def check(folder: Path, ledger: Ledger, purchase: Purchase, separate_reason: str) -> None:
     """Refuse a purchase whose events have paid elsewhere, against what was claimed of them.
 
-    Raises
-    ------
-    BudgetError
-        One line with how many events, whose they are, and what to set.
+    ``BudgetError``, one line with how many events, whose they are, and what to set.
     """
     account, covered = purchase.account, purchase.covered
     if covered is None:

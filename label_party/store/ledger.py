@@ -82,14 +82,9 @@ class Ledger:
     def reserve(self, purchase: Purchase, limit: Guarantee) -> Charge:
         """Set a charge aside, so that nothing else can spend it.
 
-        ``BudgetError`` if the charge does not fit, the limit is above the cap, or the epoch has a
-        charge for this purpose already; nothing is spent.
-
-        Parameters
-        ----------
-        limit
-            What the account may spend in all: its cap from the first charge on, at most its cap
-            afterwards.
+        ``limit`` is what the account may spend in all: its cap from the first charge on, at most
+        its cap afterwards. ``BudgetError`` if the charge does not fit, the limit is above the cap,
+        or the epoch has a charge for this purpose already; nothing is spent.
         """
         account = purchase.account
         with self._transaction():

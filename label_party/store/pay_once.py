@@ -61,8 +61,8 @@ def pay_once(
 ) -> Outcome:
     """Return the bytes that an order buys, building them only if they do not exist.
 
-    ``BudgetError`` if the charge does not fit; nothing is spent; ``LabelveilError`` for every other
-    refusal; nothing is spent either.
+    ``BudgetError`` if the charge does not fit, ``LabelveilError`` for every other refusal; nothing
+    is spent.
     """
 
     def write(_: Ledger) -> Written:

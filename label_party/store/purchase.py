@@ -175,16 +175,10 @@ def pay(
 ) -> Payment:
     """Make a purchase, unless another process was faster.
 
-    ``BudgetError`` if the charge does not fit; nothing is spent; ``LabelveilError`` for every other
-    refusal; nothing is spent either.
-
-    Parameters
-    ----------
-    fingerprints
-        Given the ledger's secret, those of the events that the purchase is about. None for what is
-        about no particular epoch's: the tests of a watch.
-    write
-        Given the ledger, to read what was committed before.
+    ``write`` is given the ledger, to read what was committed before. ``fingerprints``, given the
+    ledger's secret, are those of the events that the purchase is about; None for what is about no
+    particular epoch's: the tests of a watch. ``BudgetError`` if the charge does not fit,
+    ``LabelveilError`` for every other refusal; nothing is spent.
     """
     store.create()
     with store.building(), store.open_ledger() as ledger:

@@ -106,15 +106,9 @@ def parse_lost(config: LabelPartyConfig, text: str) -> Purchase:
 def restore(store: Store, path: Path, lost: list[Purchase], *, nothing_since: bool) -> Restored:
     """Make a store from a backup.
 
-    ``LabelveilError`` if nothing was stated, the store has a ledger, or the backup is damaged; a
-    ledger appears only when everything else is in its place.
-
-    Parameters
-    ----------
-    lost
-        What was released after the backup and is gone.
-    nothing_since
-        The operator's word that nothing was.
+    ``lost`` is what was released after the backup and is gone; ``nothing_since`` the operator's
+    word that nothing was. ``LabelveilError`` if nothing was stated, the store has a ledger, or the
+    backup is damaged; a ledger appears only when everything else is in its place.
     """
     if nothing_since == bool(lost):
         raise ConfigError(

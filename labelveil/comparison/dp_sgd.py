@@ -112,14 +112,8 @@ def train_privately(
 ) -> PrivateNetwork:
     """Train a network by DP-SGD on the squared loss, within (ε, δ).
 
-    Parameters
-    ----------
-    rows, labels
-        (n, d) encoded features, and (n,) labels scaled to -1 … 1.
-    entropy
-        Fresh: it keys torch's generator.
-    steps
-        None chooses by the number of rows.
+    Takes (n, d) encoded features, (n,) labels scaled to -1 … 1, and fresh entropy, which keys
+    torch's generator. ``steps`` are by default chosen by the number of rows.
     """
     steps = steps or PrivateSteps.suited_to(len(rows))
     sigma = noise_multiplier(steps, epsilon, delta)

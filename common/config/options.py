@@ -1,7 +1,5 @@
 """Command-line options made of declared settings.
 
-A command says which settings of the file it has flags for, and takes what they make::
-
     class PlotOptions(Section):
         plot: Path | None = setting(None, "Draw the table to this picture.")
         as_json: bool = setting(False, "Print JSON, not a table.", flag="--json")
@@ -9,14 +7,11 @@ A command says which settings of the file it has flags for, and takes what they 
     @with_options(LabelPartyConfig, "privacy.epsilon", "store.directory", file=DEFAULT_CONFIG)
     def plan(config: LabelPartyConfig, shown: PlotOptions) -> None: ...
 
-    app.command(epilog="Example: label-party plan --epsilon 2")(plan)
-
 ``config`` becomes ``--config``, ``--set`` and one flag for each of the named settings; the command
-gets the checked configuration. A parameter that is another section becomes one flag for each of its
-fields, checked likewise; its lists are repeatable flags, its booleans switches. A parameter that is
-a :class:`Given` instead of the configuration gets what was typed, for ``init`` to write.
-Every other parameter is Typer's own, as are arguments. ``with_options()`` alone, without a file, is
-for commands that have flags only.
+gets the checked configuration, or as a :class:`Given` what was typed, for ``init`` to write. A
+parameter that is another section becomes one flag for each of its fields, checked likewise; its
+lists are repeatable flags, its booleans switches. Every other parameter is Typer's own, as are
+arguments. ``with_options()`` alone, without a file, is for commands that have flags only.
 """
 
 from __future__ import annotations

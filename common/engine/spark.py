@@ -1,19 +1,16 @@
 """Run tasks on a Spark cluster, through ``mapInArrow``.
 
-Tasks are rows of a DataFrame. They say which Parquet rows to read, and where to write; Spark
-decides where and how often they run. Labels, features and hashed keys never enter Spark: workers
-read the Parquet files and exchange rows through a folder, so that what is read and written must be
-on a file system that driver and workers see under the same paths, and Spark's own shuffle files,
-logs and pages have nothing to keep. A task that fails, is lost with its machine or
-runs twice writes the same bytes under the same name.
+Tasks are rows of a DataFrame: which Parquet rows to read, and where to write; Spark decides where
+and how often they run. Labels, features and hashed keys never enter Spark: workers read and
+exchange files on a file system that driver and workers see under the same paths. A task that fails,
+is lost with its machine or runs twice writes the same bytes under the same name.
 
-A release's key and the join secret are not part of the tasks either. They go with the function that
-runs them, which Spark hands from memory to memory, and to disk where memory is short: so its own
-authentication and encryption, of what travels and of what it puts on disk, are required
-(:data:`ENCRYPTION`) and checked before anything is handed out. A worker has them in its memory
-while it works: anyone who can read an executor's memory, or change the code that it runs, can read
-them, and must be trusted as the party is that runs it. What Spark keeps, its event log and the
-pages of its user interface, has paths and row ranges at most.
+A release's key and the join secret go with the function that runs the tasks, which Spark hands from
+memory to memory, and to disk where memory is short: so its own authentication and encryption are
+required (:data:`ENCRYPTION`) and checked before anything is handed out. Anyone who can read an
+executor's memory, or change the code that it runs, can read them, and must be trusted as the party
+is that runs it. What Spark keeps, its event log and the pages of its user interface, has paths and
+row ranges at most.
 """
 
 from __future__ import annotations

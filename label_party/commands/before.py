@@ -1,14 +1,12 @@
 """Before the irreversible step: what would be read and spent, what speaks against it, a question.
 
-Everything here goes to the labels party's console, standard error but for ``--dry-run``'s facts:
-counts and warnings tell of raw labels, and nothing that leaves may hold them.
-
-With ``--quiet`` and no terminal nothing is said at all: that is for jobs whose output is collected
-by others, as those of ``deploy/``.
+Counts and warnings tell of raw labels: everything here goes to the labels party's console, standard
+error but for ``--dry-run``'s facts, and with ``--quiet`` and no terminal nothing is said at all,
+for jobs whose output is collected by others.
 
 Without a terminal a purchase goes on whatever the warnings say. A job that stopped by itself would
 tell the partner, by an epoch that does not come, what the labels are like; that is a rule about
-labels that no ε pays for, exact at its threshold. The rule "every epoch is released" tells nothing.
+labels that no ε pays for. The rule "every epoch is released" tells nothing.
 """
 
 from __future__ import annotations

@@ -3,20 +3,16 @@
 All answers for an epoch are paid for at once, before the first, whichever of an event's labels they
 are about: that buys a *session*, a secret key and the labels as they are then, clipped to their
 domains. Noise is a function of that key and the question, and an answer is shown once the ledger
-has it, in the one transaction that uses it up. So a process may die at any point: what it had not
-answered is answered the same way by the next one, and the same question has the same answer
-forever. Labels that change later change nothing, and nobody can tell from an answer, or a refusal,
-that they did. What a question is, and why it costs what it costs, says
+has it, in the one transaction that uses it up. So a process may die at any point: the next one
+gives the same answer, and the same question has the same answer forever. Nobody can tell from an
+answer, or a refusal, that labels changed later. What a question costs, and why, says
 :mod:`common.mechanisms.paired_gain`.
 
-``outcome.bin`` of a session (:mod:`label_party.store.pay_once`) holds its key and its labels: it is
-for the labels party alone, as the labels are, and stays on this disk, readable by its owner.
-Backups leave it out. Without it a session is closed: what was answered can be asked again, and
-nothing else.
-
-The answers are in the ledger itself: no file counts them, so none that is removed or put back gives
-more of them. A ledger that is itself an older copy is seen by ``answered.log`` beside the session,
-which names every question whose answer was shown: one that the ledger does not know closes it.
+``outcome.bin`` of a session (:mod:`label_party.store.pay_once`) holds its key and its labels: it
+stays on this disk, readable by its owner, and backups leave it out. Without it a session is closed:
+what was answered can be asked again, and nothing else. A ledger that is an older copy is seen by
+``answered.log`` beside the session, which names every question whose answer was shown: one that the
+ledger does not know closes it.
 """
 
 from __future__ import annotations

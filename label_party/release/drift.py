@@ -1,22 +1,17 @@
 """The prior in force, and the private test whether a new epoch's labels still follow it.
 
-Which account pays for a test:
+*The epoch pays for its test* (the default): ``ε_t + ε₂`` while nothing has drifted, ``ε_t + ε₁ +
+ε₂`` when something has, and ε₂ is what is left, so that every epoch spends the same ε. Where no
+event occurs in two epochs (``epochs = "disjoint"``) its label pays for one test in its life,
+however long the watch goes on; target charging could not make that cheaper.
 
-*The epoch* (the default). An epoch's ε covers test, prior and labels together: ``ε_t + ε₂`` while
-nothing has drifted, ``ε_t + ε₁ + ε₂`` when something has, and ε₂ is what is left, so that every
-epoch spends the same ε. A test touches its own epoch's labels alone. Where no event occurs in two
-epochs (``epochs = "disjoint"``) an event's label therefore pays for one test in its life, however
-long the watch goes on; target charging could not make that cheaper.
-
-*A session* (``[watch] hits``). Where the same events or users come again, tests add up. One session
-(:class:`common.mechanisms.interactive.Session`) then covers the tests of all epochs, up to its last
-hit; it is charged once, when the watch begins, as an RDP guarantee that does not depend on the
-number of epochs. Priors and labels are still charged to their epochs, additively.
-
-*Restarts.* A session's state travels in the manifest of the release that its test decided, and the
-ledger commits the manifest's digest together with the charge. Nobody sees an outcome before that
-commit. So the ledger's last release is the session's journal: after a crash either outcome and hit
-are both there, or neither is, and a hit is paid once. A release whose bytes are lost counts as one.
+*A session pays* (``[watch] hits``) where the same events or users come again and tests add up. One
+session (:class:`common.mechanisms.interactive.Session`) covers the tests of all epochs, up to its
+last hit; it is charged once, when the watch begins, as an RDP guarantee that does not depend on the
+number of epochs. Its state travels in the manifest of the release that its test decided, whose
+digest the ledger commits together with the charge, before anybody sees an outcome. So the ledger's
+last release is the session's journal: after a crash either outcome and hit are both there, or
+neither is. A release whose bytes are lost counts as a hit.
 """
 
 from __future__ import annotations

@@ -6,21 +6,14 @@
     covered/…                                fingerprints of the events that charges are about
     backup.json                              digests of all of the above, last
 
-It may be taken while the store is served and while something is being built. The order makes it
-consistent: the ledger is copied first, and what it has committed is on the disk already and never
-changes again. Reservations are struck from the copy, since their bytes are not in it.
+It may be taken while the store is served and while something is being built: the ledger is copied
+first, and what it has committed is on the disk already and never changes again. Reservations are
+struck from the copy, since their bytes are not in it.
 
-A backup holds what was released, and no more: randomized labels and hashed keys, other outcomes,
-answers, the ledger; no raw label, no key that parties share, no private key and no key of any
-noise. Of an evaluation, whose session holds labels and such a key, it takes the answers alone,
-which are in the ledger; restored, it is closed. The ledger holds the secret of the fingerprints, so
+It holds what was released, and no more: no raw label, no key that parties share, and no key of any
+noise; of an evaluation the answers alone. The ledger holds the secret of the fingerprints, so
 anyone who has a backup can find out whether an event whose key they know was in a population; not
-whether it has a label.
-
-Do not copy the ledger's file in any other way: a plain copy of a running ledger may be torn, and
-one with a reservation may take a release that was served since for one that was not.
-
-What an old backup means for the budget is explained in :mod:`label_party.store.restore`.
+whether it has a label. What an old one means for the budget says :mod:`label_party.store.restore`.
 """
 
 from __future__ import annotations

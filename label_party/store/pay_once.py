@@ -6,9 +6,8 @@
         lambda: mechanism_to_bytes(...),     # draws noise, touches raw data, writes nothing
     )
 
-There is one outcome for each data set, epoch and purpose. The guarantee is of any kind: what the
-mechanism itself states. What happens when is :mod:`label_party.store.purchase`'s.
-The bytes are ``<store>/outcomes/<data set>/<epoch>/<name>/outcome.bin``.
+There is one outcome for each data set, epoch and purpose. What happens when is
+:mod:`label_party.store.purchase`'s.
 """
 
 from __future__ import annotations

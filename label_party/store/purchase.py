@@ -6,23 +6,21 @@ what it costs, and says how its bytes come to lie in the store:
 
     paid = find_payment(store, order) or pay(store, order, write)
 
-*What happens.* Under the store's lock: settle what dead processes left; reserve the guarantee;
-``write`` draws noise, touches raw data, and puts the bytes into the store, durably and under their
-name; their digest and the charge are committed in one transaction. Nothing may be shown to anybody
-before ``pay`` returns, and ``write`` must not send, print or log what it computes.
+Under the store's lock: settle what dead processes left; reserve the guarantee; ``write`` draws
+noise, touches raw data, and puts the bytes into the store, durably and under their name; their
+digest and the charge are committed in one transaction. Nothing may be shown to anybody before
+``pay`` returns, and ``write`` must not send, print or log what it computes; it may take long, for
+builders exclude each other across processes.
 
-*What holds.* The same purchase again is found and spends nothing. What has its name, but was sold
-on other terms (guarantee, unit, records of a unit, answers, request), is refused. An exception in
-``write``, a full disk or a limit that would be passed spend nothing. After a crash at any point
-either nothing was spent and nothing can be read, or the bytes are there and paid for; the next
-start finds out which (:mod:`label_party.store.recovery`). Beside them lies ``charge.json``, from
-which an older ledger that meets them counts them as spent. Builders exclude each other across
-processes, so ``write`` may take long.
+The same purchase again is found and spends nothing. What has its name, but was sold on other terms
+(guarantee, unit, records of a unit, answers, request), is refused. An exception in ``write``, a
+full disk or a limit that would be passed spend nothing. After a crash at any point either nothing
+was spent and nothing can be read, or the bytes are there and paid for; the next start finds out
+which (:mod:`label_party.store.recovery`), if need be from the ``charge.json`` beside them.
 
-*Guarantees.* State adjacency and privacy unit of the data set's limit (``config.privacy``), or the
-charge is refused as not comparable. A pure ε fits every limit. (ε, δ), zCDP and RDP guarantees need
-``[privacy] total_delta``; the sum is that of :mod:`label_party.store.budget`. ``composition`` is
-``disjoint`` only if no record of this epoch occurs in another one.
+Guarantees state adjacency and privacy unit of the data set's limit, or the charge is refused as not
+comparable; how they add up says :mod:`label_party.store.budget`. ``composition`` is ``disjoint``
+only if no record of this epoch occurs in another one.
 """
 
 from __future__ import annotations

@@ -1,19 +1,15 @@
 """Recovery at a start: what an interrupted command left in the store is completed or removed.
 
 The store has folders, the ledger has rows. A folder gets its name while its row is *reserved*, and
-the row goes only after the folder has gone. So there are three cases, and no operator is needed:
+the row goes only after the folder has gone. So a folder's row is
 
-===================  ============================================================================
-row                  meaning and remedy
-===================  ============================================================================
-committed            a release; nothing to do
-reserved             its builder died before anybody could fetch it: folder and row are removed
-none                 the ledger is older than the folder, which some other ledger paid for and may
-                     have been served: it is *counted as spent*, with its digest, and served as it
-                     is; the same epoch is never built again
-===================  ============================================================================
+- *committed*: a release; nothing to do;
+- *reserved*: its builder died before anybody could fetch it; folder and row are removed;
+- *none*: the ledger is older than the folder, which some other ledger paid for and may have been
+  served: it is *counted as spent*, with its digest, and served as it is; its epoch is never built
+  again.
 
-The third case is what a ledger restored from an older backup meets. It cannot be met for folders
+The last case is what a ledger restored from an older backup meets. It cannot be met for folders
 that are gone too: what was released after the backup must then be stated to ``label-party
 restore``.
 """

@@ -1,24 +1,15 @@
 """``label-party restore``: a working store from a backup, without spending anything twice.
 
 A backup knows nothing of what was released after it was taken. Started carelessly, its ledger would
-let the same budget be spent again, and an epoch be built a second time with other noise. So:
+let the same budget be spent again, and an epoch be built a second time with other noise. So
+releases that are still on a disk are counted as spent, with their digests, and served as they are
+(:mod:`label_party.store.recovery`); those that are gone the operator names, or says that there are
+none, and the ledger records by whom and when. Which events a lost release was about is not known:
+it counts against all of its account's, and another account buys only if it says why it is separate,
+as for events that are shared. deploy/RUNBOOK.md has the procedure.
 
-- *Releases that are still on a disk.* Put their directories (``releases/…``, ``outcomes/…``) into
-  the new store before restoring, or leave the store where it is and move only the ledger's files
-  (``ledger.sqlite*``, its secret among them) away. Those that the restored ledger does not know are
-  counted as spent, with their digests, and served as they are (:mod:`label_party.store.recovery`).
-- *Releases that are gone.* The operator says so: ``--lost EPOCH`` (``EPOCH=SPENT`` if it spent
-  something else than the configured ε, ``EPOCH:PURPOSE=SPENT`` for other outcomes) counts a
-  release as spent forever; its epoch is never built again. What was spent is an ε, or any guarantee
-  that the ledger can hold, as JSON. Which events it was about is not known: it counts against all
-  of its account's, and another account buys only if it says why it is separate, as for events that
-  are shared. The features party's copy, the operator's log (``label-party release`` prints what it
-  did) and monitoring (``label_party_releases``) tell which they are.
-- *Nothing was released since.* The operator says that, too: ``--nothing-since``.
-
-One of the two must be said, and the ledger records by whom and when. A restored store serves the
-same bytes as before. Evaluations are closed by it, in the ledger: how many answers were given since
-the backup is not known, so what was answered stays, and no more is.
+Evaluations are closed, in the ledger: how many answers were given since the backup is not known, so
+what was answered stays, and no more is.
 """
 
 from __future__ import annotations

@@ -336,7 +336,9 @@ class OutputSection(Section):
         flag="--output -o",
     )
     metrics: Path = setting(Path("metrics.json"), "Metrics, JSON.")
-    report: Path = setting(Path("report.html"), "Report, HTML.")
+    report: Path = setting(
+        Path("report.html"), "Report, HTML; a model card of the same name, .md, is put beside it."
+    )
     interval: float = setting(
         0.9, "Probability that a predictive interval covers the label.", gt=0, lt=1
     )

@@ -15,6 +15,7 @@ from feature_party.evaluation.breakdown import number
 from feature_party.evaluation.sentences import calibration_lines
 from feature_party.report import plots, score_plots, words
 from feature_party.report.inputs import ReportInputs
+from feature_party.report.model_card import write_model_card
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,10 @@ class Section:
 
 
 def write_report(path: Path, inputs: ReportInputs) -> None:
-    """Write one self-contained HTML page, in place of what was there; it loads nothing."""
+    """Write one self-contained HTML page, in place of what was there, which loads nothing; and a
+    model card beside it, in Markdown."""
     write_text(path, render_report(inputs))
+    write_model_card(path.with_suffix(".md"), inputs)
 
 
 def render_report(inputs: ReportInputs) -> str:

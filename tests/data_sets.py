@@ -92,17 +92,15 @@ def read_criteo_log(path: Path) -> pl.DataFrame:
     return sold.collect(engine="streaming")
 
 
-def read_communities(path: Path) -> pl.DataFrame:
-    """UCI's Communities and Crime as it is published, without the columns that name a place.
+def _communities() -> pl.DataFrame:
+    """Communities and Crime without what names a place, as RPWithPrior's notebook prepares it.
 
-    Comma-separated, 128 columns without a header, ``?`` where a value is missing: 5 that say where,
-    122 between 0 and 1, and violent crimes, between 0 and 1 as well.
+    It leaves out racepctblack and every column in which values are missing, but for OtherPerCap
+    (V30), which lacks one.
     """
-    table = pl.read_csv(path, has_header=False, null_values="?", infer_schema_length=None)
-    if table.width != 128:
-        raise ValueError(f"{path} has {table.width} columns; communities.data has 128")
-    places = [f"column_{number}" for number in range(1, 6)]
-    return table.drop(places).rename({"column_128": "crime"})
+    table = _read("communities_crime.parquet").drop(*(f"V{number}" for number in range(5)), "V7")
+    table = table.with_columns(pl.col("V30").fill_null(strategy="mean"))
+    return table.select(column for column in table if not column.null_count())
 
 
 def _bike() -> pl.DataFrame:
@@ -119,6 +117,12 @@ CENSUS = DataSet(
     "census", "census_income_kdd_test.parquet", "weeks worked in year", 0, 52,
     lambda: _read("census_income_kdd_test.parquet").drop("instance weight"),
 )  # fmt: skip
+WORKED = DataSet(
+    "census, who worked", CENSUS.file, CENSUS.label, 1, 52,
+    lambda: CENSUS.load().filter(pl.col(CENSUS.label) > 0),
+)  # fmt: skip
+"""As the experiments of Regression with Label DP have it: nobody with 0 weeks."""
+
 RETAIL = DataSet("retail", "online_retail.parquet", "amount", 0, 400, _retail)
 CRITEO = DataSet("criteo", "criteo_sponsored_search.parquet", "SalesAmountInEuro", 0, 400, _criteo)
 
@@ -128,11 +132,7 @@ CRITEO_LOG = DataSet(
 )  # fmt: skip
 """The whole log, for whoever has downloaded it; CRITEO is a sample of two partners."""
 
-COMMUNITIES = DataSet(
-    "communities", "communities.data", "crime", 0, 1,
-    lambda: read_communities(FOLDER / "communities.data"),
-)  # fmt: skip
-"""For whoever has downloaded it."""
+COMMUNITIES = DataSet("communities", "communities_crime.parquet", "V127", 0, 1, _communities)
 
 DIAMONDS = DataSet("diamonds", None, "price", 0, 20_000, EXAMPLES["diamonds"].read)
 BIKE = DataSet("bike", "bike_sharing_hour.parquet", "cnt", 0, 1000, _bike)

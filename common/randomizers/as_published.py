@@ -2,7 +2,8 @@
 
 Labels are rounded down to integers, k of them. What needs a prior spends ε₁ = √(4k/n) on it,
 however small ε is, clips the noisy histogram at 0 and normalises it; what needs none spends all of
-ε on the labels. For comparisons: what a release does says :mod:`common.randomizers.message`.
+ε on the labels. Under Poisson loss, too, bins are those of the squared error. For comparisons: what
+a release does says :mod:`common.randomizers.message`.
 
 Nor may labels with continuous noise leave. A sum in floating point shows in its last bits which
 labels could have led to it: the noise values that a float sampler can return have gaps, and the
@@ -149,7 +150,7 @@ def randomize_as_published(
         labels=grid.points,
         prior=prior,
         epsilon=round_down(Fraction(epsilon) - first),
-        loss=terms.loss,
+        loss="squared" if terms.loss == "poisson" else terms.loss,
         rows=rows,
         **terms.options,
     )

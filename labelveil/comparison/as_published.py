@@ -38,8 +38,8 @@ def published_predictions(
 ) -> Floats:
     """Train on n events with (n,) randomized labels, and return (m,) predictions for ``queries``.
 
-    Of ``training`` its seed and hidden layers count and, where they are set, epochs, batch size and
-    learning rate; ``bounds`` are the labels' public ones.
+    Of ``training`` its seed and hidden layers count and, where they are set, epochs, batch size,
+    learning rate, optimizer and weight decay; ``bounds`` are the labels' public ones.
     """
     encoder = Encoder.fit(features, ignore=[key])
     centre, scale = float(targets.mean()), max(float(targets.std()), 1e-9)
@@ -67,9 +67,11 @@ def _fit(
 ) -> None:
     epochs = EPOCHS if training.epochs == "auto" else training.epochs
     batch = BATCH_SIZE if training.batch_size == "auto" else training.batch_size
-    chosen = "learning_rate" in training.model_fields_set
-    rate = training.learning_rate if chosen else LEARNING_RATE
-    optimizer = Optimizer("rmsprop", [([*network.parameters()], 0.0)], rate)
+    chosen = training.model_fields_set
+    rate = training.learning_rate if "learning_rate" in chosen else LEARNING_RATE
+    name = training.optimizer if "optimizer" in chosen else "rmsprop"
+    decay = 0.0 if training.weight_decay == "auto" else training.weight_decay
+    optimizer = Optimizer(name, [([*network.parameters()], decay)], rate)
     count = rows.targets.shape[0]
     steps, taken = epochs * -(-count // batch), 0
     for _ in range(epochs):

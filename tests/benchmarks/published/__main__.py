@@ -48,10 +48,15 @@ def _selection(options: argparse.Namespace, kept: Kept) -> Iterator[str]:
         summary = kept("daily states", top_k.covid_plot, out / "covid.png")
         shown = ", ".join(f"{key} {value:g}" for key, value in summary.items())
         yield f"## Daily top states\n\n{shown}\n\n![states](covid.png)"
-        table = kept("forty days", top_k.forty_days, out / "forty_days.png")
-        yield f"## Forty days in four groups\n\n{table}\n\n![groups](forty_days.png)"
+        for title in ("cases", "new cases"):
+            image = f"forty_days {title}.png".replace(" ", "_")
+            settings = (5, 1.0, 5, title == "new cases")
+            table = kept(f"forty days {title}", top_k.forty_days, out / image, *settings)
+            yield f"## Forty days in four groups, by {title}\n\n{table}\n\n![groups]({image})"
     table = kept(f"cliff {trials}", top_k.cliff_plot, out / "cliff.png", trials)
     yield f"## Recall against k at a fixed gap\n\n{table}\n\n![cliff](cliff.png)"
+    table = kept("noisy max", top_k.noisy_max_table)
+    yield f"## Lead that the best of 20 needs, by the noise of report noisy max\n\n{table}"
     yield f"## Many uses of mechanisms alike alone\n\n{kept('composed', top_k.composed)}"
 
 

@@ -86,13 +86,18 @@ def check_ins() -> Integers:
     return np.asarray(pairs[np.lexsort((pairs[:, 0], pairs[:, 1]))])
 
 
-def covid() -> tuple[list[str], list[str], Integers]:
-    """Days, states, and (days, states) cumulative cases from 2020-03-12 to 2020-05-12."""
+def covid(new: bool = False) -> tuple[list[str], list[str], Integers]:
+    """Days, states, and (days, states) cumulative cases from 2020-03-12 to 2020-05-12.
+
+    Or ``new`` ones: what a day adds, 0 where a correction took cases away.
+    """
     table = _read("covid_nyt_us_states.parquet").with_columns(day=pl.col("date").cast(pl.String))
-    table = table.filter(pl.col("day").is_between(pl.lit("2020-03-12"), pl.lit("2020-05-12")))
+    table = table.filter(pl.col("day").is_between(pl.lit("2020-03-11"), pl.lit("2020-05-12")))
     wide = table.pivot("state", index="day", values="cases").sort("day").fill_null(0)
     states = [column for column in wide.columns if column != "day"]
-    return wide["day"].to_list(), states, wide.select(states).to_numpy().astype(np.int64)
+    cases = wide.select(states).to_numpy().astype(np.int64)
+    shown = np.maximum(np.diff(cases, axis=0), 0) if new else cases[1:]
+    return wide["day"].to_list()[1:], states, shown
 
 
 CENSUS_COLUMNS = (

@@ -18,7 +18,9 @@ from common.entropy import seeded_entropy
 from common.guarantees import BoundedRange, Guarantee, epsilon_at, largest_rho, total
 from common.mechanisms.selection import (
     FixedStableTopK,
+    Law,
     LimitedDomain,
+    NoisyMax,
     Peeling,
     Ranking,
     Selector,
@@ -45,8 +47,16 @@ PRINTED = {
         "Top-Stable": (1.00, 0.77, 0.14),
         "Limited Domain": (1.00, 0.47, 0.10),
     },
-    ("BrightKite", 0.8): {"StableTopK": (1.00, 1.00, 0.67)},
-    ("BrightKite", 1.0): {"StableTopK": (1.00, 1.00, 0.67)},
+    ("BrightKite", 0.8): {
+        "StableTopK": (1.00, 1.00, 0.67),
+        "Top-Stable": (1.00, 0.80, 0.16),
+        "Limited Domain": (1.00, 0.79, 0.25),
+    },
+    ("BrightKite", 1.0): {
+        "StableTopK": (1.00, 1.00, 0.67),
+        "Top-Stable": (1.00, 0.80, 0.18),
+        "Limited Domain": (1.00, 0.88, 0.28),
+    },
     ("Foursquare", 0.4): {"StableTopK": (1.00, 0.72, 0.48)},
     ("Foursquare", 0.8): {"StableTopK": (1.00, 1.00, 0.67)},
     ("Foursquare", 1.0): {"StableTopK": (1.00, 1.00, 0.67)},
@@ -216,9 +226,14 @@ def cliff_plot(path: Path, trials: int, gap: int = 60, epsilon: float = 1.0) -> 
 GROUPS, DAYS = 4, 10
 
 
-def forty_days(path: Path, k: int = 5, epsilon: float = 1.0, trials: int = 5) -> str:
-    """Figure 1(a): the k states with most cases, daily; each group of ten days has one budget."""
-    days, _, cases = sources.covid()
+def forty_days(
+    path: Path, k: int = 5, epsilon: float = 1.0, trials: int = 5, new: bool = False
+) -> str:
+    """Figure 1(a): the k states with most cases, daily; each group of ten days has one budget.
+
+    Cases so far, or the day's ``new`` ones.
+    """
+    days, _, cases = sources.covid(new)
     methods = selectors(k, epsilon, uses=DAYS)
     recalls: dict[str, list[float]] = {name: [] for name in methods}
     for day in range(GROUPS * DAYS):
@@ -256,3 +271,54 @@ def composed(k: int = 10, epsilon: float = 0.5, delta: Fraction = Fraction(1, 10
         totals = [total([guarantee] * uses, wide).epsilon for uses in USES]
         rows.append([name, *(f"{each:.2f}" for each in totals)])
     return markdown(["method", *(f"{uses} uses" for uses in USES)], rows)
+
+
+def noisy_max_table(candidates: int = 20, epsilon: float = 1.0, trials: int = 400) -> str:
+    """Report noisy max by the law of its noise: the lead that the best needs to win 95% of draws.
+
+    All others are level, which is the worst case; utilities move by 1 in either direction, and all
+    draws together are (ε, 10⁻⁶)-DP.
+    """
+    rows = []
+    for law in Law:
+        row = [law.value]
+        for uses in USES:
+            made = _of_uses(law, candidates, epsilon, uses)
+            row.append(f"{needed_lead(made, candidates, trials):,}" if made else "–")
+        rows.append(row)
+    return markdown(["noise", *(f"{uses:,} draws" for uses in USES)], rows)
+
+
+def _of_uses(law: Law, candidates: int, epsilon: float, uses: int) -> NoisyMax | None:
+    """The least noise with which so many draws are (ε, 10⁻⁶)-DP together; None if there is none."""
+
+    def made(share: Fraction) -> NoisyMax:
+        if law == Law.GAUSSIAN:
+            return NoisyMax(law, variance=Fraction(round(1 / share**2)))
+        return NoisyMax(law, share)
+
+    def fits(share: Fraction) -> bool:
+        return total([made(share).guarantee(candidates)] * uses, DELTA).epsilon <= epsilon
+
+    share = largest(fits, Fraction(epsilon) + Fraction(1, 4096))
+    return made(share) if share else None
+
+
+def needed_lead(noisy: NoisyMax, candidates: int, trials: int) -> int:
+    """The least lead with which the first candidate is chosen in 95% of the trials."""
+
+    def wins(lead: int) -> bool:
+        utilities = np.array([lead] + [0] * (candidates - 1))
+        entropy = seeded_entropy(lead)
+        source = entropy.source("noisy max")
+        chosen = [noisy.draw(utilities, source) == 0 for _ in range(trials)]
+        return float(np.mean(chosen)) >= 0.95
+
+    high = 1
+    while not wins(high):
+        high *= 2
+    low = high // 2
+    while high - low > max(1, high // 64):
+        middle = (low + high) // 2
+        low, high = (low, middle) if wins(middle) else (middle, high)
+    return high

@@ -51,6 +51,14 @@ def test_both_steps_are_those_of_the_paper() -> None:
     assert found.outputs == made.channel.outputs.size
 
 
+def test_bins_are_those_of_the_squared_error_under_poisson_loss_too() -> None:
+    sent = [
+        randomize_as_published(LABELS, replace(TERMS, loss=loss), 3.0, seeded_entropy(9)).sent
+        for loss in ("squared", "poisson")
+    ]
+    assert np.array_equal(*sent)
+
+
 def test_a_prior_that_takes_everything_is_refused() -> None:
     with pytest.raises(PrivacyError, match=r"√\(4·31/100\) = 1.11, which leaves nothing"):
         randomize_as_published(LABELS[:100], TERMS, 1.0, seeded_entropy(9))

@@ -9,17 +9,25 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from scipy.optimize import minimize
 
+from common.arrays import Floats
+from common.randomizers import build_randomizer
 from labelveil.comparison import Method
 from tests.benchmarks.published.kept import Kept, OutOfTimeError
-from tests.benchmarks.published.label_noise import excess, histogram, label_errors
+from tests.benchmarks.published.label_noise import (
+    excess,
+    excess_bound,
+    histogram,
+    label_errors,
+)
 from tests.benchmarks.published.regression import EXPERIMENTS, Size
 from tests.data_sets import (
+    COMMUNITIES,
     CRITEO,
     CRITEO_LOG_COLUMNS,
     FOLDER,
     RANDHIE,
-    read_communities,
     read_criteo_log,
 )
 
@@ -32,8 +40,42 @@ def test_the_excess_falls_as_the_root_of_k_over_n() -> None:
     found = {n: excess(labels, prior, n, 1.0) for n in (10_000, 1_000_000, 100_000_000)}
     assert found[10_000] > found[1_000_000] > found[100_000_000] > 0
     assert found[100_000_000] < found[10_000] / 50
-    # far within the rate with the constant 1, in units of the largest loss
-    assert all(value < 39.0**2 * math.sqrt(40 / n) for n, value in found.items())
+    assert all(value < excess_bound(40, n) * 39.0**2 for n, value in found.items())
+
+
+def test_the_bound_of_the_excess_is_least_at_the_published_share() -> None:
+    share = math.sqrt(4 * 40 / 10_000)
+    assert excess_bound(40, 10_000) == pytest.approx(5 * math.sqrt(40 / 10_000))
+    others = [excess_bound(40, 10_000, factor * share) for factor in (0.5, 0.9, 1.1, 2.0)]
+    assert min(others) > excess_bound(40, 10_000, share)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 5.0])
+def test_bins_of_a_continuous_prior_are_the_limit_of_finer_grids(epsilon: float) -> None:
+    """Labels of density 2y on 0 … 1: the least loss over real cuts, from below and above."""
+
+    def loss(cuts: Floats) -> float:
+        edges = np.concatenate([[0.0], np.sort(np.clip(cuts, 0, 1)), [1.0]])
+        mass, grow, total = np.diff(edges**2), math.expm1(epsilon), 0.0
+        for share, low, high in zip(mass, edges, edges[1:], strict=False):
+            first, second = 2 * (high**3 - low**3) / 3, (high**4 - low**4) / 2
+            mean = (2 / 3 + grow * first) / (1 + grow * share)
+            total += 1 / 2 + grow * second - (1 + grow * share) * mean**2
+        return float(total / (grow + mass.size))
+
+    starts = [np.linspace(0, 1, bins + 1)[1:-1] for bins in range(2, 8)]
+    limit = min(float(minimize(loss, start, method="Nelder-Mead", options={"xatol": 1e-9,
+                "fatol": 1e-13, "maxiter": 20_000}).fun) for start in starts)  # fmt: skip
+    gaps = []
+    for cells in (10, 40, 160):
+        edges = np.linspace(0, 1, cells + 1)
+        prior = np.diff(edges**2)
+        means = 2 * np.diff(edges**3) / 3 / prior
+        within = float(np.sum(np.diff(edges**4) / 2 - prior * means**2))  # lost before any noise
+        made = build_randomizer("rr-on-bins", labels=means, prior=prior, epsilon=epsilon)
+        gaps.append(made.expected_loss + within - limit)
+    assert gaps[0] >= gaps[1] >= gaps[2] > -1e-9
+    assert gaps[2] < 1e-3 * limit
 
 
 @pytest.mark.skipif(CRITEO.missing is not None, reason=str(CRITEO.missing))
@@ -64,17 +106,12 @@ def test_a_line_of_the_criteo_log_is_a_click(tmp_path: Path) -> None:
     assert (first["product_brand"], first["user_id"]) == ('"SHOE', "U1")
 
 
-def test_communities_and_crime_is_read_as_it_is_published(tmp_path: Path) -> None:
-    numbers = ",".join(["0.19", "?", *["0"] * 119, "0.32"])
-    lines = [f"8,?,?,Lakewoodcity,1,{numbers},0.2", f"53,033,20645,Eloycity,1,{numbers},1.00"]
-    (tmp_path / "communities.data").write_text("\n".join(lines) + "\n")
-    found = read_communities(tmp_path / "communities.data")
-    assert (found.height, found.width) == (2, 123)
-    assert found["crime"].to_list() == [0.2, 1.0]
-    assert found.row(0)[:2] == (0.19, None)
-    (tmp_path / "communities.data").write_text("1,2\n")
-    with pytest.raises(ValueError, match="2 columns"):
-        read_communities(tmp_path / "communities.data")
+@pytest.mark.skipif(COMMUNITIES.missing is not None, reason=str(COMMUNITIES.missing))
+def test_communities_and_crime_is_prepared_as_in_the_notebook() -> None:
+    found = COMMUNITIES.load()
+    assert (found.height, found.width) == (1994, 100)  # 99 features and V127
+    assert not {"V0", "V3", "V4", "V7", "V101"} & set(found.columns)
+    assert not sum(found.null_count().row(0))
 
 
 def test_errors_of_labels_are_those_of_the_laws() -> None:

@@ -36,6 +36,24 @@ def test_the_network_learns_numbers_and_categories(loss: str) -> None:
     assert np.mean((found[0] - labels[3000:]) ** 2) < 0.35 * np.var(labels)
 
 
+def test_adam_and_a_pull_of_the_weights_are_taken_where_they_are_set() -> None:
+    table, labels = made_up(400)
+    found = [
+        published_predictions(
+            table,
+            labels,
+            table,
+            key="event",
+            training=TrainingSection(epochs=1, batch_size=64, **settings),
+            loss="squared",
+            bounds=(0, UPPER),
+        )
+        for settings in ({}, {"optimizer": "adamw"}, {"weight_decay": 0.1})
+    ]
+    assert not np.allclose(found[0], found[1])
+    assert not np.allclose(found[0], found[2])
+
+
 @pytest.mark.slow
 def test_a_comparison_runs_it(tmp_path: Path) -> None:
     def job(randomizer: str, epsilon: float | None, **options: Any) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from itertools import product
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 from pydantic import model_validator
@@ -52,15 +53,23 @@ class Planting(Section):
     """Canaries to be made.
 
     A secret is one of k ``values`` together with an end of each other label, the last changing
-    fastest; or no label at all.
+    fastest; a label beyond a bound or between two values, which are drawn; several rows; or no
+    label at all.
     """
 
     lower: float = setting(..., "Lowest label, as the partner has configured it.")
     upper: float = setting(..., "Highest label, as the partner has it.")
-    events: int = setting(20_000, "Canaries; four times as many see half as much.")
+    events: int = setting(40_000, "Canaries; four times as many see half as much.")
     values: int = setting(2, "Different labels, evenly from low to high.")
+    name: str = setting("labels", "Name of the files that the partner is given.")
     key: str = setting("key", "Name of the key column.")
     label: str = setting("label", "Name of the label column.")
+    date: str | None = setting(
+        None, "Another column, and the date of every event.", metavar="COLUMN:DATE"
+    )
+    duplicates: Literal["missing", "last", "sum", "mean"] = setting(
+        "missing", "What the partner makes of an event with several rows: its [data] duplicates."
+    )
     also: list[str] = setting(
         list, "Another label of each event, at one of its ends.", metavar="COLUMN:LOWER:UPPER"
     )
@@ -75,11 +84,15 @@ class Planting(Section):
                     f"{column}: --lower {lower:g} must be below --upper {upper:g}, or the ends of"
                     " --also"
                 )
-        if self.values < 2 or len(self.labels) > MOST_VALUES:
+        if self.values < 2 or self.values * 2 ** len(self.also) > MOST_VALUES:
             raise ConfigError(
                 f"--values {self.values} must be at least 2, and with --also make at most"
                 f" {MOST_VALUES} secrets"
             )
+        if not re.fullmatch(r"[\w.-]{1,60}", self.name):
+            raise ConfigError(f"--name {self.name!r:.80} must be letters, digits, dots and dashes")
+        if self.date is not None and not all(self.date.partition(":")):
+            raise ConfigError(f"--date {self.date!r:.80} must be COLUMN:DATE, as in day:2026-03-01")
         return self
 
     @property
@@ -90,7 +103,7 @@ class Planting(Section):
 
     @property
     def labels(self) -> Floats:
-        """(k, m) labels of each secret, ascending."""
+        """(k, m) labels of each secret that is within the bounds and planned, ascending."""
         _, *others = ((lower, upper) for _, lower, upper in self.columns)
         return np.array([*product(np.linspace(self.lower, self.upper, self.values), *others)])
 

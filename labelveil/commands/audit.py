@@ -83,9 +83,7 @@ class AttackOptions(Section):
         " array of a row an event.",
         metavar="LOWER:UPPER",
     )
-    runs: int = setting(1_000_000, "Runs for each suspected pair of labels.", ge=1000)
-    records: int = setting(1_000_000, "Records of the one-run audit.", ge=1000)
-    releases: int = setting(500_000, "Two-step releases in each world.", ge=1000)
+    effort: float = setting(1.0, "How many times as much is tried.", ge=0.01, le=1000)
 
 
 @audit.command(
@@ -114,7 +112,7 @@ def mechanism(
 
     epsilon, also = options.epsilon, options.also
     check_epsilon(epsilon, "--epsilon")
-    sizes = Sizes(options.runs, options.records, options.releases)
+    sizes = Sizes().times(options.effort)
     labels = Grid.from_count(options.lower, options.upper, options.points).points
     chosen: Subject
     if ":" not in subject:

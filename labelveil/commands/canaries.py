@@ -25,12 +25,6 @@ canaries = typer.Typer(
 )
 
 
-class CanariesParty(Connection):
-    """A labels party that was given canaries."""
-
-    data_set: str = setting("canaries", "Its data set.")
-
-
 class PlantedFolder(Section):
     """Where canaries are."""
 
@@ -54,13 +48,14 @@ def plant(planting: Planting, place: PlantedFolder, shown: Json) -> None:
     events, folder = planting.events, place.folder
     made = make(folder, planting)
     partner = folder / PARTNER
+    domains = ", ".join(f"{name} from {low:g} to {high:g}" for name, low, high in planting.columns)
     shown.answer(
         {"planted": made, "events": events, "folder": folder, "partner": partner},
         f"{events:,} canaries {'are planted' if made else 'were planted before'} in {folder}\n"
-        f"1. give {partner}/labels.parquet and {partner}/population.parquet to the labels party,"
-        " as a data set of its own with"
-        f" {', '.join(f'{name} from {low:g} to {high:g}' for name, low, high in planting.columns)};"
-        " keep all else\n"
+        f"1. give {partner}/{planting.name}.parquet and"
+        f" {partner}/{planting.name}-population.parquet to the labels party, as a data set of its"
+        f" own with {domains}"
+        f" and duplicates {planting.duplicates}; keep all else\n"
         f"2. once it serves the release: labelveil audit canaries score {folder} --address"
         " HOST:PORT --data-set NAME --secret join.key",
     )
@@ -73,6 +68,9 @@ class ScoreOptions(Section):
     release: Path | None = setting(None, "A release, fetched or stored; FOLDER/release.")
     epsilon: float | None = setting(None, "The claim for one label; the manifest's by default.")
     public_key: Path | None = setting(None, "The labels party's Ed25519 public key, PEM.")
+    before: list[Path] = setting(
+        list, "Another release of the same canaries, to compare noise with; repeatable."
+    )
 
 
 @canaries.command(
@@ -83,7 +81,7 @@ class ScoreOptions(Section):
 @with_options()
 def score(
     shown: VerdictOptions,
-    party: CanariesParty,
+    party: Connection,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What `plant` made.")],
     options: ScoreOptions,
 ) -> None:
@@ -109,6 +107,13 @@ def score(
     if fetching:
         fetch_release(party, fetched)
     evidence = read_evidence(fetched)
-    secret, epsilon, key = options.secret, options.epsilon, options.public_key
-    scored = partial(score_release, planted, evidence, secret, epsilon=epsilon, public_key=key)
+    scored = partial(
+        score_release,
+        planted,
+        evidence,
+        options.secret,
+        epsilon=options.epsilon,
+        public_key=options.public_key,
+        before=[read_evidence(release) for release in options.before],
+    )
     conduct("canaries", STEPS, shown, scored)

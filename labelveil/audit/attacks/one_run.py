@@ -106,28 +106,39 @@ def learn_guesser(
 
 def one_run(observations: Observations, secrets: Secrets) -> OneRun:
     """Bound ε from one run's (m,) outputs and the uniform independent bits behind them."""
+    return one_run_in_parts(observations, secrets)[0]
+
+
+def one_run_in_parts(observations: Observations, secrets: Secrets, parts: int = 0) -> list[OneRun]:
+    """The same, of all records and of so many equal parts of them; the parts share a half of the
+    level.
+    """
     start = max(1, round(PILOT * secrets.size))
     guesser = learn_guesser(observations[:start], secrets[:start], secrets.size - start)
-    return score(guesser(observations[start:]), secrets[start:])
+    guesses, rest = guesser(observations[start:]), secrets[start:]
+    split = np.array_split(np.arange(rest.size), parts) if parts else []
+    runs = [score(guesses, rest, 1 + (parts > 0))]
+    return runs + [score(guesses[part], rest[part], 2 * parts) for part in split]
 
 
 def rare_event(
     observations: Observations,
     secrets: Secrets,
     views: Callable[[Observations], list[View]] = views_of,
+    tests: int = 1,
 ) -> tuple[OneRun, str]:
     """The same by an event that may be rare, and the event in words: one half of the records, every
-    second one, chooses it.
+    second one, chooses it. It is one of several ``tests``, which share the level.
     """
     pilot, counted = slice(0, None, 2), slice(1, None, 2)
     guesser = learn_guesser(
         observations[pilot], secrets[pilot], secrets[counted].size, least=0.0, views=views
     )
-    return score(guesser(observations[counted]), secrets[counted]), str(guesser)
+    return score(guesser(observations[counted]), secrets[counted], tests), str(guesser)
 
 
-def score(guesses: Secrets, secrets: Secrets) -> OneRun:
+def score(guesses: Secrets, secrets: Secrets, tests: int = 1) -> OneRun:
     """Bound ε from guesses (-1: none) that were fixed without looking at these records' secrets."""
     made = guesses >= 0
     correct = int(np.count_nonzero(guesses[made] == secrets[made]))
-    return OneRun.of(correct, int(np.count_nonzero(made)))
+    return OneRun.of(correct, int(np.count_nonzero(made)), tests)

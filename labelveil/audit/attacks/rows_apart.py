@@ -2,18 +2,18 @@
 
 Rows of a right build are randomized independently. Three things break that, at any distance:
 
-- *Repeats.* Words that come back. Every label is the same, so that equal words give equal outputs,
+- *Repeats.* Words that come back. Where labels come in one pattern, equal words give equal outputs,
   and a window of rows that occurs twice, anywhere, is found by sorting. Two windows of w rows agree
   with probability at most q^w, q the commonest output's share: read from left to right, each row
   must hit the one output that an earlier row has fixed. (Windows may overlap.)
 - *Agreement.* Words that come back here and there, or noise that is alike or opposite. For every
-  lag L at once, the outputs' circular autocovariance Σ_i <U_i, U_{i+L}>, U_i the centred indicator
-  of an output. The number of rows is a prime, so that i, i + L, i + 2L, … is one cycle and the sum
-  a martingale plus one closing term.
-- *Influence.* A label that is used in another row. Labels are random bits; an output, centred given
-  its own label, is compared with every other row's label and with whether two others agree. Given
-  the labels, the terms of each sum are independent. In one long call every lag is looked at; of
-  many small calls every pair of rows, where what happens in one row of a hundred is not diluted.
+  lag L at once, the outputs' autocovariance Σ_i <U_i, U_{i+L}>, U_i the indicator of an output less
+  its probability given the row's label: a martingale.
+- *Influence.* A label that is used in another row. Labels are random; an output, centred given its
+  own label, is compared with every other row's label and with whether several others agree. Given
+  the labels, the terms of each sum are independent. In one long call every lag is looked at, for
+  all rows and for those whose own label is in one of some groups that are drawn; of many small
+  calls every pair of rows, where what happens in one row of a hundred is not diluted.
 
 Thresholds are Bernstein's and Freedman's, divided by the number of sums.
 """
@@ -21,9 +21,9 @@ Thresholds are Bernstein's and Freedman's, divided by the number of sums.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,18 +36,78 @@ from labelveil.audit.power import FOUND, bernstein_threshold
 from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
 
 Outputs = NDArray[np.generic]
-
-ROWS = (1 << 19) - 1
-"""Rows of the attacks on repeats and agreement: a prime, eight blocks of 65,536 rows."""
+Transform = NDArray[np.complex64]
 
 CELLS = 8
 """Outputs are told apart in so many cells; rarer or neighbouring ones are counted together."""
 
-PAIRED = 16  # influence is also looked for of whether two labels at most so far apart agree
+NEAR = 4  # in small calls, whether two labels at most so far apart agree
 
-NEAR = 4  # the same in small calls
+GROUPS = 4  # own labels are put in so many groups, anew in each run
 
 _SLACK = 1.02  # variances are those of estimated probabilities, from hundreds of thousands of rows
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Outputs beside what is known of their labels.
+
+    Attributes
+    ----------
+    cells
+        (n,) outputs, below c.
+    kinds
+        (n,) which of K labels each row had.
+    laws
+        (K, c) probabilities of the cells.
+    stated
+        Whether these are stated, not counted in the same outputs.
+    """
+
+    cells: Integers
+    kinds: Integers
+    laws: Floats
+    stated: bool
+
+    @classmethod
+    def of(cls, outputs: Outputs, kinds: Integers | None = None) -> Self:
+        """Count the laws of (n,) outputs whose labels are of (n,) kinds, by default of one."""
+        cells = cells_of(outputs)
+        kinds = np.zeros(cells.size, dtype=np.int64) if kinds is None else kinds
+        size, many = int(cells.max()) + 1, int(kinds.max()) + 1
+        counts = np.bincount(size * kinds + cells, minlength=size * many).reshape(many, size)
+        return cls(cells, kinds, counts / np.maximum(counts.sum(axis=1, keepdims=True), 1), False)
+
+    @classmethod
+    def by_laws(cls, codes: Integers, kinds: Integers, laws: Floats) -> Self:
+        """The same where the (K, d) laws of (n,) codes are stated."""
+        size = laws.shape[1]
+        if size > CELLS:  # neighbouring ones together, about equally likely
+            edges = np.cumsum(laws.mean(axis=0)) - 1e-12
+            groups = np.minimum((CELLS * edges).astype(np.int64), CELLS - 1)
+            laws = np.stack([laws[:, groups == g].sum(axis=1) for g in range(CELLS)], axis=1)
+            codes = groups[codes]
+        return cls(codes, kinds, laws, True)
+
+    def reordered(self, order: Integers) -> Self:
+        return replace(self, cells=self.cells[order], kinds=self.kinds[order])
+
+    def centred(self, weights: Floats) -> Floats:
+        """(n,) weights of the cells less what is expected of them given the labels."""
+        return np.asarray(weights[self.cells] - (self.laws @ weights)[self.kinds])
+
+    def variance(self, weights: Floats) -> float:
+        """Of their sum."""
+        each = self.laws @ weights**2 - (self.laws @ weights) ** 2
+        return float(np.bincount(self.kinds, minlength=len(each)) @ each)
+
+    def scores(self, signs: Floats) -> list[Floats]:
+        """One or two sets of cells: what labels of sign +1 give more often, and the high ones."""
+        upper = (np.arange(self.laws.shape[1]) >= self.laws.shape[1] // 2).astype(np.float64)
+        higher = (signs @ self.laws > 0).astype(np.float64)
+        if higher.min() == higher.max():  # no label is told from the others
+            return [upper]
+        return [higher] if np.array_equal(upper % 2, higher) else [higher, upper]
 
 
 @dataclass(frozen=True)
@@ -100,31 +160,50 @@ class Association:
         )
 
 
-def words_check(name: str, outputs: Outputs, *, claim: str, tried: str) -> Check:
-    """No randomness comes back in (n,) outputs of one label, in stretches or here and there.
+def worst(*associations: Association) -> Association:
+    """The one that is largest as a multiple of its threshold, with the sums of all."""
+    largest = max(associations, key=lambda one: one.ratio)
+    return replace(largest, sums=sum(one.sums for one in associations))
+
+
+def words_check(
+    name: str,
+    repeats: Sequence[Repeat],
+    lags: Sequence[Association],
+    *,
+    claim: str,
+    tried: str,
+    powers: Sequence[Power] = (),
+) -> Check:
+    """No randomness comes back, in stretches or here and there.
 
     Outputs that vary too little for either to be seen decide nothing.
     """
-    repeat, lags = find_repeat(outputs, GATE / 2), agreement(outputs, GATE / 2)
-    blind = not repeat.window and math.isinf(lags.least_share)
-    again = repeat.exists or lags.exceeds
-    windows = f"every window of {repeat.window:,} rows with every other one, and "
+    largest = worst(*lags)
+    again = next((repeat for repeat in repeats if repeat.exists), None)
+    blind = not any(r.window for r in repeats) and all(math.isinf(a.least_share) for a in lags)
+    found = again is not None or largest.exceeds
+    windows = [float(repeat.window) for repeat in repeats if repeat.window]
     return Check(
         name=name,
-        verdict=Verdict.NOT_CHECKABLE if blind else verdict_of(not again),
+        verdict=Verdict.NOT_CHECKABLE if blind else verdict_of(not found),
         claim=claim,
-        tried=f"{tried}, and compared: {windows if repeat.window else ''}outputs at"
-        f" {lags.sums:,} lags.",
-        found=f"The rows from {repeat.first:,} on are the same {repeat.lag:,} rows later."
-        if repeat.exists
-        else str(lags),
-        bound=math.inf if again else None if blind else 0.0,
+        tried=f"{tried}, and compared: every window of some rows with every other one, and outputs"
+        f" at {largest.sums:,} lags.",
+        found=f"The rows from {again.first:,} on are the same {again.lag:,} rows later."
+        if again is not None
+        else str(largest),
+        bound=math.inf if found else None if blind else 0.0,
         confidence=1 - GATE,
         power=(
-            Power("rows of a stretch that is repeated", float(repeat.window or math.inf)),
-            Power("share of rows that repeat another's word at one lag", lags.least_share),
+            Power("rows of a stretch that is repeated", max(windows, default=math.inf)),
+            Power(
+                "share of rows that repeat another's word at one lag",
+                min(association.least_share for association in lags),
+            ),
+            *powers,
         ),
-        details={"lag": repeat.lag, "first": repeat.first, "where": lags.where},
+        details={"lag": again.lag if again else -1, "where": largest.where},
     )
 
 
@@ -142,29 +221,45 @@ def _numbered(values: Outputs) -> Integers:
     return np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
-def window_rows(outputs: Outputs, pairs: float, alpha: float = GATE) -> int:
+def commonest_share(outputs: Outputs, kinds: Integers | None = None, alpha: float = GATE) -> float:
+    """Upper bound of the share of the commonest of (n,) outputs, under any of (n,) kinds."""
+    codes = _numbered(outputs)
+    kinds = np.zeros_like(codes) if kinds is None else kinds
+    size = int(codes.max()) + 1
+    cells, counts = np.unique(size * kinds + codes, return_counts=True)
+    most = np.zeros(int(kinds.max()) + 1, dtype=np.int64)
+    np.maximum.at(most, cells // size, counts)
+    runs = np.bincount(kinds)
+    bounds = map(clopper_pearson_upper, most.tolist(), runs.tolist(), [alpha] * runs.size)
+    return max(bound for bound, many in zip(bounds, runs, strict=True) if many)
+
+
+def window_rows(share: float, pairs: float, alpha: float = GATE) -> int:
     """How many rows two independent sequences share by chance with probability at most α.
 
-    The least power of two w with pairs · q^w <= α, where q is an upper bound of the share of the
-    commonest of the (n,) outputs for one label, and so many pairs of windows are compared; 0 if
-    that is more than a sixteenth of the rows.
+    The least power of two w with pairs · q^w <= α, where q is the ``share`` of the commonest
+    output, and so many pairs of windows are compared; 0 if outputs hardly vary.
     """
-    most = int(np.unique(outputs, return_counts=True)[1].max())
-    share = clopper_pearson_upper(most, outputs.size, alpha)
     if share >= 1 or pairs < 1:
         return 0
     needed = math.log(pairs / alpha) / -math.log(share)
-    window = 1 << max(math.ceil(math.log2(needed)), 0)
-    return window if window <= outputs.size // 16 else 0
+    return 1 << max(math.ceil(math.log2(needed)), 0)
 
 
-def find_repeat(outputs: Outputs, alpha: float = GATE) -> Repeat:
-    """Look in (n,) outputs for one label for a window of rows that occurs twice, at any lag."""
-    window = window_rows(outputs, outputs.size**2 / 2, alpha)
-    if not window:
-        return Repeat(0)
-    # names of windows of 2m rows are those of pairs of windows of m rows: no hash can collide
+def find_repeat(
+    outputs: Outputs, alpha: float = GATE, kinds: Integers | None = None, pattern: int = 1
+) -> Repeat:
+    """Look in (n,) outputs for a window of rows that occurs twice, at any lag.
+
+    Labels, of (n,) kinds, come again after ``pattern`` rows: windows are compared at its multiples.
+    """
     names, width = _numbered(outputs), 1
+    share = commonest_share(outputs, kinds, alpha)
+    window = window_rows(share, outputs.size**2 / 2 / pattern, alpha)
+    if not window or window > outputs.size // 16:
+        return Repeat(0)
+    names = names * pattern + np.arange(names.size) % pattern
+    # names of windows of 2m rows are those of pairs of windows of m rows: no hash can collide
     while width < window:
         names = _numbered(names[:-width] * (int(names.max()) + 1) + names[width:])
         width *= 2
@@ -177,98 +272,134 @@ def find_repeat(outputs: Outputs, alpha: float = GATE) -> Repeat:
     return Repeat(window, int(firsts[at]), int(order[again[at] + 1] - firsts[at]))
 
 
-def agreement(outputs: Outputs, alpha: float = GATE) -> Association:
-    """Compare each of (n,) outputs for one label with the one at every lag."""
-    n = outputs.size
-    while any(n % divisor == 0 for divisor in range(2, math.isqrt(n) + 1)):
-        n -= 1  # to the next prime
-    cells = cells_of(outputs[:n])
-    size = int(cells.max()) + 1
-    shares = np.bincount(cells, minlength=size) / n
-    turned = [fft.rfft((cells == cell) - shares[cell]) for cell in range(size)]
-    spectrum = np.sum(np.abs(turned) ** 2, axis=0)
-    sums = fft.irfft(spectrum, n)[1 : n // 2 + 1]
-    spread = np.diag(shares) - np.outer(shares, shares)
-    variance = _SLACK * n * float(np.sum(spread * spread))
-    # both sides of every lag; the closing term is at most 2, and the estimated shares add
-    # n |p̂ - p|², which passes (1 + √(2 ln 2/α))² with probability at most α/2 (McDiarmid)
-    slack = 2 + (1 + math.sqrt(2 * math.log(2 / alpha))) ** 2
-    threshold = float(bernstein_threshold(variance, 2.0, alpha / (4 * sums.size))) + slack
-    at = int(np.abs(sums).argmax())
-    certain = float(np.trace(spread)) * n  # what one lag's sum is if all rows come back
+def find_again(outputs: Outputs, starts: Sequence[int], alpha: float = GATE) -> Repeat:
+    """Look in (n,) outputs for one label for the windows that begin at some rows: no sorting."""
+    codes = outputs if outputs.dtype == np.uint8 else (_numbered(outputs) % 251).astype(np.uint8)
+    share = commonest_share(codes[: 1 << 19], None, alpha)
+    window = window_rows(share, float(outputs.size * len(starts)), alpha)
+    if not window:
+        return Repeat(0)
+    data = np.ascontiguousarray(codes).tobytes()
+    for start in starts:
+        again = data.find(data[start : start + window], start + 1)
+        if again >= 0:
+            return Repeat(window, start, again - start)
+    return Repeat(window)
+
+
+def agreement(rows: Rows, alpha: float = GATE) -> Association:
+    """Compare each output with the one at every lag."""
+    n, cells = rows.cells.size, rows.laws.shape[1]
+    length = fft.next_fast_len(2 * n, real=True)
+    spectrum = np.zeros(length // 2 + 1, dtype=np.float32)
+    for weights in np.eye(cells):
+        spectrum += np.abs(_transform(rows.centred(weights), length)) ** 2
+    sums = np.abs(fft.irfft(spectrum, length)[1:n])
+    spreads = np.einsum("ka,ab->kab", rows.laws, np.eye(cells))
+    spreads -= np.einsum("ka,kb->kab", rows.laws, rows.laws)
+    of_kinds = np.bincount(rows.kinds, minlength=len(rows.laws))
+    # Σ_i tr(Σ_i Σ_{i+L}) is at most Σ_i |Σ_i|², whatever the lag
+    variance = _SLACK * float(of_kinds @ (spreads**2).sum(axis=(1, 2)))
+    level = alpha / (4 * sums.size)
+    # Counted laws p̂ add <p̂ - p, U> twice and <p̂ - p, p̂ - p>. A norm of (√n_k (p̂_k - p_k))_k has a
+    # mean of at most √K and is convex and 1-Lipschitz in outputs of diameter √2 (Talagrand)
+    apart = math.sqrt(np.count_nonzero(of_kinds)) + 2 * math.sqrt(-math.log(level))
+    slack = 0.0 if rows.stated else 3 * apart**2
+    threshold = float(bernstein_threshold(variance, 2.0, level)) + slack
+    at = int(sums.argmax()) if variance else 0
     return Association(
-        size=float(abs(sums[at])),
+        size=float(sums[at]) if variance else 0.0,
         threshold=threshold,
         where=f"lag {at + 1:,}",
         sums=sums.size,
-        least_share=_least_share(threshold, variance, certain),
+        least_share=_least_share(threshold, variance, n * _coupled(rows.laws, of_kinds / n)),
     )
 
 
-def influence(outputs: Outputs, bits: Integers, alpha: float = GATE) -> Association:
-    """Compare every row's output with the labels of all other rows of its call.
+def _coupled(laws: Floats, shares: Floats) -> float:
+    """Mean of <U, U'> for two rows of one word, drawn by inversion, whose labels are random."""
+    kinds = np.flatnonzero(shares)[:200]
+    upper = laws[kinds].cumsum(axis=1)
+    lower = upper - laws[kinds]
+    both = np.minimum(upper[:, None], upper[None]) - np.maximum(lower[:, None], lower[None])
+    alike = both.clip(0).sum(axis=2) - laws[kinds] @ laws[kinds].T
+    weights = shares[kinds] / shares[kinds].sum()
+    return float(weights @ alike @ weights)
 
-    There are (n,) outputs of one call, or (calls, m) of many; ``bits`` say which of two values each
-    row's label was, uniformly and independently.
+
+def influence(
+    rows: Rows,
+    signs: Floats,
+    groups: Integers,
+    gaps: Sequence[tuple[int, ...]],
+    alpha: float = GATE,
+) -> Association:
+    """Compare every row's output with the labels of all other rows of one call, in a circle.
+
+    Parameters
+    ----------
+    rows
+        n rows whose labels were drawn independently.
+    signs
+        (f, K) ±1 for each kind: labels are told apart by these; the first are used for gaps too.
+    groups
+        (K,) of each kind, below g: rows are looked at all together and by the groups of their own
+        labels.
+    gaps
+        Distances from a row to others whose signs are multiplied by its own.
     """
-    compare = _at_every_lag if bits.ndim == 1 else _in_every_pair
-    scores = scores_of(outputs.reshape(-1), bits.reshape(-1))
-    largest = [compare(score.reshape(bits.shape), bits, alpha / len(scores)) for score in scores]
-    return replace(
-        max(largest, key=lambda association: association.ratio),
-        sums=sum(association.sums for association in largest),
-        least_share=min(association.least_share for association in largest),
-    )
+    n = rows.cells.size
+    features = {"the label": signs[0][rows.kinds]}
+    features |= {f"a function of the label ({at})": s[rows.kinds] for at, s in enumerate(signs[1:])}
+    single = len(features)
+    for others in gaps:
+        product = features["the label"].copy()
+        for gap in others:
+            product *= np.roll(features["the label"], -gap)
+        apart = " and ".join(map(str, others))
+        features[f"whether labels {apart} apart agree,"] = product
+    masks = {"": np.ones(n)}
+    own = groups[rows.kinds]
+    if groups.max() > 0:
+        parts = {f" (own labels of group {g})": own == g for g in range(int(groups.max()) + 1)}
+        masks |= {name: part.astype(np.float64) for name, part in parts.items()}
+    scores = rows.scores(signs[0])
+    tests = len(scores) * (len(features) + (len(masks) - 1) * single)
+    level = alpha / (2 * n * tests)
+    # the error of counted means, of numbers within 1, beside features within 2 (as in agreement)
+    error = math.sqrt(len(rows.laws)) + math.sqrt(-8 * math.log(level))
+    slack = 0.0 if rows.stated else error**2 / 2
+    turned = {name: np.conj(_transform(feature, n)) for name, feature in features.items()}
+    found, shares = [Association(0.0, 1.0, "", 0, math.inf)], [math.inf]
+    for weights in scores:
+        centred = rows.centred(weights)
+        for mask, chosen in masks.items():
+            variance = _SLACK * float(centred**2 @ chosen)
+            if variance < 1:  # one output alone, or one for each label
+                continue
+            score = _transform(centred * chosen, n)
+            largest = float(np.abs(centred).max())
+            threshold = float(bernstein_threshold(variance, largest, level)) + slack
+            if not mask:
+                shares.append(_least_share(threshold, variance, n / 2))
+            for name in list(features)[: single if mask else None]:
+                sums = np.abs(fft.irfft(score * turned[name], n))
+                at = int(sums.argmax())
+                lag = f"{at:,} rows before" if at <= n // 2 else f"{n - at:,} rows behind"
+                where = f"{name} {lag}{mask}"
+                found.append(Association(float(sums[at]), threshold, where, n, math.inf))
+    return replace(worst(*found), least_share=min(shares))
 
 
-def scores_of(outputs: Outputs, bits: Integers) -> list[Floats]:
-    """One or two indicators of an output: is it what the higher label gives, is it a high one?"""
-    cells = cells_of(outputs)
-    size = int(cells.max()) + 1
-    higher = np.bincount(cells, bits, size) > np.bincount(cells, 1 - bits, size)
-    likely = higher[cells].astype(np.float64)
-    upper = (cells >= size // 2).astype(np.float64)
-    if higher.min() == higher.max():  # neither label is told from the other
-        return [upper]
-    if size == 2 or np.array_equal(upper, likely) or np.array_equal(upper, 1 - likely):
-        return [likely]
-    return [likely, upper]
+def influence_in_calls(rows: Rows, calls: int, signs: Floats, alpha: float = GATE) -> Association:
+    """The same of many calls of equally many rows, laid end to end: every row with every other.
 
-
-def _at_every_lag(score: Floats, bits: Integers, alpha: float) -> Association:
-    """Of one call, with the output's mean for either label taken off."""
-    n = bits.size
-    counts = np.maximum(np.bincount(bits, minlength=2), 1)
-    means = np.bincount(bits, score, 2) / counts
-    centred = score - means[bits]
-    variance = float(np.sum(counts * means * (1 - means)))
-    if not variance:  # one output alone, or one for each label
-        return Association(0.0, 1.0, "", sums=0, least_share=math.inf)
-    length = fft.next_fast_len(2 * n, real=True)
-    spectrum = fft.rfft(centred, length)
-    level = alpha / (4 * n * (PAIRED + 1))
-    threshold = float(bernstein_threshold(_SLACK * variance, np.abs(centred).max(), level))
-    size, where = 0.0, ""
-    signs = 2.0 * bits - 1
-    for gap in range(PAIRED + 1):
-        feature = signs[: n - gap] * signs[gap:] if gap else signs
-        sums = fft.irfft(spectrum * np.conj(fft.rfft(feature, length)), length)
-        sums[[0, gap]] = 0.0  # the row's own label
-        sums[n:-n] = 0.0
-        at = int(np.abs(sums).argmax())
-        if abs(sums[at]) > size:
-            size, lag = float(abs(sums[at])), at if at < n else at - length
-            feature_name = f"whether two labels {gap} apart agree," if gap else "the label"
-            where = f"{feature_name} {abs(lag):,} rows {'before' if lag > 0 else 'behind'}"
-    share = _least_share(threshold, variance, n / 2)
-    return Association(size, threshold, where, (PAIRED + 1) * (2 * n - 2), share)
-
-
-def _in_every_pair(score: Floats, bits: Integers, alpha: float) -> Association:
-    """Of many calls, with the mean of each of their rows taken off: rows of a call may differ."""
-    signs = (2 * bits - 1).astype(np.float64)
-    features: dict[int, Floats] = {0: signs}
-    features |= {gap: signs[:, :-gap] * signs[:, gap:] for gap in range(1, NEAR + 1)}
+    The mean of each label in each row of a call is taken off: rows of a call may differ.
+    """
+    size = rows.cells.size // calls
+    table = signs[rows.kinds].reshape(calls, size)
+    features: dict[int, Floats] = {0: table}
+    features |= {gap: table[:, :-gap] * table[:, gap:] for gap in range(1, NEAR + 1)}
 
     def where(gap: int, row: int, other: int) -> str:
         label = f"whether rows {other} and {other + gap} agree" if gap else f"row {other}'s label"
@@ -277,10 +408,22 @@ def _in_every_pair(score: Floats, bits: Integers, alpha: float) -> Association:
     def own(gap: int, row: Integers, other: Integers) -> Booleans:
         return np.asarray((other == row) | (other + gap == row))
 
-    ones = bits.sum(axis=0)
-    high = (score * bits).sum(axis=0) / np.maximum(ones, 1)
-    low = (score * (1 - bits)).sum(axis=0) / np.maximum(bits.shape[0] - ones, 1)
-    return largest_sum(score - np.where(bits == 1, high, low), features, where, alpha, own)
+    kinds = len(rows.laws)
+    places = np.tile(np.arange(size), calls) * kinds + rows.kinds
+    counts = np.maximum(np.bincount(places, minlength=size * kinds), 1)
+    scores = rows.scores(signs)
+    found = []
+    for weights in scores:
+        score = weights[rows.cells]
+        means = np.bincount(places, score, size * kinds) / counts
+        centred = (score - means[places]).reshape(calls, size)
+        found.append(largest_sum(centred, features, where, alpha / len(scores), own))
+    return replace(worst(*found), least_share=min(one.least_share for one in found))
+
+
+def _transform(values: Floats, length: int) -> Transform:
+    """In single precision: sums are of thousands, and need no more."""
+    return np.asarray(fft.rfft(values.astype(np.float32), length))
 
 
 Feature = TypeVar("Feature")

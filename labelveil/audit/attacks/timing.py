@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from common.arrays import Floats
+from labelveil.audit.attacks.implementation import Mechanism
 from labelveil.audit.attacks.one_run import draw_secrets, rare_event
 from labelveil.audit.attacks.views import Observations, View
 from labelveil.audit.power import smallest_excess
@@ -21,6 +22,22 @@ BINS = 16
 
 clock = time.perf_counter_ns
 """What calls are timed with; a test puts one in its place that its machine cannot disturb."""
+
+
+def most_apart(mechanism: Mechanism, labels: Floats, calls: int) -> tuple[int, int]:
+    """Which of (k,) labels are slowest and fastest in so many single calls, by their mean rank."""
+    kinds = draw_secrets(calls, labels.size)
+    mechanism(labels[:1])  # the first call pays for what is made once
+    nanoseconds = np.empty(calls)
+    for at, label in enumerate(labels[kinds]):
+        begun = clock()
+        mechanism(np.array([label]))
+        nanoseconds[at] = clock() - begun
+    ranks = np.argsort(np.argsort(nanoseconds)) - calls / 2
+    # a sum over the root of its number: a label of few calls does not stand out by chance
+    sums = np.bincount(kinds, ranks, labels.size)
+    scores = sums / np.sqrt(np.maximum(np.bincount(kinds, minlength=labels.size), 1))
+    return int(scores.argmax()), int(scores.argmin())
 
 
 def timing_check(

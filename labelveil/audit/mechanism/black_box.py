@@ -6,26 +6,37 @@ import math
 from dataclasses import replace
 
 import numpy as np
+from scipy.fft import next_fast_len
 
+from common.arrays import Floats
 from labelveil.audit.attacks import rows_apart
 from labelveil.audit.attacks.every_label import all_runs, every_label
 from labelveil.audit.attacks.implementation import mantissa_check, permutation_check
-from labelveil.audit.attacks.one_run import draw_secrets, one_run, rare_event
+from labelveil.audit.attacks.one_run import draw_secrets, one_run_in_parts, rare_event
 from labelveil.audit.attacks.seeds import seeds_check
 from labelveil.audit.attacks.static_rule import static_check
-from labelveil.audit.attacks.timing import timing_check
+from labelveil.audit.attacks.timing import most_apart, timing_check
 from labelveil.audit.bounds import expected_one_run_bound
 from labelveil.audit.mechanism.cold_start import cold_digests
 from labelveil.audit.mechanism.subject import CallableSubject
-from labelveil.audit.mechanism.trial import Probes, Trial
+from labelveil.audit.mechanism.trial import Probes, Trial, uniform
 from labelveil.audit.power import rarest_event
 from labelveil.audit.verdict import GATE, SHOWN, Check, Power, Verdict, statistical
 
 PROBES = Probes()
 
+PARTS = 32  # of a long call, each of which is guessed by itself
+
+STARTS_AGAIN = 7  # rows of a long call that are looked for again, beside the first
+
+PAIRED = 8  # influence is looked for of whether two labels at most so far apart agree
+
+TRIPLES = ((1, 2), (1, 3), (2, 3))
+"""Distances of two labels from a third that are taken together; others are drawn."""
+
 
 def _search_cost(trial: Trial) -> float:
-    runs = all_runs(trial.sizes.runs, trial.subject.labels.size)
+    runs = all_runs(trial.sizes.runs, trial.labels.size)
     return 0.5 + trial.seconds(runs, 6) + 1e-7 * runs
 
 
@@ -33,14 +44,14 @@ def _search_cost(trial: Trial) -> float:
     "every label",
     "Is any label, or any output, told apart better than ε allows?",
     _search_cost,
-    not_looked_at="Labels between or beyond those of the grid.",
+    not_looked_at="Labels between two neighbours, but for one that was drawn.",
 )
 def every_label_check(trial: Trial) -> Check:
-    subject, runs = trial.subject, trial.sizes.runs
-    search = every_label(subject.mechanism, subject.labels, subject.epsilon, runs)
+    subject, runs, all_labels = trial.subject, trial.sizes.runs, trial.labels
+    search = every_label(subject.mechanism, all_labels, subject.epsilon, runs)
     suspect, worst = search.tested[0]
-    labels = subject.labels[search.piloted]
-    left_out = subject.labels.size - labels.size
+    labels = all_labels[search.piloted]
+    left_out = all_labels.size - labels.size
     sides = [
         subject.shown(labels[side[0]]) if side.size == 1 else "all others"
         for side in (suspect.likely, suspect.unlikely)
@@ -51,14 +62,13 @@ def every_label_check(trial: Trial) -> Check:
         claim=f"No event is more than e^ε times likelier for one label than for another,"
         f" ε = {subject.epsilon:g}.",
         tried=f"{search.pilot:,} pilot runs over {labels.size} labels"
-        f"{', a random sample,' if left_out else ''} and {runs:,} more of the worst; then"
-        f" {len(search.tested)} suspects on fresh runs. Worst: label {sides[0]} against {sides[1]},"
-        f" {suspect.view.name}, {worst.correct:,} of {worst.guesses:,} guesses right.",
+        f"{', a random sample,' if left_out else ''} ({trial.between}) and {runs:,} more of the"
+        f" worst; then {len(search.tested)} suspects on fresh runs. Worst: label {sides[0]} against"
+        f" {sides[1]}, {suspect.view.name}, {worst.correct:,} of {worst.guesses:,} guesses right.",
         claimed=subject.epsilon,
         power=search.power,
-        details={"labels": labels.size, "worst": sides, "of": subject.labels.size},
-        not_looked_at=f"{left_out:,} of {subject.labels.size:,} labels, chosen at random, were not"
-        " run."
+        details={"labels": labels.size, "worst": sides, "of": all_labels.size},
+        not_looked_at=f"{left_out:,} of {all_labels.size:,} labels, chosen at random, were not run."
         if left_out
         else "",
     )
@@ -66,45 +76,70 @@ def every_label_check(trial: Trial) -> Check:
 
 @PROBES.add(
     "one run",
-    "How well is a secret guessed from one output, over a million records?",
-    lambda trial: 0.2 + trial.seconds(trial.sizes.records) + 1e-7 * trial.sizes.records,
-    not_looked_at="Labels between the lowest and the highest one.",
+    "How well is a secret guessed from one output, at the beginning of a long call and at its end?",
+    lambda trial: 0.2 + trial.seconds(trial.sizes.long_rows) + 3e-7 * trial.sizes.long_rows,
+    not_looked_at="Other labels than the two.",
 )
 def one_run_check(trial: Trial) -> Check:
-    epsilon, records = trial.subject.epsilon, trial.sizes.records
-    low, high = map(trial.subject.shown, trial.ends)
+    epsilon, records = trial.subject.epsilon, trial.about(trial.sizes.long_rows)
+    pair = trial.pair()
+    low, high = map(trial.subject.shown, pair)
     secrets = draw_secrets(records)
-    run = one_run(trial.of_bits(secrets), secrets)
-    reach = expected_one_run_bound(epsilon, max(run.guesses, 1), SHOWN)
+    runs = one_run_in_parts(trial.of_bits(secrets, pair), secrets, PARTS)
+    at = max(range(len(runs)), key=lambda part: runs[part].bound)
+    run, whole = runs[at], runs[0]
+    reach = expected_one_run_bound(epsilon, max(whole.guesses, 1), SHOWN)
     return statistical(
         "one run",
         run,
         claim=f"A uniform secret bit is guessed with probability at most"
         f" e^ε/(e^ε+1) = {1 / (1 + math.exp(-epsilon)):.4f}.",
         tried=f"{records:,} labels were drawn among {low} and {high}, randomized once, and"
-        f" guessed: {run.correct:,} of {run.guesses:,} guesses were right. (A tight mechanism"
-        f" would show {reach:.3f} at 95%.)",
+        f" guessed, in all and in each of {PARTS} parts of the rows: {run.correct:,} of"
+        f" {run.guesses:,} guesses were right in {f'part {at}' if at else 'all'}. (A tight"
+        f" mechanism would show {reach:.3f} at 95%.)",
         claimed=epsilon,
-        details={"correct": run.correct, "guesses": run.guesses},
-        power=(Power("excess of ε between the two outermost labels", run.excess(epsilon)),),
+        details={"correct": run.correct, "guesses": run.guesses, "part": at},
+        power=(
+            Power("excess of ε between two labels that were drawn", whole.excess(epsilon)),
+            Power(f"the same in one of {PARTS} parts of the rows", runs[-1].excess(epsilon)),
+        ),
     )
 
 
-_ROWS_MISSED = "Dependence of an output on three or more other rows together."
+_ROWS_MISSED = "Dependence of an output on several other rows together, but for those drawn."
 
 
 @PROBES.add(
     "repeated words",
     "Does any randomness come back in other rows, at any distance, block borders included?",
-    lambda trial: 0.2 + trial.seconds(trial.sizes.rows) + 2e-6 * trial.sizes.rows,
-    not_looked_at=f"Here and there, at lags above half of the rows. {_ROWS_MISSED}",
+    lambda trial: (
+        0.5
+        + trial.seconds(trial.sizes.long_rows + 2 * trial.sizes.rows)
+        + 4e-6 * trial.sizes.rows
+        + 1e-7 * trial.sizes.long_rows
+    ),
+    not_looked_at="Words that come back after more rows than that.",
 )
 def repeats_check(trial: Trial) -> Check:
+    """Equal labels in one call and in a much longer one, and labels all over the domain."""
+    equal = trial.repeat(label := trial.one(), trial.about(trial.sizes.rows))
+    long = trial.repeat(trial.one(), trial.about(trial.sizes.long_rows))
+    kinds = draw_secrets(trial.about(trial.sizes.rows), trial.labels.size)
+    mixed = rows_apart.Rows.of(trial.subject.mechanism(trial.labels[kinds]), kinds)
+    starts = [0, *draw_secrets(STARTS_AGAIN, long.size // 4).tolist()]
+    again = rows_apart.find_again(long, starts, GATE / 4)
+    longest = long.size - max(starts) if again.window else 0
     return rows_apart.words_check(
         "repeated words",
-        trial.constant,
+        (rows_apart.find_repeat(equal, GATE / 4), again),
+        [rows_apart.agreement(r, GATE / 4) for r in (rows_apart.Rows.of(equal), mixed)],
         claim="Every row has random words of its own.",
-        tried=f"{trial.constant.size:,} equal labels were randomized in one call",
+        tried=f"{equal.size:,} labels {trial.subject.shown(label)}, {kinds.size:,} labels at random"
+        f" ({trial.between}) and {long.size:,} equal ones were randomized in a call each",
+        powers=(
+            Power(f"rows that come again within {longest:,}", float(again.window or math.inf)),
+        ),
     )
 
 
@@ -113,18 +148,25 @@ def repeats_check(trial: Trial) -> Check:
     "Does one release repeat the noise of another?",
     lambda trial: (
         0.1
-        + trial.seconds(trial.sizes.small_calls // 4 * trial.sizes.small_rows)
-        + trial.seconds(0, trial.sizes.small_calls // 4)
-        + 5e-7 * trial.sizes.small_calls * trial.sizes.small_rows
+        + trial.seconds(
+            trial.sizes.small_calls // 4 * trial.sizes.small_rows, trial.sizes.small_calls // 4
+        )
+        + 1e-6 * trial.sizes.small_calls * trial.sizes.small_rows
     ),
 )
 def calls_check(trial: Trial) -> Check:
+    """The same labels in every call, all over the domain."""
     calls, rows = trial.sizes.small_calls // 4, trial.sizes.small_rows
+    kinds = draw_secrets(rows, trial.some.size)
+    labels = trial.some[kinds]
+    outputs = np.concatenate([trial.subject.mechanism(labels) for _ in range(calls)])
+    every = np.tile(kinds, calls)
     return rows_apart.words_check(
         "call against call",
-        np.concatenate([trial.repeat(trial.ends[0], rows) for _ in range(calls)]),
+        (rows_apart.find_repeat(outputs, GATE / 2, every, rows),),
+        (rows_apart.agreement(rows_apart.Rows.of(outputs, every), GATE / 2),),
         claim="Every call has noise of its own.",
-        tried=f"{calls:,} calls of {rows:,} equal labels were laid end to end",
+        tried=f"{calls:,} calls for the same {rows:,} labels at random were laid end to end",
     )
 
 
@@ -141,19 +183,38 @@ def calls_check(trial: Trial) -> Check:
     not_looked_at=_ROWS_MISSED,
 )
 def influence_check(trial: Trial) -> Check:
-    bits = draw_secrets(trial.sizes.records)
-    lags = rows_apart.influence(trial.of_bits(bits), bits, GATE / 2)
-    shape = trial.sizes.small_calls, trial.sizes.small_rows
-    table = draw_secrets(math.prod(shape)).reshape(shape)
-    outputs = np.stack([trial.of_bits(call) for call in table])
-    pairs = rows_apart.influence(outputs, table, GATE / 2)
-    check = max(lags, pairs, key=lambda association: association.ratio).check(
+    """Labels all over the domain; how they are told apart is drawn, but for high and low."""
+
+    def signs(labels: Floats) -> Floats:
+        high = labels >= np.median(labels)
+        return np.where([high, uniform(labels.size) < 0.5], 1.0, -1.0)
+
+    size = next_fast_len(trial.about(trial.sizes.records), real=True)
+    kinds = draw_secrets(size, trial.labels.size)
+    outputs = trial.subject.mechanism(trial.labels[kinds])
+    far = draw_secrets(4, size // 2) + 1
+    gaps = [*((gap,) for gap in (*range(1, PAIRED + 1), *far[:2].tolist())), *TRIPLES]
+    gaps.append(tuple(far[2:].tolist()))
+    lags = rows_apart.influence(
+        rows_apart.Rows.of(outputs, kinds),
+        signs(trial.labels),
+        draw_secrets(trial.labels.size, rows_apart.GROUPS),
+        gaps,
+        GATE / 2,
+    )
+    calls, rows = trial.sizes.small_calls, trial.sizes.small_rows
+    few = draw_secrets(calls * rows, trial.some.size)
+    small = [trial.subject.mechanism(trial.some[call]) for call in few.reshape(calls, rows)]
+    pairs = rows_apart.influence_in_calls(
+        rows_apart.Rows.of(np.concatenate(small), few), calls, signs(trial.some)[0], GATE / 2
+    )
+    check = rows_apart.worst(lags, pairs).check(
         "labels of other rows",
         "share of rows that show another row's label",
         claim="A row's output depends on its own label alone.",
-        tried=f"{bits.size:,} random labels in one call, {shape[0]:,} calls of {shape[1]:,}:"
+        tried=f"{size:,} random labels in one call ({trial.between}), {calls:,} calls of {rows:,}:"
         f" {lags.sums + pairs.sums:,} comparisons of an output with another row's label, or with"
-        " whether two other labels agree, at every distance and in every row of the small calls.",
+        " whether other labels agree, at every distance and in every row of the small calls.",
     )
     powers = (
         Power("share of rows that show another row's label", lags.least_share),
@@ -168,8 +229,9 @@ def influence_check(trial: Trial) -> Check:
     lambda trial: 0.2 + trial.seconds(1 << 18),
 )
 def order_check(trial: Trial) -> Check:
-    bits = draw_secrets(min(trial.sizes.records, 1 << 18))
-    return permutation_check(trial.of_bits(bits).astype(np.float64))
+    rows = min(trial.sizes.records, 1 << 18)
+    labels = trial.labels[draw_secrets(rows, trial.labels.size)]
+    return permutation_check(trial.subject.mechanism(labels).astype(np.float64))
 
 
 @PROBES.add(
@@ -177,7 +239,7 @@ def order_check(trial: Trial) -> Check:
     "Could the noise be had by trying every seed?",
     lambda trial: (
         6.0
-        + trial.seconds(256 * trial.sizes.starts, trial.sizes.starts)
+        + trial.seconds(1024 * trial.sizes.starts, trial.sizes.starts)
         + 0.01 * trial.sizes.starts * isinstance(trial.subject, CallableSubject)
     ),
     not_looked_at="Seeds of more bits than the power says, and generators that are predictable"
@@ -186,7 +248,10 @@ def order_check(trial: Trial) -> Check:
 def starts_check(trial: Trial) -> Check:
     starts, forks = trial.sizes.starts, trial.sizes.forks
     total = starts + 2 * forks
-    rows = rows_apart.window_rows(trial.constant, total * total / 2)
+    kinds = draw_secrets(trial.sizes.rows, trial.some.size)
+    sample = trial.subject.mechanism(trial.some[kinds])
+    share = rows_apart.commonest_share(sample, kinds)
+    rows = rows_apart.window_rows(share, trial.some.size * total * total / 2)
     if not rows:
         return Check(
             "cold starts",
@@ -195,10 +260,16 @@ def starts_check(trial: Trial) -> Check:
             "Outputs for equal labels were looked at.",
             "They vary too little: two starts would agree by chance.",
         )
-    digests = cold_digests(trial.subject, rows, starts, forks)
-    kinds = f"{starts:,} in one process that loads it anew, {forks} in processes forked before it"
-    kinds += f" was loaded, {forks} in processes forked after it had randomized"
-    return seeds_check(digests, rows, kinds)
+    digests = cold_digests(trial.subject, trial.some, rows, starts, forks)
+    said = f"{starts:,} in one process that loads it anew, {forks} in processes forked before it"
+    said += f" was loaded, {forks} in processes forked after it had randomized"
+    checks = [seeds_check(each, rows, said) for each in digests]
+    at = max(range(len(checks)), key=lambda at: checks[at].details["repeated"])
+    return replace(
+        checks[at],
+        tried=f"{checks[at].tried} So it was for each of {trial.some.size} labels that were drawn;"
+        f" shown is {trial.subject.shown(trial.some[at])}.",
+    )
 
 
 @PROBES.add(
@@ -208,26 +279,30 @@ def starts_check(trial: Trial) -> Check:
 )
 def floats_check(trial: Trial) -> Check:
     secrets = draw_secrets(2 * min(trial.sizes.runs, 200_000))
-    return mantissa_check(trial.of_bits(secrets), secrets, trial.subject.epsilon)
+    outputs = trial.of_bits(secrets, trial.pair())
+    return mantissa_check(outputs, secrets, trial.subject.epsilon)
 
 
 @PROBES.add(
     "timing",
     "Does the time of a call depend on the label?",
-    lambda trial: 0.2 + trial.seconds(0, 2 * trial.sizes.calls),
+    lambda trial: 0.2 + trial.seconds(0, 3 * trial.sizes.calls),
     not_looked_at="Differences below the clock's resolution and this machine's unrest.",
 )
 def clock_check(trial: Trial) -> Check:
-    low, high = (np.array([label]) for label in trial.ends)
-    mechanism = trial.subject.mechanism
+    mechanism, labels = trial.subject.mechanism, trial.labels
+    slowest, fastest = most_apart(mechanism, labels, trial.sizes.calls)
+    low, high = labels[[fastest]], labels[[slowest]]
     return timing_check(
         "timing",
         (lambda: mechanism(low)[0], lambda: mechanism(high)[0]),
         trial.sizes.calls,
         trial.subject.epsilon,
         claim="Latency does not depend on the label, nor on whether it was kept or flipped.",
-        tried=f"{2 * trial.sizes.calls:,} single calls for one of two labels at random; output and"
-        " duration were looked at together.",
+        tried=f"{trial.sizes.calls:,} single calls showed which of {labels.size} labels"
+        f" ({trial.between}) are slowest and fastest: {trial.subject.shown(high[0])} and"
+        f" {trial.subject.shown(low[0])}. Of {2 * trial.sizes.calls:,} more for one of these at"
+        " random, output and duration were looked at together.",
     )
 
 
@@ -248,24 +323,35 @@ def sources_check(trial: Trial) -> Check:
     subject=CallableSubject,
 )
 def black_box_range_check(trial: Trial) -> Check:
-    (low, high), secrets = trial.ends, draw_secrets(200_000)
-    shown = trial.subject.shown
+    (low, high), shown = trial.ends, trial.subject.shown
+    secrets = draw_secrets(200_000)
     name, claim = "labels outside the domain", "Labels are clipped to the domain before any noise."
+    beyond = (1 + 20 * uniform(2) ** 2) * (high - low)
+    far = [(low, high + beyond[0])]
+    if not (isinstance(trial.subject, CallableSubject) and trial.subject.events is not None):
+        far += [(high, low - beyond[1]), (high, high + beyond[1]), (low, low - beyond[0])]
     try:
-        outputs = trial.of_bits(secrets, (low, high + 10 * (high - low)))
+        outputs = [trial.of_bits(secrets, pair) for pair in far]
     except Exception as error:  # anybody's code may refuse in any way
         refusal = f"It was refused: {error!r:.120}."
-        tried = f"A label far above {shown(high)} was passed."
+        tried = "Labels outside the domain were passed."
         return Check(name, Verdict.NOT_CHECKABLE, claim, tried, refusal)
-    measured, _ = rare_event(outputs, secrets)
-    rarest = rarest_event(math.inf, secrets.size / 2, trial.subject.epsilon, GATE)
+    measured = max(
+        (rare_event(each, secrets, tests=len(far))[0] for each in outputs),
+        key=lambda run: run.bound,
+    )
+    level = GATE / len(far)
+    rarest = rarest_event(math.inf, secrets.size / 2, trial.subject.epsilon, level)
+    sides = (f"above {shown(high)}" if other > high else f"below {shown(low)}" for _, other in far)
+    near = (shown(label) for label, _ in far)
+    pairs = "; ".join(f"{one} and one far {side}" for one, side in zip(near, sides, strict=True))
     return statistical(
         name,
         measured,
         claim=claim,
-        tried=f"{secrets.size:,} runs for one of the labels {shown(low)} and one far above"
-        f" {shown(high)}.",
+        tried=f"{secrets.size:,} runs each for one of two labels: {pairs}.",
         claimed=trial.subject.epsilon,
+        details={"pairs": far},
         power=(Power("probability of an output that the far label alone gives", rarest),),
     )
 

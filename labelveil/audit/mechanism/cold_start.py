@@ -19,6 +19,7 @@ from dataclasses import asdict
 
 import numpy as np
 
+from common.arrays import Floats
 from common.errors import ConfigError
 from labelveil.audit.mechanism.subject import CallableSubject, NamedSubject, Subject
 from labelveil.children import child_command, child_environment
@@ -26,8 +27,10 @@ from labelveil.children import child_command, child_environment
 DIGEST_BYTES = 16  # of a digest of one start's outputs
 
 
-def cold_digests(subject: Subject, rows: int, starts: int, forks: int) -> list[bytes]:
-    """Digests of the outputs of first starts, for ``rows`` equal labels.
+def cold_digests(
+    subject: Subject, labels: Floats, rows: int, starts: int, forks: int
+) -> list[list[bytes]]:
+    """Digests of the outputs of first starts, for each of (k,) labels in ``rows`` rows of a call.
 
     So many ``starts`` are in one process that loads the subject anew, ``forks`` in processes forked
     before it was loaded, and as many in those forked after it has randomized.
@@ -35,19 +38,22 @@ def cold_digests(subject: Subject, rows: int, starts: int, forks: int) -> list[b
     ``ConfigError`` if one of the starts fails.
     """
     spec = json.dumps(asdict(subject), default=np.ndarray.tolist)
-    command = child_command(__name__, spec, str(rows), str(starts), str(forks))
+    words = json.dumps(labels.tolist()), str(rows), str(starts), str(forks)
+    command = child_command(__name__, spec, *words)
     environment = child_environment(OMP_NUM_THREADS="1")
     done = subprocess.run(command, capture_output=True, env=environment, check=False)
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         raise ConfigError(f"a second process could not run it: {lines[-1] if lines else '?'}")
-    return [done.stdout[at : at + DIGEST_BYTES] for at in range(0, len(done.stdout), DIGEST_BYTES)]
+    sent = range(0, len(done.stdout), DIGEST_BYTES)
+    digests = [done.stdout[at : at + DIGEST_BYTES] for at in sent]
+    return [digests[at :: labels.size] for at in range(labels.size)]
 
 
-def main(spec: str, rows: str, starts: str, forks: str) -> None:
-    """Write one digest for each start: of the outputs for ``rows`` equal labels."""
+def main(spec: str, values: str, rows: str, starts: str, forks: str) -> None:
+    """Write a digest for each start and label: of its outputs in ``rows`` rows."""
     subject = _described(spec)
-    labels = np.full(int(rows), subject.labels[0])
+    labels = np.repeat(np.array(json.loads(values))[:, None], int(rows), axis=1)
     loaded = set(sys.modules)
     _fork(subject, labels, int(forks))
     for _ in range(int(starts)):
@@ -59,7 +65,7 @@ def main(spec: str, rows: str, starts: str, forks: str) -> None:
                     del sys.modules[name]
             subject = _described(spec)
         os.write(1, _digest(subject, labels))
-    subject.mechanism(labels)
+    subject.mechanism(labels.ravel())
     _fork(subject, labels, int(forks))
 
 
@@ -87,8 +93,9 @@ def _fork(subject: Subject, labels: np.ndarray, forks: int) -> None:
 
 
 def _digest(subject: Subject, labels: np.ndarray) -> bytes:
-    outputs = np.ascontiguousarray(subject.mechanism(labels))
-    return hashlib.sha256(outputs.tobytes()).digest()[:DIGEST_BYTES]
+    outputs = np.ascontiguousarray(subject.mechanism(labels.ravel())).reshape(len(labels), -1)
+    digests = (hashlib.sha256(part.tobytes()).digest()[:DIGEST_BYTES] for part in outputs)
+    return b"".join(digests)
 
 
 if __name__ == "__main__":

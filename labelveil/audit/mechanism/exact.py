@@ -131,11 +131,11 @@ def shared_words_check(trial: Trial) -> Check:
 @probe(
     "prior noise and rows",
     "Does the histogram's noise say anything about the rows' noise?",
-    lambda trial: 0.1 + 1.2e-3 * trial.sizes.small_calls,
+    lambda trial: 0.1 + 6e-4 * trial.sizes.small_calls,
     not_looked_at="Noise that is shared without leaving a correlation of a cell with a row.",
 )
 def noise_correlation_check(trial: Trial) -> Check:
-    releases = trial.sizes.small_calls
+    releases = trial.sizes.small_calls // 2
     drawn = [trial.named.whole_release(system_entropy()) for _ in range(releases)]
     noise, outputs = (np.stack(part) for part in zip(*drawn, strict=True))
     largest = correlation(noise, outputs)

@@ -3,36 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import cast
+from typing import Self, cast
 
 import numpy as np
 
-from common.arrays import Integers
+from common.arrays import Floats, Integers
 from common.errors import LabelveilError
 from labelveil.audit.attacks import replay as replays
 from labelveil.audit.attacks.implementation import Outputs
-from labelveil.audit.attacks.rows_apart import ROWS
+from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.attacks.seeds import STARTS
-from labelveil.audit.mechanism.subject import NamedSubject, Subject
+from labelveil.audit.mechanism.subject import CallableSubject, NamedSubject, Subject
 from labelveil.audit.verdict import Check, Verdict, cpu_seconds
+
+SOME = 16  # labels that each of many calls has at most
 
 _PACE_ROWS, _PACE_CALLS = 50_000, 20
 
 
+def uniform(count: int) -> Floats:
+    """(count,) uniform numbers between 0 and 1."""
+    return np.asarray(draw_secrets(count, 1 << 52) * 2.0**-52)
+
+
 @dataclass(frozen=True)
 class Sizes:
-    """How much is tried."""
+    """How much is tried: with an effort of 1, or so many times as much."""
 
     runs: int = 1_000_000
-    """Effort of the search over labels; about seven times as many runs are made."""
-    records: int = 1_000_000
-    """Of the one-run audit, and of the search for labels that reach other rows."""
+    """Of the search over labels, which takes about seven times as many."""
+    records: int = 1_000_000  # rows whose labels reach other rows
     releases: int = 500_000  # two-step ones, for each of two worlds
     calls: int = 2_000  # timed single calls for each of two labels
     seeds: int = 100  # replays of a release
-    rows: int = ROWS  # rows that are compared with each other
+    rows: int = 1 << 19  # rows that are compared with each other
+    long_rows: int = 1 << 22  # rows of calls whose end is compared with their beginning
     small_calls: int = 4096
     """Calls of ``small_rows`` rows in which every row is compared with every other one."""
     small_rows: int = 512
@@ -40,10 +47,19 @@ class Sizes:
     forks: int = 32
     """As many more before and after it begins, in processes that show noise that is inherited."""
 
+    def times(self, effort: float) -> Self:
+        """So many times as much of everything, but for the rows of small calls."""
+        sizes = {f.name: round(effort * getattr(self, f.name)) for f in fields(self)}
+        return type(self)(**sizes | {"small_rows": self.small_rows})
+
 
 @dataclass(frozen=True)
 class Trial:
-    """A subject, how hard it is tried, and what several checks look at, drawn once."""
+    """A subject, how hard it is tried, and what is drawn anew in each run for all probes.
+
+    Labels are those of the grid and one between each two of them, half-way or anywhere; each probe
+    takes a pair or some of them, and a number of rows above the least.
+    """
 
     subject: Subject
     sizes: Sizes
@@ -59,17 +75,56 @@ class Trial:
         return float(self.subject.labels[0]), float(self.subject.labels[-1])
 
     @cached_property
-    def constant(self) -> Outputs:
-        """Outputs of one long call in which every label is the lowest."""
-        return self.repeat(self.ends[0], self.sizes.rows)
+    def labels(self) -> Floats:
+        """(k,) labels that are probed, ascending: those of the grid, and one between each two.
+
+        Every second one of these is half-way. What takes numbers of events, or no other labels, is
+        probed with the grid alone.
+        """
+        grid = self.subject.labels
+        if isinstance(self.subject, CallableSubject) and self.subject.events is not None:
+            return grid
+        places = np.where(draw_secrets(grid.size - 1) == 1, 0.5, uniform(grid.size - 1))
+        between = grid[:-1] + places * np.diff(grid)
+        try:
+            self.subject.mechanism(between)
+        except Exception:  # anybody's code may refuse in any way
+            return grid
+        return np.sort(np.concatenate([grid, between]))
+
+    @property
+    def between(self) -> str:
+        """Whether labels between those of the grid are among them, in words."""
+        beyond = self.labels.size > self.subject.labels.size
+        return "one between each two included" if beyond else "no other was taken"
+
+    @cached_property
+    def some(self) -> Floats:
+        """(k,) some of them at random, where each of many calls has several."""
+        return np.sort(self.labels[np.argsort(uniform(self.labels.size))[:SOME]])
+
+    def pair(self) -> tuple[float, float]:
+        """Two labels of the grid, of its lower and upper half, drawn at each call."""
+        grid = self.subject.labels
+        low, high = draw_secrets(2, grid.size // 2).tolist()
+        return float(grid[low]), float(grid[-1 - high])
+
+    def one(self) -> float:
+        """A label, drawn at each call."""
+        return float(self.labels[draw_secrets(1, self.labels.size)[0]])
+
+    @staticmethod
+    def about(least: int) -> int:
+        """A number of rows from the least to a quarter more."""
+        return least + int(draw_secrets(1, least // 4 + 1)[0])
 
     def repeat(self, label: float, runs: int) -> Outputs:
         """Outputs of one call for equal labels."""
         return self.subject.mechanism(np.full(runs, label))
 
-    def of_bits(self, bits: Integers, labels: tuple[float, float] | None = None) -> Outputs:
-        """Outputs of one call for two labels, by default the lowest and the highest one."""
-        return self.subject.mechanism(np.array(labels or self.ends)[bits])
+    def of_bits(self, bits: Integers, labels: tuple[float, float]) -> Outputs:
+        """Outputs of one call for two labels."""
+        return self.subject.mechanism(np.array(labels)[bits])
 
     @cached_property
     def replay(self) -> replays.Replay:

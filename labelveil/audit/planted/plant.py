@@ -1,12 +1,13 @@
 """Plant canaries: a data set whose labels are secrets of the auditor.
 
-    FOLDER/partner/labels.parquet       key, label       for the labels party
-    FOLDER/partner/population.parquet   key              for the labels party
-    FOLDER/secrets.parquet              key, secret      for nobody else
-    FOLDER/plan.json                    what was planted; written last
+    FOLDER/partner/NAME.parquet             key, label   for the labels party
+    FOLDER/partner/NAME-population.parquet  key          for the labels party
+    FOLDER/secrets.parquet                  key, secret  for nobody else
+    FOLDER/plan.json                        what was planted; written last
 
-Each event's secret is uniform among some labels and *no label at all*, from the operating system's
-entropy. Keys look like anybody's; they are uniform 128-bit numbers.
+Each event's secret is uniform among some labels, labels beyond either bound and between two values,
+two rows of the highest label, and *no label at all*, from the operating system's entropy. Keys look
+like anybody's; they are uniform 128-bit numbers.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from common.arrays import Floats
 from common.entropy import system_entropy
 from common.errors import ConfigError, DataError
 from common.files import PRIVATE, PUBLIC, appearing
@@ -33,11 +35,28 @@ PARTNER = "partner"
 
 @dataclass(frozen=True)
 class Planted:
-    """A folder of canaries, read: how it was made, and (n,) keys and secrets of the events."""
+    """A folder of canaries, read.
+
+    Attributes
+    ----------
+    planting
+        How it was made.
+    labels
+        (k, m) labels of each secret. The last two are several rows, and NaN: no label.
+    keys, secrets
+        (n,) of the events, in the order of the partner's population.
+    """
 
     planting: Planting
+    labels: Floats
     keys: pl.Series
     secrets: Secrets
+
+    def in_words(self, secret: int) -> str:
+        """What a secret is."""
+        if secret >= len(self.labels) - 2:
+            return ("several rows", "no label")[secret - len(self.labels) + 2]
+        return " with ".join(f"{label:g}" for label in self.labels[secret])
 
 
 def plant(folder: Path, planting: Planting) -> bool:
@@ -55,24 +74,33 @@ def plant(folder: Path, planting: Planting) -> bool:
             f"{folder} holds canaries planted with other settings; score those, or name another"
             " --out"
         )
-    values = len(planting.labels)
-    secrets = draw_secrets(planting.events, values + 1)
+    labels = _kinds(planting)
+    secrets = draw_secrets(planting.events, len(labels))
     words = system_entropy().words("keys", 0, 2 * planting.events).tobytes()
     keys = pl.Series([words[at : at + 16].hex() for at in range(0, len(words), 16)])
-    labels = planting.labels[np.minimum(secrets, values - 1)]
-    columns = {name: labels[:, at] for at, (name, *_) in enumerate(planting.columns)}
-    known = pl.DataFrame({planting.key: keys, **columns}).filter(secrets < values)
+    columns = {name: labels[secrets, at] for at, (name, *_) in enumerate(planting.columns)}
+    day = {} if planting.date is None else dict([planting.date.split(":", 1)])
+    table = pl.DataFrame({planting.key: keys, **columns}).with_columns(
+        pl.lit(value).alias(column) for column, value in day.items()
+    )
+    # an event with several rows has them wherever they fall
+    rows = np.flatnonzero(secrets < len(labels) - 1)
+    rows = np.append(rows, np.flatnonzero(secrets == len(labels) - 2))
+    known = table[rows[np.argsort(system_entropy().words("rows", 0, rows.size))]]
+    plan_text = {"format": FORMAT, "labels": labels[:-1].tolist(), **planting.model_dump()}
+    public = [planting.key, *day]
     try:
         (folder / PARTNER).mkdir(parents=True, exist_ok=True)
-        for path, table, mode in (
-            (SECRETS_FILE, pl.DataFrame({"key": keys, "secret": secrets}), PRIVATE),
-            (f"{PARTNER}/labels.parquet", known, PUBLIC),
-            (f"{PARTNER}/population.parquet", pl.DataFrame({planting.key: keys}), PUBLIC),
+        hidden = pl.DataFrame({"key": keys, "secret": secrets})
+        for path, made, mode in (
+            (SECRETS_FILE, hidden, PRIVATE),
+            (f"{PARTNER}/{planting.name}.parquet", known, PUBLIC),
+            (f"{PARTNER}/{planting.name}-population.parquet", table.select(public), PUBLIC),
         ):
             with appearing(folder / path, mode=mode) as file:
-                table.write_parquet(file)
+                made.write_parquet(file)
         with appearing(plan) as file:
-            file.write(json.dumps({"format": FORMAT, **planting.model_dump()}, indent=2).encode())
+            file.write(json.dumps(plan_text, indent=2).encode())
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}") from error
     return True
@@ -88,6 +116,7 @@ def read_planted(folder: Path) -> Planted:
         if plan.pop("format") != FORMAT:
             raise DataError(f"{folder / PLAN_FILE} is not of format {FORMAT}")
         table = pl.read_parquet(folder / SECRETS_FILE)
+        labels = np.array(plan.pop("labels"), dtype=np.float64)
         planting = Planting(**plan)
         secrets = table["secret"].to_numpy().astype(np.int64)
     except (OSError, ValueError, TypeError, KeyError, pl.exceptions.PolarsError) as error:
@@ -95,4 +124,16 @@ def read_planted(folder: Path) -> Planted:
             f"{folder} holds no canaries: {error!s:.200}; make some with `labelveil audit canaries"
             " plant`"
         ) from error
-    return Planted(planting, table["key"], secrets)
+    labels = np.vstack([labels, np.full(labels.shape[1], np.nan)])
+    return Planted(planting, labels, table["key"], secrets)
+
+
+def _kinds(planting: Planting) -> Floats:
+    """(k, m) labels of each secret: those beyond and between are of the first label."""
+    planned, ends = planting.labels, np.array([(low, high) for _, low, high in planting.columns])
+    (low, high), words = ends[0], system_entropy().words("kinds", 0, 3)
+    share = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    beyond = [low - (0.1 + 3 * share[0]) * (high - low), high + (0.1 + 3 * share[1]) * (high - low)]
+    others = np.tile(ends[:, 0], (4, 1))
+    others[:, 0] = [*beyond, low + (0.05 + 0.9 * share[2]) * (high - low), high]
+    return np.vstack([planned, others, np.full(len(ends), np.nan)])

@@ -10,8 +10,10 @@ import pytest
 from common.entropy import system_entropy
 from common.exact.channel import randomized_response_rows
 from common.exact.noise import uniform_below
+from labelveil.audit.attacks import timing
 from labelveil.audit.attacks.every_label import every_label
 from labelveil.audit.mechanism.black_box import (
+    black_box_range_check,
     calls_check,
     every_label_check,
     influence_check,
@@ -19,11 +21,12 @@ from labelveil.audit.mechanism.black_box import (
     order_check,
     repeats_check,
 )
-from labelveil.audit.mechanism.subject import NamedSubject
-from labelveil.audit.mechanism.trial import Trial
+from labelveil.audit.mechanism.run import PROBES
+from labelveil.audit.mechanism.subject import CallableSubject, NamedSubject
+from labelveil.audit.mechanism.trial import Sizes, Trial
 from labelveil.audit.verdict import Verdict
 from tests.effort import effort
-from tests.labelveil.audit.twins import labels, parties, releases, rows
+from tests.labelveil.audit.twins import drawn, labels, parties, releases, rows, samplers
 from tests.labelveil.audit.twins.labels import ChannelTwin
 from tests.labelveil.audit.twins.library import SMALL, TWINS, MechanismTwin, Twin
 from tests.statistics import binomial_range
@@ -33,6 +36,7 @@ pytestmark = pytest.mark.statistical
 MODULES = (labels, parties, releases, rows)
 RIGHT = ("randomized-response", "rr-on-bins", "two-point", "randomized-thresholds", "unbiased")
 CHECKS = (
+    black_box_range_check,
     every_label_check,
     one_run_check,
     repeats_check,
@@ -64,6 +68,22 @@ def test_a_twin_is_caught(one: Twin) -> None:
     assert found.verdict is Verdict.FAIL, (found.name, found.found)
     if isinstance(one, MechanismTwin):
         assert found.question
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(effort(1, 12)))
+@pytest.mark.parametrize("kind", drawn.every(drawn.Drawn))
+def test_a_twin_that_is_drawn_is_caught(
+    kind: type[drawn.Drawn], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By one of the probes at hand, with as much effort as audits take by default."""
+    monkeypatch.setattr(timing, "clock", samplers.CLOCK)
+    target = f"{drawn.__name__}:{kind.__name__}_{seed}"
+    sizes = replace(Sizes(), starts=300, forks=2)
+    trial = Trial(CallableSubject(target, drawn.LABELS, 1.0), sizes)
+    probes = [probe for probe in PROBES.fitting(trial) if probe.name in kind.caught_by]
+    assert len(probes) == len(kind.caught_by)
+    assert Verdict.FAIL in {probe(trial).verdict for probe in probes}
 
 
 def right_build(number: int) -> Trial:
@@ -127,6 +147,6 @@ def test_of_many_labels_a_random_sample_is_run_and_said() -> None:
     trial = Trial(subject, replace(SMALL, runs=5000))
     found = every_label_check(trial)
     assert found.verdict is Verdict.PASS
-    assert found.not_looked_at == "100 of 500 labels, chosen at random, were not run."
+    assert found.not_looked_at == "599 of 999 labels, chosen at random, were not run."
     assert found.details["labels"] == 400
     assert [power.fault.split()[0] for power in found.power] == ["excess", *["probability"] * 2]

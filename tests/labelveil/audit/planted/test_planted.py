@@ -7,6 +7,7 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -28,18 +29,21 @@ from labelveil.audit.planted.plant import (
     plant,
     read_planted,
 )
-from labelveil.audit.planted.score import match, score
+from labelveil.audit.planted.score import Returned, bounds_check, match, score
 from labelveil.audit.power import detectable_epsilon
 from labelveil.audit.settings import Planting
 from labelveil.audit.verdict import GATE, Verdict
 from tests.commands import RunCommand
+from tests.effort import effort
 from tests.labelveil.audit.conftest import without_power
+from tests.labelveil.audit.twins import drawn
+from tests.labelveil.audit.twins.drawn import Message
 
-PLANTING = Planting(events=6000, lower=0.0, upper=10.0)
+PLANTING = Planting(events=16_000, lower=0.0, upper=10.0)
 CONFIG = """
 [data]
 labels = "partner/labels.parquet"
-population = "partner/population.parquet"
+population = "partner/labels-population.parquet"
 [domain]
 lower = 0
 upper = 10
@@ -91,7 +95,7 @@ def test_a_right_party_passes(grown: Grown) -> None:
     verdicts = {check.name: check.verdict for check in audit.checks}
     assert Verdict.FAIL not in verdicts.values()
     assert verdicts["noise of the histogram"] is Verdict.PASS
-    assert all(check.question for check in audit.checks[:6])
+    assert all(check.question for check in audit.checks[:10])
     assert without_power(audit) == []
 
 
@@ -100,14 +104,14 @@ def test_the_commands(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     main, folder = labelveil.commands.cli.main, grown.secret.parent
-    same = ["--lower=0", "--upper=10", "--events=6000", f"--folder={folder}"]
+    same = ["--lower=0", "--upper=10", "--events=16000", f"--folder={folder}"]
     planted = run_command(main, "audit", "canaries", "plant", *same)
     assert (planted.code, "were planted before" in planted.out) == (0, True)
     words = ["audit", "canaries", "score", str(folder), f"--secret={grown.secret}"]
     words.append(f"--release={grown.evidence.directory}")
     scored = run_command(main, *words, "--json")
     assert scored.code == 0, scored
-    assert scored.err.startswith("cost: 6,000 canaries")
+    assert scored.err.startswith("cost: 16,000 canaries")
     checks = {check["name"]: check for check in json.loads(scored.out)["checks"]}
     told_apart = checks["canaries told apart"]
     assert told_apart["question"] == "How well do outputs tell labels apart, whatever made them?"
@@ -162,12 +166,63 @@ def test_a_dropped_row_and_an_order_are_seen(grown: Grown) -> None:
 def test_a_histogram_with_too_little_noise_is_seen(grown: Grown) -> None:
     found = match(grown.planted, grown.evidence, grown.secret)
     manifest = grown.evidence.manifest
-    missing = manifest.label.missing
-    labels = np.append(grown.planted.planting.labels[:, 0], missing)[found.secrets]
+    labels = found.labels[found.secrets, 0].clip(0, 10)
     counts = [int((labels == point).sum()) for point in manifest.label.grid]
     prior = manifest.prior.model_copy(update={"noisy_counts": counts})
     exact = replace(grown.evidence, manifest=manifest.model_copy(update={"priors": [prior]}))
     assert "noise of the histogram" in grown.failed(exact)
+
+
+def messages(grown: Grown) -> tuple[Message, Returned]:
+    found = match(grown.planted, grown.evidence, grown.secret)
+    keys = grown.planted.keys.to_list()
+    return Message(keys, found.places, grown.planted.secrets, found.laws), found
+
+
+def of_twin(grown: Grown, codes: np.ndarray) -> Evidence:
+    """The release with these codes of canaries in the order of the population."""
+    found = match(grown.planted, grown.evidence, grown.secret)
+    return grown.with_codes(lambda *_: codes[found.places])
+
+
+def drawn_messages() -> list[Any]:
+    seeds = range(effort(2, 12))
+    return [
+        pytest.param(kind(seed), id=f"{kind.__name__}-{seed}")
+        for kind in drawn.every(drawn.MessageTwin)
+        for seed in seeds
+    ]
+
+
+@pytest.mark.parametrize("twin", drawn_messages())
+def test_messages_of_a_twin_that_is_drawn_give_it_away(
+    grown: Grown, twin: drawn.MessageTwin
+) -> None:
+    message, _ = messages(grown)
+    now, before = (of_twin(grown, twin(message)) for _ in range(2))
+    audit = score(grown.planted, now, grown.secret, before=[before])
+    failed = {check.name for check in audit.checks if check.verdict is Verdict.FAIL}
+    assert failed & set(twin.caught_by), failed
+
+
+def test_right_messages_pass(grown: Grown) -> None:
+    """Of many right builds none is taken for a wrong one: 1 in 10⁶ for each check."""
+    message, _ = messages(grown)
+    right = drawn.MessageTwin(0)
+    for _ in range(effort(10, 300)):
+        now, before = (of_twin(grown, right(message)) for _ in range(2))
+        audit = score(grown.planted, now, grown.secret, before=[before])
+        failed = {check.name for check in audit.checks if check.verdict is Verdict.FAIL}
+        assert failed <= {"content digest"}
+
+
+def test_bounds_of_the_data_are_seen(grown: Grown) -> None:
+    manifest = grown.evidence.manifest
+    grid = [*manifest.label.grid[:-1], 27.0]
+    label = manifest.label.model_copy(update={"grid": grid})
+    wide = replace(grown.evidence, manifest=manifest.model_copy(update={"labels": [label]}))
+    found = replace(match(grown.planted, grown.evidence, grown.secret), manifest=wide.manifest)
+    assert bounds_check(found).verdict is Verdict.FAIL
 
 
 def test_another_secret_finds_no_canary(grown: Grown, tmp_path: Path) -> None:
@@ -181,12 +236,15 @@ def test_planting_goes_on_where_it_was(tmp_path: Path) -> None:
     first = read_planted(tmp_path)
     assert stat.S_IMODE((tmp_path / SECRETS_FILE).stat().st_mode) == 0o600
     given = pl.read_parquet(tmp_path / "partner" / "labels.parquet")
-    assert set(given["label"].unique()) == {0.0, 10.0}
-    assert given.height == np.count_nonzero(first.secrets < 2)
+    below, above, between = first.labels[2:5, 0]
+    assert below < 0 < between < 10 < above
+    assert set(given["label"].unique()) == {0.0, 10.0, below, above, between}
+    rows = np.bincount(first.secrets, minlength=7) @ [1, 1, 1, 1, 1, 2, 0]
+    assert (given.height, given["key"].n_unique()) == (rows, (first.secrets < 6).sum())
     assert not plant(tmp_path, PLANTING)
     assert read_planted(tmp_path).keys.equals(first.keys)
     with pytest.raises(ConfigError, match="other settings"):
-        plant(tmp_path, Planting(events=6000, lower=0.0, upper=9.0))
+        plant(tmp_path, PLANTING.model_copy(update={"upper": 9.0}))
     (tmp_path / PLAN_FILE).unlink()  # as if it had been killed
     with pytest.raises(DataError, match="audit canaries plant"):
         read_planted(tmp_path)
@@ -194,7 +252,17 @@ def test_planting_goes_on_where_it_was(tmp_path: Path) -> None:
     assert not read_planted(tmp_path).keys.equals(first.keys)
 
 
-@pytest.mark.parametrize("wrong", [{"events": 10}, {"upper": -1.0}, {"values": 1}, {"values": 99}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"events": 10},
+        {"upper": -1.0},
+        {"values": 1},
+        {"values": 99},
+        {"name": "a/b"},
+        {"date": "day"},
+    ],
+)
 def test_a_planting_that_shows_nothing_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match="--"):
         Planting(**PLANTING.model_dump() | wrong)
@@ -244,7 +312,7 @@ def test_so_little_noise_is_as_improbable_as_is_said(scale: float) -> None:
 SEVERAL = """
 [data]
 labels = "partner/labels.parquet"
-population = "partner/population.parquet"
+population = "partner/labels-population.parquet"
 [privacy]
 epsilon = 2
 division = "{division}"
@@ -265,16 +333,16 @@ secret_file = "join.key"
 @pytest.fixture(scope="module", params=["split", "joint"])
 def pairs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Grown:
     """Canaries of two labels, at the ends of both."""
-    two = PLANTING.model_copy(update={"events": 20_000, "also": ["returned:0:1"]})
+    two = PLANTING.model_copy(update={"events": 40_000, "also": ["returned:0:1"]})
     return grow(tmp_path_factory.mktemp("pairs"), two, SEVERAL.format(division=request.param))
 
 
 def by_law(law: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Codes of each secret drawn by other laws than those stated: (4, d), none as the lowest."""
+    """Codes of each secret drawn by other laws than those stated: (4, d), others as the nearest."""
 
     def drawn(codes: np.ndarray, secrets: np.ndarray) -> np.ndarray:
         generator = np.random.default_rng(5)
-        rows = np.where(secrets == 4, 0, secrets)
+        rows = np.array([0, 1, 2, 3, 0, 2, 0, 0, 0])[secrets]
         return (generator.random((codes.size, 1)) > law[rows].cumsum(axis=1)[:, :-1]).sum(axis=1)
 
     return drawn
@@ -317,5 +385,5 @@ def test_secrets_of_two_labels_are_planted_by_the_command(
     done = run_command(main, *words, "--also=returned:0:1")
     assert "label from 0 to 10, returned from 0 to 1" in done.out
     table = pl.read_parquet(tmp_path / "out" / "partner" / "labels.parquet")
-    assert table.unique(["label", "returned"]).height == 4
+    assert table.unique(["label", "returned"]).height == 7
     assert "COLUMN:LOWER:UPPER" in run_command(main, *words, "--also=returned:1").error

@@ -139,6 +139,10 @@ docs-reference: $(STAMP) ## Write docs/configuration.md and the README's picture
 docs: $(STAMP) ## Build the documentation as a site, into out/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+.PHONY: dist
+dist: $(STAMP) ## Build source archive and wheel of what is committed (REPOSITORY=https://… for links)
+	$(PYTHON) docs/write_dist.py
+
 .PHONY: clean
 clean: ## Remove caches and build outputs (the environment stays)
 	rm -rf build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks .coverage htmlcov

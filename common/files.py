@@ -8,7 +8,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,17 +22,12 @@ def exclusive(path: Path, busy: LabelveilError) -> Iterator[None]:
     Its file is created if need be and never removed. ``OSError`` if that cannot be opened, or its
     file system knows no locks.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE)) as file:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.EACCES):
-                raise
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError) as error:
             raise busy from error
         yield
-    finally:
-        os.close(descriptor)
 
 
 PRIVATE, PUBLIC = 0o600, 0o666
@@ -119,12 +114,11 @@ def write_durably(path: Path, data: bytes) -> None:
 
 def append_durably(path: Path, data: bytes) -> None:
     """Append to a private file in one write, and wait until its bytes and name are on the disk."""
-    with open(
-        path, "ab", buffering=0, opener=lambda name, flags: os.open(name, flags, PRIVATE)
-    ) as file:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    with os.fdopen(os.open(path, flags, PRIVATE), "ab", buffering=0) as file:
         if file.write(data) != len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        os.fsync(file.fileno())
+        sync(file)
     sync(path.parent)
 
 
@@ -132,13 +126,20 @@ def sync(what: Path | BinaryIO) -> None:
     """Bring to the disk: the bytes of a file, by its path or open, or a directory's names."""
     if not isinstance(what, Path):
         what.flush()
-        os.fsync(what.fileno())
-        return
-    descriptor = os.open(what, os.O_RDONLY)
+    descriptor = os.open(what, os.O_RDONLY) if isinstance(what, Path) else os.dup(what.fileno())
     try:
-        os.fsync(descriptor)
+        if hasattr(fcntl, "F_FULLFSYNC"):  # macOS, whose fsync leaves them in the drive's memory
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+        else:
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def widen_pipe(descriptor: int, size: int) -> None:
+    """Let a pipe hold so many bytes, where the system can (Linux) and allows it."""
+    with suppress(OSError, AttributeError):
+        fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, size)
 
 
 PARQUET_SUFFIXES = (".parquet", ".pq")

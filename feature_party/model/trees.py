@@ -52,7 +52,7 @@ class Trees(Learned):
         self.roots = self._kept(shape.members, trees, kind=torch.int64)
         self.inputs: Tensor
         self.register_buffer("inputs", torch.tensor(shape.inputs, dtype=torch.int64), False)
-        starts = torch.tensor([0, *shape.cardinalities], dtype=torch.int64).cumsum(0)[:-1]
+        starts = torch.tensor([0, *shape.cardinalities], dtype=torch.int64).cumsum(0)[:-1].clone()
         self.starts: Tensor
         self.register_buffer("starts", starts, False)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import fcntl
 import logging
 import os
 import re
@@ -18,13 +17,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
+from common.files import widen_pipe
+
 _log = logging.getLogger(__name__)
 
 # severity, date and time, thread, file:line] message
 _LINE = re.compile(r"^([IWEF])\d{4} [\d:. ]+ +\d+ ([\w./-]+):\d+\] (.*)$")
 _BEFORE = "WARNING: All log messages before absl::InitializeLog()"
 _LEVELS = {"I": logging.DEBUG, "W": logging.WARNING, "E": logging.ERROR, "F": logging.CRITICAL}
-_PIPE_BYTES = 1 << 20
 
 
 @contextlib.contextmanager
@@ -40,8 +40,7 @@ def captured(take: Callable[[str], bool]) -> Iterator[None]:
     reading, writing = os.pipe()
     # A writer that holds Python's lock must never wait for the thread below: rather lose a line.
     os.set_blocking(writing, False)
-    with contextlib.suppress(OSError):  # a system may allow less
-        fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+    widen_pipe(writing, 1 << 20)
     sys.stderr = os.fdopen(original, "w", buffering=1, errors="backslashreplace", closefd=False)
     faulthandler.enable(file=original)
     os.dup2(writing, 2)

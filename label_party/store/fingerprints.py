@@ -20,7 +20,6 @@ files are compared by walking both.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +29,7 @@ import numpy as np
 from common.arrays import Words
 from common.engine.shuffle import WORD_TYPE, Keys, read_rows
 from common.errors import DataError
+from common.files import sync
 from common.release.blocks import KEY_BYTES
 from common.release.cmac import CMAC, Bytes
 from common.release.event_keys import canonical_keys
@@ -109,8 +109,7 @@ def write(path: Path, parts: Iterable[Prints]) -> tuple[str, int]:
             digest.update(data)
             count += int(np.count_nonzero(part & _HASHED))
             last = int(part[-1]) if part.size else last
-        file.flush()
-        os.fsync(file.fileno())
+        sync(file)
     return digest.hexdigest(), count
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
 import pytest
 
-from common.errors import DataError
-from common.files import appearing, directory_files
+from common.errors import ConfigError, DataError
+from common.files import appearing, directory_files, exclusive, sync, widen_pipe
+from tests.imports import imported, modules, parsed
 
 
 def test_a_directory_has_its_files_in_the_order_of_their_names(tmp_path: Path) -> None:
@@ -57,3 +59,46 @@ def test_a_full_disk_names_the_file() -> None:
     ):
         file.write(b"bytes")
     assert failed.value.filename == "/dev/full"
+
+
+def test_a_lock_has_one_holder(tmp_path: Path) -> None:
+    busy = ConfigError("it is taken")
+    for _ in range(2):  # whoever leaves, leaves it free
+        with (
+            exclusive(tmp_path / "lock", busy),
+            pytest.raises(ConfigError, match="it is taken"),
+            exclusive(tmp_path / "lock", busy),
+        ):
+            pytest.fail("two hold it")
+    with pytest.raises(FileNotFoundError), exclusive(tmp_path / "no" / "lock", busy):
+        pytest.fail("there is no such folder")
+
+
+def test_bytes_reach_the_disk_on_macos_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", lambda descriptor, what: asked.append(what))
+    with (tmp_path / "file").open("wb") as file:
+        file.write(b"x")
+        sync(file)
+        assert (tmp_path / "file").read_bytes() == b"x"
+    sync(tmp_path)
+    assert asked == [51, 51]
+
+
+def test_a_pipe_is_as_wide_as_the_system_lets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with os.fdopen(reading), os.fdopen(writing):
+        widen_pipe(writing, 1 << 18)
+        assert os.write(writing, bytes(1 << 19)) == 1 << 18
+        widen_pipe(writing, 1 << 62)  # more than it allows
+        monkeypatch.delattr(fcntl, "F_SETPIPE_SZ")
+        widen_pipe(writing, 1 << 19)  # on another system
+
+
+def test_what_only_posix_knows_is_asked_here_alone() -> None:
+    """So that another system is one module's work."""
+    posix = {"fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios"}
+    asking = {name for name, path in modules().items() if posix & set(imported(parsed(path)))}
+    assert asking == {"common.files"}

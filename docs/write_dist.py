@@ -16,8 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 BUILD = (
-    "import sys; from setuptools import build_meta as build;"
-    "build.build_sdist(sys.argv[1]); build.build_wheel(sys.argv[1])"
+    "import sys; from setuptools import build_meta as build; out = sys.argv[1];"
+    "build.build_sdist(out); build.build_wheel(out)"
 )
 PAGES = {"Documentation": "README.md", "Changelog": "CHANGELOG.md", "Security": "SECURITY.md"}
 

@@ -22,7 +22,7 @@ from common.arrays import Floats, Indices
 from common.entropy import Entropy
 from common.errors import ConfigError
 from common.exact.channel import MAX_OUTPUTS, Codes, FiniteChannel
-from common.randomizers.base import LABEL_STREAM, ROUNDING_STREAM
+from common.randomizers.base import ROUNDING_STREAM
 from common.randomizers.grid import Grid
 
 
@@ -153,34 +153,12 @@ class Codebook:
     def outputs(self) -> int:
         return math.prod(self.radices)
 
-    @property
-    def code_bytes(self) -> int:
-        """Bytes that a combined code takes in a release."""
-        return 1 if self.outputs <= 256 else 2
-
     @cached_property
     def cells(self) -> Cells:
         """The product of all labels' grids, in the labels' order."""
         groups = [zip(group.labels, group.cells.grids, strict=True) for group in self.groups]
         places = dict(chain.from_iterable(groups))
         return Cells(tuple(places[j] for j in range(len(self.names))))
-
-    def randomize(self, labels: Floats, entropy: Entropy, start_row: int = 0) -> Codes:
-        """Round (n, m) labels to their grids and randomize them: (n,) uint16 combined codes.
-
-        ``start_row`` is the index of the first event in the whole data set: its noise depends on
-        that alone.
-        """
-        codes = np.zeros(len(labels), dtype=np.uint16)
-        for i, (group, channel) in enumerate(zip(self.groups, self.channels, strict=True)):
-            words = entropy.words(stream(LABEL_STREAM, i), start_row, codes.size)
-            codes *= np.uint16(channel.outputs.size)
-            codes += channel.sample(group.round(labels, entropy, start_row), words)
-        return codes
-
-    def combine(self, columns: NDArray[np.integer]) -> Codes:
-        """(n,) combined codes of (n, p) codes, one a channel."""
-        return np.asarray(np.ravel_multi_index(tuple(columns.T), self.radices), dtype=np.uint16)
 
     def split(self, codes: NDArray[np.integer]) -> Codes:
         """(n, p) codes, one a channel, of (n,) combined codes."""

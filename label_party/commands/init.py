@@ -56,30 +56,12 @@ class New(Section):
 
 
 @options(
-    "data.labels",
-    "data.labels_query",
-    "data.population",
-    "data.population_query",
-    "data.credentials_file",
-    "data.key",
-    "data.date",
-    "data.data_set",
-    "data.epoch",
-    "domain.lower",
-    "domain.upper",
-    "domain.grid",
-    "privacy.epsilon",
-    "privacy.total_epsilon",
-    "randomizer.name",
-    "randomizer.loss",
-    "keys.secret_file",
-    "keys.signing_key",
-    "store.directory",
-    "server.listen",
-    "server.certificate",
-    "server.private_key",
-    "server.client_ca",
-    "server.client_san",
+    *("data.labels", "data.labels_query", "data.population", "data.population_query"),
+    *("data.credentials_file", "data.key", "data.date", "data.data_set", "data.epoch"),
+    *("domain.lower", "domain.upper", "domain.grid", "privacy.epsilon", "privacy.total_epsilon"),
+    *("randomizer.name", "randomizer.loss", "keys.secret_file", "keys.signing_key"),
+    *("store.directory", "server.listen", "server.certificate", "server.private_key"),
+    *("server.client_ca", "server.client_san"),
 )
 def init(given: Given, new: New) -> None:
     """Write a commented configuration file."""

@@ -19,20 +19,9 @@ if TYPE_CHECKING:
 
 
 @options(
-    "data.labels",
-    "data.population",
-    "data.key",
-    "data.label",
-    "data.data_set",
-    "data.epoch",
-    "domain.lower",
-    "domain.upper",
-    "privacy.epsilon",
-    "privacy.total_epsilon",
-    "randomizer.name",
-    "randomizer.loss",
-    "keys.secret_file",
-    "store.directory",
+    *("data.labels", "data.population", "data.key", "data.label", "data.data_set", "data.epoch"),
+    *("domain.lower", "domain.upper", "privacy.epsilon", "privacy.total_epsilon"),
+    *("randomizer.name", "randomizer.loss", "keys.secret_file", "store.directory"),
 )
 def release(config: LabelPartyConfig, shown: Shown, how: BeforeOptions) -> None:
     """Build the one message for this data set and epoch, and charge the budget for it.

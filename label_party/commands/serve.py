@@ -14,13 +14,8 @@ class ServeOptions(Section):
 
 
 @options(
-    "store.directory",
-    "data.data_set",
-    "server.listen",
-    "server.certificate",
-    "server.private_key",
-    "server.client_ca",
-    "server.client_san",
+    *("store.directory", "data.data_set", "server.listen", "server.certificate"),
+    *("server.private_key", "server.client_ca", "server.client_san"),
 )
 def serve(config: LabelPartyConfig, wanted: ServeOptions) -> None:
     """Serve committed releases over mutual TLS until SIGTERM or ^C."""

@@ -21,14 +21,8 @@ class WatchOptions(Shown):
 
 
 @options(
-    "data.labels",
-    "data.population",
-    "data.date",
-    "data.data_set",
-    "privacy.epsilon",
-    "privacy.total_epsilon",
-    "store.directory",
-    "watch.interval",
+    *("data.labels", "data.population", "data.date", "data.data_set"),
+    *("privacy.epsilon", "privacy.total_epsilon", "store.directory", "watch.interval"),
 )
 def watch(config: LabelPartyConfig, wanted: WatchOptions, how: BeforeOptions) -> None:
     """Release epochs as they arrive; pay for a new prior only when the labels have drifted.

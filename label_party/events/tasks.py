@@ -53,12 +53,11 @@ from label_party.events.completion import (
     label_values,
 )
 from label_party.events.epoch import Rows
-from label_party.events.fingerprints import fingerprints_of
 from label_party.events.row_ranges import count_rows, randomize_rows
 from label_party.events.tally import Tally
 from label_party.sources.oddities import NOTHING, Oddities
 from label_party.sources.tables import KEY, LABEL, PLACE, USER, other
-from label_party.store.fingerprints import fingerprint_hashed
+from label_party.store.fingerprints import Prints, fingerprint, fingerprint_hashed
 
 ROW, PRINT = "row", "fingerprint"
 ROWS_OF_KEYS = {KEY: KEY_TYPE, ROW: ROW_TYPE}
@@ -378,6 +377,19 @@ class Randomize:
 @lru_cache(maxsize=1)
 def _codebooks(path: Path) -> Codebooks:
     return Codebooks.from_json(json.loads(path.read_text(encoding="utf-8")))
+
+
+def fingerprints_of(rows: pl.DataFrame, secret: bytes) -> Prints:
+    """Return the fingerprints of the keys of rows, and of their users where these were read.
+
+    A user's is distinguished from that of an event by the NUL in front, which no key has. Rows that
+    name no user add none.
+    """
+    prints = fingerprint(rows[KEY], secret)
+    if USER in rows.columns:
+        users = rows[USER].drop_nulls().unique()
+        prints = np.concatenate([prints, fingerprint(users, secret, mark="\0")])
+    return prints
 
 
 def read_keys(path: Path, start: int, stop: int) -> Keys:

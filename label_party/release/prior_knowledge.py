@@ -16,7 +16,7 @@ import polars as pl
 from common.arrays import Floats
 from common.csv_files import read_table
 from common.errors import ConfigError, DataError, ReleaseError
-from common.randomizers.cells import Cells, Group
+from common.randomizers.cells import Cells, Group, row_products
 from common.randomizers.knots import interpolation
 from common.release.blocks import block_ranges
 from common.release.manifest import Manifest
@@ -49,7 +49,7 @@ class KnownLabels:
                 interpolation(np.clip(column, grid.lower, grid.upper), grid.points)
                 for column, grid in zip(values[low:high].T, group.cells.grids, strict=True)
             ]
-            prior += self.weights[low:high] @ reduce(_by_row, parts)
+            prior += self.weights[low:high] @ reduce(row_products, parts)
         return np.asarray(prior / prior.sum())
 
 
@@ -79,11 +79,6 @@ class PriorKnowledge:
                 table = np.multiply.outer(table, known)
                 order += some
         return np.asarray(table.transpose([order.index(label) for label in group.labels])).ravel()
-
-
-def _by_row(one: Floats, two: Floats) -> Floats:
-    """(n, a b) products of the entries of (n, a) and (n, b) rows."""
-    return np.asarray((one[:, :, None] * two[:, None, :]).reshape(len(one), -1))
 
 
 def choose_knowledge(

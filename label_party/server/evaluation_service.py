@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import grpc
 import numpy as np
 
 from common.errors import BudgetError, LabelveilError
@@ -18,7 +17,7 @@ from common.wire import evaluation_pb2 as wire
 from label_party.monitoring.calls import Call
 from label_party.queries.evaluation import Evaluation, Unsure
 from label_party.server.calls import Rpc
-from label_party.server.refusal import Refusal, invalid
+from label_party.server.refusal import invalid, refused, unavailable
 from label_party.server.release_service import LabelReleaseService
 from label_party.store.disk import StoreBusy
 from label_party.store.entries import Answer
@@ -62,7 +61,7 @@ class EvaluationService:
         """The release and the label that a request names, if questions about them are taken."""
         release = await self.releases.find(rpc, asked.data_set, asked.epoch or None)
         if asked.manifest_sha256.hex() != release.digest:
-            raise _refused("manifest_sha256 is not this release's", "another_release")
+            raise refused("manifest_sha256 is not this release's", "another_release")
         return release, await rpc.run(self._label, release, asked)
 
     def _label(
@@ -71,7 +70,7 @@ class EvaluationService:
         asked: wire.EvaluationHeader | wire.DescribeEvaluationRequest,
     ) -> str:
         if not self.evaluation.offers(release, asked.loss_name):
-            raise _refused("no evaluation of this release by this loss is offered", "not_offered")
+            raise refused("no evaluation of this release by this loss is offered", "not_offered")
         names = release.manifest.names
         label = asked.label or names[0]
         if label not in names or (len(names) > 1 and not asked.label):
@@ -106,17 +105,15 @@ def _refusing(call: Call) -> Iterator[None]:
     try:
         yield
     except StoreBusy as error:
-        raise Refusal(
-            grpc.StatusCode.UNAVAILABLE, "the labels are in use; try again later"
-        ) from error
+        raise unavailable("the labels are in use") from error
     except Unsure as error:  # a function of the question and the released prior
-        raise _refused(str(error), "unsure") from error
+        raise refused(str(error), "unsure") from error
     except BudgetError as error:
         _log.warning("question refused", extra={**call.facts, "reason": str(error)})
-        raise _refused("the budget for evaluations is used up", "used_up") from error
+        raise refused("the budget for evaluations is used up", "used_up") from error
     except LabelveilError as error:
         _log.error("question not answered", extra={**call.facts, "reason": str(error)})
-        raise _refused("no evaluation can be given now", "not_available") from error
+        raise refused("no evaluation can be given now", "not_available") from error
 
 
 async def _received(
@@ -141,7 +138,3 @@ def _predictions(data: bytearray, rows: int) -> np.ndarray[tuple[int, ...], np.d
     if np.isnan(predictions).all():
         raise invalid("all rows are left out")
     return predictions
-
-
-def _refused(text: str, reason: str) -> Refusal:
-    return Refusal(grpc.StatusCode.FAILED_PRECONDITION, text, reason)

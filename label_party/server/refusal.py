@@ -67,3 +67,13 @@ damaged = _maker(StatusCode.DATA_LOSS, "the release cannot be read", "damaged")
 def invalid(text: str) -> Refusal:
     """Return the refusal of a request that breaks the contract."""
     return Refusal(StatusCode.INVALID_ARGUMENT, text, "invalid_request")
+
+
+def refused(text: str, reason: str = "failed_precondition") -> Refusal:
+    """Return the refusal of what this labels party, or this release, is not there for."""
+    return Refusal(StatusCode.FAILED_PRECONDITION, text, reason)
+
+
+def unavailable(text: str) -> Refusal:
+    """Return the refusal of what may succeed later."""
+    return Refusal(StatusCode.UNAVAILABLE, f"{text}; try again later")

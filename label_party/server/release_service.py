@@ -22,7 +22,7 @@ from label_party.server.access import AccessPolicy
 from label_party.server.calls import Rpc
 from label_party.server.catalog import Catalog, Damaged
 from label_party.server.limits import Places
-from label_party.server.refusal import Refusal, damaged, forbidden, invalid, not_found
+from label_party.server.refusal import Refusal, damaged, forbidden, invalid, not_found, refused
 from label_party.store.release_store import StoredRelease
 
 _log = logging.getLogger(__name__)
@@ -68,11 +68,7 @@ class LabelReleaseService:
             raise invalid("manifest_sha256 must have 32 bytes")
         release = await self.find(rpc, request.data_set, request.epoch)
         if request.manifest_sha256.hex() != release.digest:
-            raise Refusal(
-                grpc.StatusCode.FAILED_PRECONDITION,
-                "manifest_sha256 is not this release's",
-                "another_release",
-            )
+            raise refused("manifest_sha256 is not this release's", "another_release")
         if request.start_row > release.rows:
             raise Refusal(
                 grpc.StatusCode.OUT_OF_RANGE, "start_row is beyond the last row", "invalid_request"

@@ -25,7 +25,7 @@ from label_party.events.submitted import Populations, Submitted, Upload
 from label_party.server.calls import Rpc
 from label_party.server.catalog import Catalog, Damaged
 from label_party.server.limits import share_of
-from label_party.server.refusal import Refusal, damaged, invalid
+from label_party.server.refusal import Refusal, damaged, invalid, refused, unavailable
 from label_party.store.disk import StoreBusy, StoreError
 
 _log = logging.getLogger(__name__)
@@ -78,14 +78,10 @@ class Reception:
                 finally:
                     await rpc.run(held.close)
         except StoreBusy as error:
-            raise Refusal(
-                grpc.StatusCode.UNAVAILABLE, "the population is in use; try again later"
-            ) from error
+            raise unavailable("the population is in use") from error
         except StoreError as error:
             _log.error("population not stored", extra={"reason": str(error)})
-            raise Refusal(
-                grpc.StatusCode.UNAVAILABLE, "the population cannot be stored; try again later"
-            ) from error
+            raise unavailable("the population cannot be stored") from error
 
     def _begin(
         self, header: wire.PopulationHeader, client: str, held: contextlib.ExitStack
@@ -95,10 +91,7 @@ class Reception:
 
     def _check(self, header: wire.PopulationHeader) -> None:
         if not self._submitted or header.data_set != self.data_set:
-            raise Refusal(
-                grpc.StatusCode.FAILED_PRECONDITION,
-                "this labels party supplies the population itself",
-            )
+            raise refused("this labels party supplies the population itself")
         if not _NAME.fullmatch(header.epoch):
             raise invalid("epoch must be 1 to 64 letters, digits, dots, dashes or underscores")
         if not header.rows:
@@ -110,10 +103,7 @@ class Reception:
         if header.question_sha256 and len(header.question_sha256) != _DIGEST_BYTES:
             raise invalid("question_sha256 must have 32 bytes, or none")
         if header.question_sha256 and not self._config.rounds.questions:
-            raise Refusal(
-                grpc.StatusCode.FAILED_PRECONDITION,
-                "this labels party takes no questions; submit the keys alone",
-            )
+            raise refused("this labels party takes no questions; submit the keys alone")
         if header.rows > self._max_rows:
             raise Refusal(
                 grpc.StatusCode.OUT_OF_RANGE,
@@ -164,14 +154,12 @@ class Reception:
         own = sum(one is not None and one.client == client for one in stored)
         arriving = sum(self._arriving.values())
         if len(waiting) + arriving >= self._max_waiting:
-            raise Refusal(
-                grpc.StatusCode.FAILED_PRECONDITION,
+            raise refused(
                 f"{len(waiting) + arriving} populations wait for their releases already; submit"
                 " again when one of them is released",
             )
         if own + self._arriving.get(client, 0) >= self._each:
-            raise Refusal(
-                grpc.StatusCode.FAILED_PRECONDITION,
+            raise refused(
                 f"{self._each} populations of yours wait for their releases already; submit again"
                 " when one of them is released",
             )

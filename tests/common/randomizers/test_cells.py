@@ -13,6 +13,7 @@ from common.errors import ConfigError
 from common.exact.channel import FiniteChannel, randomized_response_rows
 from common.randomizers.base import LABEL_STREAM, ROUNDING_STREAM
 from common.randomizers.cells import Cells, Codebook, Group, stream
+from common.randomizers.codebooks import Codebooks
 from common.randomizers.grid import Grid
 
 RETURNED = Grid.from_edges([0.0, 1.0])
@@ -48,7 +49,7 @@ def test_every_combined_code_has_the_product_of_its_parts_probabilities() -> Non
     book = codebook()
     codes = np.arange(book.outputs)
     columns = book.split(codes)
-    assert np.array_equal(book.combine(columns), codes)
+    assert np.array_equal(np.ravel_multi_index(columns.T, book.radices), codes)
     parts = {name: book.for_label(name) for name in book.names}
     assert [parts[name].column for name in book.names] == [0, 1, 0]
     for cell, labels in enumerate(book.cells.points):
@@ -86,7 +87,7 @@ def test_one_label_draws_the_bytes_that_it_draws_alone() -> None:
     indices = book.groups[0].round(labels[:, None], entropy, 7)
     assert np.array_equal(indices, AMOUNT.round(labels, words))
     expected = channel.sample(indices, entropy.words(LABEL_STREAM, 7, 500))
-    assert np.array_equal(book.randomize(labels[:, None], entropy, 7), expected)
+    assert np.array_equal(Codebooks((book,)).randomize(labels[:, None], None, entropy, 7), expected)
     both = Group((0, 1), Cells((AMOUNT, AMOUNT)))
     twice = both.cells.indices(both.round(np.column_stack([labels, labels]), entropy))
     assert np.any(twice[:, 0] != twice[:, 1])
@@ -99,11 +100,12 @@ def test_events_are_sampled_by_their_own_rows() -> None:
     book = Codebook(("r", "a", "s"), (Group((0, 1, 2), CELLS),), (sure,))
     labels = CELLS.points[np.arange(1000) % 24]
     entropy = seeded_entropy(1)
-    codes = book.randomize(labels, entropy)
+    codes = Codebooks((book,)).randomize(labels, None, entropy)
     assert np.array_equal(codes, np.arange(1000) % 24)
     noisy = codebook()
-    whole = noisy.randomize(labels, entropy)
-    assert np.array_equal(whole[300:], noisy.randomize(labels[300:], entropy, 300))
+    books = Codebooks((noisy,))
+    whole = books.randomize(labels, None, entropy)
+    assert np.array_equal(whole[300:], books.randomize(labels[300:], None, entropy, 300))
     text = json.dumps(noisy.to_json())
     assert json.dumps(Codebook.from_json(json.loads(text)).to_json()) == text
     assert len({stream(LABEL_STREAM, i) for i in range(8)}) == 8

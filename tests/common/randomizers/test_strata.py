@@ -12,6 +12,7 @@ from common.entropy import seeded_entropy
 from common.errors import ConfigError
 from common.exact.channel import exp_lower_bound
 from common.guarantees import Unit
+from common.randomizers.base import LABEL_STREAM
 from common.randomizers.cells import Cells
 from common.randomizers.grid import Grid
 from common.randomizers.plan import plan_message
@@ -126,7 +127,11 @@ def test_without_strata_codes_are_those_of_the_only_codebook() -> None:
     labels, _ = in_strata(500)
     plan = plan_message([TERMS], 500, 1.0)
     events = randomize(labels[:, None], plan, seeded_entropy(2))
-    again = events.message.codebook.randomize(labels[:, None], seeded_entropy(2))
+    book = events.message.codebook
+    (group,), (channel,) = book.groups, book.channels
+    entropy = seeded_entropy(2)
+    cells = group.round(labels[:, None], entropy)
+    again = channel.sample(cells, entropy.words(LABEL_STREAM, 0, cells.size))
     assert np.array_equal(events.codes, again)
 
 

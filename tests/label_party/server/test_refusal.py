@@ -12,8 +12,8 @@ from label_party.monitoring.calls import REASONS, Telemetry, Traces
 from label_party.server import handshakes
 
 SOURCES = sorted((Path(__file__).parents[3] / "label_party").rglob("*.py"))
-MAKERS = {"Refusal": 2, "_maker": 2, "_refused": 1}
-"""Functions that are given a reason, and where among their arguments."""
+MAKERS = {"Refusal": (2, ""), "_maker": (2, ""), "refused": (1, "failed_precondition")}
+"""Functions that are given a reason, where among their arguments, and what it is by default."""
 
 
 def reasons(tree: ast.AST) -> Iterator[str]:
@@ -21,10 +21,12 @@ def reasons(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
             continue
-        place = MAKERS.get(node.func.id)
-        if place is None:
+        if node.func.id not in MAKERS:
             continue
-        if len(node.args) <= place:
+        place, otherwise = MAKERS[node.func.id]
+        if otherwise and len(node.args) <= place:
+            yield otherwise
+        elif len(node.args) <= place:
             code = node.args[0]
             assert isinstance(code, ast.Attribute), ast.unparse(node)
             yield code.attr.lower()
@@ -47,7 +49,7 @@ def test_the_list_is_what_the_code_can_say() -> None:
 
 
 def test_an_unlisted_reason_is_seen() -> None:
-    tree = ast.parse("Refusal(grpc.StatusCode.ABORTED, 'no')\n_refused('no', 'why')")
+    tree = ast.parse("Refusal(grpc.StatusCode.ABORTED, 'no')\nrefused('no', 'why')")
     assert list(reasons(tree)) == ["aborted", "why"]
 
 

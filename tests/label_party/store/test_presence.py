@@ -20,7 +20,7 @@ import pytest
 from common.engine.shuffle import Keys
 from common.release.event_keys import hash_keys, read_secret
 from label_party.events import steps
-from label_party.events.fingerprints import fingerprints_of
+from label_party.events.tasks import fingerprints_of
 from label_party.server.run import running
 from label_party.store.fingerprints import Prints, fingerprint, fingerprint_hashed
 from tests.label_party.conftest import Client, Party

@@ -103,6 +103,7 @@ coverage: $(STAMP) ## Measure how often intervals of evaluations contain the tru
 	$(PYTHON) -m tests.benchmarks.coverage fixed --rows 21000
 	$(PYTHON) -m tests.benchmarks.coverage trained --epsilon 1 --rows 8000
 	$(PYTHON) -m tests.benchmarks.coverage dealt --epsilon 1 --rows 4000
+	$(PYTHON) -m tests.benchmarks.coverage tails --rows 8000 --releases 40
 
 .PHONY: published
 published: $(STAMP) ## Rerun the published comparisons; what was found is kept (some hours)

@@ -11,9 +11,11 @@ release: one histogram for several of them would make their errors one.
 from the release that it was trained on, as anybody does; and the same with the labels of other
 events.
 
+*Tails.* Fixed models of labels with a heavy tail, and whether labels clipped below it tell more.
+
 Models, with the histograms of their releases, and results are kept in ``out/coverage`` and taken up
-again: without the results all is evaluated anew, from the same releases. The tables of
-docs/appendix/coverage.md are written from all that lies there.
+again: without the results all is evaluated anew, from the same releases. Of the tables of
+docs/appendix/coverage.md those are written whose results lie there.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import pickle
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +41,13 @@ from common.randomizers.grid import Grid
 from common.randomizers.prior import NoisyPrior, private_prior
 from common.randomizers.terms import LabelTerms
 from feature_party.config import DataSection, TrainingSection
-from feature_party.evaluation.decoded_labels import Scored, decode_labels
+from feature_party.evaluation.clipped_labels import Clipped, explained_below
+from feature_party.evaluation.decoded_labels import Scored, decode_labels, tilted
 from feature_party.evaluation.explained import Explained, explained
 from feature_party.evaluation.losses import SQUARED
 from feature_party.evaluation.spread import ReleasedCodes, label_spread
-from feature_party.evaluation.unseen import unseen
-from feature_party.learning.problem import LabelProblem
+from feature_party.evaluation.unseen import Unseen, unseen
+from feature_party.learning.problem import LabelProblem, sums
 from feature_party.learning.support import Support
 from feature_party.model.model import Predictions
 from feature_party.training.events import TrainingSetup
@@ -52,12 +56,13 @@ from feature_party.training.in_memory import Prepared
 from feature_party.training.quick import QuickLearners
 from feature_party.training.run import train
 from tests.benchmarks.harness import markdown
-from tests.data_sets import BIKE, CENSUS, DIAMONDS, HOUSING, RANDHIE, RETAIL, DataSet
+from tests.data_sets import BIKE, CENSUS, CRITEO, DIAMONDS, HOUSING, RANDHIE, RETAIL, DataSet
 from tests.one_label import one_label
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 FIXED = (HOUSING, CENSUS, RETAIL, RANDHIE, BIKE, DIAMONDS)
 TRAINED = (DIAMONDS, HOUSING, BIKE)
+TAILS = (RETAIL, RANDHIE, CRITEO)
 NAMES = {"randhie": "visits", "bike": "bike sharing"}
 OUT = Path("out/coverage")
 PAGE = Path("docs/appendix/coverage.md")
@@ -73,7 +78,7 @@ class Case:
 
     labels: Floats  # (n,) true ones of the rows scored
     support: Support
-    scored: Scored
+    unseen: Unseen
     grid: Grid
     channel: FiniteChannel
     prior_epsilon: float
@@ -81,13 +86,33 @@ class Case:
     histograms: dict[int, NoisyPrior] = field(default_factory=dict)
     """Of fresh releases so far: smoothing one takes longer than all that is measured."""
 
+    @cached_property
+    def scored(self) -> Scored:
+        """Its predictions."""
+        return self.unseen.judged_by(SQUARED)
+
     @property
     def truth(self) -> float:
         """R² of the whole model on the held-out events, beside the constant that is public."""
-        held, points = self.scored.held_out, self.scored.predicted.points
-        labels, centre = self.labels[held], self.own[0].problem.mean
-        error = float(np.mean((points[held] - labels) ** 2))
-        return 1 - error / float(np.mean((centre - labels) ** 2))
+        return self._r2(self.scored.predicted.points, self.labels, self.own[0].problem.mean)
+
+    def _r2(self, points: Floats, labels: Floats, centre: float) -> float:
+        held = self.scored.held_out
+        error = float(np.mean((points[held] - labels[held]) ** 2))
+        return 1 - error / float(np.mean((centre - labels[held]) ** 2))
+
+    def clipped(self, release: list[ReleasedCodes]) -> tuple[Clipped, float] | None:
+        """What the release tells of clipped labels, and their true R²."""
+        problem = release[0].problem
+        found = explained_below(problem, release, self.support, self.unseen)
+        if found is None:
+            return None
+        values = np.minimum(problem.grid, found.bound)
+        below = sums(self.support.cell_of, self.support.within * values, self.support.size)
+        laws = tilted(self.support)
+        points = np.interp(self.scored.predicted.points, laws @ self.support.values, laws @ below)
+        labels = np.minimum(self.labels, found.bound)
+        return found, self._r2(points, labels, float(values @ problem.prior))
 
     def released(self, number: int) -> list[ReleasedCodes]:
         """Return a fresh release of the labels."""
@@ -161,16 +186,17 @@ def build(data_set: DataSet, epsilon: float, seed: int, rows: int, deal: bool = 
     data = DataSection(key=_KEY)
     model = train(events, TrainingSetup(TrainingSection(seed=seed), data, QuickLearners))
     found = unseen(model, events)
-    scored = found.judged_by(SQUARED)
     true = labels[found.matched]
     share, sent = float(both.epsilon_prior), found.codes.astype(np.int64)
     own = [ReleasedCodes(problem, both.prior, grid.points, np.arange(sent.size), sent)]
-    return Case(true, model.support, scored, grid, channel, share, own)
+    kept = replace(found, table=found.table.clear())
+    return Case(true, model.support, kept, grid, channel, share, own)
 
 
 def record(found: Explained, truth: float) -> dict[str, Any]:
     """What one evaluation said, beside the truth."""
     told: dict[str, Any] = {"truth": truth, "verdict": found.verdict}
+    told["associated"] = bool(found.associated)
     for name, share in (("free", found.free), ("assisted", found.assisted)):
         told[name] = [max(share.low, -9.0), share.value, share.high]
     return told
@@ -189,6 +215,20 @@ def fixed(case: Case, releases: int) -> list[dict[str, Any]]:
     return found
 
 
+def tails(case: Case, releases: int) -> list[dict[str, Any]]:
+    """The same of a heavy tail, with what its clipped labels tell."""
+    rng, found = np.random.default_rng(0), []
+    for number in range(releases):
+        release = case.released(number)
+        found.append(record(case.judged(release), case.truth))
+        other = case.judged(release, case.dealt(rng.permutation(case.labels.size), 1.0))
+        found[-1] |= {"dealt": other.verdict, "dealt associated": bool(other.associated)}
+        if (told := case.clipped(release)) is not None:
+            clipped, truth = told
+            found[-1]["clipped"] = record(clipped.explained, truth) | {"bound": clipped.bound}
+    return found
+
+
 def trained(case: Case) -> list[dict[str, Any]]:
     """One model, evaluated from the release that it was trained on."""
     return [{**record(case.judged(case.own), case.truth), "correlation": case.correlation()}]
@@ -197,7 +237,7 @@ def trained(case: Case) -> list[dict[str, Any]]:
 def main() -> None:
     """Run what is present."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("fixed", "trained", "dealt", "table"))
+    parser.add_argument("what", choices=("fixed", "trained", "dealt", "tails", "table"))
     parser.add_argument("names", nargs="*", help="data sets; all that are present if none is named")
     parser.add_argument("--epsilon", type=float, nargs="*", default=EPSILONS)
     parser.add_argument("--rows", type=int, default=40_000, help="events at most")
@@ -207,8 +247,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    began, trainings = time.monotonic(), options.trainings or (1 if options.what == "fixed" else 20)
-    present = [one for one in (FIXED if options.what == "fixed" else TRAINED) if not one.missing]
+    one_model = options.what in ("fixed", "tails")
+    began, trainings = time.monotonic(), options.trainings or (1 if one_model else 20)
+    sets = {"fixed": FIXED, "tails": TAILS}.get(options.what, TRAINED)
+    present = [one for one in sets if not one.missing]
     jobs = [
         (options.out / f"{options.what}-{one.name}-{epsilon:g}-{options.rows}-{seed}", one, epsilon)
         for seed in range(1, trainings + 1)
@@ -226,33 +268,36 @@ def main() -> None:
             model.write_bytes(pickle.dumps(made))
         if not result.exists():
             case = pickle.loads(model.read_bytes())
-            found = fixed(case, options.releases) if options.what == "fixed" else trained(case)
+            again = {"fixed": fixed, "tails": tails}.get(options.what)
+            found = trained(case) if again is None else again(case, options.releases)
             result.write_text(json.dumps(found))
             model.write_bytes(pickle.dumps(case))
-            print(place.name, *_cells(found), flush=True)
-    head, _, rest = PAGE.read_text("utf-8").partition("<!-- begin: written by make coverage -->\n")
-    tail = rest.partition("<!-- end -->")[2]
-    table = "\n".join(_tables(options.out))
-    PAGE.write_text(
-        f"{head}<!-- begin: written by make coverage -->\n{table}\n<!-- end -->{tail}", "utf-8"
-    )
+            print(place.name, *(_tail if options.what == "tails" else _cells)(found), flush=True)
+    page = PAGE.read_text("utf-8")
+    for what, table in _tables(options.out).items():
+        head, begin, rest = page.partition(f"<!-- begin: {what}, written by make coverage -->\n")
+        page = f"{head}{begin}{table}\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
+    PAGE.write_text(page, "utf-8")
 
 
-def _tables(out: Path) -> list[str]:
+def _tables(out: Path) -> dict[str, str]:
     found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for path in sorted(out.glob("*.json")):
         what, name, epsilon, rows, _ = path.stem.split("-")
         found.setdefault((what, name, epsilon, rows), []).extend(json.loads(path.read_text()))
-    order = [one.name for one in FIXED]
-    tables = list[str]()
-    for what, title in (("fixed", "releases"), ("trained", "trainings"), ("dealt", "trainings")):
+    order = [one.name for one in (*FIXED, CRITEO)]
+    tables = dict[str, str]()
+    for what, columns in _HEADS.items():
+        title = "releases" if what in ("fixed", "tails") else "trainings"
         keys = sorted((k for k in found if k[0] == what), key=lambda k: (order.index(k[1]), k[2]))
-        head, rows = ["data set", "ε", "events ≤", title, "R²", *_HEADS[what]], []
+        head = ["data set", "ε", "events ≤", title, "R²", *columns]
+        lines = list[tuple[str, ...]]()
         for key in keys:
             name, most = NAMES.get(key[1], key[1]), f"{int(key[3]):,}"
-            cells = name, key[2], most, str(len(found[key])), *_cells(found[key]), "–"
-            rows.append(cells[: len(head)])
-        tables += [f"\n{markdown(head, rows)}"] if rows else []
+            told = (_tail if what == "tails" else _cells)(found[key])
+            lines.append((name, key[2], most, str(len(found[key])), *told, "–")[: len(head)])
+        if lines:
+            tables[what] = markdown(head, lines)
     return tables
 
 
@@ -261,7 +306,9 @@ _HEADS = {
     "fixed": (*_INTERVALS, "better", "dealt"),
     "trained": (*_INTERVALS, "better", "κ: root mean square, largest"),
     "dealt": (*_INTERVALS, "better"),
-}
+    "tails": ("better", "associated", "dealt: better, associated", "clipped at", "its R²",
+              *_INTERVALS, "better"),
+}  # fmt: skip
 
 
 def _cells(found: Sequence[dict[str, Any]]) -> list[str]:
@@ -279,6 +326,25 @@ def _cells(found: Sequence[dict[str, Any]]) -> list[str]:
         trust = np.abs([one["correlation"] for one in found])
         cells.append(f"{np.sqrt(np.mean(trust**2)):.2f}, {trust.max():.2f}")
     return cells
+
+
+def _tail(found: Sequence[dict[str, Any]]) -> list[str]:
+    """What is told of whole labels, in shares, and of clipped ones, as in ``_cells``."""
+    every, count = len(found), sum
+    cells = [f"{found[0]['truth']:.2f}", _share(count(_better(one) for one in found), every)]
+    cells.append(_share(count(one["associated"] for one in found), every))
+    dealt = (count(one["dealt"] == "better" for one in found),
+             count(one["dealt associated"] for one in found))  # fmt: skip
+    cells.append(" and ".join(_share(each, every) for each in dealt))
+    clipped = [one["clipped"] for one in found if "clipped" in one]
+    if not clipped:
+        return [*cells, *["–"] * 5]
+    bounds = sorted(one["bound"] for one in clipped)
+    return [*cells, f"{bounds[0]:.3g}–{bounds[-1]:.3g} ({len(bounds)})", *_cells(clipped)]
+
+
+def _better(one: dict[str, Any]) -> bool:
+    return bool(one["verdict"] == "better")
 
 
 def _share(hits: int, of: int) -> str:

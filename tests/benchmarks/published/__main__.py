@@ -26,6 +26,7 @@ from tests.benchmarks.published import (
     watch,
 )
 from tests.benchmarks.published.kept import Kept, OutOfTimeError
+from tests.data_sets import CENSUS
 
 
 def _selection(options: argparse.Namespace, kept: Kept) -> Iterator[str]:
@@ -138,7 +139,7 @@ def _synthesis(options: argparse.Namespace, kept: Kept) -> Iterator[str]:
     out = options.out
     table = kept("synthesis BLR", synthesis.blr_table)
     yield f"## BLR on eight cells, seven thresholds\n\n{table}"
-    if skipped := sources.CENSUS.missing:
+    if skipped := CENSUS.missing:
         yield f"Census marginals: skipped, {skipped}."
         return
     cells = []

@@ -100,10 +100,11 @@ def classes(task: sources.Task, classes: int, student: Callable[[], Any]) -> Out
     points = []
     for sigma in (2, 3, 4, 6, 8, 10, 13, 16, 20, 26, 34):
         variance = Fraction(sigma * sigma)
-        for name, aggregator in {
+        aggregators: dict[str, GNMax | ConfidentGNMax] = {
             "GNMax": GNMax(variance),
             "Confident-GNMax": ConfidentGNMax(TEACHERS // 2, 3 * variance, variance, len(queries)),
-        }.items():
+        }
+        for name, aggregator in aggregators.items():
             answers = aggregator.draw(votes, seeded_entropy(sigma))
             try:
                 result = report(answers)

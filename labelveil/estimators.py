@@ -82,7 +82,8 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         y
             (n,) codes in the rows' order, which have type uint16; or, instead of them, what holds
             codes and channel: what ``lv.randomize_labels`` returned, or a release of a submitted
-            population; or several of these, as of several rounds, in the rows' order.
+            population; or several of these, as of several rounds, or of ``lv.clear_labels``, in the
+            rows' order.
         channel
             As the parameter of the estimator, which it replaces.
         """
@@ -142,6 +143,7 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _facts(self, codes: Any, channel: Any) -> tuple[LabelProblem, NDArray[np.uint16]]:
         from common.release.table import Release
+        from feature_party.notebook.clear_labels import ClearLabels
         from feature_party.notebook.sources import check_codes, problem_of
 
         release = getattr(codes, "release", codes)  # of one label of a release
@@ -153,7 +155,8 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         if isinstance(codes, list | tuple) and codes and all(hasattr(c, "codes") for c in codes):
             return self._joined([self._facts(each, channel) for each in codes])
         if hasattr(codes, "codes"):
-            channel, codes = codes if channel is None else channel, codes.codes
+            own = channel is None or isinstance(codes, ClearLabels)
+            channel, codes = codes if own else channel, codes.codes
         if codes is None:
             raise ValueError("requires y to be passed, but the target y is None: give codes")
         vector = column_or_1d(codes, warn=True)

@@ -8,9 +8,34 @@ from numpy.typing import ArrayLike
 
 if TYPE_CHECKING:
     from feature_party.notebook.boosting import LightGBMObjective, XGBoostObjective
+    from feature_party.notebook.clear_labels import ClearLabels
     from feature_party.notebook.sources import Source
     from feature_party.notebook.targets import Targets
     from feature_party.notebook.torch_loss import ReleaseLoss
+
+
+def clear_labels(labels: ArrayLike, release: Source) -> ClearLabels:
+    """Say known labels of some events in terms of a release, to learn from both together.
+
+    ::
+
+        known = lv.clear_labels(y_panel, private)
+        model = lv.LabelDPRegressor().fit(pd.concat([X, X_panel]), [private, known])
+
+    They enter the same likelihood as codes without noise, so each counts for what it tells. Nothing
+    protects them: a model may show any of them. ``DataError`` if they are no finite numbers.
+
+    Parameters
+    ----------
+    labels
+        (n,) numbers, clipped to the release's bounds. An event may have a code besides.
+    release
+        As of :func:`torch_loss`.
+    """
+    from feature_party.notebook.clear_labels import ClearLabels
+    from feature_party.notebook.sources import problem_of
+
+    return ClearLabels.of(labels, problem_of(release))
 
 
 def torch_loss(release: Source, head: str = "auto") -> ReleaseLoss:

@@ -19,6 +19,7 @@ from common.release.manifest import Manifest
 from common.release.table import Release, SentLabel
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.several_labels import LabelView, label_view, strata_view, views_of
+from feature_party.notebook.clear_labels import ClearLabels
 
 _ROUNDS = 300
 
@@ -27,6 +28,7 @@ Source = (
     | SentLabel
     | Manifest
     | PrivateLabels
+    | ClearLabels
     | Randomizer
     | FiniteChannel
     | LabelProblem
@@ -44,6 +46,8 @@ def problem_of(source: Source, codes: NDArray[Any] | None = None) -> LabelProble
     match source:
         case LabelProblem():
             return source
+        case ClearLabels():
+            return source.problem
         case Path() | str():
             return problem_of(Manifest.from_bytes(read_manifest(Path(source))), codes)
         case Release():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -67,6 +69,21 @@ def test_the_hessian_is_the_fisher_information() -> None:
     expected = np.exp(-losses) @ gradient**2
     np.testing.assert_allclose(information[0], expected, rtol=0.02)
     np.testing.assert_allclose(np.exp(-losses) @ gradient, 0, atol=1e-3)
+
+
+@pytest.mark.parametrize("head", ["gaussian", "gamma", "poisson"])
+def test_a_channel_without_noise_has_derivatives_everywhere(head: str) -> None:
+    """A narrow law gives labels far from it the probability 0 in floating point."""
+    problem = problem_with(PLAIN, 1.0)
+    every = np.arange(PLAIN.size)
+    problem = replace(problem, rows=np.eye(every.size), row_of=every, outputs=problem.grid)
+    support = Support.of(problem)
+    family = build_head(head, support)
+    table = LawTable(family, support.likelihood)
+    outputs = np.array([[place] * family.outputs for place in (-5.0, -2.0, 0.0, 5.0)])
+    for code in every:
+        for found in table.derivatives(outputs, np.full(4, code)):
+            assert np.isfinite(found).all()
 
 
 def test_heads_of_more_parameters_have_no_table() -> None:

@@ -1,0 +1,63 @@
+"""Labels that are known, of some events: a consented panel, a test set, what is public anyway."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from common.arrays import Floats
+from common.entropy import seeded_entropy
+from common.errors import DataError
+from common.randomizers.grid import Grid
+from common.randomizers.knots import interpolation, thinned
+from feature_party.learning.problem import LabelProblem, sums
+
+_POINTS = 256
+"""Of the release's grid, to which clear labels are rounded: what that adds is below any noise."""
+
+
+@dataclass(frozen=True)
+class ClearLabels:
+    """Known labels, said as codes of a channel without noise over a release's grid."""
+
+    codes: NDArray[np.uint16]  # (n,)
+    problem: LabelProblem
+
+    @classmethod
+    def of(cls, labels: ArrayLike, released: LabelProblem) -> ClearLabels:
+        """Say (n,) labels in terms of a release, whose bounds they are clipped to.
+
+        Rounding between points is random and unbiased, and a part of the channel, so that their
+        likelihood is exact. ``DataError`` if labels are no finite numbers.
+        """
+        values = _column(labels)
+        weights = sums(released.value_of, released.prior, released.values.size)
+        _, places, _ = thinned(released.values, weights, _POINTS)
+        words = seeded_entropy(0).words("clear labels", 0, values.size)
+        codes = Grid(places).round(values, words).astype(np.uint16)
+        rows = interpolation(released.values, places)
+        problem = LabelProblem(
+            released.grid,
+            released.prior,
+            rows,
+            released.value_of,
+            places,
+            released.loss,
+            values_alone=released.values_alone,
+            together=released.together,
+        )
+        return cls(codes, problem)
+
+
+def _column(labels: ArrayLike) -> Floats:
+    try:
+        values = np.asarray(labels, dtype=np.float64)
+    except (TypeError, ValueError):
+        values = np.full(1, np.nan)
+    if values.ndim != 1 or not np.isfinite(values).all():
+        raise DataError(
+            "clear labels must be a column of finite numbers; leave events without one out"
+        )
+    return values

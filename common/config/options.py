@@ -47,16 +47,9 @@ def with_options(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command options for its configuration and for its own sections.
 
-    Parameters
-    ----------
-    model
-        The configuration; None for a command without one.
-    names
-        Its settings, ``section.key``, that have flags of their own here.
-    file
-        Where it is read if ``--config`` does not say.
-    optional
-        Whether that file may be missing, so that defaults and flags are all.
+    ``names`` are those of its settings, ``section.key``, that have flags of their own here.
+    ``file`` is read if ``--config`` does not say; where that is ``optional`` it may be missing, so
+    that defaults and flags are all.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:

@@ -40,15 +40,9 @@ def decoder(
 ) -> Decoder:
     """Minimum-variance decoder of functions of the label, unbiased where the channel allows it.
 
-    Parameters
-    ----------
-    targets
-        (k,) or (k, m) values of the target functions on the grid.
-    ridge
-        >= 0; how much bias is traded for variance. The decoder minimises
-        Σ_y w_y (Σ_z K[y, z] u_z − h(y))² + ridge · Σ_z P(z) u_z².
-    weights
-        (k,) weights w > 0 of the labels' biases; the prior by default.
+    ``targets`` are (k,) or (k, m) values of the functions on the grid. ``ridge`` >= 0 says how much
+    bias is traded for variance: the decoder minimises Σ_y w_y (Σ_z K[y, z] u_z − h(y))² + ridge ·
+    Σ_z P(z) u_z², with (k,) ``weights`` w > 0 of the labels' biases, by default the prior.
     """
     # by each channel alone: labels may have drifted from release to release, or hang on the stratum
     shares, channels = zip(*problem.by_channel, strict=True)

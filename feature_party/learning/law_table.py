@@ -40,17 +40,12 @@ MOST_CODES = 4096
 class LawTable:
     """First derivatives and Fisher information of −ln P(z | outputs).
 
-    Parameters
-    ----------
-    head
-        A family of one or two parameters, with or without point masses at the ends; ``outputs`` is
-        their number p: those of the point masses, a, and b. ``scale`` is b's place among them, None
-        where there is none.
-    likelihood
-        (m, d) probability of each code given each cell of the support.
-    channel_of, shares
-        (d,) which of c channels each code is of, and (c,) the rows' shares of them, which the
-        likelihood has as factors: a row has the information of its own channel.
+    ``head`` is a family of one or two parameters, with or without point masses at the ends;
+    ``outputs`` is their number p: those of the point masses, a, and b. ``scale`` is b's place among
+    them, None where there is none. ``likelihood`` has the (m, d) probability of each code given
+    each cell of the support, ``channel_of`` which of c channels each of d codes is of, and
+    ``shares`` the (c,) rows' shares of them, which the likelihood has as factors: a row has the
+    information of its own channel.
     """
 
     def __init__(

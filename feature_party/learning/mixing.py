@@ -31,7 +31,8 @@ where there is nothing to learn."""
 def choose_mixture(
     plain: Floats, flexible: Floats, effective_labels: float
 ) -> tuple[Floats, Floats]:
-    """Weights of plain and flexible candidates, from their out-of-fold losses.
+    """Weights of plain and flexible candidates, (a,) and (b,), together 1, from their out-of-fold
+    losses.
 
     The plain ones are mixed. Where labels are too noisy to tell them apart, weights stay near where
     they began: alike, or mostly with the first where there is little to go by, since the others say
@@ -40,16 +41,8 @@ def choose_mixture(
     Flexible ones take part only if the best of them beats that mixture by more than two standard
     errors.
 
-    Parameters
-    ----------
-    plain, flexible
-        (a, n) and (b, n) losses −ln L of the same rows; b may be 0.
-    effective_labels
-        How many true labels the privatized ones say as much as.
-
-    Returns
-    -------
-    (a,) and (b,) weights, together summing to 1.
+    ``plain`` and ``flexible`` are (a, n) and (b, n) losses −ln L of the same rows; b may be 0.
+    ``effective_labels`` are how many true labels the privatized ones say as much as.
     """
     others = len(plain) - 1
     first = 1 / (1 + min(effective_labels / _ENOUGH, others))
@@ -68,7 +61,8 @@ def choose_mixture(
 
 
 def null_share(model: Floats, nothing: Floats, effective_labels: float) -> float:
-    """Share of the prior that predictions should be mixed with, from out-of-fold losses.
+    """Share of the prior that predictions should be mixed with, from out-of-fold losses; 0 if
+    negligible.
 
     Before privatized labels are seen, it is as likely that the model has learned nothing as that
     some share of it is right, any share being as likely as another; and as that all of it is, where
@@ -76,16 +70,8 @@ def null_share(model: Floats, nothing: Floats, effective_labels: float) -> float
     of 1 less that share, given the labels, is returned: a gain of a few nats whose standard error
     is as large speaks for a model that is right in part.
 
-    Parameters
-    ----------
-    model, nothing
-        (n,) losses −ln L of the same rows under the model, and under the prior alone.
-    effective_labels
-        How many true labels the privatized ones say as much as, >= 0.
-
-    Returns
-    -------
-    The share; 0 where it is negligible.
+    ``model`` and ``nothing`` are (n,) losses −ln L of the same rows under the model, and under the
+    prior alone; ``effective_labels`` >= 0 as in :func:`choose_mixture`.
     """
     gains = nothing - model
     if gains.sum() > _PLAIN:
@@ -104,20 +90,14 @@ def prior_adjustment(marginal: Floats, prior: Floats, effective_labels: float) -
     """Factors of the cells that adjust predicted distributions towards the released prior.
 
     Over the training rows they should average to the distribution of all labels. Multiplied by
-    prior over average and normalised they nearly do. What a few noisy labels cannot tell, the
-    prior says: how far the means of a heavy tail reach. The prior is noisy, too, and the more
-    labels say the better is the average without it, so the two are pooled: the factors take the
-    ratio to the power 1 / (1 + effective_labels / 1000).
+    prior over average and normalised they nearly do. What a few noisy labels cannot tell, the prior
+    says: how far the means of a heavy tail reach. The prior is noisy, too, and the more labels say
+    the better is the average without it, so the two are pooled: the factors take the ratio to the
+    power 1 / (1 + effective_labels / 1000). (m,) ``marginal`` is the average of the predicted
+    distributions, ``prior`` the released one, > 0.
 
     Source: Saerens, Latinne, Decaestecker, *Adjusting the Outputs of a Classifier to New a Priori
     Probabilities*, Neural Computation 2002, for the power 1; the power is our own.
-
-    Parameters
-    ----------
-    marginal, prior
-        (m,) average of the predicted distributions, and released prior, > 0.
-    effective_labels
-        How many true labels the privatized ones say as much as, >= 0.
     """
     power = 1 / (1 + effective_labels / _ENOUGH)
     return np.asarray((prior / np.maximum(marginal, _LEAST_MASS)) ** power)
@@ -152,23 +132,15 @@ class Gain:
 
 
 def mean_share(decoded: Floats, mixed: Floats, rival: Floats) -> float:
-    """Share s of a rival's predictions g in (1 − s) f + s g that makes the squared error least.
+    """Share s of a rival's predictions g in (1 − s) f + s g that makes the squared error least, 0 …
+    1.
 
     With u unbiased for the label y given y, E[(f + s (g − f) − u)²] is the true error but for a
     constant, and least at s = E[(u − f) (g − f)] / E[(g − f)²]. Before any label is seen s is about
     0, give or take a quarter; the expectation under that normal prior is returned if it is above
-    its deviation, so that labels that are too noisy to tell leave f as it is.
-
-    Parameters
-    ----------
-    decoded
-        (n,) unbiased decodings of rows that neither prediction has seen.
-    mixed, rival
-        (n,) f and g.
-
-    Returns
-    -------
-    The share, in 0 … 1; 0 where it is negligible.
+    its deviation, so that labels that are too noisy to tell leave f as it is, and 0 where it is
+    negligible. ``decoded`` are (n,) values u of rows that neither prediction, ``mixed`` f and
+    ``rival`` g, has seen.
     """
     away, residual = rival - mixed, decoded - mixed
     information = max(away @ away + residual.var() / _LIKELY_SHARE**2, 1e-300)

@@ -29,12 +29,8 @@ SCALE_PACE = 0.15
 class BoostingObjective:
     """What both libraries are given.
 
-    Attributes
-    ----------
-    outputs
-        Raw outputs p of a row; 0 means the released prior.
-    labels
-        (m,) labels that a distribution is about.
+    ``outputs`` are the raw outputs p of a row; 0 means the released prior. ``labels`` are the (m,)
+    labels that a distribution is about.
     """
 
     def __init__(self, problem: LabelProblem, head: str = "auto") -> None:
@@ -64,20 +60,11 @@ class BoostingObjective:
     def start(self, points: ArrayLike, codes: NDArray[Any]) -> LawsByMean:
         """Where boosting goes on from another model, in place of raw outputs of 0.
 
+        Takes (n,) predictions of that model, of events that it has not been fitted to, and their
+        (n,) codes, which tell how wide the labels lie around the predictions. Returns a function
+        from (n,) predictions to (n, p) raw outputs, for ``init_score`` or ``base_margin``.
         ``ConfigError`` for classes, of which a prediction is no number; ``DataError`` if there are
         not as many predictions as codes.
-
-        Parameters
-        ----------
-        points
-            (n,) predictions of that model, of events that it has not been fitted to.
-        codes
-            (n,) their codes, which tell how wide the labels lie around the predictions.
-
-        Returns
-        -------
-        A function from (n,) predictions to (n, p) raw outputs, for ``init_score`` or
-        ``base_margin``.
         """
         checked = check_codes(codes, self._problem)
         return LawsByMean.fitted(self._likelihood, np.asarray(points, np.float64), checked)

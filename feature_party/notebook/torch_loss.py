@@ -35,10 +35,7 @@ def _law(support: Support) -> str:
 class ReleaseLoss(nn.Module):
     """Mean negative log likelihood of codes, through the channel that they were sent by.
 
-    Attributes
-    ----------
-    outputs
-        How many raw outputs p a model must have; all 0 means the released prior.
+    A model must have ``outputs`` raw outputs p; all 0 means the released prior.
     """
 
     def __init__(self, problem: LabelProblem, head: str = "auto") -> None:

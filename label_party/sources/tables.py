@@ -64,36 +64,22 @@ def read_events(
     others: Sequence[str] = (),
     dialect: Dialect = CSV,
 ) -> tuple[pl.DataFrame, Oddities]:
-    """Read the columns that are needed of one source: whatever stands in its rows.
+    """Read the columns that are needed of one source: whatever stands in its rows; and what was
+    odd.
 
     A row speaks for its own event alone. One whose key is missing names none and is left out; so is
-    one of another day, or of none. A cell that is not what its column should hold is missing.
+    one of another ``day`` (of a column of dates or times, ISO 8601), or of none. A cell that is not
+    what its column should hold is missing. In CSV files keys and users are text, exactly as
+    written, so that ``007`` stays ``007``; ``others`` are further columns, as text without the
+    spaces around it. ``rows`` are the first row of a Parquet file, and the one after the last; None
+    for all. The decimal mark of ``dialect`` is that of all labels in text.
+
+    Returns, in file order (of a directory of Parquet files in that of their names), ``key`` (text),
+    the labels as :func:`label_column` calls them (float64, finite; null where the event has none)
+    and ``user`` (text; null where there is none), as far as asked for, the further columns as
+    :func:`other` calls them, and with labels ``place`` (int64: line or row, as oddities name them).
     ``DataError`` if the source cannot be read at all, lacks a column, or has one of an unusable
     type: facts that are public.
-
-    Parameters
-    ----------
-    path
-        CSV with a header line, Parquet, or a directory of Parquet files, whose rows follow each
-        other in the order of the files' names; one file in an object store; a database's query.
-    key, labels, user
-        Names of the columns. In CSV files keys and users are text, exactly as written, so that
-        ``007`` stays ``007``.
-    day
-        A column of dates or times, and the day (ISO 8601) whose events are wanted; None for all.
-    rows
-        First row of a Parquet file, and the one after the last; None for all rows.
-    others
-        Further columns, as text without the spaces around it.
-    dialect
-        How a CSV file is written, as configured; the decimal mark is that of all labels in text.
-
-    Returns
-    -------
-    A frame with ``key`` (text), the labels as :func:`label_column` calls them (float64, finite;
-    null where the event has none) and ``user`` (text; null where there is none), as far as asked
-    for, the further columns as :func:`other` calls them, and with labels ``place`` (int64: line or
-    row, as oddities name them), in file order; and what was odd.
     """
     naming = [key, *(name for name in (user, day and day[0]) if name is not None)]
     wanted = list(dict.fromkeys([*naming, *labels, *others]))

@@ -55,12 +55,9 @@ _BASELINE_EPSILON = 1.0
 class Experiment:
     """One data set on which jobs are run.
 
-    Parameters
-    ----------
-    spec
-        ``features`` and ``truth`` (Parquet files with the same events in the same order), ``key``,
-        ``columns`` (of each label its ``column``, ``lower``, ``upper`` and whether it is one of
-        ``whole`` numbers), ``loss``, ``holdout``, ``training``.
+    ``spec`` has ``features`` and ``truth`` (Parquet files with the same events in the same order),
+    ``key``, ``columns`` (of each label its ``column``, ``lower``, ``upper`` and whether it is one
+    of ``whole`` numbers), ``loss``, ``holdout``, ``training``.
     """
 
     def __init__(self, spec: dict[str, Any]) -> None:

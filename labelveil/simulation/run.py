@@ -60,15 +60,10 @@ def run_simulation(settings: Settings, reference: Callable[[], Path] | None = No
     """Run both parties as separate processes with mutual TLS between them, and score the result.
 
     The features party trains and estimates its error without any true label. Only then is the same
-    model scored with the true labels of the events that it was not trained on. ``LabelveilError``
-    if something cannot work, or a party fails; its own error line is the message. No process is
-    left running.
-
-    Parameters
-    ----------
-    reference
-        Trains on true labels in another way than by the same network, and returns the file with
-        ``test_mse`` and ``test_mae``.
+    model scored with the true labels of the events that it was not trained on. ``reference`` trains
+    on true labels in another way than by the same network, and returns the file with ``test_mse``
+    and ``test_mae``. ``LabelveilError`` if something cannot work, or a party fails; its own error
+    line is the message. No process is left running.
     """
     need("features", "a simulation")
     with _ended_by_signals():

@@ -54,14 +54,10 @@ class PureDP(Additive):
 
     Source: Dwork, McSherry, Nissim, Smith, *Calibrating Noise to Sensitivity*, TCC 2006; the
     composition is Theorem 3.14 of Dwork and Roth (2014).
-
-    Attributes
-    ----------
-    exact_epsilon
-        ε >= 0 as a rational number; a float given to :meth:`of` is taken at its exact value.
     """
 
     exact_epsilon: Fraction
+    """ε >= 0 as a rational number; a float given to :meth:`of` is taken at its exact value."""
 
     exact_delta: ClassVar[Fraction] = Fraction(0)
 
@@ -101,17 +97,12 @@ class ApproximateDP(Additive):
 
     Source: Dwork, Kenthapadi, McSherry, Mironov, Naor, EUROCRYPT 2006; the composition is Theorem
     3.16 and the group property Theorem 2.2 with its remark of Dwork and Roth (2014).
-
-    Attributes
-    ----------
-    exact_epsilon
-        ε >= 0 as a rational number.
-    exact_delta
-        δ in 0 … 1 as a rational number. Sums of δ stop at 1, where the guarantee is empty.
     """
 
     exact_epsilon: Fraction
+    """ε >= 0 as a rational number."""
     exact_delta: Fraction
+    """δ in 0 … 1 as a rational number. Sums of δ stop at 1, where the guarantee is empty."""
 
     @classmethod
     def of(
@@ -156,17 +147,12 @@ class ZeroConcentratedDP(Additive):
 
     Source: Bun and Steinke, *Concentrated Differential Privacy*, TCC 2016: Definitions 1.1 and 8.1,
     composition Lemmas 1.7 and 8.2, group privacy Proposition 1.9.
-
-    Attributes
-    ----------
-    exact_rho
-        ρ >= 0 as a rational number.
-    exact_delta
-        The failure probability, in 0 … 1 as a rational number; 0 for plain zCDP.
     """
 
     exact_rho: Fraction
+    """ρ >= 0 as a rational number."""
     exact_delta: Fraction
+    """The failure probability, in 0 … 1 as a rational number; 0 for plain zCDP."""
 
     @classmethod
     def of(

@@ -39,18 +39,12 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True)
 class Guarantee(ABC):
-    """A guarantee about one release: subclasses add its parameters.
-
-    Attributes
-    ----------
-    adjacency
-        Which data sets are neighbours.
-    unit
-        Whether neighbours differ in one record or in all records of one user.
-    """
+    """A guarantee about one release: subclasses add its parameters."""
 
     adjacency: Adjacency
+    """Which data sets are neighbours."""
     unit: Unit
+    """Whether neighbours differ in one record or in all records of one user."""
 
     kind: ClassVar[str]
 

@@ -29,14 +29,10 @@ class BoundedRange(Guarantee):
     Source: Durfee and Rogers, *Practical Differentially Private Top-k Selection with
     Pay-what-you-get Composition*, NeurIPS 2019, Definition 4.1; the zCDP bound is Lemma 3.4 of
     Cesar and Rogers, *Bounding, Concentrating, and Truncating*, ALT 2021.
-
-    Attributes
-    ----------
-    parts
-        Descending ranges ε_i > 0, each with the number of releases that have it.
     """
 
     parts: tuple[tuple[Fraction, int], ...]
+    """Descending ranges ε_i > 0, each with the number of releases that have it."""
 
     exact_delta: ClassVar[Fraction] = Fraction(0)
 

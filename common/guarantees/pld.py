@@ -44,22 +44,15 @@ def _backend() -> Any:
 
 @dataclass(frozen=True)
 class PrivacyLoss:
-    """The privacy-loss law of one or more releases, for fixed neighbours.
-
-    Attributes
-    ----------
-    adjacency, unit
-        As in every guarantee.
-    law
-        The back end's object.
-    pure
-        Pure ε of the same releases, exactly; None if there is none.
-    """
+    """The privacy-loss law of one or more releases, for fixed neighbours."""
 
     adjacency: Adjacency
+    """adjacency, unit: As in every guarantee."""
     unit: Unit
     law: Any
+    """The back end's object."""
     pure: Fraction | None
+    """Pure ε of the same releases, exactly; None if there is none."""
 
     @classmethod
     def of_pair(

@@ -46,20 +46,14 @@ class RenyiDP(Guarantee):
     privacy: the weak triangle inequality, Proposition 11); the approximate form is Definition 15
     and Lemmas 16, 17 of Zhu and Wang, AISTATS 2022; convexity: van Erven and Harremoës 2014,
     Corollary 2.
-
-    Attributes
-    ----------
-    orders
-        Ascending orders α > 1.
-    values
-        ε(α) >= 0 at those orders.
-    exact_delta
-        The failure probability, in 0 … 1; 0 for plain RDP.
     """
 
     orders: tuple[Fraction, ...]
+    """Ascending orders α > 1."""
     values: tuple[Fraction, ...]
+    """ε(α) >= 0 at those orders."""
     exact_delta: Fraction
+    """The failure probability, in 0 … 1; 0 for plain RDP."""
 
     def __post_init__(self) -> None:
         if not self.orders or len(self.orders) != len(self.values):

@@ -27,20 +27,15 @@ from common.release.rows import Keys, keys_bytes, keys_column, open_rows, verify
 
 @dataclass(frozen=True)
 class Release:
-    """A verified release in memory.
-
-    Attributes
-    ----------
-    labels
-        One row an event: ``key`` (16 bytes, null column if the population was submitted), ``code``
-        (unsigned integer), and of a release of one label ``label`` (float64, the output that the
-        code stands for).
-    """
+    """A verified release in memory."""
 
     manifest: Manifest
     manifest_bytes: bytes
     """The exact bytes that the digest and the signature are over."""
     labels: pl.DataFrame
+    """One row an event: ``key`` (16 bytes, null column if the population was submitted), ``code``
+    (unsigned integer), and of a release of one label ``label`` (float64, the output that the code
+    stands for)."""
 
     @property
     def codes(self) -> Codes:

@@ -38,24 +38,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Terms:
-    """What an answer will cost and be worth, known before it is asked for.
-
-    Attributes
-    ----------
-    epsilon, answers, answers_left
-        What all answers together cost, how many these are, and how many are left.
-    constant_loss
-        The released prior's own loss of its constant, which a gain is compared with.
-    reach, error
-        How far off the answer may be, with 95% probability, and its standard error, in units of
-        the loss.
-    """
+    """What an answer will cost and be worth, known before it is asked for."""
 
     epsilon: float
+    """epsilon, answers, answers_left: What all answers together cost, how many these are, and how
+    many are left."""
     answers: int
     answers_left: int
     constant_loss: float
+    """The released prior's own loss of its constant, which a gain is compared with."""
     reach: float
+    """reach, error: How far off the answer may be, with 95% probability, and its standard error, in
+    units of the loss."""
     error: float
     tolerance: float  # largest ``reach`` that the labels party answers with
     largest: float  # the most that one event's difference counts for

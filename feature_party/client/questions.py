@@ -40,17 +40,12 @@ T = TypeVar("T")
 class Terms:
     """What an answer will cost and be worth, known before it is asked for."""
 
-    epsilon: float
-    """epsilon, answers, answers_left: What all answers together cost, how many these are, and how
-    many are left."""
+    epsilon: float  # of all answers together
     answers: int
     answers_left: int
-    constant_loss: float
-    """The released prior's own loss of its constant, which a gain is compared with."""
-    reach: float
-    """reach, error: How far off the answer may be, with 95% probability, and its standard error, in
-    units of the loss."""
-    error: float
+    constant_loss: float  # the released prior's own, of its constant; a gain is compared with it
+    reach: float  # how far off the answer may be, with 95% probability, in units of the loss
+    error: float  # its standard error, in the same
     tolerance: float  # largest ``reach`` that the labels party answers with
     largest: float  # the most that one event's difference counts for
 

@@ -22,11 +22,11 @@ from common.randomizers import plan_message as plan_message
 from common.randomizers import private_prior as private_prior
 from common.randomizers import randomizer_names as randomizer_names
 from common.randomizers.grid import Grid as Grid
-from common.randomizers.private_labels import PrivateEvents as PrivateEvents
-from common.randomizers.private_labels import PrivateLabels as PrivateLabels
-from common.randomizers.private_labels import randomize_events as randomize_events
-from common.randomizers.private_labels import randomize_labels as randomize_labels
-from common.randomizers.questions import Question as Question
+from common.randomizers.message.private_labels import PrivateEvents as PrivateEvents
+from common.randomizers.message.private_labels import PrivateLabels as PrivateLabels
+from common.randomizers.message.private_labels import randomize_events as randomize_events
+from common.randomizers.message.private_labels import randomize_labels as randomize_labels
+from common.randomizers.message.questions import Question as Question
 from common.release.table import Release as Release
 from common.release.table import read_release as read_release
 from common.version import __version__ as __version__

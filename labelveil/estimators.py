@@ -31,7 +31,7 @@ except ImportError as error:
 if TYPE_CHECKING:
     import polars as pl
 
-    from common.randomizers.questions import Question
+    from common.randomizers.message.questions import Question
     from feature_party.learning.problem import LabelProblem
     from feature_party.model.model import Model, Predictions
     from feature_party.notebook.sources import Source

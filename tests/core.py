@@ -47,7 +47,7 @@ OPTIONS = {
         "label_party.release.answer",
         "feature_party.learning.questions",
         "feature_party.pipeline.rounds",
-        "common.randomizers.questions",
+        "common.randomizers.message.questions",
         "common.release.question",
     ),
     "several labels parties": (
@@ -56,7 +56,7 @@ OPTIONS = {
     ),
     "several labels": (
         "common.randomizers.design.joint",
-        "common.randomizers.division",
+        "common.randomizers.message.division",
         "label_party.release.plan_divisions",
     ),
     "shards and workers": (
@@ -139,7 +139,7 @@ ROOTS = (
     "common.engine.local",
     "common.guarantees",
     "common.randomizers",
-    "common.randomizers.plan",
+    "common.randomizers.message.plan",
 )
 """Where options are wired: a package stands for its modules, but those of ``common`` for
 themselves."""

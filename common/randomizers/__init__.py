@@ -15,12 +15,12 @@ from common.randomizers.base import Randomizer, build_randomizer, randomizer_nam
 from common.randomizers.binning.rr_on_bins import Binning, optimal_binning
 from common.randomizers.budget import BudgetSplit, split_budget
 from common.randomizers.design.optimal_design import build_optimal_design
-from common.randomizers.message import Message, MessagePlan
-from common.randomizers.plan import plan_message
+from common.randomizers.message.plan import plan_message
+from common.randomizers.message.steps import Message, MessagePlan
+from common.randomizers.message.terms import LabelTerms
 from common.randomizers.prior import NoisyPrior, decoded_prior, private_prior
 from common.randomizers.response import build_randomized_response, build_rr_with_prior
 from common.randomizers.rp_with_prior import build_rp_with_prior
-from common.randomizers.terms import LabelTerms
 from common.randomizers.thresholds import build_randomized_thresholds, threshold_weights
 from common.randomizers.two_point import build_two_point
 from common.randomizers.unbiased.builder import build_unbiased

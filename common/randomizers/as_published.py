@@ -3,7 +3,7 @@
 Labels are rounded down to integers, k of them. What needs a prior spends ε₁ = √(4k/n) on it,
 however small ε is, clips the noisy histogram at 0 and normalises it; what needs none spends all of
 ε on the labels. Under Poisson loss, too, bins are those of the squared error. For comparisons: what
-a release does says :mod:`common.randomizers.message`.
+a release does says :mod:`common.randomizers.message.steps`.
 
 Nor may labels with continuous noise leave. A sum in floating point shows in its last bits which
 labels could have led to it: the noise values that a float sampler can return have gaps, and the
@@ -29,8 +29,8 @@ from common.randomizers.additive.laws import Laplace, Staircase, best_gamma
 from common.randomizers.base import build_randomizer, check_epsilon
 from common.randomizers.budget import round_down
 from common.randomizers.grid import Grid
+from common.randomizers.message.terms import LabelTerms
 from common.randomizers.prior import private_prior, rational_epsilon
-from common.randomizers.terms import LabelTerms
 
 WITHOUT_PRIOR = (
     "discrete-laplace",

@@ -25,11 +25,11 @@ from common.exact.rational import parse_rational
 from common.guarantees import Guarantee, PureDP, Unit, compose, guarantee_from_json
 from common.randomizers import NoisyPrior, decoded_prior
 from common.randomizers.cells import Cells, Codebook, Group
-from common.randomizers.codebooks import Codebooks
 from common.randomizers.grid import Grid
+from common.randomizers.message.codebooks import Codebooks
+from common.randomizers.message.strata import MOST_STRATA
+from common.randomizers.message.terms import MOST_LABELS
 from common.randomizers.prior import expected_prior
-from common.randomizers.strata import MOST_STRATA
-from common.randomizers.terms import MOST_LABELS
 from common.release.claims import Name
 from common.release.facts import items
 from common.release.limits import block_rows_for

@@ -9,7 +9,7 @@ import numpy as np
 
 from common.errors import ConfigError, ReleaseError
 from common.randomizers.grid import Grid
-from common.randomizers.questions import Question
+from common.randomizers.message.questions import Question
 from common.release.limits import MANIFEST_BYTES
 from common.release.strict_json import parse_json
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Self, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 
 from common.guarantees import PureDP, guarantee_from_json
-from common.randomizers.strata import MOST_WEIGHT
-from common.randomizers.terms import MOST_LABELS
+from common.randomizers.message.strata import MOST_WEIGHT
+from common.randomizers.message.terms import MOST_LABELS
 from common.release.claims import (
     SUBMITTED_KEYS,
     ChannelClaim,

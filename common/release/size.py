@@ -10,8 +10,8 @@ from common.errors import ConfigError
 from common.randomizers.design.optimal_design import POINTS, most_outputs
 from common.randomizers.exact_rows import MAX_WEIGHTS, size_of
 from common.randomizers.grid import Grid
-from common.randomizers.message import Message, MessagePlan
-from common.randomizers.terms import LabelTerms
+from common.randomizers.message.steps import Message, MessagePlan
+from common.randomizers.message.terms import LabelTerms
 from common.release.limits import MANIFEST_BYTES, block_rows_for
 
 _NUMBER = 26

@@ -16,7 +16,7 @@ from common.errors import ConfigError
 from common.exact.channel import FiniteChannel
 from common.randomizers import NoisyPrior
 from common.randomizers.denoising import KnownMeans, denoise_histogram
-from common.randomizers.terms import FEW
+from common.randomizers.message.terms import FEW
 
 
 def sums(groups: Indices, values: Floats, count: int) -> Floats:

@@ -9,8 +9,8 @@ import numpy as np
 from common.arrays import Floats
 from common.errors import ConfigError
 from common.randomizers.grid import Grid
-from common.randomizers.questions import Question
-from common.randomizers.strata import MOST_STRATA
+from common.randomizers.message.questions import Question
+from common.randomizers.message.strata import MOST_STRATA
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
 

@@ -18,7 +18,7 @@ from common.arrays import Floats, Indices, Integers
 from common.errors import present
 from common.randomizers import NoisyPrior
 from common.randomizers.cells import Codebook, Group
-from common.randomizers.codebooks import Codebooks
+from common.randomizers.message.codebooks import Codebooks
 from common.randomizers.prior import expected_prior
 from common.release.manifest import Manifest
 from common.release.sections import LabelSection, StatedRandomizer

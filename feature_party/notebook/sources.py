@@ -13,7 +13,7 @@ from common.arrays import Floats, Integers
 from common.errors import ConfigError, DataError
 from common.exact.channel import FiniteChannel
 from common.randomizers import Randomizer
-from common.randomizers.private_labels import PrivateEvents, PrivateLabels
+from common.randomizers.message.private_labels import PrivateEvents, PrivateLabels
 from common.release.folder import read_manifest
 from common.release.manifest import Manifest
 from common.release.table import Release, SentLabel

@@ -1,9 +1,9 @@
 """Events in rounds: what a model has learned from some of them, it asks of the next ones.
 
 A round is an epoch whose population we submit: a share of our events, dealt by their hashed keys.
-With the second and every later one goes a question (:mod:`common.randomizers.questions`) from a
-model of the rounds before. What was submitted is kept in the folder of the round's release, so that
-whatever is interrupted goes on with the same events and the same question.
+With the second and every later one goes a question (:mod:`common.randomizers.message.questions`)
+from a model of the rounds before. What was submitted is kept in the folder of the round's release,
+so that whatever is interrupted goes on with the same events and the same question.
 """
 
 from __future__ import annotations

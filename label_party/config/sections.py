@@ -18,7 +18,7 @@ from common.engine.task import EngineSection
 from common.errors import ConfigError
 from common.randomizers import LabelTerms, MessagePlan, plan_message, randomizer_names
 from common.randomizers.losses import LOSS_NAMES
-from common.randomizers.terms import MOST_LABELS
+from common.randomizers.message.terms import MOST_LABELS
 from common.release.facts import check_digits, check_options
 from label_party.config.labels import DomainSection, LabelTable
 from label_party.config.offers import EvaluationSection, RoundsSection, WatchSection

@@ -19,7 +19,7 @@ from common.arrays import Floats, Indices, Integers
 from common.engine.shuffle import Keys
 from common.entropy import Entropy
 from common.randomizers.cells import Group
-from common.randomizers.codebooks import Codebooks
+from common.randomizers.message.codebooks import Codebooks
 from common.release.blocks import KEY_BYTES, block_ranges, encode_codes
 from common.release.manifest import block_digest
 

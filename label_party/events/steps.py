@@ -23,8 +23,8 @@ from common.engine.shuffle import Exchange, Files, Held, KeyedRows, Keys
 from common.engine.task import Engine, Secrets, Task
 from common.entropy import Entropy
 from common.randomizers.cells import Group
-from common.randomizers.codebooks import Codebooks
 from common.randomizers.grid import Grid, Moved
+from common.randomizers.message.codebooks import Codebooks
 from common.release.blocks import block_ranges
 from label_party.events.completion import Rules, check_population
 from label_party.events.epoch import Rows

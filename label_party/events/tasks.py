@@ -39,8 +39,8 @@ from common.engine.shuffle import (
 from common.engine.task import Secrets
 from common.files import appearing
 from common.randomizers.cells import Group
-from common.randomizers.codebooks import Codebooks
 from common.randomizers.grid import Grid, Moved
+from common.randomizers.message.codebooks import Codebooks
 from common.release.blocks import KEY_BYTES
 from label_party.events.columns import NONE
 from label_party.events.completion import (

@@ -1,16 +1,16 @@
 """Answer a question: labels by strata that the features party gathered, as it expects them to be.
 
 Whatever was asked, the channel of each stratum is ε-DP in the label that it reads, and nothing is
-counted (:mod:`common.randomizers.questions`). Of a question only its shape is checked, and that
-its labels are those that are configured.
+counted (:mod:`common.randomizers.message.questions`). Of a question only its shape is checked, and
+that its labels are those that are configured.
 """
 
 from __future__ import annotations
 
 from common.entropy import Entropy
 from common.errors import ConfigError, DataError, ReleaseError
-from common.randomizers.message import MessagePlan
-from common.randomizers.questions import Question
+from common.randomizers.message.questions import Question
+from common.randomizers.message.steps import MessagePlan
 from common.release.question import read_question
 from common.release.sections import StratumSection
 from common.release.size import check_message

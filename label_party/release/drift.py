@@ -28,7 +28,7 @@ from common.mechanisms.interactive import DriftTest, Session, Terms, affordable_
 from common.randomizers import NoisyPrior, split_budget
 from common.randomizers.cells import Cells, Group
 from common.randomizers.grid import Grid
-from common.randomizers.message import MessagePlan, Released, Share
+from common.randomizers.message.steps import MessagePlan, Released, Share
 from common.randomizers.prior import rational_epsilon
 from common.release.sections import DriftSection, InForceSection, SessionSection, TrialSection
 from label_party.config.sections import LabelPartyConfig

@@ -17,8 +17,8 @@ import numpy as np
 from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.guarantees import PureDP, compose
-from common.randomizers.codebooks import Codebooks
-from common.randomizers.message import Message, MessagePlan
+from common.randomizers.message.codebooks import Codebooks
+from common.randomizers.message.steps import Message, MessagePlan
 from common.release.blocks import KEY_BYTES, decode_codes
 from common.release.claims import CMAC_KEYS, SUBMITTED_KEYS
 from common.release.limits import block_rows_for

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 
 from common.randomizers.design.assessment import Assessment, Assessor
 from common.randomizers.design.conditionals import EXPLAINED
-from common.randomizers.plan import plan_message
-from common.randomizers.terms import RESPONSE
+from common.randomizers.message.plan import plan_message
+from common.randomizers.message.terms import RESPONSE
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.submitted import Populations
 from label_party.release.plan_divisions import plan_divisions

@@ -19,16 +19,16 @@ from common.randomizers.cells import Cells, Group
 from common.randomizers.design.assessment import Assessor, Forecast
 from common.randomizers.design.conditionals import EXPLAINED
 from common.randomizers.design.joint import Targets
-from common.randomizers.division import (
+from common.randomizers.grid import Grid
+from common.randomizers.knots import interpolation
+from common.randomizers.message.division import (
     at_knots,
     cell_grids,
     joint_channel,
     own_channels,
 )
-from common.randomizers.grid import Grid
-from common.randomizers.knots import interpolation
-from common.randomizers.plan import plan_message
-from common.randomizers.terms import Division, LabelTerms
+from common.randomizers.message.plan import plan_message
+from common.randomizers.message.terms import Division, LabelTerms
 from label_party.release.prior_knowledge import PriorKnowledge
 
 JOINT, SEPARATE, SPLIT = "joint", "separate", "split"

@@ -165,7 +165,7 @@ def party(
 ) -> None:
     """Question a labels party, and run its software on two data sets that differ in one event."""
     from common.randomizers.base import check_epsilon
-    from common.randomizers.terms import MOST_LABELS
+    from common.randomizers.message.terms import MOST_LABELS
     from labelveil.audit.party.run import (
         CANARY_STEPS,
         RUNNING_COST,

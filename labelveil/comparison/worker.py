@@ -32,9 +32,9 @@ from common.mechanisms.central.names import (
 from common.randomizers.as_published import integers, randomize_as_published
 from common.randomizers.budget import PRIOR_SHARE
 from common.randomizers.losses import get_loss
-from common.randomizers.plan import plan_message
-from common.randomizers.private_labels import PrivateLabels, randomize
-from common.randomizers.terms import LabelTerms
+from common.randomizers.message.plan import plan_message
+from common.randomizers.message.private_labels import PrivateLabels, randomize
+from common.randomizers.message.terms import LabelTerms
 from feature_party.config import DataSection, TrainingSection
 from feature_party.model.model import Model
 from feature_party.notebook.sources import private_view

@@ -38,8 +38,8 @@ from common.arrays import Floats, Indices
 from common.entropy import seeded_entropy
 from common.exact.channel import FiniteChannel
 from common.randomizers.grid import Grid
+from common.randomizers.message.terms import LabelTerms
 from common.randomizers.prior import NoisyPrior, private_prior
-from common.randomizers.terms import LabelTerms
 from feature_party.config import DataSection, TrainingSection
 from feature_party.evaluation.clipped_labels import Clipped, explained_below
 from feature_party.evaluation.decoded_labels import Scored, decode_labels, tilted

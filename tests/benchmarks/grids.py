@@ -8,7 +8,7 @@ import numpy as np
 
 from common.arrays import Floats
 from common.randomizers.grid import Grid
-from common.randomizers.private_labels import PrivateLabels, randomize_labels
+from common.randomizers.message.private_labels import PrivateLabels, randomize_labels
 from tests.benchmarks.harness import Bench, Table
 
 Rng = np.random.Generator

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from common.arrays import Floats, Integers
-from common.randomizers.private_labels import randomize_labels
+from common.randomizers.message.private_labels import randomize_labels
 from feature_party.config import TrainingSection
 from feature_party.join.tasks import with_source
 from feature_party.learning.problem import LabelProblem, first_codes

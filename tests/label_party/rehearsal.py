@@ -23,7 +23,7 @@ import numpy as np
 
 from common.entropy import system_entropy
 from common.mechanisms.paired_gain import PairedGain
-from common.randomizers.codebooks import Codebooks
+from common.randomizers.message.codebooks import Codebooks
 from common.release.limits import block_rows_for
 from label_party.config.sections import LabelPartyConfig, load
 from label_party.events.open import open_events

@@ -21,11 +21,11 @@ from common.randomizers import NoisyPrior, Randomizer, build_randomizer, split_b
 from common.randomizers.budget import PRIOR_SHARE, round_down
 from common.randomizers.cells import Group
 from common.randomizers.grid import Grid
-from common.randomizers.message import MessagePlan, Released
-from common.randomizers.plan import plan_message
-from common.randomizers.questions import expected, plan_asked
-from common.randomizers.strata import Strata
-from common.randomizers.terms import LabelTerms
+from common.randomizers.message.plan import plan_message
+from common.randomizers.message.questions import expected, plan_asked
+from common.randomizers.message.steps import MessagePlan, Released
+from common.randomizers.message.strata import Strata
+from common.randomizers.message.terms import LabelTerms
 from common.release.facts import MOST_DIGITS
 from common.release.manifest import Manifest
 from common.version import software

@@ -13,8 +13,8 @@ from common.errors import ConfigError
 from common.exact.channel import FiniteChannel, randomized_response_rows
 from common.randomizers.base import LABEL_STREAM, ROUNDING_STREAM
 from common.randomizers.cells import Cells, Codebook, Group, stream
-from common.randomizers.codebooks import Codebooks
 from common.randomizers.grid import Grid
+from common.randomizers.message.codebooks import Codebooks
 
 RETURNED = Grid.from_edges([0.0, 1.0])
 AMOUNT = Grid.from_edges([0.0, 5.0, 20.0, 100.0])

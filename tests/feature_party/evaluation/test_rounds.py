@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from common.entropy import seeded_entropy
+from common.randomizers.message.terms import LabelTerms
 from common.randomizers.prior import private_prior
-from common.randomizers.terms import LabelTerms
 from feature_party.evaluation.decoded_labels import Scored
 from feature_party.evaluation.explained import Explained
 from feature_party.evaluation.spread import ReleasedCodes

@@ -19,8 +19,8 @@ from common.entropy import seeded_entropy
 from common.errors import DataError
 from common.guarantees import PureDP
 from common.randomizers.grid import MAX_POINTS, Grid
-from common.randomizers.questions import Question
-from common.randomizers.terms import LabelTerms
+from common.randomizers.message.questions import Question
+from common.randomizers.message.terms import LabelTerms
 from common.release.blocks import decode_codes
 from common.release.event_keys import hash_keys, read_secret, secret_check
 from common.release.limits import MANIFEST_BYTES

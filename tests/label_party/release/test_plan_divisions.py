@@ -14,7 +14,7 @@ from common.randomizers.base import Randomizer
 from common.randomizers.cells import Cells, Group, check_outputs
 from common.randomizers.design.assessment import Assessment, Assessor
 from common.randomizers.grid import Grid
-from common.randomizers.terms import LabelTerms
+from common.randomizers.message.terms import LabelTerms
 from common.security.new_keys import write_secret
 from label_party.commands.plan import print_divisions
 from label_party.release.plan_divisions import DivisionPlan, plan_divisions

@@ -20,10 +20,10 @@ from common.randomizers.design.conditionals import (
 from common.randomizers.design.joint import Targets, build_joint_design
 from common.randomizers.design.mixture import best_mixture
 from common.randomizers.design.optimal_design import decoding_values, optimal_design
-from common.randomizers.division import allocate
 from common.randomizers.grid import Grid
 from common.randomizers.losses import ABSOLUTE, SQUARED
-from common.randomizers.terms import LabelTerms
+from common.randomizers.message.division import allocate
+from common.randomizers.message.terms import LabelTerms
 
 BINARY = Grid.from_edges([0.0, 1.0])
 AMOUNT = Grid.from_log(0.0, 100.0, 24, 5.0)

@@ -13,8 +13,8 @@ import numpy as np
 from common.entropy import seeded_entropy
 from common.guarantees import PureDP
 from common.randomizers.grid import Grid
-from common.randomizers.questions import Question
-from common.randomizers.terms import LabelTerms
+from common.randomizers.message.questions import Question
+from common.randomizers.message.terms import LabelTerms
 from common.release.blocks import encode_codes
 from common.release.limits import block_rows_for
 from common.release.manifest import Manifest, block_digest, content_digest

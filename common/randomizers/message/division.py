@@ -31,8 +31,8 @@ from common.randomizers.design.optimal_design import POINTS, fitting, most_knots
 from common.randomizers.grid import Grid
 from common.randomizers.knots import thinned
 from common.randomizers.losses import Loss, get_loss
-from common.randomizers.message import Channels, Laws, MessagePlan, Share, plan_alone
-from common.randomizers.terms import Division, LabelTerms
+from common.randomizers.message.steps import Channels, Laws, MessagePlan, Share, plan_alone
+from common.randomizers.message.terms import Division, LabelTerms
 
 MOST_CELLS = 400
 _FEWEST_POINTS = 8
@@ -77,7 +77,7 @@ def plan_several(
     records: int = 1,
     prior_share: float | Fraction = PRIOR_SHARE,
 ) -> MessagePlan:
-    """Plan a message of two labels or more; as :func:`common.randomizers.plan.plan_message`."""
+    """Plan a message of two labels or more, as ``plan_message`` does."""
     grids = cell_grids(terms, rows, epsilon)
     if division == "joint" and grids is None:
         sizes = [len(label.grid or label.coarse_grid(_FEWEST_POINTS)) for label in terms]

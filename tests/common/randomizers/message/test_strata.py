@@ -15,10 +15,10 @@ from common.guarantees import Unit
 from common.randomizers.base import LABEL_STREAM
 from common.randomizers.cells import Cells
 from common.randomizers.grid import Grid
-from common.randomizers.plan import plan_message
-from common.randomizers.private_labels import PrivateEvents, randomize, randomize_labels
-from common.randomizers.questions import Question
-from common.randomizers.strata import (
+from common.randomizers.message.plan import plan_message
+from common.randomizers.message.private_labels import PrivateEvents, randomize, randomize_labels
+from common.randomizers.message.questions import Question
+from common.randomizers.message.strata import (
     MOST_STRATA,
     OTHERS,
     bins_of,
@@ -26,7 +26,7 @@ from common.randomizers.strata import (
     keep_strata,
     stratum_law,
 )
-from common.randomizers.terms import Division, LabelTerms
+from common.randomizers.message.terms import Division, LabelTerms
 from tests.statistics import counts_fit
 
 GRID = Grid.from_count(0.0, 30.0, 16)

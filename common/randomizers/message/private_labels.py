@@ -14,11 +14,11 @@ from common.errors import ConfigError, DataError
 from common.exact.channel import Codes, FiniteChannel
 from common.guarantees import PureDP
 from common.randomizers.grid import Grid
-from common.randomizers.message import Message, MessagePlan, Released
-from common.randomizers.plan import plan_message
-from common.randomizers.questions import Question
-from common.randomizers.strata import count_cells
-from common.randomizers.terms import Division, LabelTerms
+from common.randomizers.message.plan import plan_message
+from common.randomizers.message.questions import Question
+from common.randomizers.message.steps import Message, MessagePlan, Released
+from common.randomizers.message.strata import count_cells
+from common.randomizers.message.terms import Division, LabelTerms
 
 
 @dataclass(frozen=True, repr=False)

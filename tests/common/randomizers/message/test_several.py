@@ -17,11 +17,17 @@ from common.guarantees import PureDP
 from common.randomizers.cells import Cells
 from common.randomizers.design.joint import JOINT, Targets
 from common.randomizers.design.optimal_design import decoding_values
-from common.randomizers.division import at_knots, cell_grids, divide, joint_channel, own_channels
 from common.randomizers.grid import Grid
-from common.randomizers.plan import plan_message
-from common.randomizers.private_labels import PrivateEvents, randomize
-from common.randomizers.terms import Division, LabelTerms
+from common.randomizers.message.division import (
+    at_knots,
+    cell_grids,
+    divide,
+    joint_channel,
+    own_channels,
+)
+from common.randomizers.message.plan import plan_message
+from common.randomizers.message.private_labels import PrivateEvents, randomize
+from common.randomizers.message.terms import Division, LabelTerms
 from tests.statistics import mean_fits
 
 RETURNED = LabelTerms("returned", 0, 1, Grid.from_edges([0.0, 1.0]), values=True)

@@ -25,11 +25,11 @@ from common.arrays import Integers
 from common.errors import ConfigError
 from common.randomizers.cells import Group
 from common.randomizers.grid import Grid
-from common.randomizers.message import MessagePlan, Released
-from common.randomizers.plan import plan_message
+from common.randomizers.message.plan import plan_message
+from common.randomizers.message.steps import MessagePlan, Released
+from common.randomizers.message.strata import MOST_STRATA, MOST_WEIGHT, Strata
+from common.randomizers.message.terms import LabelTerms
 from common.randomizers.prior import expected_prior
-from common.randomizers.strata import MOST_STRATA, MOST_WEIGHT, Strata
-from common.randomizers.terms import LabelTerms
 
 EXPLAINED = 0.15
 """Share of a stratum's variance that features are taken to explain still. Models of bike rentals,

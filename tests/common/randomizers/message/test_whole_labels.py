@@ -9,9 +9,9 @@ import pytest
 
 from common.arrays import holds_integers
 from common.errors import ConfigError
-from common.randomizers.plan import plan_message
-from common.randomizers.private_labels import randomize_events, randomize_labels
-from common.randomizers.terms import LabelTerms
+from common.randomizers.message.plan import plan_message
+from common.randomizers.message.private_labels import randomize_events, randomize_labels
+from common.randomizers.message.terms import LabelTerms
 
 COIN = [0, 1] * 500
 

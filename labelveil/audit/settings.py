@@ -42,6 +42,9 @@ class CanarySettings(Section):
     epsilon: float = setting(1.0, "ε of the canary releases.")
     randomizer: str = setting("auto", "Randomizer of the canary releases.")
     labels: int = setting(1, "Labels of each canary event, 1 to 8.")
+    effort: int = setting(
+        1, "How many times as many histograms are tested and fetches timed.", ge=1, le=100
+    )
 
     @property
     def names(self) -> list[str]:

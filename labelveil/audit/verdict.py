@@ -25,6 +25,29 @@ Randomized response is exactly tight, so a gate at 5% would fail one right build
 
 SHOWN = 0.05  # False-alarm rate of the bounds that are shown to people
 
+UNSEEN = {
+    "a secret that somebody can guess, or has written down": (
+        "to whoever does not have it, noise of such a key is as random as any"
+    ),
+    "a trigger of the build's own choosing: a key, a date, a label, a row, an asker": (
+        "what is not asked is not run, and there are more triggers than questions"
+    ),
+    "keys that misbehave together by a function that the party alone knows": (
+        "whoever cannot say which they are can only look at all events at once"
+    ),
+    "noise that is kept for a release which was not made, or for one of other events": (
+        "two messages can be compared only where both are at hand, about the same events"
+    ),
+    "what happens more seldom than the power says": (
+        "a raw label in a billion rows does not occur in the rows that were looked at"
+    ),
+    "another copy, a log or a phone call": "it does not pass by the auditor",
+    "settings that were chosen after looking at labels": (
+        "the same settings may be chosen by somebody who has not"
+    ),
+}
+"""What nobody sees from outside, without the party's memory or source, and why."""
+
 Progress = Callable[[str], None]  # called with the name of each step before it runs
 
 
@@ -216,6 +239,7 @@ class Audit:
             "facts": self.facts,
             "fields": [asdict(each) for each in self.fields],
             "checks": [check.to_json() for check in self.checks],
+            "cannot_be_seen": UNSEEN,
             "seconds": round(self.seconds, 3),
             "cpu_seconds": round(sum(check.cpu_seconds for check in self.checks), 3),
             "plots": self.plots,

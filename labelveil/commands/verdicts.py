@@ -15,7 +15,7 @@ from common.config import setting
 from common.config.answers import Json, print_json
 from common.console import progress, stderr, stdout
 from common.outputs import check_folder
-from labelveil.audit.verdict import Audit, Verdict, number
+from labelveil.audit.verdict import UNSEEN, Audit, Verdict, number
 
 
 class VerdictOptions(Json):
@@ -92,5 +92,8 @@ def show(audit: Audit) -> None:
             if text:
                 line = Padding(Text(text, style), (0, 0, 0, 2), expand=False)
                 stdout.print(line, highlight=False)
+    stdout.print("\n[bold]Nobody sees from outside[/]", highlight=False)
+    for what in UNSEEN:
+        stdout.print(Padding(Text(what, "dim"), (0, 0, 0, 2), expand=False), highlight=False)
     counts = ", ".join(f"{audit.count(verdict)} {verdict}" for verdict in Verdict)
     stdout.print(f"\n{counts}; {audit.seconds:.1f} s", highlight=False)

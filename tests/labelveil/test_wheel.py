@@ -256,7 +256,7 @@ def test_a_comparison_and_a_mechanism_audit_start_their_own_processes(
     )
     done = installed.succeed(
         "labelveil", "audit", "mechanism", "mine:coin", "--epsilon", "1", "--upper", "3",
-        "--points", "2", "--runs", "10000", "--records", "10000", "--out", "audit",
+        "--points", "2", "--effort", "0.01", "--out", "audit",
     )  # fmt: skip
     assert "callable mine:coin" in done
 

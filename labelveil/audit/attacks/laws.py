@@ -55,6 +55,46 @@ def noise_probability(noise: Integers | Floats, scale: float) -> tuple[float, fl
     return min(1.0, math.exp(min(little, 0.0))), min(1.0, math.exp(min(much, 0.0)))
 
 
+def noise_tails(noise: Integers, scale: float) -> dict[str, float]:
+    """How improbable (runs, cells) noise is under a discrete Laplace law, by aspect, at most.
+
+    The law is a table that is summed here, P(x) ∝ e^(-|x| / scale): what draws the noise, and its
+    formulas, have no part in it. Counts are binomial; each tail is two-sided where there are two
+    sides, and multiplied by the number of counts of its aspect.
+    """
+    reach = int(60 * scale) + 60
+    values = np.arange(-reach, reach + 1)
+    table = np.exp(-np.abs(values) / scale)
+    table /= table.sum()
+    runs, cells = noise.shape
+    little, much = noise_probability(noise, scale)
+    zeros = np.count_nonzero(noise == 0, axis=0)
+    # eight ranges about equally likely, and what is likely in each
+    at = np.minimum((8 * np.cumsum(table)).astype(np.int64), 7)
+    seen = np.bincount(at[np.clip(noise, -reach, reach).ravel() + reach], minlength=8)
+    other = int(np.count_nonzero(noise))
+    return {
+        "so little": little,
+        "so much": much,
+        "so many even": _two_sided(
+            int((noise % 2 == 0).sum()), noise.size, float(table[values % 2 == 0].sum())
+        ),
+        "so many positive": _two_sided(int((noise > 0).sum()), other, 0.5),
+        "so often no noise in one cell": min(
+            1.0, cells * float(binom.sf(zeros.max() - 1, runs, table[reach]))
+        ),
+        "such a shape": min(
+            _two_sided(int(count), noise.size, float(chance)) * 8
+            for count, chance in zip(seen, np.bincount(at, table, 8), strict=True)
+        ),
+    }
+
+
+def _two_sided(count: int, runs: int, chance: float) -> float:
+    tails = binom.cdf(count, runs, chance), binom.sf(count - 1, runs, chance)
+    return min(1.0, 2 * float(min(tails)))
+
+
 def detectable_narrowness(cells: int, scale: float, alpha: float) -> float:
     """Share by which noise is narrower than stated that is found with 95 %; infinite if none is.
 

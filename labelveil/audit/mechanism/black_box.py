@@ -44,7 +44,7 @@ def _search_cost(trial: Trial) -> float:
     "every label",
     "Is any label, or any output, told apart better than ε allows?",
     _search_cost,
-    not_looked_at="Labels between two neighbours, but for one that was drawn.",
+    not_looked_at="Labels between two neighbours, but for the half-way one and one that was drawn.",
 )
 def every_label_check(trial: Trial) -> Check:
     subject, runs, all_labels = trial.subject, trial.sizes.runs, trial.labels
@@ -77,7 +77,7 @@ def every_label_check(trial: Trial) -> Check:
 @PROBES.add(
     "one run",
     "How well is a secret guessed from one output, at the beginning of a long call and at its end?",
-    lambda trial: 0.2 + trial.seconds(trial.sizes.long_rows) + 3e-7 * trial.sizes.long_rows,
+    lambda trial: 0.2 + trial.seconds(trial.sizes.long_rows) + 1e-7 * trial.sizes.long_rows,
     not_looked_at="Other labels than the two.",
 )
 def one_run_check(trial: Trial) -> Check:
@@ -116,8 +116,8 @@ _ROWS_MISSED = "Dependence of an output on several other rows together, but for 
     lambda trial: (
         0.5
         + trial.seconds(trial.sizes.long_rows + 2 * trial.sizes.rows)
-        + 4e-6 * trial.sizes.rows
-        + 1e-7 * trial.sizes.long_rows
+        + 2e-6 * trial.sizes.rows
+        + 5e-8 * trial.sizes.long_rows
     ),
     not_looked_at="Words that come back after more rows than that.",
 )
@@ -151,7 +151,7 @@ def repeats_check(trial: Trial) -> Check:
         + trial.seconds(
             trial.sizes.small_calls // 4 * trial.sizes.small_rows, trial.sizes.small_calls // 4
         )
-        + 1e-6 * trial.sizes.small_calls * trial.sizes.small_rows
+        + 4e-7 * trial.sizes.small_calls * trial.sizes.small_rows
     ),
 )
 def calls_check(trial: Trial) -> Check:
@@ -177,8 +177,8 @@ def calls_check(trial: Trial) -> Check:
         0.2
         + trial.seconds(trial.sizes.records)
         + trial.seconds(trial.sizes.small_calls * trial.sizes.small_rows, trial.sizes.small_calls)
-        + 2e-6 * trial.sizes.records
-        + 1e-6 * trial.sizes.small_calls * trial.sizes.small_rows
+        + 1e-6 * trial.sizes.records
+        + 4e-7 * trial.sizes.small_calls * trial.sizes.small_rows
     ),
     not_looked_at=_ROWS_MISSED,
 )
@@ -238,7 +238,7 @@ def order_check(trial: Trial) -> Check:
     "cold starts",
     "Could the noise be had by trying every seed?",
     lambda trial: (
-        6.0
+        2.0
         + trial.seconds(1024 * trial.sizes.starts, trial.sizes.starts)
         + 0.01 * trial.sizes.starts * isinstance(trial.subject, CallableSubject)
     ),

@@ -20,7 +20,7 @@ from labelveil.audit.verdict import Check, Verdict, cpu_seconds
 
 SOME = 16  # labels that each of many calls has at most
 
-_PACE_ROWS, _PACE_CALLS = 50_000, 20
+_PACE_ROWS, _PACE_CALLS = 500_000, 200
 
 
 def uniform(count: int) -> Floats:
@@ -57,7 +57,7 @@ class Sizes:
 class Trial:
     """A subject, how hard it is tried, and what is drawn anew in each run for all probes.
 
-    Labels are those of the grid and one between each two of them, half-way or anywhere; each probe
+    Labels are those of the grid and two between each two of them, half-way and anywhere; each probe
     takes a pair or some of them, and a number of rows above the least.
     """
 
@@ -76,27 +76,27 @@ class Trial:
 
     @cached_property
     def labels(self) -> Floats:
-        """(k,) labels that are probed, ascending: those of the grid, and one between each two.
+        """(k,) labels that are probed, ascending: those of the grid, and two between each two.
 
-        Every second one of these is half-way. What takes numbers of events, or no other labels, is
+        One is half-way, the other anywhere. What takes numbers of events, or no other labels, is
         probed with the grid alone.
         """
         grid = self.subject.labels
         if isinstance(self.subject, CallableSubject) and self.subject.events is not None:
             return grid
-        places = np.where(draw_secrets(grid.size - 1) == 1, 0.5, uniform(grid.size - 1))
-        between = grid[:-1] + places * np.diff(grid)
+        places = np.append(np.full(grid.size - 1, 0.5), uniform(grid.size - 1))
+        between = np.tile(grid[:-1], 2) + places * np.tile(np.diff(grid), 2)
         try:
             self.subject.mechanism(between)
         except Exception:  # anybody's code may refuse in any way
             return grid
-        return np.sort(np.concatenate([grid, between]))
+        return np.unique(np.concatenate([grid, between]))
 
     @property
     def between(self) -> str:
         """Whether labels between those of the grid are among them, in words."""
         beyond = self.labels.size > self.subject.labels.size
-        return "one between each two included" if beyond else "no other was taken"
+        return "two between each two included" if beyond else "no other was taken"
 
     @cached_property
     def some(self) -> Floats:

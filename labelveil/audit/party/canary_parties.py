@@ -21,6 +21,7 @@ import polars as pl
 
 from common.exact.rational import parse_rational
 from common.release.event_keys import hash_keys, read_secret
+from common.release.folder import MANIFEST_FILE
 from common.security.pilot_certificates import (
     FEATURE_PARTY,
     LABEL_PARTY,
@@ -47,9 +48,14 @@ class World:
         files: CertificateFiles,
         secrets: Secrets,
         missing: int | None = None,
+        offer: str = "",
     ) -> None:
-        """Write labels, population and configuration; ``missing`` is an event without a label."""
+        """Write labels, population and configuration.
+
+        ``missing`` is an event without a label, ``offer`` further sections of the configuration.
+        """
         self.settings, self.folder, self.files, self.secrets = settings, folder, files, secrets
+        self._offer = offer
         self.folder.mkdir(parents=True)
         self.write_labels(secrets, missing)
         pl.DataFrame({"key": self._keys}).write_parquet(self.folder / "population.parquet")
@@ -61,6 +67,12 @@ class World:
         other.folder = self.folder.with_name(name)
         copytree(self.folder, other.folder)
         return other
+
+    @property
+    def manifest(self) -> bytes:
+        """Of the release that lies in the store."""
+        (path,) = self.folder.glob(f"store/releases/{DATA_SET}/*/{MANIFEST_FILE}")
+        return path.read_bytes()
 
     @property
     def log(self) -> Path:
@@ -139,6 +151,7 @@ data_set = "{DATA_SET}"
 epoch = "1"
 [privacy]
 epsilon = {settings.epsilon}
+total_epsilon = {settings.epsilon + 10 * bool(self._offer)}
 [keys]
 secret_file = {path(files.join_secret)}
 [store]
@@ -151,23 +164,36 @@ client_ca = {path(files.authority)}
 client_san = "{FEATURE_PARTY}"
 requests_per_minute = 1_000_000
 grace_seconds = 2.0
-{labels}"""
+{labels}{self._offer}"""
+
+
+HISTOGRAMS, HISTOGRAM_ROWS = 12, 1000
+"""Releases of few events, whose histograms' noise is tested."""
 
 
 class Worlds(NamedTuple):
-    """Three labels parties over one population: with all labels, with one less (it is the lower
-    bound then), and a copy of the first from before it ran."""
+    """Labels parties on one machine.
+
+    The first three are over one population: with all labels, with one less (it is the lower bound
+    then), and a copy of the first from before it ran.
+    """
 
     whole: World
     less: World
     again: World
+    asked: World  # of one label, which answers questions
+    small: list[World]  # of few events, all alike
 
 
-def make_worlds(folder: Path, settings: CanarySettings) -> Worlds:
-    """Make certificates, data sets and configurations."""
+def make_worlds(folder: Path, settings: CanarySettings, offer: str = "") -> Worlds:
+    """Make certificates, data sets and configurations; ``offer`` is of the one that answers."""
     files = write_certificates(folder / "certificates", days=2)
     secrets = draw_secrets(settings.rows)
     secrets[0] = 1  # the canary: at the upper bound, or without a label
     whole = World(settings, folder / "whole", files, secrets)
     less = World(settings, folder / "less", files, secrets, missing=0)
-    return Worlds(whole, less, whole.copied("again"))
+    single = settings.model_copy(update={"labels": 1})
+    asked = World(single, folder / "asked", files, secrets, offer=offer)
+    small = World(settings, folder / "small", files, draw_secrets(HISTOGRAM_ROWS))
+    copies = [small.copied(f"small{at}") for at in range(1, HISTOGRAMS * settings.effort)]
+    return Worlds(whole, less, whole.copied("again"), asked, [small, *copies])

@@ -10,15 +10,19 @@ from typing import Any, NamedTuple
 
 import grpc
 
+from common.arrays import Floats
 from common.errors import ConfigError, ConnectionFailed, present
 from common.files import read_private
 from common.release.limits import MESSAGE_BYTES
 from common.release.manifest import Manifest
 from common.release.table import write_release
 from common.security.tls import check_tls13_only
+from common.wire import evaluation_pb2, evaluation_pb2_grpc
 from common.wire import label_release_pb2 as pb2
 from common.wire import label_release_pb2_grpc as pb2_grpc
 from labelveil.audit.settings import Connection
+
+Described = pb2.DescribeReleaseResponse
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,13 @@ class Refusal:
     text: str
 
 
+class Answered(NamedTuple):
+    """An answer of a session."""
+
+    loss: float
+    answers_left: int
+
+
 class Wrong(NamedTuple):
     """What is wrong about a request that must be refused, and with which status of the contract."""
 
@@ -85,6 +96,7 @@ class Endpoint:
     def __init__(self, connection: Connection, channel: grpc.Channel, timeout: float) -> None:
         self._connection, self._timeout = connection, timeout
         self._stub = pb2_grpc.LabelReleaseServiceStub(channel)
+        self._questions = evaluation_pb2_grpc.EvaluationServiceStub(channel)
 
     def fetch(self, start_row: int = 0, chunk: int = 0) -> Fetched:
         """Describe the release and fetch its rows."""
@@ -110,16 +122,34 @@ class Endpoint:
             return _refusal(error)
         return Refusal("OK", "")
 
-    def describe(
-        self, data_set: str | None = None, epoch: str | None = None
-    ) -> pb2.DescribeReleaseResponse:
+    def ask(self, described: Described, predictions: Floats) -> Answered | Refusal:
+        """Ask how much better (rows,) predictions are than a constant, by their squared error."""
+        header = evaluation_pb2.EvaluationHeader(
+            data_set=self._connection.data_set,
+            epoch=Manifest.parse(described.manifest).epoch,
+            manifest_sha256=described.manifest_sha256,
+            loss_name="squared gain",
+        )
+        message = evaluation_pb2.EvaluatePredictionsRequest
+        sent = [message(header=header)]
+        sent += [
+            message(predictions=predictions[start : start + 100_000].astype("<f8").tobytes())
+            for start in range(0, predictions.size, 100_000)
+        ]
+        try:
+            answer = self._questions.EvaluatePredictions(iter(sent), timeout=self._timeout)
+        except grpc.RpcError as error:
+            return _refusal(error)
+        return Answered(answer.loss, answer.answers_left)
+
+    def describe(self, data_set: str | None = None, epoch: str | None = None) -> Described:
         request = pb2.DescribeReleaseRequest(
             data_set=self._connection.data_set if data_set is None else data_set,
             epoch=self._connection.epoch if epoch is None else epoch,
         )
         return self._stub.DescribeRelease(request, timeout=self._timeout)
 
-    def _fetch(self, described: pb2.DescribeReleaseResponse, **fields: Any) -> Iterator[Part]:
+    def _fetch(self, described: Described, **fields: Any) -> Iterator[Part]:
         request = pb2.FetchReleaseRequest(
             data_set=self._connection.data_set,
             epoch=self._connection.epoch or Manifest.parse(described.manifest).epoch,

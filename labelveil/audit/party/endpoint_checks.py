@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from pathlib import Path
 
+from common.release.limits import CHUNK_BYTES
 from common.release.manifest import Manifest
 from common.release.table import write_release
 from common.security.pilot_certificates import write_certificates
+from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.certificate.run import certify
 from labelveil.audit.party.endpoint import REQUESTS, Endpoint, Fetched, Refusal, Wrong, connected
 from labelveil.audit.settings import Connection
@@ -29,6 +32,31 @@ def resume_check(endpoint: Endpoint, whole: Fetched) -> Check:
         tried=f"The release was fetched in messages of 4 KB, and again from row {middle:,}.",
         found=f"The rows {'agree' if same else 'differ'}, the resumed ones"
         f" {'agree' if tail else 'differ'}.",
+    )
+
+
+def sizes_check(endpoint: Endpoint, whole: Fetched) -> Check:
+    """Sizes are a function of the number of rows and of what was asked for: computed here."""
+    manifest = Manifest.parse(whole.manifest)
+    rows, content = manifest.population.rows, manifest.content
+    asked = [0, 4096, *draw_secrets(2, 100_000).tolist()]
+    wrong = []
+    for chunk in asked:
+        step = max((chunk or CHUNK_BYTES) // (content.key_bytes + content.code_bytes), 1)
+        cuts = [min(step, rows - start) for start in range(0, rows, step)]
+        sizes = [(content.key_bytes * n, content.code_bytes * n) for n in cuts]
+        answer = endpoint.fetch(chunk=chunk) if chunk else whole
+        sent = [(len(part.keys), len(part.codes)) for part in answer.parts]
+        if sent != sizes or len(answer.digest) != hashlib.sha256().digest_size:
+            wrong.append(chunk)
+    return Check(
+        name="message sizes",
+        question="Do sizes of messages say anything about labels?",
+        verdict=verdict_of(not wrong),
+        claim="The number and size of messages follow from the number of rows and the request.",
+        tried=f"The release was fetched in messages of at most {', '.join(map(str, asked))} bytes"
+        " (0: as many as it likes), and the size of each compared with the one computed.",
+        found=f"Others came for {wrong}." if wrong else "All are as computed.",
     )
 
 

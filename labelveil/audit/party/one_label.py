@@ -2,7 +2,7 @@
 
 Two parties are asked the same. Their data sets have one population and differ in one label, or in
 whether an event has one. Whatever can be compared is compared exactly: the events and their order,
-the sizes of messages, refusals, logs. How long a fetch takes is compared by its law.
+refusals, logs. How long a fetch takes is compared by its law.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ class Shown:
     """What a labels party shows besides its randomized labels."""
 
     events: tuple[str, ...] = ()  # keys in the order of the rows
-    sizes: tuple[tuple[int, int], ...] = ()  # of each message
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
     """How wrong requests end, by request."""
     log: frozenset[str] = frozenset()  # the kinds of lines in the server's log
@@ -55,12 +54,6 @@ _ASPECTS: tuple[tuple[str, str, str, Callable[[Shown], Any]], ...] = (
         lambda shown: shown.events,
     ),
     (
-        "message sizes",
-        "Do sizes of messages say anything about labels?",
-        "The number and size of messages depend on the public population alone.",
-        lambda shown: shown.sizes,
-    ),
-    (
         "refusals do not depend on labels",
         "Do refusals say anything about labels?",
         "Errors do not depend on any label.",
@@ -82,7 +75,6 @@ def shown_by(endpoint: Endpoint, answer: Fetched) -> Shown:
     keys = answer.keys.hex()
     return Shown(
         tuple(keys[at : at + 2 * KEY_BYTES] for at in range(0, len(keys), 2 * KEY_BYTES)),
-        tuple((len(part.keys), len(part.codes)) for part in answer.parts),
         {name: endpoint.refuse(wrong) for name, wrong in REQUESTS.items()},
     )
 

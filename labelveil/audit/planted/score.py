@@ -464,19 +464,19 @@ def _one_histogram(returned: Returned, prior: PriorSection) -> Check:
             name, Verdict.NOT_CHECKABLE, claim, tried, "Every cell has a canary beside its points."
         )
     noise = (np.asarray(prior.noisy_counts, dtype=np.int64) - true.astype(np.int64))[certain]
-    little, much = laws.noise_probability(noise, scale)
-    narrow = laws.detectable_narrowness(size, scale, GATE / 2)
+    tails = laws.noise_tails(noise[None], scale)
+    narrow = laws.detectable_narrowness(size, scale, GATE / len(tails))
     return Check(
         name=name,
-        verdict=verdict_of(min(little, much) >= GATE / 2),
+        verdict=verdict_of(min(tails.values()) >= GATE / len(tails)),
         claim=claim,
         tried=tried
-        + f" Σ|noise| of {size} cells, all whose count is known, was compared with a discrete"
-        f" Laplace law of scale {scale:.4g} (Chernoff's bound).",
-        found=f"Mean |noise| {float(np.abs(noise).mean()):.4g}; so little has probability at most"
-        f" {little:.3g}, so much {much:.3g}.",
+        + f" {size} cells, all whose count is known, were compared with a table of the discrete"
+        f" Laplace law of scale {scale:.4g}: sum, shape and parity.",
+        found=f"Mean |noise| {float(np.abs(noise).mean()):.4g}; at most so probable:"
+        f" {', '.join(f'{name} {tail:.3g}' for name, tail in tails.items())}.",
         confidence=1 - GATE,
-        details={"little": little, "much": much},
+        details=tails,
         power=(Power("share by which noise is too narrow", narrow),),
         not_looked_at="Whether the noise is independent of the labels, and of other releases.",
     )

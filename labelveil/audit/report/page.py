@@ -12,7 +12,7 @@ from markupsafe import Markup
 from common.files import write_text
 from common.report.template import page_template
 from labelveil.audit.report import drawings
-from labelveil.audit.verdict import GATE, Audit, Verdict, number
+from labelveil.audit.verdict import GATE, UNSEEN, Audit, Verdict, number
 
 
 def write_report(path: Path, audit: Audit) -> None:
@@ -27,6 +27,7 @@ def render_report(audit: Audit) -> str:
     return page_template("labelveil.audit.report", "audit.html.j2").render(
         audit=audit,
         verdicts=Verdict,
+        unseen=UNSEEN,
         gate=GATE,
         times=math.exp(audit.claimed or 0.0),
         measured=measured if len(measured) > 1 else [],

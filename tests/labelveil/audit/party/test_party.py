@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +17,12 @@ from labelveil.audit.attacks import timing
 from labelveil.audit.attacks.implementation import byte_equality_check
 from labelveil.audit.party.canary_parties import make_worlds
 from labelveil.audit.party.endpoint import REQUESTS, Fetched, Part, Refusal, Wrong
-from labelveil.audit.party.endpoint_checks import fetched_certificate, refusals_check, resume_check
+from labelveil.audit.party.endpoint_checks import (
+    fetched_certificate,
+    refusals_check,
+    resume_check,
+    sizes_check,
+)
 from labelveil.audit.party.one_label import Shown, latency_check, one_label_checks, shown_by
 from labelveil.audit.party.run import audit_party
 from labelveil.audit.settings import CanarySettings
@@ -89,6 +94,7 @@ def test_a_right_endpoint_passes() -> None:
     checks = [
         byte_equality_check(lambda: end.fetch().to_bytes()),
         resume_check(end, whole),
+        sizes_check(end, whole),
         refusals_check(end),
         *one_label_checks(shown(end), shown(Double())),
     ]
@@ -101,6 +107,18 @@ def test_fresh_noise_at_a_resumed_fetch_is_caught() -> None:
     assert resume_check(end, end.fetch()).verdict is Verdict.FAIL
 
 
+@pytest.mark.parametrize("place", [0, -1])
+def test_a_size_that_says_something_is_caught(place: int) -> None:
+    """The same in both of two worlds, so that comparing them would show nothing."""
+    end = Double()
+    whole = end.fetch()
+    parts = list(whole.parts)
+    parts[place] = Part(parts[place].keys, parts[place].codes + b"\0")
+    padded = replace(whole, parts=tuple(parts))
+    assert sizes_check(end, whole).verdict is Verdict.PASS
+    assert sizes_check(end, padded).verdict is Verdict.FAIL
+
+
 def test_wrong_refusals_are_caught() -> None:
     answers = Double().refusals | {"another data set": Refusal("NOT_FOUND", "no")}
     assert refusals_check(Double(refusals=answers)).verdict is Verdict.FAIL
@@ -109,7 +127,7 @@ def test_wrong_refusals_are_caught() -> None:
 @pytest.mark.parametrize(
     ("neighbour", "failed"),
     [
-        (Double(rows=299), {"id set", "row order", "message sizes"}),
+        (Double(rows=299), {"id set", "row order"}),
         (
             Double(refusals={**RIGHT, "a short digest": Refusal("INVALID_ARGUMENT", "label is 3")}),
             {"refusals do not depend on labels"},
@@ -163,7 +181,7 @@ def test_the_real_labels_party() -> None:
     plan = CanarySettings(rows=4000, randomizer="randomized-thresholds")
     audit = audit_party(None, plan)
     assert [(c.name, c.found) for c in audit.checks if c.verdict is not Verdict.PASS] == []
-    assert len(audit.checks) == 28
+    assert len(audit.checks) == 33
     assert without_power(audit) == []
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from labelveil.audit.report import plots, render_report
-from labelveil.audit.verdict import Audit, Bounds, Check, Field, Power, Verdict, statistical
+from labelveil.audit.verdict import UNSEEN, Audit, Bounds, Check, Field, Power, Verdict, statistical
 from labelveil.commands.verdicts import show
+from tests.imports import ROOT
 
 
 def make_audit(*, fails: bool = False) -> Audit:
@@ -77,6 +78,19 @@ def test_the_page_says_what_was_asked_and_what_would_have_been_found() -> None:
     assert "Other rows." in page
     assert re.search(r"prior\.scale<br>.*pass", page)
     assert re.search(r"<b>4</b> pass", page)
+
+
+def test_a_report_ends_with_what_nobody_sees(capsys: pytest.CaptureFixture[str]) -> None:
+    """The page, the terminal, the file for programs and the documentation say the same."""
+    audit, documented = make_audit(), " ".join((ROOT / "docs" / "audits.md").read_text().split())
+    page = render_report(audit)
+    show(audit)
+    printed = " ".join(capsys.readouterr().out.split())
+    for what, why in UNSEEN.items():
+        assert page.rindex("</article>") < page.index(f"{what}: {why}".replace("'", "&#39;"))
+        assert printed.index("not checkable signature") < printed.index(what)
+        assert audit.to_json()["cannot_be_seen"][what] == why
+        assert f"| {what} | {why} |" in documented
 
 
 @pytest.mark.parametrize("outputs", [1, 2, 64, 512])

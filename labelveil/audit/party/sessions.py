@@ -1,0 +1,174 @@
+"""Sessions over the wire: a server that answers questions is asked for more than it has sold.
+
+The server is the real build, started by the command that a user types, on labels that the auditor
+knows: what an answer is more than the true sum is its noise. Questions are constant predictions for
+all events, drawn anew in each run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+
+import numpy as np
+from scipy.stats import binom, gamma
+
+from common.arrays import Floats
+from common.mechanisms.paired_gain import RESOLUTION, PairedGain
+from common.release.manifest import Manifest
+from labelveil.audit.attacks.one_run import draw_secrets
+from labelveil.audit.party.canary_parties import LOWER, UPPER, World
+from labelveil.audit.party.endpoint import Answered, Described, Endpoint, Refusal, connected
+from labelveil.audit.power import FOUND, least, rarest_seen
+from labelveil.audit.verdict import GATE, Check, Power, verdict_of
+
+ANSWERS, EPSILON = 100, 2  # of the session that is sold
+CLIENTS = 10  # ask at once
+
+OFFER = f"[evaluation]\noffered = true\nepsilon = {EPSILON}\nanswers = {ANSWERS}\ntolerance = 1.0\n"
+"""What the labels party is configured to sell."""
+
+SESSION_FILE = "outcome.bin"  # the key of the noise and the labels, in the labels party's store
+
+
+@contextmanager
+def clients(world: World) -> Iterator[list[Endpoint]]:
+    """Start the server; yield as many clients as ask at once."""
+    with world.serving() as connection, ExitStack() as stack:
+        yield [stack.enter_context(connected(connection)) for _ in range(CLIENTS)]
+
+
+def sessions_checks(world: World) -> list[Check]:
+    """Ask a server, started three times, and once with a lost file; the world has a release."""
+    rows, span = world.secrets.size, UPPER - LOWER
+    # distinct numbers of 2⁻¹² of the domain
+    drawn = np.unique(draw_secrets(4 * ANSWERS, 1 << 12))[: ANSWERS + 2 * CLIENTS]
+    predictions = [
+        np.full(rows, LOWER + span * (place + 0.5) / (1 << 12)) for place in drawn.tolist()
+    ]
+    sold, spare = predictions[: ANSWERS - 2], iter(predictions[ANSWERS - 2 :])
+    with clients(world) as asked:
+        release = asked[0].describe()
+        answers = [asked[0].ask(release, question) for question in sold]
+        again = _at_once(asked, release, [sold[0]] * CLIENTS)
+    lost = world.copied("lost")
+    removed = list(lost.folder.rglob(SESSION_FILE))
+    for file in removed:
+        file.unlink()
+    with clients(world) as asked:
+        again += [asked[1].ask(release, sold[0])]
+        new = [next(spare) for _ in range(CLIENTS)]
+        race = _at_once(asked, release, new)
+        further = [asked[0].ask(release, next(spare)) for _ in range(2)]
+    with clients(lost) as asked:
+        again += [asked[0].ask(release, sold[0])]
+        further += [asked[0].ask(release, next(spare))]
+    manifest = Manifest.parse(release.manifest)
+    values = [answer.loss for answer in answers if isinstance(answer, Answered)]
+    return [
+        _paid_check([*answers, *race, *further], bool(removed)),
+        _same_check(answers[0], again),
+        *_noise_checks(manifest, world, sold, values),
+    ]
+
+
+def _at_once(
+    asked: Sequence[Endpoint], release: Described, questions: Sequence[Floats]
+) -> list[Answered | Refusal]:
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        return list(
+            pool.map(lambda one: one[0].ask(release, one[1]), zip(asked, questions, strict=True))
+        )
+
+
+def _paid_check(answers: Sequence[Answered | Refusal], removed: bool) -> Check:
+    given = sum(isinstance(answer, Answered) for answer in answers)
+    refused = Counter(answer.status for answer in answers if isinstance(answer, Refusal))
+    holds = removed and given == ANSWERS and set(refused) == {"FAILED_PRECONDITION"}
+    return Check(
+        name="answers that were sold",
+        question="Does a server answer more questions than were paid for?",
+        verdict=verdict_of(holds),
+        claim=f"A session of {ANSWERS} answers gives {ANSWERS}, whoever asks, and however often the"
+        " server starts.",
+        tried=f"{len(answers)} different questions were asked: {ANSWERS - 2} by one client; after a"
+        f" restart {CLIENTS} by as many clients at once, and two more; and one of a copy of the"
+        " labels party that had lost the session's file.",
+        found=f"{given} were answered; refusals: {dict(refused) or 'none'}.",
+    )
+
+
+def _same_check(first: Answered | Refusal, again: Sequence[Answered | Refusal]) -> Check:
+    other = sum(
+        not (isinstance(first, Answered) and isinstance(one, Answered) and one.loss == first.loss)
+        for one in again
+    )
+    return Check(
+        name="the same question again",
+        question="Does the same question have the same answer?",
+        verdict=verdict_of(not other),
+        claim="The same question has the same answer forever: nothing averages out.",
+        tried=f"One question was asked {len(again)} more times: by {CLIENTS} clients at once, after"
+        " a restart, and after the session's file was lost.",
+        found=f"{other} answers differ.",
+    )
+
+
+def _noise_checks(
+    manifest: Manifest, world: World, questions: Sequence[Floats], values: Sequence[float]
+) -> list[Check]:
+    """Noise is the answer less the true sum: of its stated scale, even as often as odd, and new."""
+    labels = np.where(world.secrets == 1, UPPER, LOWER)
+    gain = PairedGain.of_prior(*manifest.marginal(manifest.names[0]), "squared")
+    sums = np.array(values) * RESOLUTION * labels.size / gain.bound
+    asked = questions[: len(values)]
+    true = np.array([gain.differences(points, labels).sum() for points in asked], dtype=np.int64)
+    scales = np.array([gain.span(points[:1]) * ANSWERS / EPSILON for points in asked])
+    noise = np.rint(sums).astype(np.int64) - true
+    count, total = noise.size, float((np.abs(noise) / scales).sum())
+    level = GATE / 6
+    # |noise| / scale is exponential; even as often as odd, and positive as often as negative
+    coins = [int(np.count_nonzero(noise % 2 == 0)), int(np.count_nonzero(noise > 0))]
+    tails = [2 * min(gamma.cdf(total, count), gamma.sf(total, count))]
+    tails += [2 * min(binom.cdf(c, count, 0.5), binom.sf(c - 1, count, 0.5)) for c in coins]
+    whole = float(np.abs(sums - np.rint(sums)).max()) < 1e-3
+    narrow = least(
+        lambda share: bool(
+            gamma.cdf(gamma.isf(1 - FOUND, count) * (1 - share), count) < level  # its 95% quantile
+        ),
+        1e-3,
+        1 - 1e-3,
+    )
+    ratios = np.sort(noise / scales)
+    # the same noise, or the same word: two noises that are alike in units of their scales
+    close = int(np.count_nonzero(np.diff(ratios) * scales.min() < 2))
+    close = max(close, count - np.unique(noise).size)
+    most = int(binom.isf(GATE / 2, count, min(2.0 * count / float(scales.min()), 1.0))) + 1
+    claim = "Every answer has discrete Laplace noise of the stated scale, of its own."
+    tried = f"The true sums were taken off {count} answers about labels that the auditor knows."
+    return [
+        Check(
+            name="noise of answers",
+            question="Have answers the noise that is paid for?",
+            verdict=verdict_of(whole and count > 0 and min(tails) >= 2 * level),
+            claim=claim,
+            tried=f"{tried} Size, sign and parity of what remained were compared with the law.",
+            found=f"Mean |noise| is {total / max(count, 1):.3g} of its scale; {coins[0]} are even,"
+            f" {coins[1]} positive; probabilities {', '.join(f'{tail:.2g}' for tail in tails)}.",
+            confidence=1 - GATE,
+            power=(Power("share by which noise is too narrow", narrow),),
+        ),
+        Check(
+            name="no noise twice",
+            question="Does any answer repeat the noise of another?",
+            verdict=verdict_of(close < most),
+            claim=claim,
+            tried=f"{tried} What remained was compared with each other, as it is and in units of its"
+            " scale.",
+            found=f"{close} repeat another's; {most} have a probability below {GATE:g}.",
+            confidence=1 - GATE,
+            power=(Power("share of answers that repeat another's", rarest_seen(count, most)),),
+        ),
+    ]

@@ -1,0 +1,117 @@
+"""Noise of histograms and answers, of which the auditor knows what it was added to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.entropy import system_entropy
+from common.exact.noise import discrete_laplace
+from common.mechanisms.paired_gain import RESOLUTION, PairedGain
+from labelveil.audit.attacks.laws import noise_tails
+from labelveil.audit.party import sessions
+from labelveil.audit.party.endpoint import Answered, Refusal
+from labelveil.audit.party.sessions import ANSWERS, EPSILON
+from labelveil.audit.verdict import GATE, Check, Verdict
+from tests.effort import effort
+
+SCALE = Fraction(19)
+ROWS, CELLS = 12, 20
+
+
+def laplace(scale: Fraction, *shape: int) -> np.ndarray:
+    size = int(np.prod(shape))
+    return discrete_laplace(scale, size, system_entropy().source("noise")).reshape(shape)
+
+
+def refuted(noise: np.ndarray) -> bool:
+    tails = noise_tails(noise, float(SCALE))
+    return min(tails.values()) < GATE / len(tails)
+
+
+def exact_cell(noise: np.ndarray) -> np.ndarray:
+    noise[:, 7] = 0
+    return noise
+
+
+WRONG: dict[str, Callable[[], np.ndarray]] = {
+    "half the scale": lambda: laplace(SCALE / 2, ROWS, CELLS),
+    "twice the scale": lambda: laplace(2 * SCALE, ROWS, CELLS),
+    "even": lambda: 2 * laplace(SCALE / 2, ROWS, CELLS),
+    "odd": lambda: laplace(SCALE, ROWS, CELLS) | 1,
+    "never negative": lambda: np.abs(laplace(SCALE, ROWS, CELLS)),
+    "one cell exact": lambda: exact_cell(laplace(SCALE, ROWS, CELLS)),
+    "of another shape": lambda: np.where(laplace(SCALE, ROWS, CELLS) >= 0, 18, -18),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_noise_of_another_law_is_refuted(wrong: str) -> None:
+    assert refuted(WRONG[wrong]())
+
+
+@pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(3), SCALE])
+def test_noise_of_the_law_is_not(scale: Fraction) -> None:
+    """One false alarm in a million, at any scale."""
+    for _ in range(effort(20, 300)):
+        tails = noise_tails(laplace(scale, ROWS, CELLS), float(scale))
+        assert min(tails.values()) >= GATE / len(tails)
+
+
+def answered(change: Callable[[np.ndarray], np.ndarray] = lambda noise: noise) -> list[Check]:
+    """What is said of answers whose noise is changed, in units of 1/100 of its scale."""
+    secrets = np.arange(2000) % 2
+    manifest: Any = SimpleNamespace(
+        names=["label"], marginal=lambda name: (np.array([0.0, 5, 10]), np.array([0.4, 0.2, 0.4]))
+    )
+    world: Any = SimpleNamespace(secrets=secrets)
+    gain = PairedGain.of_prior(*manifest.marginal("label"), "squared")
+    questions = [np.full(2000, place) for place in np.linspace(9.9, 9.9001, ANSWERS - 2)]
+    scales = np.array([gain.span(q[:1]) * ANSWERS / EPSILON for q in questions])
+    noise = np.array([int(laplace(Fraction(s), 1)[0]) for s in scales.tolist()])
+    true = np.array([gain.differences(q, 10.0 * secrets).sum() for q in questions])
+    values = (true + change(noise)) / (RESOLUTION * secrets.size) * gain.bound
+    return sessions._noise_checks(manifest, world, questions, values.tolist())
+
+
+def again(noise: np.ndarray) -> np.ndarray:
+    noise[50:60] = noise[:10]
+    return noise
+
+
+def alike(noise: np.ndarray) -> np.ndarray:
+    """The same word under other scales, as all questions of this test have nearly the same."""
+    return np.where(np.arange(noise.size) % 9 == 0, noise[0] + np.arange(noise.size) % 2, noise)
+
+
+@pytest.mark.parametrize(
+    ("change", "failed"),
+    [
+        (lambda noise: noise, set()),
+        (lambda noise: noise // 3, {"noise of answers"}),
+        (lambda noise: noise & ~1, {"noise of answers"}),
+        (np.abs, {"noise of answers"}),
+        (again, {"no noise twice"}),
+        (alike, {"no noise twice"}),
+        (np.zeros_like, {"noise of answers", "no noise twice"}),
+    ],
+)
+def test_the_noise_of_answers(change: Callable[[np.ndarray], np.ndarray], failed: set[str]) -> None:
+    assert {c.name for c in answered(change) if c.verdict is Verdict.FAIL} == failed
+
+
+def test_answers_that_were_not_sold_and_other_answers_are_seen() -> None:
+    given: list[Answered | Refusal] = [Answered(float(at), 0) for at in range(ANSWERS)]
+    refused = [Refusal("FAILED_PRECONDITION", "no")]
+    assert sessions._paid_check(given + refused, True).verdict is Verdict.PASS
+    assert sessions._paid_check([*given, given[0], *refused], True).verdict is Verdict.FAIL
+    assert sessions._paid_check([*given, Refusal("INTERNAL", "no")], True).verdict is Verdict.FAIL
+    assert sessions._paid_check(given + refused, False).verdict is Verdict.FAIL  # no file was lost
+    assert sessions._same_check(given[3], [given[3]] * 5).verdict is Verdict.PASS
+    assert sessions._same_check(given[3], [given[3], given[4]]).verdict is Verdict.FAIL
+    assert sessions._same_check(refused[0], refused).verdict is Verdict.FAIL

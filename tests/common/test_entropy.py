@@ -40,6 +40,14 @@ def test_words_are_the_block_cipher_of_their_counters(first: int) -> None:
     assert Entropy(KEY).words("labels", first, 9).tolist() == block_cipher_words("labels", first, 9)
 
 
+def test_the_first_block_is_the_standards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NIST's AESAVS (2002), appendix C.3: key 0 of KeySbox for 256 bits, of an empty block."""
+    key = bytes.fromhex("c47b0294dbbbee0fec4757f22ffeee3587ca4730c3d33b691df38bab076bc558")
+    monkeypatch.setattr("common.entropy.hmac.digest", lambda *_: key)
+    words = Entropy(bytes(32), secure=False).words("any", 0, 2)
+    assert words.tobytes().hex() == "46f2fb342d6f0ab477476fc501242c5f"
+
+
 @given(first=st.integers(0, 500), sizes=st.lists(st.integers(0, 40), max_size=8))
 def test_any_chunking_gives_the_same_words(first: int, sizes: list[int]) -> None:
     entropy = Entropy(KEY)

@@ -165,8 +165,8 @@ def _noise_checks(
             question="Does any answer repeat the noise of another?",
             verdict=verdict_of(close < most),
             claim=claim,
-            tried=f"{tried} What remained was compared with each other, as it is and in units of its"
-            " scale.",
+            tried=f"{tried} What remained was compared with each other, as it is and in units of"
+            " its scale.",
             found=f"{close} repeat another's; {most} have a probability below {GATE:g}.",
             confidence=1 - GATE,
             power=(Power("share of answers that repeat another's", rarest_seen(count, most)),),

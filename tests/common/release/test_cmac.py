@@ -32,6 +32,53 @@ VECTORS = {  # RFC 4493, section 4; NIST SP 800-38B, appendix D.3
 }
 
 
+WYCHEPROOF = [
+    "f942093842808ba47f64e427f7351dde6b9546e66de4e7d60aa6f328182712cf",
+    "852a21d92848e627c7",
+    "a5a877f22ac743b7fb9e050d2e3ddb02",
+    "64be162b39c6e5f1fed9c32d9f674d9a8cde6eaa2443214d86bd4a1fb53b81b4",
+    "195a3b292f93baff0a2c",
+    "6ea172e5c4d2fac075ca602de5757a62",
+    "b259a555d44b8a20c5489e2f38392ddaa6be9e35b9833b67e1b5fdf6cb3e4c6c",
+    "afd73117330c6e8528a6e4",
+    "68020bfc9bd73fd80d3ce581ba3b1208",
+    "2c6fc62daa77ba8c6881b3dd6989898fef646663cc7b0a3db8228a707b85f2dc",
+    "0ff54d6b6759120c2e8a51e3",
+    "110edd727a9bf7fa11a6358afe617d9d",
+    "abab815d51df29f740e4e2079fb798e0152836e6ab57d1536ae8929e52c06eb8",
+    "f0058d412a104e53d820b95a7f",
+    "1fa24c6625a0f8e1fc37827ac84d3cc4",
+    "3d5da1af83f7287458bff7a7651ea5d8db72259401333f6b82096996dd7eaf19",
+    "aacc36972f183057919ff57b49e1",
+    "868765a8fa6aa898ddec0f4123e996be",
+    "c19bdf314c6cf64381425467f42aefa17c1cc9358be16ce31b1d214859ce86aa",
+    "5d066a92c300e9b6ddd63a7c13ae33",
+    "b96818b7acaf879c7a7f8271375a6914",
+    "612e837843ceae7f61d49625faa7e7494f9253e20cb3adcea686512b043936cd",
+    "cc37fae15f745a2f40e2c8b192f2b38d",
+    "4b88e193000c5a4b23e95c7f2b26530b",
+    "73216fafd0022d0d6ee27198b2272578fa8f04dd9f44467fbb6437aa45641bf7",
+    "d5247b8f6c3edcbfb1d591d13ece23d2f5",
+    "86911c7da51dc0823d6e93d4290d1ad4",
+    "0427a70e257528f3ab70640bba1a5de12cf3885dd4c8e284fbbb55feb35294a5",
+    "13937f8544f44270d01175a011f7670e93fa6ba7ef02336e",
+    "ccb2c51bfbe2598f9109fc70ed07f0eb",
+    "96e1e4896fb2cd05f133a6a100bc5609a7ac3ca6d81721e922dadd69ad07a892",
+    "91a17e4dfcc3166a1add26ff0e7c12056e8a654f28a6de24f4ba739ceb5b5b18",
+    "925f177d85ea297ef14b203fe409f9ab",
+]
+"""Key, message and tag: Project Wycheproof (github.com/C2SP/wycheproof), aes_cmac_test.json, tests
+212 to 222, the valid ones of 256-bit keys with 9 bytes and more (Apache 2.0)."""
+
+
+@pytest.mark.parametrize("test", range(212, 223))
+def test_wycheproofs_vectors(test: int) -> None:
+    key, message, tag = map(bytes.fromhex, WYCHEPROOF[3 * (test - 212) :][:3])
+    made = CMAC(key).messages(message, np.array([len(message)]))
+    assert made.tobytes() == tag
+    assert CMAC(key).messages(message + b"\0", np.array([len(message) + 1])).tobytes() != tag
+
+
 @pytest.mark.parametrize("key", VECTORS, ids=["AES-128", "AES-256"])
 def test_the_standards_vectors_one_by_one_and_together(key: bytes) -> None:
     vectors = VECTORS[key]

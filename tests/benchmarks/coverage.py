@@ -276,6 +276,7 @@ def main() -> None:
     page = PAGE.read_text("utf-8")
     for what, table in _tables(options.out).items():
         head, begin, rest = page.partition(f"<!-- begin: {what}, written by make coverage -->\n")
+        assert begin, f"{PAGE} has no place for {what}"
         page = f"{head}{begin}{table}\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
     PAGE.write_text(page, "utf-8")
 

@@ -1,3 +1,4 @@
+from common.mechanisms.generalization import approximate_gap as approximate_gap
 from common.mechanisms.generalization import expected_gap as expected_gap
 from common.mechanisms.generalization import fresh_gap as fresh_gap
 from common.mechanisms.generalization import max_information_gap as max_information_gap

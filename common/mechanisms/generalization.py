@@ -8,6 +8,7 @@ over the sample against the mean over the population:
 :func:`expected_gap`           its expectation with its sign, for any n
 :func:`fresh_gap`              no choice at all: one question, fixed before S was seen
 :func:`max_information_gap`    but for probability β, for pure ε: product laws' max-information
+:func:`approximate_gap`        but for probability β, for (ε, δ) and any one question
 :func:`transfer_gap`           but for probability β, of answers that are α-accurate on S
 =============================  ====================================================
 
@@ -60,6 +61,24 @@ def max_information_gap(epsilon: float, records: int, beta: float) -> float:
     whole = epsilon * records
     information = epsilon * whole / 2 + epsilon * math.sqrt(records * math.log(4 / beta) / 2)
     return math.sqrt((min(whole, information) + math.log(4 / beta)) / (2 * records))
+
+
+def approximate_gap(epsilon: float, delta: float, records: int, beta: float) -> float:
+    """``18ε`` but for probability δ/ε when an (ε, δ)-DP mechanism chose the question; 1 otherwise.
+
+    It needs ε < 1/3, δ < ε/4 and ``n >= ln(4ε/δ)/ε²``, and says nothing (1) if δ/ε is above β. For
+    ε of about √(ln(1/δ)/n) that is within a constant of the best gap that any mechanism has.
+
+    Source: Bassily, Nissim, Smith, Steinke, Stemmer, Ullman, *Algorithmic Stability for Adaptive
+    Data Analysis*, STOC 2016, Theorem 7.2, for questions of sensitivity 1/n.
+    """
+    _check(epsilon, delta)
+    at_least(1, records=records)
+    within("(0, 1)", beta=beta)
+    if not (0 < epsilon < 1 / 3 and 0 < delta < epsilon / 4 and delta <= beta * epsilon):
+        return 1.0
+    enough = records * epsilon**2 >= math.log(4 * epsilon / delta)
+    return min(1.0, 18 * epsilon) if enough else 1.0
 
 
 def transfer_gap(

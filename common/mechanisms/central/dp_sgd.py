@@ -90,7 +90,8 @@ class _DPSGD(BaseEstimator, ABC):  # type: ignore[misc]
     epsilon: float = 1.0  # ε > 0 of one fit
     delta: float = 1e-6  # δ of one fit; 0 needs Laplace noise
     _: KW_ONLY
-    noise: Noise = "gaussian"  # gradients are clipped in L2, with "laplace" in L1
+    # gradients are clipped in L2, with "laplace" in L1; "direction" needs "fixed" samples
+    noise: Noise = "gaussian"
     sampling: Sampling = "poisson"  # for adding or removing a record; "fixed" is for replacing one
     # m, the (mean) size of a step's sample; None is a sixteenth of the rows, 64 at least. 1 with
     # fixed samples selects one random record a step.
@@ -131,15 +132,14 @@ class _DPSGD(BaseEstimator, ABC):  # type: ignore[misc]
         flat = np.concatenate([weights.ravel() for weights in layers])
         average, averaged = np.zeros(flat.size), 0
         unit = self.clip / mechanism.grid(flat.size) / mechanism.sample
-        noises = mechanism.noises(flat.size, entropy)
+        noisy_sum = mechanism.sums(flat.size, entropy)
         for step, sample in enumerate(mechanism.samples(entropy)):
             layers = _shaped(flat, layers, ends)
             inputs = activations(layers, rows[sample])
             slopes = self._slopes(inputs[-1], targets[sample])
             each = gradients(layers, inputs, slopes) / self.clip
-            noisy = mechanism.rounded(each).sum(axis=0) + next(noises)
             rate = self.learning_rate * (1 + math.cos(math.pi * step / mechanism.steps)) / 2
-            flat = flat - rate * unit * noisy
+            flat = flat - rate * unit * noisy_sum(each)
             if step >= (1 - _AVERAGED) * mechanism.steps - 1:
                 average, averaged = average + flat, averaged + 1
         self.layers_ = _shaped(average / averaged, layers, ends)

@@ -13,6 +13,8 @@ float rounding tells anything (Mironov 2012), and what is learned from them is p
   (Mironov, Talwar, Zhang 2019, Theorem 5).
 - *Laplace noise,* gradients clipped in L1, discrete Laplace noise: a step is pure ε₀-DP on its
   sample.
+- *Random directions* in place of gradients (:mod:`common.mechanisms.central.random_direction`):
+  each report is ε₀-DP by itself, ε₀ one over ``scale``. Samples are of a fixed size.
 
 Samples are *Poisson* (each record with probability m/n; for adding or removing one record) or of a
 *fixed* size (for replacing one, whose gradient moves the sum by 2C). The latter with m = 1 is the
@@ -25,13 +27,14 @@ al., *Deep Learning with Differential Privacy*, CCS 2016 (Gaussian noise, clippi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from common.arrays import Floats, Integers
 from common.entropy import Entropy, WordSource
@@ -51,9 +54,10 @@ from common.guarantees import (
     to_renyi,
 )
 from common.guarantees.limits import positive, within
+from common.mechanisms.central.random_direction import RandomDirections
 from common.mechanisms.clipping import rounded_within, rounding_length
 
-Noise = Literal["gaussian", "laplace"]
+Noise = Literal["gaussian", "laplace", "direction"]
 Sampling = Literal["poisson", "fixed"]
 
 _GRAIN = Fraction(1, 1024)
@@ -70,7 +74,8 @@ class GradientSteps:
     steps: int  # T >= 1
     noise: Noise = "gaussian"
     sampling: Sampling = "poisson"
-    # σ of Gaussian noise, or scale of Laplace noise, as a multiple of C: a multiple of 1/1024
+    # σ of Gaussian noise, or scale of Laplace noise, as a multiple of C, or 1/ε₀ of directions: a
+    # multiple of 1/1024
     scale: Fraction = Fraction(1)
 
     def __post_init__(self) -> None:
@@ -78,6 +83,8 @@ class GradientSteps:
             if getattr(self, name) not in get_args(kind):
                 known = " or ".join(get_args(kind))
                 raise ConfigError(f"{name}={getattr(self, name)!r} must be {known}")
+        if self.noise == "direction" and self.sampling == "poisson":
+            raise ConfigError("noise='direction' shows how many took part; set sampling='fixed'")
         if not 1 <= self.sample <= self.rows:
             raise ConfigError(f"sample={self.sample} must lie in 1 … {self.rows}, the rows")
         if self.steps < 1:
@@ -92,14 +99,15 @@ class GradientSteps:
 
     @property
     def step(self) -> Guarantee:
-        """The guarantee of one step: an RDP curve, or ε-DP with Laplace noise."""
+        """The guarantee of one step: an RDP curve with Gaussian noise, otherwise ε-DP."""
         if self.noise == "gaussian" and self.sampling == "poisson":
             return subsampled_gaussian(self.scale, self.rate)
         if self.noise == "gaussian":
             return fixed_size_gaussian(self.scale, self.rate)
         if self.sampling == "poisson":
             return poisson_subsample(PureDP.of(1 / self.scale, Adjacency.ADD_REMOVE), self.rate)
-        whole = PureDP.of(2 / self.scale, Adjacency.REPLACE_RECORD)
+        shift = 1 if self.noise == "direction" else 2
+        whole = PureDP.of(shift / self.scale, Adjacency.REPLACE_RECORD)
         return fixed_size_subsample(whole, self.rate)
 
     @property
@@ -108,7 +116,7 @@ class GradientSteps:
         return self.step.repeat(self.steps)
 
     def approximate(self, delta: float) -> PureDP | ApproximateDP:
-        """The least (ε, δ) of all steps; at δ = 0 only Laplace noise guarantees anything."""
+        """The least (ε, δ) of all steps; at δ = 0 Gaussian noise guarantees nothing."""
         whole = self.guarantee
         if not isinstance(whole, PureDP):
             return to_approximate(whole, delta)
@@ -139,6 +147,13 @@ class GradientSteps:
                 taken = uniform_below(self.rows, self.rows, source) < self.sample
                 yield np.flatnonzero(taken)
 
+    def sums(self, size: int, entropy: Entropy) -> Callable[[Floats], NDArray[Any]]:
+        """What leaves of each step in turn: from (m, p) gradients in units of C, (p,) in C/G."""
+        if self.noise == "direction":
+            return RandomDirections(1 / self.scale, size, entropy).sum
+        noises = self.noises(size, entropy)
+        return lambda gradients: self.rounded(gradients).sum(axis=0) + next(noises)
+
     def noises(self, size: int, entropy: Entropy) -> Iterator[Integers]:
         """Yield (size,) integers of noise for each step."""
         source, grid = entropy.source("gradients"), self.grid(size)
@@ -153,6 +168,8 @@ class GradientSteps:
 
     def grid(self, size: int) -> int:
         """G: steps of the grid in C, a power of two, for gradients of that many numbers."""
+        if self.noise == "direction":
+            return 1
         grid = 1 << 24
         if self.noise == "gaussian":
             grid = 1024

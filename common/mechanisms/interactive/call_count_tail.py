@@ -20,7 +20,6 @@ Least m with a failure probability of at most 1e-6, per hit (``1/q`` would be no
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 
 import scipy
@@ -48,10 +47,3 @@ def calls_until(hits: int, q: Fraction, failure: float) -> int:
     while calls > hits and overrun(calls - 1, hits, q) <= failure:
         calls -= 1
     return calls
-
-
-def published_calls(hits: int, q: Fraction, failure: float) -> int:
-    """The paper's m: ``(1 + a) τ/q`` with ``exp(−a² τ / (2(1 + a))) = δ*``, solved for a."""
-    x = -math.log(failure) / hits
-    a = x + math.sqrt(x * x + 2 * x)
-    return math.ceil((1 + a) * hits / float(q))

@@ -7,6 +7,7 @@ PATE: what an answer costs through the boundary wrapper, and by GNMax's RDP.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -26,7 +27,7 @@ from common.mechanisms.interactive import (
     ThresholdTests,
     largest_call_epsilon,
 )
-from common.mechanisms.interactive.call_count_tail import calls_until, published_calls
+from common.mechanisms.interactive.call_count_tail import calls_until
 from common.mechanisms.interactive.targets import not_prior
 from common.mechanisms.pate import (
     BoundaryVote,
@@ -197,6 +198,13 @@ def stream_plot(found: list[Found], path: Path) -> None:
         axis.set_xticks(BUDGETS)
         axis.set_ylabel(f"places with at least {LEAST_USERS} users,\nfound with a value within 25%")
         axis.legend()
+
+
+def published_calls(hits: int, q: Fraction, failure: float) -> int:
+    """The paper's m: ``(1 + a) τ/q`` with ``exp(−a² τ / (2(1 + a))) = δ*``, solved for a."""
+    x = -math.log(failure) / hits
+    a = x + math.sqrt(x * x + 2 * x)
+    return math.ceil((1 + a) * hits / float(q))
 
 
 def calls_table(counts: Sequence[int] = (10, 30, 100, 1000)) -> str:

@@ -65,6 +65,9 @@ METHODS: dict[str, Variants] = {
     "DP-SGD, Laplace, one random record": _stepped(
         0.001, 0.01, 0.1, noise="laplace", delta=0.0, sampling="fixed", sample=1, steps=ROWS
     ),
+    "DP-SGD, random directions, δ = 0": _stepped(
+        0.3, 1.0, 3.0, noise="direction", delta=0.0, sampling="fixed", steps=16
+    ),
 }
 
 

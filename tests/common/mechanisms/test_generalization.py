@@ -13,6 +13,7 @@ from common.arrays import Floats
 from common.entropy import seeded_entropy
 from common.errors import PrivacyError
 from common.mechanisms.generalization import (
+    approximate_gap,
     expected_gap,
     fresh_gap,
     max_information_gap,
@@ -82,6 +83,13 @@ def test_max_information_is_never_above_that_of_the_worst_case() -> None:
     small = [max_information_gap(1 / math.sqrt(n), n, 0.1) * math.sqrt(n) for n in (100, 10_000)]
     assert small[0] == pytest.approx(small[1])
     assert max_information_gap(3.0, 50, 0.1) == pytest.approx(math.sqrt((150 + math.log(40)) / 100))
+
+
+def test_the_gap_of_an_approximate_guarantee_needs_many_records_and_a_small_delta() -> None:
+    assert approximate_gap(0.02, 1e-6, 1 << 20, 0.05) == pytest.approx(0.36)
+    for without in ((0.02, 1e-6, 1 << 14), (0.4, 1e-6, 1 << 20), (0.02, 6e-3, 1 << 20)):
+        assert approximate_gap(*without, 0.5) == 1.0
+    assert approximate_gap(0.02, 1e-4, 1 << 20, 0.004) == 1.0  # fails more often than β
 
 
 @pytest.mark.parametrize("ratio", [Fraction(11, 10), Fraction(3, 2), Fraction(4)])

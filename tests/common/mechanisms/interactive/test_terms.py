@@ -21,10 +21,11 @@ from common.guarantees import (
     guarantee_from_json,
     optimal_composition,
 )
-from common.mechanisms.interactive.call_count_tail import calls_until, overrun, published_calls
+from common.mechanisms.interactive.call_count_tail import calls_until, overrun
 from common.mechanisms.interactive.optimal_curve import Curve, optimal_curve, vertices
 from common.mechanisms.interactive.targets import Target, boundary, not_prior
 from common.mechanisms.interactive.terms import Terms, hit_cost, largest_call_epsilon, most_hits
+from tests.benchmarks.published.interactive import published_calls
 
 DELTA = 1e-6
 chances = st.fractions(Fraction(1, 50), Fraction(1), max_denominator=100)

@@ -60,6 +60,22 @@ def test_attributes_of_celebas_sizes() -> None:
     assert np.array_equal(votes[3], truth)
 
 
+def test_some_labels_are_hard_for_most_teachers() -> None:
+    """Beta(1, 14): mean 1/15, and more spread between labels than independent errors have."""
+    votes, truth = sources.unequally_hard(sources.like_celeba(4000), 200, 500, seed=1)
+    rates = (votes ^ truth).mean(axis=0)
+    assert rates.mean() == pytest.approx(1 / 15, abs=0.002)
+    assert rates.std() == pytest.approx((14 / 15**2 / 16 + 1 / 15 * 14 / 15 / 200) ** 0.5, rel=0.1)
+    other, _ = sources.unequally_hard(sources.like_celeba(4000), 200, 500, seed=2)
+    assert not np.array_equal(votes, other)
+
+
+@pytest.mark.slow
+def test_stable_answers_lose_where_labels_are_unequally_hard() -> None:
+    cheap = {name: point.epsilon for name, point in pate.of_model("unequal", 1).least(0.01).items()}
+    assert cheap["PATE-τ, L2"] < min(cheap["StableTopK"], cheap["stable majority"])
+
+
 @pytest.mark.slow
 def test_stable_answers_are_cheapest_on_forty_attributes() -> None:
     outcome = pate.many_attributes(sources.like_celeba(), queries=40)

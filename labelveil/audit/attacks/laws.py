@@ -84,8 +84,11 @@ def noise_tails(noise: Integers, scale: float) -> dict[str, float]:
             1.0, cells * float(binom.sf(zeros.max() - 1, runs, table[reach]))
         ),
         "such a shape": min(
-            _two_sided(int(count), noise.size, float(chance)) * 8
-            for count, chance in zip(seen, np.bincount(at, table, 8), strict=True)
+            1.0,
+            *(
+                8 * _two_sided(int(count), noise.size, float(chance))
+                for count, chance in zip(seen, np.bincount(at, table, 8), strict=True)
+            ),
         ),
     }
 

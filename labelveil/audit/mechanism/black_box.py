@@ -226,10 +226,10 @@ def influence_check(trial: Trial) -> Check:
 @PROBES.add(
     "order",
     "Do outputs stand in the order of their rows, not in one of their own?",
-    lambda trial: 0.2 + trial.seconds(1 << 18),
+    lambda trial: 0.1 + trial.seconds(trial.sizes.records // 4),
 )
 def order_check(trial: Trial) -> Check:
-    rows = min(trial.sizes.records, 1 << 18)
+    rows = max(trial.sizes.records // 4, 1000)
     labels = trial.labels[draw_secrets(rows, trial.labels.size)]
     return permutation_check(trial.subject.mechanism(labels).astype(np.float64))
 
@@ -275,10 +275,10 @@ def starts_check(trial: Trial) -> Check:
 @PROBES.add(
     "float mantissa",
     "Do the low bits of floating-point outputs give labels away?",
-    lambda trial: 0.5 + trial.seconds(400_000),
+    lambda trial: 0.1 + trial.seconds(2 * trial.sizes.runs // 5),
 )
 def floats_check(trial: Trial) -> Check:
-    secrets = draw_secrets(2 * min(trial.sizes.runs, 200_000))
+    secrets = draw_secrets(2 * trial.sizes.runs // 5)
     outputs = trial.of_bits(secrets, trial.pair())
     return mantissa_check(outputs, secrets, trial.subject.epsilon)
 
@@ -319,12 +319,12 @@ def sources_check(trial: Trial) -> Check:
 @PROBES.add(
     "range",
     "Is a label far outside the domain treated as the nearest bound?",
-    lambda trial: 0.3 + trial.seconds(200_000),
+    lambda trial: 0.3 + trial.seconds(4 * trial.sizes.runs // 5),
     subject=CallableSubject,
 )
 def black_box_range_check(trial: Trial) -> Check:
     (low, high), shown = trial.ends, trial.subject.shown
-    secrets = draw_secrets(200_000)
+    secrets = draw_secrets(trial.sizes.runs // 5)
     name, claim = "labels outside the domain", "Labels are clipped to the domain before any noise."
     beyond = (1 + 20 * uniform(2) ** 2) * (high - low)
     far = [(low, high + beyond[0])]

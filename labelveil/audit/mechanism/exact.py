@@ -103,10 +103,10 @@ def far_labels_check(trial: Trial) -> Check:
 @probe(
     "declared outputs",
     "Is every value that is sent a declared one?",
-    lambda trial: 0.1 + trial.seconds(100_000),
+    lambda trial: 0.1 + trial.seconds(trial.sizes.runs // 10),
 )
 def declared_check(trial: Trial) -> Check:
-    sent = trial.named.mechanism(np.resize(trial.named.labels, 100_000))
+    sent = trial.named.mechanism(np.resize(trial.named.labels, trial.sizes.runs // 10))
     declared = trial.named.randomizer.channel.outputs.size
     strange = int(np.count_nonzero(~np.isin(sent, np.arange(declared))))
     return Check(

@@ -76,6 +76,11 @@ class Planting(Section):
     also: list[str] = setting(
         list, "Another label of each event, at one of its ends.", metavar="COLUMN:LOWER:UPPER"
     )
+    users: int = setting(
+        0,
+        "Give users twice as many events, where the partner has so many max_records_per_user; the"
+        " column is called user. The first of each in the order of a release keep their labels.",
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -92,6 +97,8 @@ class Planting(Section):
                 f"--values {self.values} must be at least 2, and with --also make at most"
                 f" {MOST_VALUES} secrets"
             )
+        if not 0 <= self.users <= self.events // 4:
+            raise ConfigError(f"--users {self.users} must be 0 … a quarter of --events")
         if not re.fullmatch(r"[\w.-]{1,60}", self.name):
             raise ConfigError(f"--name {self.name!r:.80} must be letters, digits, dots and dashes")
         if self.date is not None and not all(self.date.partition(":")):

@@ -2,7 +2,7 @@
 
     FOLDER/partner/NAME.parquet             key, label   for the labels party
     FOLDER/partner/NAME-population.parquet  key          for the labels party
-    FOLDER/secrets.parquet                  key, secret  for nobody else
+    FOLDER/secrets.parquet            key, secret, user  for nobody else
     FOLDER/plan.json                        what was planted; written last
 
 Each event's secret is uniform among some labels, labels beyond either bound and between two values,
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from common.arrays import Floats
+from common.arrays import Floats, Integers
 from common.entropy import system_entropy
 from common.errors import ConfigError, DataError
 from common.files import PRIVATE, PUBLIC, appearing
@@ -43,17 +43,20 @@ class Planted:
         How it was made.
     labels
         (k, m) labels of each secret. The last two are several rows, and NaN: no label.
-    keys, secrets
-        (n,) of the events, in the order of the partner's population.
+    keys, secrets, users
+        (n,) of the events, in the order of the partner's population; users are numbered.
     """
 
     planting: Planting
     labels: Floats
     keys: pl.Series
     secrets: Secrets
+    users: Integers
 
     def in_words(self, secret: int) -> str:
-        """What a secret is."""
+        """What a secret is; beyond the last, that of an event above its user's limit."""
+        if secret == len(self.labels):
+            return "above the limit of a user"
         if secret >= len(self.labels) - 2:
             return ("several rows", "no label")[secret - len(self.labels) + 2]
         return " with ".join(f"{label:g}" for label in self.labels[secret])
@@ -79,6 +82,8 @@ def plant(folder: Path, planting: Planting) -> bool:
     words = system_entropy().words("keys", 0, 2 * planting.events).tobytes()
     keys = pl.Series([words[at : at + 16].hex() for at in range(0, len(words), 16)])
     columns = {name: labels[secrets, at] for at, (name, *_) in enumerate(planting.columns)}
+    users = np.argsort(system_entropy().words("users", 0, keys.len())) // max(2 * planting.users, 1)
+    columns |= {"user": users} if planting.users else {}
     day = {} if planting.date is None else dict([planting.date.split(":", 1)])
     table = pl.DataFrame({planting.key: keys, **columns}).with_columns(
         pl.lit(value).alias(column) for column, value in day.items()
@@ -88,10 +93,10 @@ def plant(folder: Path, planting: Planting) -> bool:
     rows = np.append(rows, np.flatnonzero(secrets == len(labels) - 2))
     known = table[rows[np.argsort(system_entropy().words("rows", 0, rows.size))]]
     plan_text = {"format": FORMAT, "labels": labels[:-1].tolist(), **planting.model_dump()}
-    public = [planting.key, *day]
+    public = [planting.key, *day, *(["user"] if planting.users else [])]
     try:
         (folder / PARTNER).mkdir(parents=True, exist_ok=True)
-        hidden = pl.DataFrame({"key": keys, "secret": secrets})
+        hidden = pl.DataFrame({"key": keys, "secret": secrets, "user": users})
         for path, made, mode in (
             (SECRETS_FILE, hidden, PRIVATE),
             (f"{PARTNER}/{planting.name}.parquet", known, PUBLIC),
@@ -118,14 +123,14 @@ def read_planted(folder: Path) -> Planted:
         table = pl.read_parquet(folder / SECRETS_FILE)
         labels = np.array(plan.pop("labels"), dtype=np.float64)
         planting = Planting(**plan)
-        secrets = table["secret"].to_numpy().astype(np.int64)
+        secrets, users = (table[name].to_numpy().astype(np.int64) for name in ("secret", "user"))
     except (OSError, ValueError, TypeError, KeyError, pl.exceptions.PolarsError) as error:
         raise DataError(
             f"{folder} holds no canaries: {error!s:.200}; make some with `labelveil audit canaries"
             " plant`"
         ) from error
     labels = np.vstack([labels, np.full(labels.shape[1], np.nan)])
-    return Planted(planting, labels, table["key"], secrets)
+    return Planted(planting, labels, table["key"], secrets, users)
 
 
 def _kinds(planting: Planting) -> Floats:

@@ -74,7 +74,8 @@ class Returned:
     manifest: Manifest
     labels: Floats
     """(k, m) labels of each secret as the rules make them, in the manifest's order: several rows by
-    the planned rule, and what the release counts missing ones as."""
+    the planned rule, what the release counts missing ones as, and, where there are users, the same
+    for events above their limit."""
     secrets: Secrets
     codes: Integers  # (m,) of the canaries that came back
     places: Integers  # (m,) of each among those that were planted
@@ -153,7 +154,9 @@ def score(
     if epsilon is None:
         epsilon = manifest.labels_guarantee.epsilon / manifest.privacy.records_per_unit
     audit.run(lambda: returned_check(returned), "match events")
-    audit.run(lambda: permutation_check(returned.secrets.astype(np.float64)), "order")
+    audit.run(
+        lambda: permutation_check(planted.secrets[returned.places].astype(np.float64)), "order"
+    )
     audit.run(lambda: distinguish_check(returned, epsilon), "distinguish")
     audit.run(lambda: channel_law_check(returned), "stated channel")
     audit.run(lambda: bounds_check(returned), "bounds")
@@ -199,13 +202,19 @@ def match(planted: Planted, evidence: Evidence, secret: Path) -> Returned:
     if planted.planting.duplicates == "missing":
         labels[-2] = missing
     labels[-1] = missing
+    places, secrets = (joined[name].to_numpy().astype(np.int64) for name in ("place", "secret"))
+    if limit := planted.planting.users:  # the first of each user, in the order of the rows
+        order = np.argsort(users := planted.users[places], kind="stable")
+        first = np.searchsorted(users[order], users[order])
+        secrets[order[np.arange(order.size) - first >= limit]] = len(labels)
+        labels = np.vstack([labels, missing])
     return Returned(
         planted,
         manifest,
         labels,
-        joined["secret"].to_numpy(),
+        secrets,
         joined["code"].to_numpy().astype(np.int64),
-        joined["place"].to_numpy().astype(np.int64),
+        places,
         planted.secrets.size - joined.height,
         rows.height - joined.height,
     )
@@ -226,7 +235,7 @@ def returned_check(returned: Returned) -> Check:
 def distinguish_check(returned: Returned, claimed: float) -> Check:
     """Guess secrets from outputs, whatever the channel is, and bound ε by the right guesses."""
     planted = len(returned.planted.planting.labels)
-    every = combinations(range(len(returned.labels)), 2)
+    every = combinations(range(len(returned.planted.labels)), 2)
     tried: list[list[Worlds]] = [[((low,), (high,)) for low, high in every]]
     if returned.labels.shape[1] == 1:  # each end together with what lies beyond it
         tried.append([((0, planted), (planted - 1, planted + 1))])

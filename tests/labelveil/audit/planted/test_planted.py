@@ -173,6 +173,21 @@ def test_a_histogram_with_too_little_noise_is_seen(grown: Grown) -> None:
     assert "noise of the histogram" in grown.failed(exact)
 
 
+def test_users_above_their_limit_that_keep_their_labels_are_seen(tmp_path: Path) -> None:
+    users = PLANTING.model_copy(update={"users": 3})
+    unit = 'epsilon = 6\nunit = "user"\nuser = "user"\nmax_records_per_user = 3'
+    grown = grow(tmp_path, users, CONFIG.replace("epsilon = 2", unit))
+    assert grown.failed(grown.evidence) == set()
+    found = match(grown.planted, grown.evidence, grown.secret)
+    beyond = found.secrets == 7
+    assert abs(beyond.sum() - users.events / 2) <= 6
+    kept = np.where(beyond, grown.planted.secrets[found.places], found.secrets)
+    laws = found.laws.cumsum(axis=1)[kept, :-1]
+    codes = (np.random.default_rng(1).random((kept.size, 1)) >= laws).sum(axis=1)
+    failed = grown.failed(grown.with_codes(lambda *_: codes))
+    assert "outputs follow the stated channel" in failed
+
+
 def messages(grown: Grown) -> tuple[Message, Returned]:
     found = match(grown.planted, grown.evidence, grown.secret)
     keys = grown.planted.keys.to_list()

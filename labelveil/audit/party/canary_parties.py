@@ -7,11 +7,13 @@ is in the population all the same.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from shutil import copytree
 from typing import NamedTuple, Self
@@ -33,7 +35,10 @@ from labelveil.audit.settings import CanarySettings, Connection
 from labelveil.children import LABEL_PROGRAM
 from labelveil.simulation.processes import StageFailed, run_party, serving
 
-DATA_SET = "canaries"
+NAMES = ("conversions", "installs", "orders", "sales", "sign-ups", "visits")
+"""Data sets have one of these names, and keys of their own in each run: nothing says what they are.
+"""
+
 LOWER, UPPER = 0.0, 10.0
 CONFIG = "label_party.toml"
 
@@ -49,13 +54,15 @@ class World:
         secrets: Secrets,
         missing: int | None = None,
         offer: str = "",
+        seed: int = 0,
     ) -> None:
         """Write labels, population and configuration.
 
-        ``missing`` is an event without a label, ``offer`` further sections of the configuration.
+        ``missing`` is an event without a label, ``offer`` further sections of the configuration;
+        the name and the keys are made of a ``seed``.
         """
         self.settings, self.folder, self.files, self.secrets = settings, folder, files, secrets
-        self._offer = offer
+        self._offer, self._seed, self.data_set = offer, seed, NAMES[seed % len(NAMES)]
         self.folder.mkdir(parents=True)
         self.write_labels(secrets, missing)
         pl.DataFrame({"key": self._keys}).write_parquet(self.folder / "population.parquet")
@@ -71,7 +78,7 @@ class World:
     @property
     def manifest(self) -> bytes:
         """Of the release that lies in the store."""
-        (path,) = self.folder.glob(f"store/releases/{DATA_SET}/*/{MANIFEST_FILE}")
+        (path,) = self.folder.glob(f"store/releases/{self.data_set}/*/{MANIFEST_FILE}")
         return path.read_bytes()
 
     @property
@@ -120,16 +127,17 @@ class World:
         with serving(command, self.folder, self.log, port_file) as port:
             yield Connection(
                 address=f"127.0.0.1:{port}",
-                data_set=DATA_SET,
+                data_set=self.data_set,
                 ca=self.files.authority,
                 certificate=self.files.feature_party_certificate,
                 private_key=self.files.feature_party_key,
                 server_name=LABEL_PARTY,
             )
 
-    @property
+    @cached_property
     def _keys(self) -> list[str]:
-        return [f"event-{i}" for i in range(self.secrets.size)]
+        texts = (f"{self._seed} {i}".encode() for i in range(self.secrets.size))
+        return [hashlib.sha256(text).hexdigest()[:32] for text in texts]
 
     def _config(self) -> str:
         settings, files = self.settings, self.files
@@ -147,7 +155,7 @@ class World:
 labels = "labels.parquet"
 population = "population.parquet"
 key = "key"
-data_set = "{DATA_SET}"
+data_set = "{self.data_set}"
 epoch = "1"
 [privacy]
 epsilon = {settings.epsilon}
@@ -188,12 +196,13 @@ class Worlds(NamedTuple):
 def make_worlds(folder: Path, settings: CanarySettings, offer: str = "") -> Worlds:
     """Make certificates, data sets and configurations; ``offer`` is of the one that answers."""
     files = write_certificates(folder / "certificates", days=2)
+    seed = int(draw_secrets(1, 1 << 62)[0])
     secrets = draw_secrets(settings.rows)
     secrets[0] = 1  # the canary: at the upper bound, or without a label
-    whole = World(settings, folder / "whole", files, secrets)
-    less = World(settings, folder / "less", files, secrets, missing=0)
+    whole = World(settings, folder / "whole", files, secrets, seed=seed)
+    less = World(settings, folder / "less", files, secrets, missing=0, seed=seed)
     single = settings.model_copy(update={"labels": 1})
-    asked = World(single, folder / "asked", files, secrets, offer=offer)
-    small = World(settings, folder / "small", files, draw_secrets(HISTOGRAM_ROWS))
+    asked = World(single, folder / "asked", files, secrets, offer=offer, seed=seed)
+    small = World(settings, folder / "small", files, draw_secrets(HISTOGRAM_ROWS), seed=seed)
     copies = [small.copied(f"small{at}") for at in range(1, HISTOGRAMS * settings.effort)]
     return Worlds(whole, less, whole.copied("again"), asked, [small, *copies])

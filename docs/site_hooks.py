@@ -71,13 +71,13 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     source = PurePosixPath(sources.get(page.file.src_uri, f"docs/{page.file.src_uri}"))
 
     def link(found: re.Match[str]) -> str:
-        name, hash_, anchor = found[1].partition("#")
+        before, name, hash_, anchor = found.groups()
         if not name or "://" in name:
             return found[0]
         target = os.path.normpath(source.parent / name)
         there = ELSEWHERE.get(target, os.path.relpath(target, "docs"))
         here = os.path.relpath(there, PurePosixPath(page.file.src_uri).parent)
-        return f"]({here}{hash_}{anchor})"
+        return f"{before}{here}{hash_ or ''}{anchor or ''}"
 
     def module(found: re.Match[str]) -> str:
         """A link to source is one to its reference, where it has one."""
@@ -86,7 +86,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"[{found[1]}][{target}]" if documented else found[1]
 
     markdown = re.sub(r"\[([^\[\]]+)\]\(([^)\s]+\.py)\)", module, markdown)
-    markdown = re.sub(r"\]\(([^)\s]+)\)", link, markdown)
+    markdown = re.sub(r"(\]\()([^)\s#]*)(#?)([^)\s]*)(?=\))", link, markdown)
+    markdown = re.sub(r'((?:src|srcset)=")([^"#]+)()()(?=")', link, markdown)
     return markdown.replace("<!-- every name of labelveil -->", "\n".join(names_of_the_face()))
 
 

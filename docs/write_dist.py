@@ -19,6 +19,7 @@ BUILD = (
     "import sys; from setuptools import build_meta as build; out = sys.argv[1];"
     "build.build_sdist(out); build.build_wheel(out)"
 )
+PICTURE = re.compile(r"<picture>.*?</picture>", re.DOTALL)
 PAGES = {"Documentation": "README.md", "Changelog": "CHANGELOG.md", "Security": "SECURITY.md"}
 
 
@@ -26,14 +27,14 @@ def project_page(readme: str, repository: str, tag: str) -> str:
     """Return the README with links that hold anywhere."""
 
     def link(found: re.Match[str]) -> str:
-        picture, text, target = found.groups()
+        text, target = found.groups()
         if "://" in target:
             return found[0]
-        if not repository:
-            return "" if picture else text
-        return f"{picture}[{text}]({repository}/{'raw' if picture else 'blob'}/{tag}/{target})"
+        return f"[{text}]({repository}/blob/{tag}/{target})" if repository else text
 
-    return re.sub(r"(!?)\[([^\[\]]+)\]\(([^)\s]+)\)", link, readme)
+    pictures = rf'\1="{repository}/raw/{tag}/'
+    readme = re.sub('(src|srcset)="', pictures, readme) if repository else PICTURE.sub("", readme)
+    return re.sub(r"\[([^\[\]]+)\]\(([^)\s]+)\)", link, readme)
 
 
 def build(out: Path, repository: str = "") -> None:

@@ -11,7 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from itertools import pairwise
+from runpy import run_path
 
+from common.report.figures import INK, MUTED, PAPER
+from tests.imports import ROOT
+
+DARK = run_path(str(ROOT / "docs" / "write_overview.py"))["dark"]()
 FLOOR = 74
 BOX = 36
 GAP = 16
@@ -177,7 +182,8 @@ def _svg(
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}"'
         f' width="{width:g}" height="{height:g}" font-family="Helvetica, Arial, sans-serif">',
-        '<rect width="100%" height="100%" fill="#ffffff"/>',
+        DARK,
+        f'<rect width="100%" height="100%" fill="{PAPER}"/>',
     ]
     for wing in wings.values():
         top, bottom = _top(wing.first) - 42, _top(wing.last) + BOX + 16
@@ -199,9 +205,9 @@ def _svg(
         top = _top(wing.last) + BOX if wing.titled_below else _top(wing.first) - 20
         parts.append(
             f'<text x="{wing.left + 16:g}" y="{top:g}" font-size="15" font-weight="bold"'
-            ' paint-order="stroke" stroke="#ffffff" stroke-width="4" stroke-linejoin="round"'
+            ' paint-order="stroke" stroke="{PAPER}" stroke-width="4" stroke-linejoin="round"'
             f' fill="{wing.colour}">{escape(wing.title)}'
-            f'<tspan dx="10" font-size="12" font-weight="normal" fill="#555555">'
+            f'<tspan dx="10" font-size="12" font-weight="normal" fill="{MUTED}">'
             f"{escape(wing.subtitle)}</tspan></text>"
         )
     for name, box in rooms.items():
@@ -209,11 +215,11 @@ def _svg(
         parts.append(
             f'<g class="room" data-room="{name}"><title>{escape(box.hint)}</title>'
             f'<rect x="{x:g}" y="{y:g}" width="{box.width:g}" height="{BOX}" rx="7"'
-            f' fill="#ffffff" stroke="{wings[box.wing].colour}" stroke-width="1.5"/>'
+            f' fill="{PAPER}" stroke="{wings[box.wing].colour}" stroke-width="1.5"/>'
             f'<text x="{box.x:g}" y="{y + 16:g}" font-size="13" text-anchor="middle"'
-            f' fill="#111111">{escape(box.title)}</text>'
+            f' fill="{INK}">{escape(box.title)}</text>'
             f'<text x="{box.x:g}" y="{y + 29:g}" font-size="10" text-anchor="middle"'
-            f' fill="#777777">{escape(box.note)}</text></g>'
+            f' fill="{MUTED}">{escape(box.note)}</text></g>'
         )
     return "\n".join([*parts, "</svg>", ""])
 

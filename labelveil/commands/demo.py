@@ -92,4 +92,4 @@ def demo(
         ("what manifest and labels file prove by themselves", f"audit certificate {run}/release"),
         ("a harder case" if other == "visits" else "an easier case", f"demo {other}"),
     ):
-        stdout.print(f"next, {purpose}: labelveil {command}", soft_wrap=True, highlight=False)
+        stdout.print(f"next, {purpose}:\n  labelveil {command}", soft_wrap=True, highlight=False)

@@ -73,7 +73,8 @@ class Page:
     @property
     def links(self) -> list[str]:
         """Every target of a link or a picture."""
-        return re.findall(r"\]\(([^)\s]+)\)", self.prose)
+        found = re.findall(r'\]\(([^)\s]+)\)|(?:src|srcset)="([^"]+)"', self.prose)
+        return ["".join(either) for either in found]
 
     @property
     def anchors(self) -> set[str]:

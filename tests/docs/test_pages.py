@@ -24,9 +24,11 @@ APPS = {
     "labelveil": labelveil.commands.cli.app,
 }
 SLOW = {
+    "README.md",
     "docs/how-to/own-model.md",
     "docs/how-to/several-labels.md",
     "docs/ideas/rounds.md",
+    "docs/python.md",
     "docs/tutorial.md",
 }
 """Pages whose Python takes more than five seconds."""

@@ -16,7 +16,7 @@ import pytest
 from tests.docs.pages import ROOT
 
 DOCS = ROOT / "docs"
-LOADED = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src"}
+LOADED = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "srcset"}
 """Tags that a browser fetches without being asked, and the attribute that says what."""
 
 
@@ -47,9 +47,18 @@ def test_every_page_is_in_the_navigation() -> None:
     assert pages <= listed, "name it under `nav` in mkdocs.yml"
 
 
-def test_the_overview_has_not_drifted() -> None:
-    picture = runpy.run_path(str(DOCS / "write_overview.py"))["picture"]
-    assert (DOCS / "images" / "overview.svg").read_text() == picture(), "run: make docs-reference"
+def test_the_overviews_have_not_drifted() -> None:
+    for name, picture in runpy.run_path(str(DOCS / "write_overview.py"))["PICTURES"].items():
+        assert (DOCS / "images" / name).read_text() == picture(), "run: make docs-reference"
+
+
+def test_every_colour_of_a_picture_has_a_dark_one() -> None:
+    between = {'fill="#7d4fb0"', 'stroke="#7d4fb0"', 'fill="#b58900"', 'stroke="#b58900"'}
+    for path in (DOCS / "images").glob("*.svg"):
+        dark, _, drawn = path.read_text().partition("</style>")
+        used = set(re.findall(r'(?:fill|stroke)="#\w+"', drawn)) - between
+        assert used
+        assert used <= set(re.findall(r"\[(.*?)\]", dark))
 
 
 def test_the_page_of_commands_has_them_all() -> None:
@@ -69,11 +78,16 @@ def test_the_site_is_whole_and_stands_alone(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "")
     pages = {path: Document(path) for path in tmp_path.rglob("*.html")}
     assert len(pages) > 25
+    assert (tmp_path / "search" / "search_index.js").read_text().startswith("var __index = {")
     for path, page in pages.items():
         assert page.headings == 1, path
+        scripts = [loaded for loaded in page.loaded if loaded.endswith(".js")]
+        assert scripts[0].endswith("javascripts/iframe-worker.js"), path  # or no search from disk
         assert "<!-- figure" not in path.read_text("utf-8"), path
         for loaded in page.loaded:
             assert not urlsplit(loaded).netloc, (path, loaded)
+            if path.name != "404.html":
+                assert (path.parent / urlsplit(loaded).path).exists(), (path, loaded)
         for link in page.links:
             there = urlsplit(link)
             if there.scheme or path.name == "404.html":

@@ -152,10 +152,9 @@ class SparseVector:
     def _parts(self) -> list[PureDP]:
         shift = self.sensitivity if self.monotone else 2 * self.sensitivity
         threshold, count = self.sensitivity / self.threshold_scale, shift / self.count_scale
+        parts = [threshold + self.cutoff * count]
         if self.refresh:
             parts = [threshold + count] * self.cutoff
-        else:
-            parts = [threshold + self.cutoff * count]
         if self.value_scale is not None:
             parts += [self.sensitivity / self.value_scale] * self.cutoff
         return [PureDP(self.adjacency, self.unit, part) for part in parts]

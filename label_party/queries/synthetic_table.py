@@ -39,6 +39,7 @@ from common.mechanisms.synthesis import (
 )
 from common.randomizers.grid import Grid
 from label_party.config.labels import LabelTable
+from label_party.config.privacy import PrivacySection
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.columns import NONE, Column
 from label_party.events.intention import Confirm, Intention, Spread, go_on
@@ -145,7 +146,7 @@ def synthesize(
     domain = Domain(names, (*(len(values) for values in lists.values()), len(request.edges) - 1))
     workload = Marginals.up_to(domain, min(request.order, len(names)))
     privacy = config.privacy
-    budget = _budget(config, request)
+    budget = _budget(privacy, request)
     # true of replaced records, so of replaced labels, which are what this ledger counts
     guarantee = replace(
         budget.guarantee.scale(privacy.group),
@@ -201,12 +202,11 @@ def _lists(config: LabelPartyConfig, request: TableRequest) -> dict[str, list[st
     return found
 
 
-def _budget(config: LabelPartyConfig, request: TableRequest) -> Budget:
-    privacy = config.privacy
+def _budget(privacy: PrivacySection, request: TableRequest) -> Budget:
     epsilon = decimal_value(privacy.epsilon)
     if request.delta is None:
         return PureBudget(epsilon / privacy.group)
-    rho = largest_rho(privacy.epsilon, checked_delta(config, request.delta)) / privacy.group**2
+    rho = largest_rho(privacy.epsilon, checked_delta(privacy, request.delta)) / privacy.group**2
     return ConcentratedBudget(Fraction(int(rho * (1 << 40)), 1 << 40))
 
 
@@ -284,7 +284,7 @@ def _document(
     domain = workload.domain
     rows, counts = np.unique(domain.rows(model.weights, records), axis=0, return_counts=True)
     return document_bytes(
-        config,
+        config.data,
         FORMAT,
         label=request.terms(config).name,
         edges=list(request.edges),

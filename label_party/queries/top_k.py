@@ -28,7 +28,8 @@ from common.exact.rational import decimal_value
 from common.guarantees import Unit
 from common.mechanisms.selection.leaders import Leaders, StableLeaders
 from common.version import software
-from label_party.config.sections import LabelPartyConfig
+from label_party.config.privacy import PrivacySection
+from label_party.config.sections import DataSection, LabelPartyConfig
 from label_party.events.columns import NONE, Column
 from label_party.events.intention import Confirm, Intention, Spread, go_on
 from label_party.events.open import open_events
@@ -67,7 +68,7 @@ def run_top_k(
     ``confirm`` is called before anything is charged, unless the release exists.
     """
     categories = read_category_list(request.categories)
-    leaders = _mechanism(config, request)
+    leaders = _mechanism(config.privacy, request)
     order = Order.configured(
         config, request.purpose, leaders.guarantee, _meaning(config, request, categories)
     )
@@ -80,8 +81,12 @@ def run_top_k(
             f"k={request.k} is above the {len(categories)} categories of"
             f" {request.categories}; set --k"
         )
-    with open_events(config, _columns(config, request, categories), quiet=True) as events:
-        counts = _counts(config, request, categories, events)
+    user = _user(config.privacy, request)
+    columns = [Column(request.by, categories)]
+    if user is not None:
+        columns.append(Column(user, public=True))
+    with open_events(config, columns, quiet=True) as events:
+        counts = _counts(request.by, user, len(categories), events)
         spread = Spread.of(request.by, events.codes(request.by), len(categories))
         confirm(
             Intention(
@@ -96,22 +101,21 @@ def run_top_k(
         return pay_once(
             store,
             order,
-            lambda: _build(config, request, categories, leaders, counts),
+            lambda: _build(config.data, request, categories, leaders, counts),
             events.fingerprints,
         )
 
 
-def _mechanism(config: LabelPartyConfig, request: TopKRequest) -> Leaders | StableLeaders:
-    privacy = config.privacy
+def _mechanism(privacy: PrivacySection, request: TopKRequest) -> Leaders | StableLeaders:
     epsilon, unit = decimal_value(privacy.epsilon), privacy.privacy_unit
     if request.delta is None:
         return Leaders(epsilon, request.k, request.most, unit, privacy.group)
-    return StableLeaders(epsilon, checked_delta(config, request.delta), request.most, unit)
+    return StableLeaders(epsilon, checked_delta(privacy, request.delta), request.most, unit)
 
 
-def checked_delta(config: LabelPartyConfig, delta: float) -> Fraction:
+def checked_delta(privacy: PrivacySection, delta: float) -> Fraction:
     """Return a δ, as it was written, for which the account's limit has room."""
-    most = config.privacy.total_delta
+    most = privacy.total_delta
     if not 0 < delta <= most:
         raise ConfigError(
             f"delta={delta:g} must be above 0 and at most total_delta={most:g}; set --delta and"
@@ -151,8 +155,8 @@ def _too_few(leaders: Leaders | StableLeaders, events: int, categories: int) -> 
     )
 
 
-def _columns(config: LabelPartyConfig, request: TopKRequest, categories: pl.Series) -> list[Column]:
-    privacy = config.privacy
+def _user(privacy: PrivacySection, request: TopKRequest) -> str | None:
+    """The column of users, of whom each has one vote in a category; None if events have."""
     if privacy.privacy_unit == Unit.USER and request.user not in (None, privacy.user):
         raise ConfigError(
             f"user={request.user!r} must be {privacy.user!r}, whose privacy is protected;"
@@ -161,22 +165,17 @@ def _columns(config: LabelPartyConfig, request: TopKRequest, categories: pl.Seri
     user = privacy.user or request.user
     if user == request.by:
         raise ConfigError(f"user={user!r} must be another column than --by; set --user")
-    columns = [Column(request.by, categories)]
-    if user is not None:
-        columns.append(Column(user, public=True))
-    return columns
+    return user
 
 
-def _counts(
-    config: LabelPartyConfig, request: TopKRequest, categories: pl.Series, events: Events
-) -> Integers:
+def _counts(by: str, user: str | None, categories: int, events: Events) -> Integers:
     """Distinct users of each category, in the list's order: an event is a vote of its user."""
-    items, user = events.codes(request.by), config.privacy.user or request.user
+    items = events.codes(by)
     users = np.arange(items.size) if user is None else events.codes(user)
-    counted = (items != NONE) & (items < len(categories)) & (users != NONE)
+    counted = (items != NONE) & (items < categories) & (users != NONE)
     _, users = np.unique(users[counted], return_inverse=True)  # of 63 bits: smaller, to multiply
-    votes = np.unique(users * len(categories) + items[counted])
-    return np.bincount(votes % len(categories), minlength=len(categories))
+    votes = np.unique(users * categories + items[counted])
+    return np.bincount(votes % categories, minlength=categories)
 
 
 def _meaning(
@@ -197,7 +196,7 @@ def _meaning(
 
 
 def _build(
-    config: LabelPartyConfig,
+    data: DataSection,
     request: TopKRequest,
     categories: pl.Series,
     leaders: Leaders | StableLeaders,
@@ -209,7 +208,7 @@ def _build(
     finally:
         entropy.destroy()
     return document_bytes(
-        config,
+        data,
         FORMAT,
         by=request.by,
         adaptive=request.k is None,
@@ -219,14 +218,14 @@ def _build(
     )
 
 
-def document_bytes(config: LabelPartyConfig, form: str, **said: Any) -> bytes:
+def document_bytes(data: DataSection, form: str, **said: Any) -> bytes:
     """Return what is released: in JSON, also what it is and what made it."""
     document = {
         "format": form,
         "software": software(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "data_set": config.data.data_set,
-        "epoch": config.data.epoch,
+        "data_set": data.data_set,
+        "epoch": data.epoch,
         **said,
     }
     return json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()

@@ -96,14 +96,15 @@ def choose_knowledge(
         raise ConfigError(
             "a plan has one prior; give one of --prior-release, --prior-file and --raw-labels"
         )
+    names = [one.name for one in config.labels]
     if release is not None:
-        return from_manifest(release, config)
+        return from_manifest(release, names)
     if table is not None:
-        return from_table(table, rows, config)
+        return from_table(table, rows, _columns(names))
     return from_raw_labels(config) if raw_labels else from_domain(rows)
 
 
-def from_manifest(path: Path, config: LabelPartyConfig) -> PriorKnowledge:
+def from_manifest(path: Path, wanted: list[str]) -> PriorKnowledge:
     """Use the noisy priors of a release: they are public already, so planning with them is free."""
     source = path / "manifest.json" if path.is_dir() else path
     try:
@@ -112,7 +113,6 @@ def from_manifest(path: Path, config: LabelPartyConfig) -> PriorKnowledge:
         raise DataError(f"{source} cannot be read: {error.strerror}") from error
     except ReleaseError as error:
         raise ReleaseError(f"{source}: {error}") from error
-    wanted = [one.name for one in config.labels]
     if len(wanted) == len(manifest.names) == 1:
         wanted = manifest.names  # the only label, whatever it was called
     for name in wanted:
@@ -134,13 +134,9 @@ def from_manifest(path: Path, config: LabelPartyConfig) -> PriorKnowledge:
     )
 
 
-def from_table(path: Path, rows: int, config: LabelPartyConfig) -> PriorKnowledge:
-    """Use public knowledge: a CSV or Parquet file with a column ``weight``, and ``label``.
-
-    Of several labels it has a column for each, by its name.
-    """
+def from_table(path: Path, rows: int, names: list[str]) -> PriorKnowledge:
+    """Use public knowledge: a CSV or Parquet file with a column ``weight``, and the labels'."""
     table = read_table(path)
-    names = _columns(config)
     for name in [*names, "weight"]:
         if name not in table.columns:
             raise DataError(f"{path} has no column {name}; it needs {', '.join(names)} and weight")
@@ -163,7 +159,7 @@ def from_domain(rows: int) -> PriorKnowledge:
 
 def from_raw_labels(config: LabelPartyConfig) -> PriorKnowledge:
     """Use the labels themselves. The result is for the labels party's eyes; it leaks if used."""
-    names, rows = _columns(config), 0
+    names, rows = _columns([one.name for one in config.labels]), 0
     lower, upper = np.transpose([one.bounds for one in config.labels])
     counted = pl.DataFrame(schema={**dict.fromkeys(names, pl.Float64), "weight": pl.UInt64})
     with open_events(config, quiet=True) as events:
@@ -179,9 +175,8 @@ def from_raw_labels(config: LabelPartyConfig) -> PriorKnowledge:
     return replace(found, leaks=True)
 
 
-def _columns(config: LabelPartyConfig) -> list[str]:
+def _columns(names: list[str]) -> list[str]:
     """What a table of labels calls them: the only one ``label``."""
-    names = [one.name for one in config.labels]
     return names if len(names) > 1 else ["label"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 ValueT = TypeVar("ValueT")
@@ -43,3 +44,9 @@ def present(value: ValueT | None) -> ValueT:
     if value is None:
         raise RuntimeError("a value that is always there is missing: a mistake of this program")
     return value
+
+
+def listed(names: Sequence[str], most: int = 12) -> str:
+    """Names for a message: the first few, and how many there are in all."""
+    shown = ", ".join(names[:most])
+    return f"{shown}, … ({len(names)} in all)" if len(names) > most else shown

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from common.csv_files import SUFFIXES, first_line, scan_csv, unreadable
-from common.errors import DataError
+from common.errors import DataError, listed
 from common.files import PARQUET_SUFFIXES, directory_files
 
 if TYPE_CHECKING:
@@ -149,28 +149,22 @@ def table_files(path: Path) -> list[Path]:
     return [path]
 
 
-def lazy_table(table: Table, key: str = "") -> pl.LazyFrame:
-    """Any accepted form of a table as a lazy frame."""
-    if isinstance(table, pl.LazyFrame):
-        return table
-    if isinstance(table, pl.DataFrame):
-        return table.lazy()
-    if isinstance(table, str | Path):
-        return scan_table(Path(table), key)
-    return pl.from_pandas(table).lazy()
-
-
 def collect_table(table: Table) -> pl.DataFrame:
     """Any accepted form of a table in memory."""
     try:
-        return lazy_table(table).collect()
+        if isinstance(table, str | Path):
+            table = scan_table(Path(table))
+        if isinstance(table, pl.LazyFrame):
+            return table.collect()
+        return table if isinstance(table, pl.DataFrame) else pl.from_pandas(table)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(f"the table cannot be read: {first_line(error)}") from error
 
 
-def check_key(frame: pl.LazyFrame, key: str, source: str = "the features") -> None:
+def check_key(frame: pl.LazyFrame, key: str) -> None:
     """Raise ``DataError`` unless the key column exists."""
     columns = frame.collect_schema().names()
     if key not in columns:
-        shown = ", ".join(columns[:12]) + (", …" if len(columns) > 12 else "")
-        raise DataError(f"{source} have no key column {key!r}; set [data] key to one of: {shown}")
+        raise DataError(
+            f"the features have no key column {key!r}; set [data] key to one of: {listed(columns)}"
+        )

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from common.arrays import Floats
-from common.errors import ConfigError, DataError
+from common.errors import ConfigError, DataError, listed
 from feature_party.model.spellings import (
     COMMA,
     canonical_text,
@@ -123,7 +123,7 @@ class Encoder:
             if column not in table.columns:
                 raise ConfigError(
                     f"[data] names the column {column!r}, which the features do not have;"
-                    f" columns: {_listing(table.columns)}"
+                    f" columns: {listed(table.columns)}"
                 )
         if both := set(numeric) & set(categorical):
             raise ConfigError(f"column {min(both)!r} is listed as numeric and as categorical")
@@ -152,7 +152,7 @@ class Encoder:
         if not numbers and not categories:
             raise DataError(
                 "no column is left to learn from: all are keys, ignored or constant;"
-                f" columns: {_listing(table.columns)}"
+                f" columns: {listed(table.columns)}"
             )
         return cls(tuple(numbers), tuple(categories), tuple(left_out))
 
@@ -198,7 +198,7 @@ class Encoder:
         if missing:
             raise DataError(
                 f"the features lack the column{'s' if len(missing) > 1 else ''}"
-                f" {_listing(missing)}, which the model was trained with"
+                f" {listed(list(map(repr, missing)))}, which the model was trained with"
             )
 
     def encode(self, table: pl.DataFrame) -> Encoded:
@@ -378,8 +378,3 @@ def _lookup(series: pl.Series, vocabulary: tuple[str, ...]) -> NDArray[np.int32]
         pl.Series(vocabulary, dtype=pl.String), places, default=0, return_dtype=pl.Int32
     )
     return found.to_numpy()
-
-
-def _listing(names: Sequence[str], most: int = 12) -> str:
-    shown = ", ".join(repr(name) for name in names[:most])
-    return f"{shown}, … ({len(names)} in all)" if len(names) > most else shown

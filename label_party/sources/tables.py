@@ -26,7 +26,7 @@ from typing import TypeVar
 import polars as pl
 
 from common.csv_files import Dialect
-from common.errors import DataError
+from common.errors import DataError, listed
 from common.files import PARQUET_SUFFIXES, directory_files
 from common.release.event_keys import canonical_keys
 from label_party.sources.csv_rows import Layout, header_of, lines_of_file, rows_of
@@ -38,7 +38,6 @@ Read = TypeVar("Read")
 _PARQUET_MAGIC, _ARROW_MAGIC = b"PAR1", b"ARRO"
 _MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none")
 _BOOLEANS = {"true": "1", "false": "0"}
-_COLUMNS_SHOWN = 20
 _FAILURES = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 _FAR_DAYS = 10_000_000
 _A_DAY = {"ms": 86_400_000, "us": 86_400_000_000}
@@ -287,10 +286,8 @@ def _check_columns(path: Source, wanted: Sequence[str], present: list[str]) -> N
                     f"{path} has no column {name!r}: its first line holds values, not names; add a"
                     " header line"
                 )
-            shown = ", ".join(present[:_COLUMNS_SHOWN])
-            hidden = len(present) - _COLUMNS_SHOWN
-            more = f" and {hidden} more" if hidden > 0 else _other_separator(present)
-            raise DataError(f"{path} has no column {name!r}; it has {shown}{more}")
+            shown = listed(present) + _other_separator(present)
+            raise DataError(f"{path} has no column {name!r}; it has {shown}")
 
 
 def _other_separator(present: list[str]) -> str:

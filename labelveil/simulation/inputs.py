@@ -8,14 +8,12 @@ from pathlib import Path
 import polars as pl
 
 from common.csv_files import read_table
-from common.errors import DataError
+from common.errors import DataError, listed
 from common.release.event_keys import canonical_keys
 from labelveil.simulation.settings import LabelColumn, Settings
 
 ROW_KEY = "event"
 KEY, LABEL = "key", "label"
-
-_COLUMNS_SHOWN = 12
 
 
 @dataclass(frozen=True)
@@ -85,9 +83,8 @@ def read_inputs(settings: Settings) -> Inputs:
 
 def _need(table: pl.DataFrame, column: str, path: Path) -> None:
     if column not in table.columns:
-        shown = ", ".join(table.columns[:_COLUMNS_SHOWN])
-        more = ", …" if table.width > _COLUMNS_SHOWN else ""
-        raise DataError(f"{path} has no column {column!r}; its columns are {shown}{more}")
+        shown = listed(table.columns)
+        raise DataError(f"{path} has no column {column!r}; its columns are {shown}")
 
 
 def _truth(

@@ -17,20 +17,17 @@ def signing_key(keys: KeysSection) -> Ed25519PrivateKey | None:
     return None if path is None else read_signing_key(path)
 
 
-def sign_again(config: LabelPartyConfig) -> bool:
-    """Sign a release that was made without the configured key; returns whether the signature is
-    new.
+def sign_again(config: LabelPartyConfig) -> None:
+    """Sign a release that was made without the configured key.
 
     Ed25519 signatures are a function of key and bytes, so an equal one is the same.
     """
     key, store = signing_key(config.keys), Store(config.store.directory)
     if key is None:
-        return False
+        return
     directory = store.path(config.data.data_set, config.data.epoch)
     with translating_errors(directory):
         signature = key.sign((directory / MANIFEST_FILE).read_bytes())
         path = directory / SIGNATURE_FILE
-        if path.is_file() and path.read_bytes() == signature:
-            return False
-        write_durably(path, signature)
-    return True
+        if not path.is_file() or path.read_bytes() != signature:
+            write_durably(path, signature)

@@ -29,9 +29,6 @@ scale on a logarithm."""
 _NEAR = 1e-3
 _LEAST_INFORMATION = 1e-3
 """Share of the largest Fisher information that every row has: a step is never unbounded."""
-_ANYWHERE = 1e-6
-"""Share of labels that may lie anywhere: where a channel has next to no noise, a law would give
-codes far from it the probability 0, and no derivative."""
 ONE = np.ones(1)
 MOST_CODES = 4096
 """Codes that a table is made for; it holds 6,369 places for each."""
@@ -69,8 +66,7 @@ class LawTable:
         places = torch.cartesian_prod(*along).view(-1, head.outputs)
 
         def codes(step: Tensor) -> Tensor:
-            law = torch.softmax(head.logits(places + step), dim=-1)
-            return torch.lerp(law, torch.full_like(law, 1 / law.shape[-1]), _ANYWHERE) @ cells
+            return torch.softmax(head.logits(places + step), dim=-1) @ cells
 
         steps = _NEAR * torch.eye(head.outputs, **place)
         slopes = [(codes(step) - codes(-step)) / (2 * _NEAR) for step in steps]

@@ -15,6 +15,9 @@ from feature_party.learning.problem import LabelProblem, sums
 
 MAX_CELLS = 64
 _PRIOR_FLOOR = 0.005
+_ANYWHERE = 1e-6
+"""Share of a code's mean probability that every cell gives it at least. Less leaves only a channel
+next to no noise, through which a narrow law would hold codes for impossible in floating point."""
 _VALUES_FLOOR = 1e-4
 """Of few values each is counted well, and the rarest often matters most."""
 
@@ -53,6 +56,7 @@ class Support:
         within = prior / mass[cell_of]
         likelihood = np.zeros((count, problem.outputs.size))
         np.add.at(likelihood, cell_of, within[:, None] * problem.channel)
+        likelihood = np.maximum(likelihood, _ANYWHERE * likelihood.mean(axis=0))
         shares, channels = zip(*problem.by_channel, strict=True)
         sizes = [channel.outputs.size for channel in channels]
         return cls(

@@ -13,6 +13,7 @@ from common.exact.channel import TOTAL, FiniteChannel
 from common.randomizers import NoisyPrior, build_randomizer, private_prior
 from common.randomizers.cells import Cells, Codebook, Group
 from common.randomizers.grid import Grid
+from common.randomizers.message.codebooks import Codebooks
 from common.release.blocks import decode_codes, encode_codes
 from common.release.event_keys import hash_keys
 from common.release.table import Release, labels_frame
@@ -61,13 +62,17 @@ def made_up_orders(rows: int, seed: int) -> tuple[pl.DataFrame, np.ndarray]:
 Draw = Callable[[Codebook, np.ndarray, Entropy], np.ndarray]
 
 
+def randomize(codebook: Codebook, labels: np.ndarray, entropy: Entropy) -> np.ndarray:
+    return Codebooks((codebook,)).randomize(labels, None, entropy)
+
+
 def two_labels(
     rows: int,
     division: Division,
     epsilon: float = 4.0,
     seed: int = 1,
     labels: np.ndarray | None = None,
-    draw: Draw = Codebook.randomize,
+    draw: Draw = randomize,
 ) -> tuple[Release, pl.DataFrame, np.ndarray]:
     """A release, its features and true labels, which may be given; ``draw`` makes the codes."""
     table, made_up = made_up_orders(rows, seed)
@@ -79,7 +84,8 @@ def two_labels(
     both = private_prior(count[BOTH], 0.5, entropy)
     priors = [both] if counted == [BOTH] else [private_prior(count[g], 0.5, entropy) for g in EACH]
     codebook = (channel_of_both if division == "joint" else channels_alone)(both, epsilon)
-    codes = encode_codes(draw(codebook, labels, entropy), codebook.code_bytes)
+    code_bytes = Codebooks((codebook,)).code_bytes
+    codes = encode_codes(draw(codebook, labels, entropy), code_bytes)
     keys = hash_keys(table["event"], SECRET)
     manifest = manifest_of(
         {name: grid.points for name, grid in zip(NAMES, CELLS.grids, strict=True)},
@@ -93,5 +99,5 @@ def two_labels(
         data_set="orders",
         epoch="one",
     )
-    frame = labels_frame(manifest, keys, decode_codes(codes, codebook.code_bytes))
+    frame = labels_frame(manifest, keys, decode_codes(codes, code_bytes))
     return Release(manifest, manifest.to_bytes(), frame), table, labels

@@ -16,7 +16,7 @@ from labelveil.audit.attacks.model_attack import attack_predictions
 from labelveil.audit.inference.run import audit_inference, inference_cost
 from labelveil.audit.settings import RunFiles
 from labelveil.audit.verdict import Audit, Verdict
-from tests.feature_party.two_labels import CELLS, NAMES, Division, Draw, two_labels
+from tests.feature_party.two_labels import CELLS, NAMES, Division, Draw, randomize, two_labels
 from tests.feature_party.worlds import SECRET
 
 EVENTS = 5000
@@ -32,7 +32,7 @@ def too_much(codebook: Codebook, labels: np.ndarray, entropy: Entropy) -> np.nda
 
 
 def finished_run(
-    folder: Path, division: Division, draw: Draw = Codebook.randomize, *, planted: bool
+    folder: Path, division: Division, draw: Draw = randomize, *, planted: bool
 ) -> RunFiles:
     """What a simulation leaves behind, with predictions that are the true labels' own noise."""
     secrets = np.random.default_rng(1).integers(2, size=EVENTS)

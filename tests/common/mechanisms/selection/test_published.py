@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from common.guarantees import total
-from common.mechanisms.selection import Ranking
+from common.mechanisms.selection import Law, NoisyMax, Ranking
 from tests.benchmarks.published import sources, top_k
 
 needs_check_ins = pytest.mark.skipif(
@@ -117,3 +117,20 @@ def test_uses_that_are_alike_alone_compose_best_where_noise_is_concentrated(
     by = {name.strip(): [float(cell) for cell in cells] for name, *cells in rows}
     assert max(row[0] for row in by.values()) <= 0.5
     assert by["StableTopK"][-1] < by["Top-Stable"][-1]
+
+
+@needs_states
+def test_new_cases_are_what_a_day_adds() -> None:
+    days, states, cases = sources.covid()
+    same, _, new = sources.covid(new=True)
+    assert (days[0], days) == ("2020-03-12", same)
+    assert new.shape == cases.shape == (62, len(states))
+    assert np.array_equal(new[1:], np.maximum(np.diff(cases, axis=0), 0))
+    assert new[0].sum() < cases[0].sum()
+
+
+def test_the_lead_that_the_exponential_mechanism_needs() -> None:
+    """``1/(1 + 19 e^{-εL/2}) = .95`` at ``L = 2 ln(19²)/ε``, 47 for ε = 1/4."""
+    noisy = NoisyMax(Law.GUMBEL, Fraction(1, 4))
+    assert 39 <= top_k.needed_lead(noisy, 20, trials=1000) <= 55
+    assert top_k.needed_lead(NoisyMax(Law.GUMBEL, Fraction(1, 2)), 20, trials=1000) < 35

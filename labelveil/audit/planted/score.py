@@ -6,25 +6,17 @@ claims are what is tested.
 
 from __future__ import annotations
 
-import hashlib
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-import polars as pl
-from scipy.stats import norm
 
-from common.arrays import Floats, Integers
-from common.errors import ReleaseError
+from common.arrays import Integers
 from common.exact.rational import parse_rational
 from common.randomizers.cells import row_products
-from common.release.event_keys import hash_keys, read_secret
-from common.release.manifest import Manifest, manifest_digest
-from common.release.rows import keys_column
+from common.release.manifest import manifest_digest
 from common.release.sections import PriorSection
 from labelveil.audit.attacks import laws
 from labelveil.audit.attacks.implementation import permutation_check
@@ -33,22 +25,14 @@ from labelveil.audit.attacks.one_run import (
     Guesser,
     OneRun,
     Secrets,
-    draw_secrets,
     learn_guesser,
 )
 from labelveil.audit.attacks.one_run import score as score_guesses
-from labelveil.audit.attacks.rows_apart import (
-    GROUPS,
-    Association,
-    Rows,
-    agreement,
-    influence,
-    worst,
-)
 from labelveil.audit.certificate import manifest_checks as claims
 from labelveil.audit.certificate.run import Evidence, certificate
 from labelveil.audit.planted.plant import Planted
-from labelveil.audit.power import FOUND, bernstein_threshold
+from labelveil.audit.planted.returned import Returned, match
+from labelveil.audit.planted.rows import epochs_check, groups_check, noise_check, other_rows_check
 from labelveil.audit.verdict import (
     GATE,
     Audit,
@@ -62,65 +46,6 @@ from labelveil.audit.verdict import (
 )
 
 STEPS = 11  # how many are named on the way
-
-BLOCKS = 16  # of the events in the order of either side, looked at by themselves
-
-
-@dataclass(frozen=True)
-class Returned:
-    """Canaries that came back, in the order of the release's rows."""
-
-    planted: Planted
-    manifest: Manifest
-    labels: Floats
-    """(k, m) labels of each secret as the rules make them, in the manifest's order: several rows by
-    the planned rule, what the release counts missing ones as, and, where there are users, the same
-    for events above their limit."""
-    secrets: Secrets
-    codes: Integers  # (m,) of the canaries that came back
-    places: Integers  # (m,) of each among those that were planted
-    missing: int  # canaries that did not
-    others: int  # events that are no canaries
-
-    @cached_property
-    def rows(self) -> Rows:
-        """Their codes beside the stated laws."""
-        return Rows.by_laws(self.codes, self.secrets, self.laws)
-
-    @cached_property
-    def laws(self) -> Floats:
-        """(k, d) stated probabilities of each secret's codes."""
-        return self.manifest.codebook.laws(self.labels)
-
-    @cached_property
-    def orders(self) -> dict[str, Integers]:
-        """The rows in every order that a party may know."""
-        keys = self.planted.keys.to_numpy()[self.places].astype(str)
-        ends = np.array([key[::-1] for key in keys])
-        return {
-            "of the release": np.arange(self.codes.size),
-            "of the population": np.argsort(self.places, kind="stable"),
-            "of the keys": np.argsort(keys, kind="stable"),
-            "of the keys' ends": np.argsort(ends, kind="stable"),
-        }
-
-    @cached_property
-    def groups(self) -> dict[str, Integers]:
-        """(m,) which part of the events each row is in, by all that is known of them."""
-        parts: dict[str, Integers] = {}
-        for name, order in self.orders.items():
-            parts[f"block in the order {name}"] = np.empty_like(order)
-            parts[f"block in the order {name}"][order] = (
-                BLOCKS * np.arange(order.size) // order.size
-            )
-        return parts
-
-    @cached_property
-    def words(self) -> tuple[Floats, Floats]:
-        """(m,) the middle of the words that each code stands for, less 1/2, and its variance."""
-        middles = self.laws.cumsum(axis=1) - self.laws / 2 - 0.5
-        spread = (self.laws * middles**2).sum(axis=1)
-        return middles[self.secrets, self.codes], spread[self.secrets]
 
 
 def score(
@@ -172,52 +97,6 @@ def score(
     audit.add(*(check for check in certified.checks if check.name not in seen))
     audit.fields, audit.plots = certified.fields, certified.plots
     return audit
-
-
-def match(planted: Planted, evidence: Evidence, secret: Path) -> Returned:
-    """Find the canaries among a release's rows; a submitted population has them in its order."""
-    manifest, rows = evidence.manifest, evidence.labels
-    hashed = hash_keys(planted.keys, read_secret(secret))
-    canaries = pl.DataFrame({"key": keys_column(hashed), "secret": planted.secrets})
-    canaries = canaries.with_row_index("place")
-    if manifest.content.key_bytes:
-        joined = rows.select("key", "code").join(
-            canaries, on="key", how="inner", maintain_order="left"
-        )
-    else:
-        whole = hashlib.sha256(hashed).hexdigest() == manifest.population.digest
-        joined = canaries.with_columns(rows["code"]) if whole else canaries.clear()
-    if not joined.height:
-        raise ReleaseError(
-            "no canary is in the release; check --secret, and that this data set got the canaries"
-        )
-    columns = [name for name, *_ in planted.planting.columns]
-    named = [label.name for label in manifest.labels]
-    if sorted(columns) != sorted(named):
-        raise ReleaseError(
-            f"labels {', '.join(columns)} were planted, and the release has {', '.join(named)}"
-        )
-    labels = planted.labels[:, [columns.index(name) for name in named]]
-    missing = np.array([label.missing for label in manifest.labels])
-    if planted.planting.duplicates == "missing":
-        labels[-2] = missing
-    labels[-1] = missing
-    places, secrets = (joined[name].to_numpy().astype(np.int64) for name in ("place", "secret"))
-    if limit := planted.planting.users:  # the first of each user, in the order of the rows
-        order = np.argsort(users := planted.users[places], kind="stable")
-        first = np.searchsorted(users[order], users[order])
-        secrets[order[np.arange(order.size) - first >= limit]] = len(labels)
-        labels = np.vstack([labels, missing])
-    return Returned(
-        planted,
-        manifest,
-        labels,
-        secrets,
-        joined["code"].to_numpy().astype(np.int64),
-        places,
-        planted.secrets.size - joined.height,
-        rows.height - joined.height,
-    )
 
 
 def returned_check(returned: Returned) -> Check:
@@ -330,129 +209,6 @@ def bounds_check(returned: Returned) -> Check:
         tried="Canaries have labels beyond the bounds; the manifest's were compared with those of"
         " the planting.",
         found=f"Others are stated: {'; '.join(other)}." if other else "They are the same.",
-    )
-
-
-def groups_check(returned: Returned) -> Check:
-    """Codes in each part of the events, beside what is stated for their labels."""
-    rows, worst_of = returned.rows, []
-    likeliest = rows.laws.argmax(axis=1)[rows.kinds] == rows.cells
-    surprise = likeliest - rows.laws.max(axis=1)[rows.kinds]
-    scores = [rows.centred(weights) for weights in np.eye(rows.laws.shape[1])] + [surprise]
-    most = rows.laws.max(axis=1)
-    variances = [rows.laws[:, c] * (1 - rows.laws[:, c]) for c in range(rows.laws.shape[1])]
-    tests = len(returned.groups) * BLOCKS * len(scores)
-    for name, part in returned.groups.items():
-        for score, variance in zip(scores, [*variances, most * (1 - most)], strict=True):
-            sums = np.abs(np.bincount(part, score, BLOCKS))
-            each = np.asarray(np.bincount(part, variance[rows.kinds], BLOCKS), dtype=np.float64)
-            thresholds = bernstein_threshold(each, 1.0, GATE / (2 * tests))
-            at = int((sums / thresholds).argmax())
-            needed = thresholds[at] + float(norm.isf(1 - FOUND)) * math.sqrt(each[at])
-            whole = float((1 - most[rows.kinds[part == at]]).sum())
-            share = needed / whole if needed <= whole else math.inf
-            worst_of.append(
-                Association(
-                    float(sums[at]), float(thresholds[at]), f"{name}, part {at}", BLOCKS, share
-                )
-            )
-    largest = worst(*worst_of)
-    return replace(largest, least_share=worst_of[-1].least_share).check(
-        "groups of keys",
-        f"share of one of {BLOCKS} parts of the events that sends its labels' likeliest codes",
-        question="Are some events' labels randomized less, by their keys or places?",
-        claim="Every event's label is randomized by the stated channel.",
-        tried=f"In {len(returned.groups)} orders (of release, population, keys and their ends) each"
-        f" of {BLOCKS} blocks of rows was compared with what is stated for its labels.",
-        bound=math.inf if largest.exceeds else 0.0,
-        not_looked_at="Other groups of keys, of which there are as many as one likes.",
-    )
-
-
-def other_rows_check(returned: Returned) -> Check:
-    kinds, orders = len(returned.labels), ("of the release", "of the population")
-    high = np.where(returned.labels[:, 0] >= np.median(returned.labels[:, 0]), 1.0, -1.0)
-    signs = np.stack([high, np.where(draw_secrets(kinds) == 1, 1.0, -1.0)])
-    groups, gaps = draw_secrets(kinds, GROUPS), [*((gap,) for gap in range(1, 9)), (1, 2)]
-    found = []
-    for name in orders:
-        rows = returned.rows.reordered(returned.orders[name])
-        one = influence(rows, signs, groups, gaps, GATE / len(orders))
-        found.append(replace(one, where=f"{one.where}, in the order {name}"))
-    largest = worst(*found)
-    return largest.check(
-        "labels of other rows",
-        "share of rows that show another row's label",
-        question="Does an output say anything about another row's label?",
-        claim="A row's output depends on its own label alone.",
-        tried=f"{largest.sums:,} comparisons of an output with another canary's label, or with"
-        " whether others agree, at every distance, in the orders of release and population.",
-        bound=math.inf if largest.exceeds else 0.0,
-        not_looked_at="Dependence of an output on several other rows together.",
-    )
-
-
-def noise_check(returned: Returned) -> Check:
-    """Codes of all pairs of rows, given their labels, by how far they are apart."""
-    found = []
-    for name, order in returned.orders.items():
-        one = agreement(returned.rows.reordered(order), GATE / len(returned.orders))
-        found.append(replace(one, where=f"{one.where} in the order {name}"))
-    largest = worst(*found)
-    return replace(largest, least_share=found[0].least_share).check(
-        "noise of other rows",
-        "share of rows that repeat another's word at one lag",
-        question="Does any row repeat the noise of another?",
-        claim="Every row has noise of its own.",
-        tried=f"Codes were compared given their labels at {largest.sums:,} lags, in the orders of"
-        " release, population, keys and their ends.",
-        bound=math.inf if largest.exceeds else 0.0,
-    )
-
-
-def epochs_check(returned: Returned, before: Sequence[Returned]) -> Check:
-    """The same events' noise in other releases: the words that codes stand for, as far as is known.
-
-    A code z of a label y comes of a word between P(Z < z) and P(Z <= z), if words are turned into
-    codes in their order: the middle of that, less 1/2, has a mean of exactly 0.
-    """
-    name, claim = "noise of two epochs", "Every release has noise of its own."
-    question = "Does an event have the same noise in two releases?"
-    if not before:
-        return Check(
-            name,
-            Verdict.NOT_CHECKABLE,
-            claim,
-            "One release was given.",
-            "Have the partner release the canaries once more, as another epoch, and add --before.",
-            question=question,
-        )
-    found = []
-    level = GATE / (2 * len(before))
-    for other in before:
-        both = np.intersect1d(
-            returned.places, other.places, assume_unique=True, return_indices=True
-        )[1:]
-        (words, spread), (others, _) = (
-            [column[rows] for column in release.words]
-            for release, rows in zip((returned, other), both, strict=True)
-        )
-        variance = float(spread @ others**2)
-        threshold = float(bernstein_threshold(variance, 0.25, level))
-        needed = threshold + float(norm.isf(1 - FOUND)) * math.sqrt(variance)
-        whole = words.size * math.sqrt(float((words**2).mean() * (others**2).mean()))
-        share = needed / whole if needed <= whole else math.inf
-        size = abs(float(words @ others))
-        where = f"epoch {other.manifest.epoch}, {words.size:,} events"
-        found.append(Association(size, threshold, where, 1, share))
-    largest = worst(*found)
-    return largest.check(
-        name,
-        "share of events that have the same noise again",
-        question=question,
-        claim=claim,
-        tried=f"{len(before)} other releases of the same canaries were compared with this one.",
-        bound=math.inf if largest.exceeds else 0.0,
     )
 
 

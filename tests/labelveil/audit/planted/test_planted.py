@@ -29,7 +29,8 @@ from labelveil.audit.planted.plant import (
     plant,
     read_planted,
 )
-from labelveil.audit.planted.score import Returned, bounds_check, match, score
+from labelveil.audit.planted.returned import Returned, match
+from labelveil.audit.planted.score import bounds_check, score
 from labelveil.audit.power import detectable_epsilon
 from labelveil.audit.settings import Planting
 from labelveil.audit.verdict import GATE, Verdict

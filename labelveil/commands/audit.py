@@ -83,6 +83,9 @@ class AttackOptions(Section):
         " array of a row an event.",
         metavar="LOWER:UPPER",
     )
+    grid_only: bool = setting(
+        False, "Labels are those of the grid alone, as with two --points: none between is tried."
+    )
     effort: float = setting(1.0, "How many times as much is tried.", ge=0.01, le=1000)
 
 
@@ -127,7 +130,7 @@ def mechanism(
         chosen = CallableSubject.of_several(subject, [labels.tolist(), *map(_ends, also)], epsilon)
     else:
         chosen = CallableSubject(subject, np.asarray(labels), epsilon)
-    trial = Trial(chosen, sizes)
+    trial = Trial(chosen, sizes, options.grid_only)
     announce(f"about {mechanism_cost(trial):.0f} s of CPU", shown)
     steps = len(PROBES.fitting(trial))
     conduct("mechanism", steps, shown, partial(audit_mechanism, trial))

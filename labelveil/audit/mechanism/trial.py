@@ -48,9 +48,10 @@ class Sizes:
     """As many more before and after it begins, in processes that show noise that is inherited."""
 
     def times(self, effort: float) -> Self:
-        """So many times as much of everything, but for the rows of small calls."""
+        """So many times as much, but for the rows of small calls; replays are not fewer."""
         sizes = {f.name: round(effort * getattr(self, f.name)) for f in fields(self)}
-        return type(self)(**sizes | {"small_rows": self.small_rows})
+        seeds = max(self.seeds, sizes["seeds"])
+        return type(self)(**sizes | {"seeds": seeds, "small_rows": self.small_rows})
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class Trial:
 
     subject: Subject
     sizes: Sizes
+    grid_only: bool = False  # whether there are no labels but those of the grid
 
     @property
     def named(self) -> NamedSubject:
@@ -78,11 +80,12 @@ class Trial:
     def labels(self) -> Floats:
         """(k,) labels that are probed, ascending: those of the grid, and two between each two.
 
-        One is half-way, the other anywhere. What takes numbers of events, or no other labels, is
-        probed with the grid alone.
+        One is half-way, the other anywhere. A grid of two, as of labels that are yes or no, and
+        what takes numbers of events, or no other labels, is probed with the grid alone.
         """
         grid = self.subject.labels
-        if isinstance(self.subject, CallableSubject) and self.subject.events is not None:
+        events = isinstance(self.subject, CallableSubject) and self.subject.events is not None
+        if events or self.grid_only or grid.size == 2:
             return grid
         places = np.append(np.full(grid.size - 1, 0.5), uniform(grid.size - 1))
         between = np.tile(grid[:-1], 2) + places * np.tile(np.diff(grid), 2)
@@ -96,7 +99,7 @@ class Trial:
     def between(self) -> str:
         """Whether labels between those of the grid are among them, in words."""
         beyond = self.labels.size > self.subject.labels.size
-        return "two between each two included" if beyond else "no other was taken"
+        return "two between each two included" if beyond else "no others"
 
     @cached_property
     def some(self) -> Floats:

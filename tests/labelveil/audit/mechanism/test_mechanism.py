@@ -64,6 +64,26 @@ def test_a_callable(name: str, names: set[str], monkeypatch: pytest.MonkeyPatch)
     assert not failed if not names else not audit.passed
 
 
+def test_labels_are_probed_between_those_of_a_grid_where_there_are_others() -> None:
+    grid = np.arange(4.0)
+    probed = Trial(NamedSubject("rr-on-bins", grid, 1.0), SMALL).labels
+    assert {*grid, 0.5, 1.5, 2.5} < {*probed.tolist()}
+    assert probed.size == 10
+    again = Trial(NamedSubject("rr-on-bins", grid, 1.0), SMALL).labels
+    assert np.setdiff1d(probed, again).size == 3  # drawn anew
+    assert Trial(NamedSubject("rr-on-bins", grid, 1.0), SMALL, grid_only=True).labels.size == 4
+    assert Trial(NamedSubject("rr-on-bins", grid[:2], 1.0), SMALL).labels.size == 2
+    strict = CallableSubject("tests.labelveil.audit.mechanism.test_mechanism:whole", grid, 1.0)
+    assert Trial(strict, SMALL).labels.size == 4
+
+
+def whole(labels: np.ndarray) -> np.ndarray:
+    """Refuse what is no whole number."""
+    if (labels % 1).any():
+        raise ValueError("a label is no whole number")
+    return np.zeros(labels.size)
+
+
 def of_two_labels(name: str) -> CallableSubject:
     target = f"tests.labelveil.audit.twins.samplers:{name}"
     return CallableSubject.of_several(target, [(0.0, 1.0)] * 2, 1.0)

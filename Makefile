@@ -140,6 +140,10 @@ docs-reference: $(STAMP) ## Write docs/configuration.md and the README's picture
 docs: $(STAMP) ## Build the documentation as a site, into out/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+.PHONY: lock
+lock: $(STAMP) ## Write what each party's machine installs, with the digest of every file
+	$(PYTHON) deploy/lock.py
+
 .PHONY: dist
 dist: $(STAMP) ## Build source archive and wheel of what is committed (REPOSITORY=https://… for links)
 	$(PYTHON) docs/write_dist.py

@@ -25,13 +25,14 @@ APPS = {
 }
 SLOW = {
     "README.md",
+    "docs/how-to/delayed-labels.md",
     "docs/how-to/own-model.md",
     "docs/how-to/several-labels.md",
     "docs/ideas/rounds.md",
     "docs/python.md",
     "docs/tutorial.md",
 }
-"""Pages whose Python takes more than five seconds."""
+"""Pages whose Python takes more than five seconds, or reads what their commands left."""
 
 PARSERS = {"json": json.loads, "toml": tomllib.loads}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import secrets
 import stat
@@ -155,3 +156,8 @@ def directory_files(path: Path) -> list[Path]:
     if not files:
         raise DataError(f"{path} has no Parquet files; name a file, or a directory of *.parquet")
     return files
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

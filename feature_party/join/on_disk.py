@@ -30,7 +30,7 @@ from common.engine.local import InProcess
 from common.engine.shuffle import Exchange, Files, Send
 from common.engine.task import Engine, EngineError, Secrets, Task
 from common.errors import DataError, LabelveilError, ReleaseError
-from common.files import PARQUET_SUFFIXES, appearing, exclusive, sync
+from common.files import PARQUET_SUFFIXES, appearing, exclusive, sha256_of, sync
 from common.release.blocks import block_ranges
 from common.release.event_keys import secret_check
 from common.release.folder import POPULATION_FILE, read_manifest
@@ -255,7 +255,7 @@ class _Join:
         """The keys of a release that has none: as they were kept, or those of the features."""
         folder, manifest = self.folders[index], self.manifests[index]
         kept = folder / POPULATION_FILE
-        if kept.is_file() and _digest(kept) == manifest.population.digest:
+        if kept.is_file() and sha256_of(kept) == manifest.population.digest:
             return kept
         hashed = Files(self.work / "hashed", len(self.slices))
         tasks = [HashKeys(part, path) for part, path in zip(self.slices, hashed, strict=True)]
@@ -264,7 +264,7 @@ class _Join:
         with appearing(listed, durable=True) as file:
             for path in hashed:
                 file.write(path.read_bytes())
-        if _digest(listed) != manifest.population.digest:
+        if sha256_of(listed) != manifest.population.digest:
             raise DataError(
                 f"the release covers {manifest.population.rows:,} submitted events, and column"
                 f" {self.key!r} of the features, with {self.rows:,} rows, is not the list that was"
@@ -317,11 +317,6 @@ class _Join:
             except pl.exceptions.PolarsError as error:
                 raise unreadable(features, error) from error
         return [copy]
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _blocks(folder: Path, manifest: Manifest, keys: Path | None, start: int, stop: int) -> Released:

@@ -28,9 +28,9 @@ import numpy as np
 
 from common.engine.shuffle import Keys, count_repeated
 from common.errors import DataError
-from common.files import file_errors, leftovers, sync, write_durably
+from common.files import file_errors, leftovers, sha256_of, sync, write_durably
 from common.release.blocks import KEY_BYTES
-from label_party.store.disk import StoreBusy, StoreError, exclusive, sha256_of, translating_errors
+from label_party.store.disk import StoreBusy, StoreError, exclusive, translating_errors
 from label_party.store.release_store import Store
 
 CURRENT_FILE = "current.json"

@@ -19,8 +19,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from common.errors import BudgetError, DataError
-from common.files import file_errors, sync
-from label_party.store.disk import sha256_of, translating_errors
+from common.files import file_errors, sha256_of, sync
+from label_party.store.disk import translating_errors
 from label_party.store.entries import Charge, Covered, Purchase
 from label_party.store.fingerprints import Prints, overlap, write
 from label_party.store.ledger import Ledger

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -41,11 +40,6 @@ def translating_errors(path: Path) -> AbstractContextManager[None]:
     """Turn the file system's errors, while something is written, into one line."""
     remedy = f"{_CHECK}, or set [store] directory"
     return files.file_errors(StoreError, f"{path} cannot be written", remedy)
-
-
-def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 _LOCK = ".lock"

@@ -27,13 +27,13 @@ from typing import Any
 from common.config.names import NAME_PATTERN
 from common.errors import ConfigError, PrivacyError, ReleaseError
 from common.exact.rational import decimal_value
-from common.files import sync
+from common.files import sha256_of, sync
 from common.guarantees import Guarantee, PureDP, guarantee_from_json
 from common.release.folder import SIGNATURE_FILE
 from label_party.config.sections import LabelPartyConfig
 from label_party.store import seal
 from label_party.store.backup import FORMAT, INDEX_FILE
-from label_party.store.disk import sha256_of, translating_errors
+from label_party.store.disk import translating_errors
 from label_party.store.entries import EVALUATION, LABELS, Purchase
 from label_party.store.ledger import Ledger
 from label_party.store.pay_once import read_outcome

@@ -12,7 +12,7 @@ import polars as pl
 
 import labelveil as lv
 from common.arrays import Floats
-from common.randomizers.private_labels import PrivateLabels
+from common.randomizers.message.private_labels import PrivateLabels
 from tests.benchmarks.harness import Bench, Table
 from tests.data_sets import RETAIL
 

@@ -366,7 +366,7 @@ class RowsAgain(MessageTwin):
 
     def draw(self) -> None:
         self.lag = int(np.exp(self.random.uniform(0, np.log(4000))))
-        self.share = self.random.uniform(0.3, 1)
+        self.share = self.random.uniform(0.2, 0.8)  # all words moved along would be right
         self.of_file = bool(self.random.integers(2))
 
     def words(self, message: Message) -> Floats:

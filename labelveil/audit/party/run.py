@@ -126,7 +126,7 @@ def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: 
         _labels(audit, whole, answer, manifest)
         audit.run(
             lambda: latency_check(
-                endpoint, other_endpoint, settings.epsilon, 150 * settings.effort
+                endpoint, other_endpoint, settings.epsilon, 600 * settings.effort
             ),
             "latency",
         )

@@ -12,7 +12,6 @@ import polars as pl
 
 import labelveil as lv
 from common.arrays import Floats
-from common.randomizers.message.private_labels import PrivateLabels
 from tests.benchmarks.harness import Bench, Table
 from tests.data_sets import RETAIL
 
@@ -77,7 +76,7 @@ def _one_run(table: pl.DataFrame, rows: int, epsilon: float, seed: int) -> dict[
     }
 
 
-def _predict(features: pl.DataFrame, rows: int, private: PrivateLabels, seed: int) -> Floats:
+def _predict(features: pl.DataFrame, rows: int, private: lv.PrivateLabels, seed: int) -> Floats:
     learner = lv.LabelDPRegressor(learner="trees", random_state=seed)
     fitted = learner.fit(features[:rows], private.codes, private)
     return fitted.predict(features[rows:])

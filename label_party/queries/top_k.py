@@ -82,10 +82,7 @@ def run_top_k(
             f" {request.categories}; set --k"
         )
     user = _user(config.privacy, request)
-    columns = [Column(request.by, categories)]
-    if user is not None:
-        columns.append(Column(user, public=True))
-    with open_events(config, columns, quiet=True) as events:
+    with open_events(config, _columns(request.by, user, categories), quiet=True) as events:
         counts = _counts(request.by, user, len(categories), events)
         spread = Spread.of(request.by, events.codes(request.by), len(categories))
         confirm(
@@ -166,6 +163,11 @@ def _user(privacy: PrivacySection, request: TopKRequest) -> str | None:
     if user == request.by:
         raise ConfigError(f"user={user!r} must be another column than --by; set --user")
     return user
+
+
+def _columns(by: str, user: str | None, categories: pl.Series) -> list[Column]:
+    users = [] if user is None else [Column(user, public=True)]
+    return [Column(by, categories), *users]
 
 
 def _counts(by: str, user: str | None, categories: int, events: Events) -> Integers:

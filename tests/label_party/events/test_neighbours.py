@@ -195,15 +195,16 @@ def leading(k: int | None, delta: float | None = None) -> top_k.TopKRequest:
 
 def the_counts(config: LabelPartyConfig) -> Integers:
     kinds = pl.Series(KINDS)
-    with open_events(config, top_k._columns(config, leading(2), kinds), quiet=True) as events:
-        return top_k._counts(config, leading(2), kinds, events)
+    user = top_k._user(config.privacy, leading(2))
+    with open_events(config, top_k._columns("kind", user, kinds), quiet=True) as events:
+        return top_k._counts("kind", user, len(kinds), events)
 
 
 def counts_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> Fraction:
     """Names and counts of any k, however chosen."""
     losses = []
     for k in range(1, len(KINDS) + 1):
-        leaders = top_k._mechanism(config, leading(k))
+        leaders = top_k._mechanism(config.privacy, leading(k))
         assert isinstance(leaders, Leaders)
         _, rate, scale = leaders.split(k)
         moved = np.sort(np.abs(one - other))[::-1]
@@ -214,7 +215,7 @@ def counts_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> Fra
 def stable_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> Fraction:
     """Gaps between sorted counts, over what the mechanism takes them to move."""
     privacy = config.privacy.model_copy(update={"total_delta": 1e-5})
-    leaders = top_k._mechanism(config.model_copy(update={"privacy": privacy}), leading(None, 1e-6))
+    leaders = top_k._mechanism(privacy, leading(None, 1e-6))
     assert isinstance(leaders, StableLeaders)
     step = leaders.mechanism(3).step
     gaps = [Ranking(counts).padded_gaps(3) for counts in (one, other)]
@@ -232,7 +233,7 @@ def the_table(config: LabelPartyConfig) -> Integers:
 def table_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> Fraction:
     """A marginal measured with a whole budget: L1 over its noise's scale."""
     request = synthetic_table.TableRequest((), (0.0, 4.0, 8.0, 10.0), 2)
-    budget = synthetic_table._budget(config, request)
+    budget = synthetic_table._budget(config.privacy, request)
     moved = int(np.abs(one - other).sum())
     return moved * budget.total / 2 / config.privacy.charge.exact_epsilon
 

@@ -110,8 +110,9 @@ def test_a_submitted_population_gets_both_labels_in_its_order(
         described = client.describe()
         none, codes = client.fetch(described)
     assert none == b""
-    codebook = Manifest.from_bytes(described.manifest).codebook
-    columns = codebook.split(decode_codes(codes, codebook.code_bytes))
+    manifest = Manifest.from_bytes(described.manifest)
+    codebook = manifest.codebook
+    columns = codebook.split(decode_codes(codes, manifest.content.code_bytes))
     sent = [c.outputs[one] for c, one in zip(codebook.channels, columns.T, strict=True)]
     known = [(i % 2, i % 3) for i in numbers[:-1]]
     assert np.column_stack(sent).tolist() == [list(map(float, one)) for one in [*known, (0, 2)]]

@@ -21,7 +21,7 @@ EPSILONS = (2.0,)
 
 def run(bench: Bench) -> Table:
     table = RETAIL.load()
-    rows, runs = (400, 1) if bench.quick else (8_000, 3)
+    rows, runs = (400, 1) if bench.quick else (8_000, 5)
     rows_of: dict[str, list[str | float]] = {}
     for epsilon in EPSILONS:
         found: dict[str, list[float]] = {}

@@ -25,6 +25,7 @@ APPS = {
 }
 SLOW = {
     "README.md",
+    "docs/how-to/clear-labels.md",
     "docs/how-to/delayed-labels.md",
     "docs/how-to/own-model.md",
     "docs/how-to/several-labels.md",

@@ -43,4 +43,5 @@ def write_model_card(path: Path, inputs: ReportInputs) -> None:
         warnings=scores.warnings,
         statements=words.privacy_statements(manifest, inputs.label),
     )
-    write_text(path, text)
+    # quotes mean nothing in Markdown
+    write_text(path, text.replace("&#39;", "'").replace("&#34;", '"'))

@@ -19,7 +19,7 @@ LABELVEIL = labelveil.commands.cli.main
 LABELS = label_party.commands.cli.main
 FEATURES = feature_party.commands.cli.main
 
-AUDIT = ["audit", "mechanism", "rr-on-bins", "--runs", "1000"]
+AUDIT = ["audit", "mechanism", "rr-on-bins", "--effort", "0.01"]
 TOP_K = ["top-k", "--by", "a", "--categories", "a.txt", "--k", "1"]
 FILES: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "predict --output": (FEATURES, ["predict", "--output"]),

@@ -80,9 +80,9 @@ class Planted:
 
 
 def occurs(form: str, text: str) -> bool:
-    """Whether a form stands in a text; a short number only as one: not inside a time stamp."""
+    """Whether a form stands in a text; a short number only as one: in no time stamp, or digest."""
     if form in text and form.replace(",", "").replace(".", "").isdigit() and len(form) < 8:
-        return re.search(rf"(?<![\d.,]){re.escape(form)}(?![\d,])", text) is not None
+        return re.search(rf"(?<![\da-f.,]){re.escape(form)}(?![\da-f,])", text) is not None
     return form in text
 
 
@@ -136,6 +136,7 @@ def test_the_search_finds_what_is_planted(planted: Planted) -> None:
         f"1.7952{COUNT}743e+09",
         f"12:00:00.{COUNT}Z",
         "12:00:13.718312",
+        f"sha256=9f{COUNT}c0",
     ):
         assert not Planted(planted.forms, [("a log", text)]).found()
 

@@ -244,7 +244,7 @@ def test_the_command_line_takes_a_folder_of_epochs(epochs: Path, tmp_path: Path)
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert metrics["epochs"] == 3
     assert metrics["rows"] == 2700
-    assert "one model of 3 epochs" in (tmp_path / "report.html").read_text()
+    assert "One model of 3 epochs" in (tmp_path / "report.html").read_text()
     # a model of all epochs is not one of two of them
     some = [*everything, "--set", 'labels_party.epochs=["d1", "d3"]']
     with pytest.raises(DataError, match="trained with release"):

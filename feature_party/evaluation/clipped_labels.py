@@ -85,9 +85,12 @@ def explained_below(
 
 def _bound(problem: LabelProblem, sources: Sequence[ReleasedCodes]) -> float | None:
     """The highest of some quantiles of the prior at which R² is known well, and twice as well as
-    without; None if that is well enough, or none is."""
+    without; None if that is well enough, or none is, and where predictions are no means, or labels
+    of several parties have no common unit."""
+    if problem.values_alone or problem.sources or problem.loss == "absolute":
+        return None
     whole = _half_width(sources, math.inf)
-    if problem.values_alone or whole <= _WIDEST:
+    if whole <= _WIDEST:
         return None
     order = np.argsort(problem.grid, kind="stable")
     places = np.searchsorted(np.cumsum(problem.prior[order]), _QUANTILES)

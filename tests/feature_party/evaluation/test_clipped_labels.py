@@ -15,7 +15,7 @@ from feature_party.evaluation.decoded_labels import Scored, tilted
 from feature_party.evaluation.explained import Explained
 from feature_party.evaluation.spread import ReleasedCodes, label_spread
 from feature_party.evaluation.unseen import Unseen
-from feature_party.learning.problem import LabelProblem
+from feature_party.learning.problem import LabelProblem, LabelSource
 from feature_party.learning.support import Support
 from feature_party.model.model import Predictions
 from tests.feature_party.evaluation.simulated import compared, sources
@@ -112,6 +112,20 @@ def test_nothing_is_clipped_where_the_whole_label_will_do() -> None:
             source.problem, [source], Support.of(source.problem), unseen(source, means)
         )
         assert told is None
+
+
+def test_nothing_is_clipped_of_medians_or_without_a_common_unit() -> None:
+    means, _ = heavy_tailed()
+    found = 0
+    for seed in range(3):
+        source = release(seed)
+        problem, support = source.problem, Support.of(source.problem)
+        told = explained_below(problem, [source], support, unseen(source, means))
+        found += told is not None
+        party = LabelSource("one", 0.0, 2.0, 0, len(HEAVY) - 1, problem.prior, 1)
+        for other in (replace(problem, loss="absolute"), replace(problem, sources=(party,))):
+            assert explained_below(other, [source], support, unseen(source, means)) is None
+    assert found
 
 
 def test_counts_over_another_grid_are_about_the_same_clipped_labels() -> None:

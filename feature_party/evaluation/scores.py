@@ -167,6 +167,7 @@ class Scores:
             **self.explained.assisted.to_json("assisted_r2"),
             **self.explained.error.to_json("estimated_mse"),
             "estimated_constant_mse": self.explained.constant,
+            "associated": self.explained.associated,
             "association_p_value": association_p(self.explained),
             "clipped": self.clipped and self.clipped.to_json(),
             **self.absolute.to_json("estimated_mae"),

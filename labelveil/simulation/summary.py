@@ -58,9 +58,8 @@ def _verdict(metrics: Mapping[str, Any]) -> str:
     known = metrics["verdict"] != "cannot tell"
     text = "than a constant" if known else "whether it beats a constant"
     text += _of_variance(metrics)
-    p = metrics["association_p_value"]
-    if not known and p < 0.025:
-        text += f"\nthat features tell something is certain (p = {p:.1g})"
+    if not known and metrics["associated"]:
+        text += f"\nthat features tell something is seen (p = {metrics['association_p_value']:.1g})"
     if clipped := metrics.get("clipped"):
         text += f"\nof labels clipped at {number(clipped['bound'])}, {clipped['verdict']}"
         text += _of_variance(clipped)

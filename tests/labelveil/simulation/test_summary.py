@@ -51,15 +51,16 @@ def test_every_number_has_its_row() -> None:
     ],
 )
 def test_the_verdict_comes_with_its_interval(verdict: str, said: str) -> None:
-    told = {"estimated_r2_low": -0.2, "estimated_r2_high": 0.55, "association_p_value": 0.001}
+    told = {"estimated_r2_low": -0.2, "estimated_r2_high": 0.55}
+    told |= {"associated": True, "association_p_value": 0.001}
     text = _text(verdict=verdict, **told)
     assert verdict in text
     assert said in text
     assert "privatized labels alone" in text
-    assert ("that features tell something is certain (p = 0.001)" in text) is (
+    assert ("that features tell something is seen (p = 0.001)" in text) is (
         verdict == "cannot tell"
     )
-    assert "tell something" not in _text(verdict=verdict, **told | {"association_p_value": 0.03})
+    assert "tell something" not in _text(verdict=verdict, **told | {"associated": False})
     clipped = {"bound": 53.0, "verdict": "better", "estimated_r2_low": 0.04}
     text = _text(verdict=verdict, **told, clipped=clipped | {"estimated_r2_high": 0.2})
     assert "of labels clipped at 53, better: 4% to 20% of the variance" in text

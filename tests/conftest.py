@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import patch
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # there are as many of these as cores
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -53,6 +54,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)
+
+
+@pytest.fixture(autouse=True)
+def same_environment() -> Iterator[None]:
+    """What a program sets for itself is not there in the next test: gRPC's silence, for one."""
+    with patch.dict(os.environ):
+        yield
 
 
 @pytest.fixture

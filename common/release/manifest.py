@@ -27,9 +27,10 @@ from common.randomizers import NoisyPrior, decoded_prior
 from common.randomizers.cells import Cells, Codebook, Group
 from common.randomizers.grid import Grid
 from common.randomizers.message.codebooks import Codebooks
-from common.randomizers.message.strata import MOST_STRATA
+from common.randomizers.message.questions import expected
+from common.randomizers.message.steps import Released
+from common.randomizers.message.strata import BINS, MOST_STRATA, Strata, StratumTable, bins_of
 from common.randomizers.message.terms import MOST_LABELS
-from common.randomizers.prior import expected_prior
 from common.release.claims import Name
 from common.release.facts import items
 from common.release.limits import block_rows_for
@@ -55,9 +56,10 @@ SectionT = TypeVar("SectionT")
 class Manifest(ManifestSection):
     """Everything that is public about one release.
 
-    Every label is counted by exactly one prior and randomized by exactly one randomizer. Events
-    that a question gathered in strata have one label, which no prior counts, and each stratum's is
-    sent by a randomizer of its own: the first's codes come first.
+    Every label is counted by exactly one prior and randomized by exactly one randomizer. Events in
+    strata are sent by randomizers of their stratum's own: the first's codes come first. Strata that
+    both parties know have a table beside each noisy prior; those that a question gathered are of
+    one label, which no prior counts.
     """
 
     format: Literal["labelveil-release/1"]
@@ -67,7 +69,10 @@ class Manifest(ManifestSection):
     labels: Few[LabelSection]
     strata: Annotated[list[StratumSection], Field(max_length=MOST_STRATA), FailFast()]
     priors: Annotated[list[PriorSection], Field(max_length=MOST_LABELS), FailFast()]
-    randomizers: Annotated[list[StatedRandomizer], Field(max_length=MOST_STRATA), FailFast()]
+    tables: Annotated[list[PriorSection], Field(max_length=MOST_LABELS), FailFast()]
+    randomizers: Annotated[
+        list[StatedRandomizer], Field(max_length=MOST_STRATA * MOST_LABELS), FailFast()
+    ]
     privacy: StatedPrivacy
     population: PopulationSection
     content: ContentSection
@@ -79,11 +84,10 @@ class Manifest(ManifestSection):
         if len(set(names)) < len(names):
             raise ValueError("two labels have one name")
         sent = [[made.labels for made in stratum] for stratum in self.by_stratum]
-        counted = [] if self.strata else [[prior.labels for prior in self.priors]]
+        counted = [] if self.asked else [[prior.labels for prior in self.priors]]
         if any(sorted(chain.from_iterable(each)) != sorted(names) for each in [*counted, *sent]):
             raise ValueError("every label must be in exactly one prior and one randomizer")
-        if self.strata:
-            self._check_strata()
+        self._check_strata()
         # before any product of grids is built: few bytes can stand for any number of cells
         lengths = {label.name: len(label.grid) for label in self.labels}
         stated = [(prior.labels, len(prior.noisy_counts)) for prior in self.priors]
@@ -97,23 +101,39 @@ class Manifest(ManifestSection):
         return self
 
     def _check_strata(self) -> None:
-        strata = self.strata
-        if (
-            len(self.labels) > 1
-            or len(self.randomizers) != len(strata)
-            or self.priors
-            or self.drift
-        ):
-            raise ValueError("strata must have a randomizer each, of one label, and no prior")
+        strata, counted = self.strata, [prior.labels for prior in self.priors if not prior.decoded]
+        if [table.labels for table in self.tables] != (counted if strata else []):
+            raise ValueError("a histogram by stratum must stand beside each noisy prior")
+        if not strata:
+            return
+        if len(self.randomizers) % len(strata) or self.drift:
+            raise ValueError("strata must have as many randomizers each, and no test for drift")
+        if len({stratum.name for stratum in strata}) < len(strata):
+            raise ValueError("two strata have one name")
         if sum(stratum.rows for stratum in strata) != self.population.rows:
             raise ValueError("the strata must have all rows")
-        if any(len(s.law) != len(self.labels[0].grid) or not any(s.law) for s in strata):
+        for table in self.tables:
+            bins, rest = divmod(len(table.noisy_counts), len(strata))
+            if rest or bins > BINS or table.decoded:
+                raise ValueError(f"a histogram by stratum must have 1 … {BINS} bins of each")
+        points = len(self.labels[0].grid) if self.asked else 0
+        if any(len(s.law) != points or any(s.law) != self.asked for s in strata):
             raise ValueError("a stratum's law must have a weight for each point, and not all 0")
+        numbered = [stratum.name for stratum in strata] == list(map(str, range(len(strata))))
+        if self.asked and (len(self.labels) > 1 or self.priors or not numbered):
+            raise ValueError("a question must be about one label, which no prior counts")
+
+    @property
+    def asked(self) -> bool:
+        """Whether a question gathered the strata, and says what is expected of each."""
+        return bool(self.strata) and not self.tables
 
     @property
     def by_stratum(self) -> list[list[StatedRandomizer]]:
         """The randomizers of each stratum's events; of all events, without strata."""
-        return [[each] for each in self.randomizers] if self.strata else [self.randomizers]
+        parts = len(self.strata) or 1
+        each = len(self.randomizers) // parts
+        return [self.randomizers[each * i : each * (i + 1)] for i in range(parts)]
 
     def _only(self, sections: list[SectionT]) -> SectionT:
         if len(self.labels) > 1 or len(sections) != 1:
@@ -191,18 +211,33 @@ class Manifest(ManifestSection):
         ]
 
     @property
-    def laws(self) -> list[Floats]:
-        """(k,) what was expected of each stratum's labels."""
-        return [np.asarray(s.law, np.float64) / sum(s.law) for s in self.strata]
+    def classes(self) -> Strata:
+        """The strata, by their names."""
+        names = tuple(stratum.name for stratum in self.strata)
+        rows = tuple(stratum.rows for stratum in self.strata)
+        return Strata(names, rows, np.arange(len(rows)))
+
+    @cached_property
+    def released(self) -> Released:
+        """What is public of the labels besides the codes."""
+        if self.asked:
+            laws = np.array([stratum.law for stratum in self.strata])
+            return expected(self.group(self.names), self.classes, laws)
+        groups = [self.group(prior.labels) for prior in self.priors]
+        priors, tables = dict(zip(groups, self.histograms, strict=True)), {}
+        for stated in self.tables:
+            group = self.group(stated.labels)
+            bins = bins_of(group.cells, priors[group].probabilities)
+            noisy = self._histogram(stated)
+            if noisy.noisy_counts.size != len(self.strata) * (int(bins.max()) + 1):
+                raise ReleaseError("a histogram by stratum has other bins than its prior gives")
+            tables[group] = StratumTable(self.classes, bins, noisy)
+        return Released(priors, tables)
 
     @property
     def known(self) -> list[tuple[Group, NoisyPrior]]:
         """What is known of the labels of all events, by the labels that it is of."""
-        if self.strata:
-            rows = [stratum.rows for stratum in self.strata]
-            return [(self.group(self.names), expected_prior(rows @ np.stack(self.laws)))]
-        groups = (self.group(prior.labels) for prior in self.priors)
-        return list(zip(groups, self.histograms, strict=True))
+        return list(self.released.priors.items())
 
     @cached_property
     def histograms(self) -> list[NoisyPrior]:
@@ -214,7 +249,8 @@ class Manifest(ManifestSection):
         group = self.privacy.records_per_unit
         if not prior.decoded:
             epsilon = prior.spent.exact_epsilon
-            shape = self.group(prior.labels).cells.shape if len(prior.labels) > 1 else ()
+            cells = self.group(prior.labels).cells
+            shape = cells.shape if len(prior.labels) > 1 and len(cells) == counts.size else ()
             return NoisyPrior(counts, epsilon, self.prior_rows, group, shape=shape)
         even = np.full(counts.size, self.population.rows // counts.size)
         decoded = decoded_prior(self.channels[self._decodes(prior)], even, group)
@@ -254,13 +290,14 @@ class Manifest(ManifestSection):
         """What this release's labels spend, one guarantee for each use of them."""
         test = [] if self.test_guarantee is None else [self.test_guarantee]
         paid = [prior.spent for prior in self.priors if self.prior_paid and not prior.decoded]
-        return [*test, *paid, self.labels_guarantee]
+        return [*test, *paid, *(table.spent for table in self.tables), self.labels_guarantee]
 
     @property
     def prior_guarantee(self) -> PureDP:
         """Of all histograms."""
         nothing = PureDP.of(0, unit=self.labels_guarantee.unit)
-        return reduce(PureDP.compose, (prior.spent for prior in self.priors), nothing)
+        each = (counted.spent for counted in (*self.priors, *self.tables))
+        return reduce(PureDP.compose, each, nothing)
 
     @property
     def labels_guarantee(self) -> PureDP:
@@ -325,8 +362,10 @@ class Manifest(ManifestSection):
             raise ReleaseError(f"{group} records per unit, but a unit is one record")
         for randomizer, channel in zip(self.randomizers, self.channels, strict=True):
             self._check_channel(randomizer, channel)
-        for prior in self.priors:
+        for prior in (*self.priors, *self.tables):
             self._check_prior(prior)
+        if self.tables:
+            self.released.laws_of_strata  # noqa: B018  that there are some is checked on the way
         self._check_drift(group)
         total = compose(self.parts)
         if total != self.total_guarantee:

@@ -47,11 +47,14 @@ class LabelSection(ManifestSection):
 
 
 class StratumSection(ManifestSection):
-    """Events that a question gathered: they were sent by a channel of their own."""
+    """Events of a public class, or that a question gathered: sent by channels of their own."""
 
+    name: str = Field(max_length=256)
+    """Of the class; of what a question gathered its number."""
     rows: int = Field(ge=0, le=ROWS)
     law: Items[Annotated[int, Field(ge=0, le=MOST_WEIGHT)]]
-    """What was expected of their labels: weights of the grid's points, for which nobody paid."""
+    """What a question expects of their labels: weights of the grid's points, for which nobody paid.
+    Of a class, whose labels are counted, none."""
 
 
 class SpendingSection(ManifestSection):
@@ -65,7 +68,11 @@ class SpendingSection(ManifestSection):
 
 
 class PriorSection(SpendingSection):
-    """The released histogram over the grid of a label, or over the cells of several."""
+    """The released histogram over the grid of a label, or over the cells of several.
+
+    Or, of a message in strata, over stratum × bin of these (:class:`StratumTable
+    <common.randomizers.message.strata.StratumTable>`), a stratum's counts together.
+    """
 
     labels: Few[str]
     """Names of the labels that it counts, together; the last one's grid runs fastest."""

@@ -7,10 +7,11 @@ import json
 import numpy as np
 
 from common.errors import ConfigError
-from common.randomizers.design.optimal_design import POINTS, most_outputs
+from common.randomizers.design.optimal_design import most_knots, most_outputs
 from common.randomizers.exact_rows import MAX_WEIGHTS, size_of
 from common.randomizers.grid import Grid
 from common.randomizers.message.steps import Message, MessagePlan
+from common.randomizers.message.strata import BINS
 from common.randomizers.message.terms import LabelTerms
 from common.release.limits import MANIFEST_BYTES, block_rows_for
 
@@ -28,16 +29,18 @@ _DESIGNED = ("auto", "optimal-design")
 
 def largest_manifest(plan: MessagePlan) -> int:
     """Bytes that the manifest of a planned message can have at most."""
-    sent = sum(len(share.group.cells) for share in plan.channels)
-    cells = sent + sum(len(group.cells) for group in plan.groups)
+    sent = plan.parts * sum(len(share.group.cells) for share in plan.channels)
+    cells = sent + sum(len(group.cells) + BINS * plan.parts for group in plan.groups)
     grids = [grid for share in plan.channels for grid in share.group.cells.grids]
     labels = zip(plan.terms, grids, strict=True)
-    weights = sum(_weights(label, grid, plan.points or POINTS) for label, grid in labels)
+    points = plan.points or most_knots(plan.designed, plan.most_outputs)
+    weights = plan.parts * sum(_weights(label, grid, points) for label, grid in labels)
     if len(plan.channels) < len(plan.terms):  # one channel for all labels, or one for each
         weights = max(weights, MAX_WEIGHTS)
     blocks = -(-plan.rows // block_rows_for(plan.rows))
     numbers = _NUMBER * sum(map(len, grids)) + (_COUNT + _ROW_INDEX) * cells
-    return numbers + -(-32 * weights // 3) + _BLOCK * blocks + _REST
+    channels = -(-32 * weights // 3) + _CHANNEL * plan.parts * len(plan.channels)
+    return numbers + channels + _BLOCK * blocks + _REST
 
 
 def check_manifest(plan: MessagePlan) -> int:
@@ -53,7 +56,8 @@ def check_manifest(plan: MessagePlan) -> int:
         raise ConfigError(
             f"a manifest of {len(plan.terms)} labels and {plan.rows:,} events, with up to"
             f" {points:,} grid points each, can have {most:,} bytes; the most that a client"
-            f" accepts is {MANIFEST_BYTES:,}. Use larger steps, or send fewer labels together"
+            f" accepts is {MANIFEST_BYTES:,}. Use larger steps, send fewer labels together, or name"
+            " fewer strata"
         )
     return most
 

@@ -135,7 +135,7 @@ class Scores:
             warnings = [*(warning for warning in warnings if warning != own), self.slope.sentence]
         *earlier, (_, _, codes) = self.events.problem.by_release(self.codes)
         if earlier:
-            asked = [manifest.epoch for manifest in self.manifests if manifest.strata]
+            asked = [manifest.epoch for manifest in self.manifests if manifest.asked]
             if asked and len(asked) <= len(earlier):
                 count, others = self.unseen.codes.size, ", ".join(asked)
                 warnings.append(
@@ -271,10 +271,10 @@ def _not_asked_about(events: Events, codes: Codes, manifests: Sequence[Manifest]
     A code that was asked about what else is unknown of its label says little of the label itself.
     Events are dealt to rounds at random, so those of the others stand for all.
     """
-    if all(manifest.strata for manifest in manifests):
+    if all(manifest.asked for manifest in manifests):
         return np.ones(codes.size, dtype=np.bool_)
     parts = zip(events.problem.by_release(codes), manifests, strict=True)
-    own = [mine for (_, mine, _), manifest in parts if not manifest.strata]
+    own = [mine for (_, mine, _), manifest in parts if not manifest.asked]
     return np.asarray(np.any(own, axis=0))
 
 

@@ -20,6 +20,11 @@ _DOUBT = 0.05
 """
 _WEIGHTS = 1 << 30
 
+LEAST_TOLD = 0.05
+"""Of the labels' variance: a question of a model that tells less gains nothing that can be seen
+(retail amounts at ε = 0.5, where models tell 8 %: an error of 0.913 after two rounds, 0.917 after
+one message)."""
+
 
 def asks_better(problem: LabelProblem) -> bool:
     """Whether what is expected of labels decides how they are best asked: not of a few values.
@@ -27,6 +32,15 @@ def asks_better(problem: LabelProblem) -> bool:
     These are sent as they are, by a channel that depends on no prior.
     """
     return not problem.values_alone
+
+
+def told(question: Question) -> float:
+    """Share of the variance of what is expected of all labels that their strata tell, in 0 … 1."""
+    laws, rows = question.laws / question.laws.sum(axis=1, keepdims=True), question.classes.rows
+    shares, points = np.asarray(rows) / sum(rows), question.grid.points
+    pooled, means = shares @ laws, laws @ points
+    variance = float(pooled @ (points - pooled @ points) ** 2)
+    return float(shares @ (means - shares @ means) ** 2) / variance if variance > 0 else 0.0
 
 
 def ask(

@@ -9,16 +9,17 @@ says of each of its values, whatever the features are; a law of all labels is ab
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from common.arrays import Floats, Indices, Integers
+from common.arrays import Indices, Integers
 from common.errors import present
 from common.randomizers import NoisyPrior
 from common.randomizers.cells import Codebook, Group
 from common.randomizers.message.codebooks import Codebooks
+from common.randomizers.message.steps import Released
 from common.randomizers.prior import expected_prior
 from common.release.manifest import Manifest
 from common.release.sections import LabelSection, StatedRandomizer
@@ -48,10 +49,11 @@ def views_of(manifest: Manifest, counts: Integers | None = None) -> dict[str, La
     """
     books = manifest.codebooks
     if manifest.strata:
-        (label,) = manifest.labels
-        group, rows = manifest.group([label.name]), [stratum.rows for stratum in manifest.strata]
-        laws = [{group: law} for law in manifest.laws]
-        return {label.name: strata_view(books, laws, rows, label.name, label.loss)}
+        released = manifest.released
+        return {
+            label.name: strata_view(books, released, manifest.classes.rows, label.name, label.loss)
+            for label in manifest.labels
+        }
     return {
         label.name: label_view(books.only, manifest.known, label.name, label.loss, counts)
         for label in manifest.labels
@@ -119,23 +121,20 @@ def label_view(
 
 
 def strata_view(
-    books: Codebooks,
-    laws: Sequence[Mapping[Group, Floats]],
-    rows: Sequence[float],
-    name: str,
-    loss: str,
+    books: Codebooks, released: Released, rows: Sequence[float], name: str, loss: str
 ) -> LabelView:
     """See one label alone, whose events are in strata with channels of their own.
 
-    ``laws`` and ``rows`` are what is expected of each stratum's labels, and how many events it has;
+    ``released`` is what is public of each stratum's labels, and ``rows`` how many events it has;
     the others are those of :func:`label_view`.
     """
     problems = []
-    for book, known in zip(books.books, laws, strict=True):
+    for book, known in zip(books.books, released.laws_of_strata, strict=True):
         priors = [(group, expected_prior(law)) for group, law in known.items()]
         problems.append(label_view(book, priors, name, loss).problem)
     problem = stratified(problems, rows)
-    return LabelView(problem, expected_prior(problem.prior), books.codes_of(name))
+    pooled = label_view(books.books[0], [*released.priors.items()], name, loss)
+    return LabelView(problem, pooled.histogram, books.codes_of(name))
 
 
 def joint_support(problem: LabelProblem, support: Support) -> tuple[Support, Indices]:

@@ -83,8 +83,7 @@ def private_view(label: PrivateLabels, counts: Integers | None = None) -> LabelV
     message, facts = label.events.message, (label.name, label.loss)
     if message.strata is None:
         return label_view(message.codebook, message.histograms, *facts, counts)
-    laws, rows = message.released.laws_of_strata, message.strata.rows
-    return strata_view(message.codebooks, laws, rows, *facts)
+    return strata_view(message.codebooks, message.released, message.strata.rows, *facts)
 
 
 def _seen(

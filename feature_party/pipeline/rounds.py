@@ -23,7 +23,7 @@ from common.release.folder import is_complete
 from common.release.question import encode_question
 from feature_party.client.submission import Population
 from feature_party.config import FeaturePartyConfig, LabelsPartySection
-from feature_party.learning.questions import ask, asks_better
+from feature_party.learning.questions import LEAST_TOLD, ask, asks_better, told
 from feature_party.model.several_labels import LabelModels
 from feature_party.pipeline.stages import Stages
 from feature_party.pipeline.transfer import kept_in, read_kept
@@ -63,7 +63,14 @@ def question_of(
                 if own.height:
                     yield present(model.distributions(model.encoder.encode(own)).distributions)
 
-    return encode_question(ask(model.problem, model.support, predicted, config.rounds.strata))
+    question = ask(model.problem, model.support, predicted, config.rounds.strata)
+    if (share := told(question)) < LEAST_TOLD:
+        warn(
+            f"what is predicted of these events tells {share:.1%} of what labels vary, too little"
+            " to ask by: they are submitted without a question"
+        )
+        return b""
+    return encode_question(question)
 
 
 @dataclass

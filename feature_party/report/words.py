@@ -182,7 +182,7 @@ def prior_cost(manifest: Manifest) -> str:
             f"{number(manifest.prior_guarantee.epsilon, 3)} for {what} with discrete Laplace noise"
             f" of scale {scales} on every cell"
         )
-    elif manifest.strata:
+    elif manifest.asked:
         parts.append("nothing for a histogram: earlier rounds say what is expected of these events")
     elif not noisy:
         parts.append("nothing for the histogram, which the randomized labels tell themselves")

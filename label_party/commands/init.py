@@ -14,8 +14,9 @@ from common.config.names import WHOLE, bounded_column
 from common.config.options import Given
 from common.config.template import Because, write_config
 from common.errors import ConfigError, DataError, LabelveilError
+from common.files import write_text
 from label_party.commands.options import options
-from label_party.config.sections import LabelPartyConfig
+from label_party.config.sections import DataSection, LabelPartyConfig
 from label_party.sources.addresses import check_address, is_database, locate
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ can be overridden: label-party release --set privacy.epsilon=0.5"""
 OF_ONE_LABEL = "domain", "data.label", "data.missing", "randomizer.loss"
 """What each [[label]] says of itself."""
 
+
+STRATA_FILE = Path("strata.txt")
 
 _LOOKED_AT = 1 << 28
 """Bytes of a file that is looked at; of a larger one a dry run says what is odd."""
@@ -50,6 +53,11 @@ class New(Section):
     population_table: str | None = setting(
         None, "Of a database with the population: table or view that has the key."
     )
+    strata_column: str | None = setting(
+        None,
+        "Column of the population by whose values events are sent in strata; init lists them in"
+        f" {STRATA_FILE}.",
+    )
     new_secret: bool = setting(False, "Make the join secret, too.")
     new_signing_key: bool = setting(False, "Make the signing key, too.")
     force: bool = setting(False, "Overwrite an existing file.")
@@ -69,11 +77,17 @@ def init(given: Given, new: New) -> None:
 
     values = _as_written(given.values) | _queries(new, given.values)
     values |= _labels(new.label, values)
+    strata = [] if new.strata_column is None else _strata(new.strata_column, values)
+    if strata:
+        values |= {"strata.column": new.strata_column, "strata.values": STRATA_FILE}
     if new.new_signing_key:
         values.setdefault("keys.signing_key", Path("certificates") / SIGNING_KEY)
     several = "label" in values
     without = OF_ONE_LABEL if several else ()
     config = write_config(given.path, LabelPartyConfig, HEAD, values, without, force=new.force)
+    if strata:
+        write_text(STRATA_FILE, "\n".join(strata))
+        typer.echo(f"wrote {STRATA_FILE}: {len(strata):,} values of {new.strata_column!r}")
     typer.echo(f"wrote {given.path}; read it, then run: label-party release")
     if several:
         for one in values["label"]:
@@ -101,6 +115,25 @@ def init(given: Given, new: New) -> None:
             f"wrote {config.keys.signing_key} and {public}; give the features party the latter, in"
             " a way that it can trust"
         )
+
+
+def _strata(column: str, values: Mapping[str, Any]) -> list[str]:
+    """The values of a column of the population: the commonest, if they are too many.
+
+    ``ConfigError`` if no population is at hand: none are taken from rows of labels.
+    """
+    from label_party.events.epoch import values_of
+    from label_party.release.strata import MOST_VALUES
+
+    told = {name.removeprefix("data."): value for name, value in values.items() if "data." in name}
+    data = DataSection(**{"labels": "labels.csv", **told})
+    source = data.population_source
+    if source is None:
+        raise ConfigError(
+            f"--strata-column {column!r} takes its values from a population, and there is none:"
+            " name it by --population, or list values known beforehand as [strata] values"
+        )
+    return sorted(values_of(source, column, data.population_dialect)[:MOST_VALUES])
 
 
 def _with_several_rows(config: LabelPartyConfig) -> int:
@@ -196,10 +229,11 @@ def _queries(new: New, given: Mapping[str, Any]) -> dict[str, str]:
     columns = [given.get("data.key", "key")]
     of_labels = [text.removesuffix(f":{WHOLE}").rsplit(":", 2)[0] for text in new.label]
     dates = [given["data.date"]] if "data.date" in given else []
+    strata = [] if new.strata_column is None else [new.strata_column]
     found = {}
     for name, table, wanted in (
         ("labels", new.table, [*columns, *(of_labels or ["label"]), *dates]),
-        ("population", new.population_table, [*columns, *dates]),
+        ("population", new.population_table, [*columns, *dates, *strata]),
     ):
         flag = "--table" if name == "labels" else "--population-table"
         place, query = given.get(f"data.{name}"), f"data.{name}_query"

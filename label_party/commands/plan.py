@@ -62,6 +62,7 @@ def plan(config: LabelPartyConfig, wanted: PlanOptions) -> None:
     from label_party.release import plan as planning
     from label_party.release.plan_divisions import plan_divisions
     from label_party.release.prior_knowledge import LEAK_WARNING, choose_knowledge
+    from label_party.release.strata import strata_notes
 
     events = planning.planned_rows(config, wanted.rows)
     knowledge = choose_knowledge(
@@ -97,9 +98,11 @@ def plan(config: LabelPartyConfig, wanted: PlanOptions) -> None:
         stderr.print(f"warning: {LEAK_WARNING}", style="bold red", highlight=False)
     message = config.plan_message(events)
     most, grids = largest_manifest(message), _grids(config, message.grids, knowledge)
+    grids += (strata := strata_notes(config, budgets))
     if wanted.as_json:
         print_json(
-            _json(found) | {"largest_manifest": most, "grids": list(map(len, message.grids))}
+            _json(found)
+            | {"largest_manifest": most, "grids": list(map(len, message.grids)), "strata": strata}
         )
     elif isinstance(found, planning.Plan):
         print_plan(found, most, grids)

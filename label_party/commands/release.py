@@ -109,7 +109,7 @@ def epoch_line(outcome: ReleaseOutcome) -> str:
 
 def _prior(manifest: Manifest) -> str:
     drift = manifest.drift
-    if manifest.strata:
+    if manifest.asked:
         return f"asked in {len(manifest.strata)} strata"
     if all(prior.decoded for prior in manifest.priors):
         return "no prior needed"
@@ -165,7 +165,10 @@ def _label_facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
     if manifest.strata:
         shares = [stratum.rows / manifest.population.rows for stratum in manifest.strata]
         bits = -sum(share * math.log2(share) for share in shares if share)
-        told = f"what the features party predicts: {bits:.1f} bits an event"
+        largest = max(manifest.strata, key=lambda stratum: stratum.rows)
+        told = f"the largest, {largest.name}, has {max(shares):.0%} of the events"
+        if manifest.asked:
+            told = f"what the features party predicts: {bits:.1f} bits an event"
         yield "strata", f"{len(shares)}, each with a channel of its own; {told}"
 
 
@@ -173,7 +176,7 @@ def _prior_facts(manifest: Manifest) -> list[tuple[str, str]]:
     facts = []
     if manifest.test_guarantee is not None:
         facts.append(("  test for drift", f"ε = {manifest.test_guarantee.epsilon:.6g}"))
-    if manifest.strata:
+    if manifest.asked:
         facts.append(("  histogram", "none: the features party said what it expects"))
     elif all(prior.decoded for prior in manifest.priors):
         facts.append(("  histogram", "decoded from the codes, free"))

@@ -1,13 +1,45 @@
-"""Sections of label_party.toml for what comes on top of single releases: answers, a watch."""
+"""Sections of label_party.toml for what comes on top of a release: strata, answers, a watch."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from common.config import Section, setting
+from common.errors import ConfigError
 from common.randomizers.base import MAX_EPSILON
+
+
+class StrataSection(Section):
+    """Public classes of events, such as countries: each is sent by a channel that fits its labels.
+
+    You declare that both parties may know which event is in which.
+    """
+
+    column: str | None = setting(
+        None,
+        "Column of the population with the class of each event: of `labels`, where its own keys are"
+        " the population. Its meaning must be public, and not made from labels.",
+        example="country",
+    )
+    values: Path | None = setting(
+        None,
+        "File with the values of that column, one a line, known without a look at labels. The 31"
+        " with most events are strata, if they have enough; all other events are one more."
+        " `label-party init --strata-column` writes it from the population.",
+        example="countries.txt",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.column is None) != (self.values is None):
+            raise ConfigError(
+                f"column={self.column!r} and values={self.values and str(self.values)!r} go"
+                " together: the column and the list of its public values; set both in [strata]"
+            )
+        return self
 
 
 class RoundsSection(Section):

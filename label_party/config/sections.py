@@ -21,7 +21,12 @@ from common.randomizers.losses import LOSS_NAMES
 from common.randomizers.message.terms import MOST_LABELS
 from common.release.facts import check_digits, check_options
 from label_party.config.labels import DomainSection, LabelTable
-from label_party.config.offers import EvaluationSection, RoundsSection, WatchSection
+from label_party.config.offers import (
+    EvaluationSection,
+    RoundsSection,
+    StrataSection,
+    WatchSection,
+)
 from label_party.config.privacy import NOT_IN_REQUEST, PrivacySection
 from label_party.config.serving import ObservabilitySection, ServerSection
 from label_party.sources.addresses import Address, check_query, is_database, locate
@@ -268,6 +273,7 @@ class LabelPartyConfig(Section):
     keys: KeysSection = setting(KeysSection)
     evaluation: EvaluationSection = setting(EvaluationSection)
     watch: WatchSection = setting(WatchSection)
+    strata: StrataSection = setting(StrataSection)
     rounds: RoundsSection = setting(RoundsSection)
     store: StoreSection = setting(StoreSection)
     engine: EngineSection = setting(EngineSection)
@@ -287,10 +293,10 @@ class LabelPartyConfig(Section):
         if self.rounds.questions:
             self._check_questions()
         several = len(self.labels) > 1
-        if several and self.watch.hits is not None:
+        if self.pays_every_epoch and self.watch.hits is not None:
             raise ConfigError(
-                "hits has no effect on several [[label]], whose priors every epoch pays for without"
-                " a test; remove [watch] hits"
+                "hits has no effect on several [[label]], or [strata], whose priors every epoch"
+                " pays for without a test; remove [watch] hits"
             )
         if several and self.evaluation.largest_loss is not None:
             raise ConfigError(
@@ -359,6 +365,11 @@ class LabelPartyConfig(Section):
         return [LabelTable(name=data.label, missing=data.missing, loss=loss, **dict(self.domain))]
 
     @property
+    def pays_every_epoch(self) -> bool:
+        """Whether every epoch of a watch counts its labels anew, without a test for drift."""
+        return len(self.labels) > 1 or self.strata.column is not None
+
+    @property
     def only_label(self) -> LabelTable:
         """What is asked about the label, where there is one.
 
@@ -384,6 +395,12 @@ class LabelPartyConfig(Section):
         return 0 if name is None else names.index(name)
 
     def _check_submitted(self) -> None:
+        if self.strata.column is not None:
+            raise ConfigError(
+                f'column={self.strata.column!r} has no effect where population="submitted": who'
+                " submits the events says with its question in which stratum each is; remove"
+                " [strata], or name a file in [data] population"
+            )
         if self.privacy.unit == "user":
             raise ConfigError(
                 "unit='user' needs to know whose event is whose, labelled or not, and a submitted"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from common.arrays import Integers
+from common.errors import DataError
 from common.release.cmac import CMAC
 
 NONE = -1
@@ -35,11 +37,14 @@ class Column:
             codes = np.ascontiguousarray(tags[:, :8]).view("<i8")[:, 0] & np.int64(2**63 - 1)
             codes[texts.is_null().to_numpy()] = NONE
             return codes
-        end = len(self.values)
-        found = texts.replace_strict(
-            self.values, np.arange(end), default=end, return_dtype=pl.Int64
-        )
-        return found.set(texts.is_null(), NONE).to_numpy()
+        return np.where(texts.is_null().to_numpy(), NONE, self.places(texts))
+
+    def places(self, texts: pl.Series) -> Integers:
+        """(n,) places in the public list, and after its end for what it lacks."""
+        values = self.values if self.values is not None else pl.Series(dtype=pl.String)
+        end = len(values)
+        found = texts.replace_strict(values, np.arange(end), default=end, return_dtype=pl.Int64)
+        return found.to_numpy()
 
 
 def one_per_event(at: Integers, codes: Integers, events: int, *, last: bool) -> Integers:
@@ -55,3 +60,22 @@ def one_per_event(at: Integers, codes: Integers, events: int, *, last: bool) -> 
     if not last:
         found[at[found[at] != codes]] = NONE
     return found
+
+
+def read_category_list(path: Path, setting: str) -> pl.Series:
+    """Read a public list of categories, one a line; ascending, with the ``setting`` that named it.
+
+    ``DataError`` if it cannot be read, or is none of at least two, each once.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise DataError(f"{path} cannot be read: {reason}; set {setting}") from error
+    names = [line.strip() for line in lines if line.strip()]
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise DataError(
+            f"{path} lists {len(names)} categories, {len(set(names))} of them different; list at"
+            " least 2, each once"
+        )
+    return pl.Series("category", sorted(names))

@@ -25,6 +25,7 @@ _LEFT_OUT = 0.5
 _MOVED = 1.0
 _DOMINATING = 0.05
 _TIMES_AVERAGE = 10
+_DISGUISED = 0.9
 
 
 Placed = tuple[Grid, Moved]
@@ -67,11 +68,12 @@ class Intention:
     # says, from public facts alone, why nothing useful would come out; None if it might
     too_few: Callable[[], str | None] = lambda: None
     placed: Callable[[], Sequence[Placed]] = tuple  # what placing each label on its grid does
+    explained: Callable[[], Sequence[float]] = tuple  # what strata tell of each label's variance
 
     def warnings(self) -> list[str]:
         """Everything that speaks against it."""
-        few, placed = self.too_few(), self.placed()
-        return warnings_of(self.tally, self.labels, self.spreads, few, placed)
+        few, placed, told = self.too_few(), self.placed(), self.explained()
+        return warnings_of(self.tally, self.labels, self.spreads, few, placed, told)
 
 
 Confirm = Callable[[Intention], None]
@@ -88,6 +90,7 @@ def warnings_of(
     spreads: Sequence[Spread] = (),
     too_few: str | None = None,
     placed: Sequence[Placed] = (),
+    explained: Sequence[float] = (),
 ) -> list[str]:
     """Return what is odd about events and labels, one line each."""
     found = [f"labels, {one}" for one in tally.odd]
@@ -99,6 +102,12 @@ def warnings_of(
     for name, (grid, moved) in zip(labels, placed, strict=False):
         if moved.share > _MOVED:
             found.append(f"{before[name]}the grid has {grid}; {moved}; choose a finer one")
+    for name, share in zip(labels, explained, strict=False):
+        if share > _DISGUISED:
+            found.append(
+                f"{before[name]}the strata tell {share:.0%} of its variance, and both parties know"
+                " them: is their column made from labels?"
+            )
     for spread in spreads:
         found += _of_categories(spread)
     return found if too_few is None else [*found, too_few]

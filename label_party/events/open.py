@@ -3,7 +3,8 @@
 Every purchase reads through here: releases and watches, top-k, synthetic tables, questions.
 
 *Neighbours.* Public are the population's keys, whose they are, and whatever else its file says of
-them; where the labels' own keys are the population, those keys and their users. Secret is all that
+them; where the labels' own keys are the population, those keys, their users and their strata
+(``[strata]``: those of an event's first row). Secret is all that
 the labels' rows say: labels, further columns, and which events have a row at all, or several.
 Neighbours differ in the rows of one event (unit ``record``), or of all events of one user.
 
@@ -84,11 +85,16 @@ def submitted_population(config: LabelPartyConfig, secret: bytes) -> Iterator[Su
 
 @contextmanager
 def open_events(
-    config: LabelPartyConfig, columns: Sequence[Column] = (), *, quiet: bool
+    config: LabelPartyConfig,
+    columns: Sequence[Column] = (),
+    stratum: Column | None = None,
+    *,
+    quiet: bool,
 ) -> Iterator[Events]:
     """Complete the population: in memory if it fits there, else through the store's scratch folder.
 
-    ``columns`` are further ones that are wanted of each event. ``LabelveilError`` if labels,
+    ``columns`` are further ones that are wanted of each event, and ``stratum`` the one that says in
+    which stratum it is. ``LabelveilError`` if labels,
     population or secret cannot be read, or are not what they should be; ``EngineError`` if workers
     are lost, also while the events are worked on.
     """
@@ -98,7 +104,7 @@ def open_events(
         try:
             with _work(config, store, secret, submitted) as work:
                 with snapshot():
-                    labels, population = rows_of_epoch(config, columns)
+                    labels, population = rows_of_epoch(config, columns, stratum)
                     read, listed = work.open_table(labels, "labels"), None
                     if population is not None:
                         listed = work.open_table(population, "population")

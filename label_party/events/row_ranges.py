@@ -20,6 +20,7 @@ from common.engine.shuffle import Keys
 from common.entropy import Entropy
 from common.randomizers.cells import Group
 from common.randomizers.message.codebooks import Codebooks
+from common.randomizers.message.strata import count_cells
 from common.release.blocks import KEY_BYTES, block_ranges, encode_codes
 from common.release.manifest import block_digest
 
@@ -50,18 +51,25 @@ class Randomized:
 
 
 def count_rows(
-    labels: Floats, start: int, groups: Sequence[Group], entropy: Entropy
+    labels: Floats,
+    start: int,
+    groups: Sequence[Group],
+    entropy: Entropy,
+    strata: Indices | None = None,
+    parts: int = 1,
 ) -> list[Integers]:
     """Round the labels of rows ``start`` … onto their grids, and count the cells of each group.
 
     The (n, m) labels are completed, and not yet clipped; ``start`` is the row of the first in the
-    whole release.
+    whole release. (k,) counts of each group; with the (n,) ``strata`` of the rows (parts, k).
     """
-    counts = [np.zeros(len(group.cells), dtype=np.int64) for group in groups]
+    sizes = [len(group.cells) for group in groups]
+    counts = [np.zeros(k if strata is None else (parts, k), dtype=np.int64) for k in sizes]
     for low, high in block_ranges(len(labels), _ROWS_AT_ONCE):
+        own = None if strata is None else strata[low:high]
         for group, found in zip(groups, counts, strict=True):
             cells = group.round(labels[low:high], entropy, start + low)
-            found += np.bincount(cells, minlength=found.size)
+            found += count_cells(cells, found.shape[-1], own, parts)
     return counts
 
 

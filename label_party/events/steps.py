@@ -25,6 +25,7 @@ from common.entropy import Entropy
 from common.randomizers.cells import Group
 from common.randomizers.grid import Grid, Moved
 from common.randomizers.message.codebooks import Codebooks
+from common.randomizers.message.strata import Strata
 from common.release.blocks import block_ranges
 from label_party.events.completion import Rules, check_population
 from label_party.events.epoch import Rows
@@ -35,10 +36,10 @@ from label_party.events.tasks import (
     PRINTS,
     ROW,
     ROWS,
-    ROWS_OF_KEYS,
     ROWS_OF_USERS,
     Complete,
     Count,
+    CountStrata,
     FindBeyond,
     KeyPrints,
     Limit,
@@ -53,6 +54,7 @@ from label_party.events.tasks import (
     Slice,
     SubmittedRows,
     SubmittedSlice,
+    Sums,
 )
 from label_party.sources.oddities import NOTHING, Oddities
 from label_party.sources.tables import KEY, PLACE, USER, copy_as_parquet, other, parquet_files
@@ -208,9 +210,27 @@ class Events:
         """(n,) one label of every event, all at once, not yet clipped."""
         return np.concatenate([labels[:, index] for _, labels in self.parts()])
 
-    def count(self, groups: Sequence[Group], entropy: Entropy) -> list[Integers]:
-        """Return the histogram of each group of labels."""
-        tasks = [Count(part, tuple(groups)) for part in self._ranges(1)]
+    def strata(self, values: int) -> Integers:
+        """(values + 1,) events of each public value of the strata's column, and of none of them."""
+        counted = self._work.run([CountStrata(part, values) for part in self._ranges(1)])
+        return np.asarray(np.sum(counted, axis=0))
+
+    def explained(self, strata: Strata) -> list[float]:
+        """Share of each label's variance that its stratum tells; for the operator alone."""
+        sums = np.sum(self._work.run([Sums(part, strata) for part in self._ranges(1)]), axis=0)
+        shares = []
+        for rows, first, second in sums:
+            kept = rows > 0
+            within = float(np.sum(second[kept] - first[kept] ** 2 / rows[kept]))
+            whole = float(second.sum() - first.sum() ** 2 / rows.sum())
+            shares.append(1 - within / whole if whole > 0 else 0.0)
+        return shares
+
+    def count(
+        self, groups: Sequence[Group], entropy: Entropy, strata: Strata | None = None
+    ) -> list[Integers]:
+        """Return the histogram of each group of labels; with strata one of each, in rows."""
+        tasks = [Count(part, tuple(groups), strata) for part in self._ranges(1)]
         counted = self._work.run(tasks, entropy)
         return [np.sum(each, axis=0) for each in zip(*counted, strict=True)]
 
@@ -222,13 +242,13 @@ class Events:
     def randomize(
         self,
         codebooks: Codebooks,
+        strata: Strata | None,
         entropy: Entropy,
         writer: RowWriter,
         block_rows: int,
         progress: Progress,
     ) -> tuple[list[str], str]:
         """Write all rows; return their blocks' digests, and the digest of all keys."""
-        asked = self.submitted.question if self.submitted else None
         folder, books = self._work.folder or writer.folder, self._work.published(codebooks)
         tasks = [
             Randomize(
@@ -236,7 +256,7 @@ class Events:
                 books,
                 block_rows,
                 self.submitted is not None,
-                asked if len(codebooks.books) > 1 else None,
+                strata,
                 folder / f"keys-{index}",
                 folder / f"codes-{index}",
             )
@@ -335,12 +355,12 @@ def _exchange(
     """
 
     listed: Sequence[Slice | SubmittedSlice] = ()
-    types: Mapping[str, str] = ROWS_OF_KEYS
+    types: Mapping[str, str] = {}
     if sources.population is not None:
         listed, types = sources.population.slices, sources.population.types
     elif sources.submitted is not None:
-        path = sources.submitted.keys
-        listed = [SubmittedSlice(path, *ends) for ends in work.ranges(sources.submitted.rows)]
+        sent = sources.submitted
+        listed, types = [SubmittedSlice(sent, *ends) for ends in work.ranges(sent.rows)], sent.types
     slices = sources.labels.slices
     labels = work.exchange("labels", len(slices), buckets, sources.labels.types)
     tasks = [SendSlice(one, labels, index) for index, one in enumerate(slices)]

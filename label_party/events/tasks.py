@@ -24,7 +24,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from common.arrays import Floats, Integers
+from common.arrays import Floats, Indices, Integers
 from common.engine.shuffle import (
     KEY_TYPE,
     ROW_TYPE,
@@ -37,10 +37,12 @@ from common.engine.shuffle import (
     read_rows,
 )
 from common.engine.task import Secrets
+from common.errors import present
 from common.files import appearing
 from common.randomizers.cells import Group
 from common.randomizers.grid import Grid, Moved
 from common.randomizers.message.codebooks import Codebooks
+from common.randomizers.message.strata import Strata
 from common.release.blocks import KEY_BYTES
 from label_party.events.columns import NONE
 from label_party.events.completion import (
@@ -56,10 +58,12 @@ from label_party.events.epoch import Rows
 from label_party.events.row_ranges import count_rows, randomize_rows
 from label_party.events.tally import Tally
 from label_party.sources.oddities import NOTHING, Oddities
-from label_party.sources.tables import KEY, LABEL, PLACE, USER, other
+from label_party.sources.tables import KEY, LABEL, PLACE, STRATUM, USER, other
 from label_party.store.fingerprints import Prints, fingerprint, fingerprint_hashed
 
 ROW, PRINT = "row", "fingerprint"
+STRATUM_TYPE = "<u2"
+_ROLES = KEY, LABEL, PLACE, USER, STRATUM
 ROWS_OF_KEYS = {KEY: KEY_TYPE, ROW: ROW_TYPE}
 ROWS_OF_USERS = {USER: KEY_TYPE, ROW: ROW_TYPE}
 ROWS = {ROW: ROW_TYPE}
@@ -82,12 +86,14 @@ class Slice:
             types |= {LABEL: f"({len(self.table.labels)},)<f8", PLACE: ROW_TYPE}
         if self.table.user is not None:
             types[USER] = KEY_TYPE
+        if self.table.stratum is not None:
+            types[STRATUM] = STRATUM_TYPE
         return types | {other(column.name): "<i8" for column in self.table.others}
 
     @property
     def of_names(self) -> Slice:
         """The same rows, of which only the key and the user are wanted."""
-        return replace(self, table=replace(self.table, labels=(), others=()))
+        return replace(self, table=replace(self.table, labels=(), others=(), stratum=None))
 
     def read(self) -> tuple[pl.DataFrame, Oddities]:
         return self.loaded or self.table.read(self.part)
@@ -100,6 +106,8 @@ class Slice:
             columns[PLACE] = events[PLACE].to_numpy()
         if self.table.user is not None:
             columns[USER] = hash_users(events[USER], secrets.join)
+        if (stratum := self.table.stratum) is not None:
+            columns[STRATUM] = stratum.places(events[other(stratum.name)]).astype(STRATUM_TYPE)
         for column in self.table.others:
             columns[other(column.name)] = column.codes(events[other(column.name)], secrets.join)
         return columns, odd
@@ -113,18 +121,28 @@ class SubmittedRows:
     rows: int
     question: Path | None = None  # what is asked of them (:mod:`common.release.question`)
 
+    @property
+    def types(self) -> dict[str, str]:
+        """Names and types of its columns."""
+        return ROWS_OF_KEYS | ({STRATUM: STRATUM_TYPE} if self.question else {})
+
 
 @dataclass(frozen=True)
 class SubmittedSlice:
     """Some rows of a submitted population."""
 
-    keys: Path
+    rows: SubmittedRows
     start: int
     stop: int
 
     def load(self, secrets: Secrets) -> tuple[Columns, Oddities]:
-        keys = read_keys(self.keys, self.start, self.stop)
-        return {KEY: keys, ROW: np.arange(self.start, self.stop)}, NOTHING
+        start, stop = self.start, self.stop
+        keys = read_keys(self.rows.keys, start, stop)
+        columns: Columns = {KEY: keys, ROW: np.arange(start, stop)}
+        if self.rows.question is not None:  # it begins with a byte for each event
+            asked = read_rows(self.rows.question, start, stop - start, "u1")
+            columns[STRATUM] = asked.astype(STRATUM_TYPE)
+        return columns, NOTHING
 
 
 @dataclass(frozen=True)
@@ -166,7 +184,7 @@ class Complete:
             labels[LABEL],
             labels[PLACE],
             labels.get(USER) if own else None,
-            {name: labels[name] for name in labels if name not in (KEY, LABEL, PLACE, USER)},
+            {name: labels[name] for name in labels if name not in _ROLES},
         )
         part = complete_part(rows, None if own else listed[KEY], self.rules)
         columns: Columns = {KEY: part.keys, LABEL: part.labels, **part.codes}
@@ -227,7 +245,7 @@ class Limit:
         whole = Range(self.piece.start, self.piece.stop, (self.piece,))
         columns = {name: whole.read(name) for name in self.out.file.types}
         for name, values in columns.items():
-            if name != KEY:
+            if name not in (KEY, STRATUM):
                 values[rows - self.piece.start] = self.missing if name == LABEL else NONE
         self.out.write(columns)
         return int(rows.size)
@@ -281,6 +299,10 @@ class Range:
     def labels(self) -> Floats:
         return self.read(LABEL)
 
+    def strata(self, strata: Strata | None) -> Indices | None:
+        """(n,) strata of its events; None where all are in one."""
+        return None if strata is None else strata.of_value[self.read(STRATUM)]
+
 
 @dataclass(frozen=True)
 class NamePrints:
@@ -317,13 +339,27 @@ class MergeFingerprints:
 
 @dataclass(frozen=True)
 class Count:
-    """Count the cells of each group of labels in a range."""
+    """Count the cells of each group of labels in a range: those of each stratum."""
 
     rows: Range
     groups: tuple[Group, ...]
+    strata: Strata | None
 
     def run(self, secrets: Secrets) -> list[Integers]:
-        return count_rows(self.rows.labels(), self.rows.start, self.groups, secrets.entropy())
+        rows, parts = self.rows, len(self.strata.names) if self.strata else 1
+        of_rows = rows.strata(self.strata)
+        return count_rows(rows.labels(), rows.start, self.groups, secrets.entropy(), of_rows, parts)
+
+
+@dataclass(frozen=True)
+class CountStrata:
+    """Count the events of each public value of a range, and of none of them."""
+
+    rows: Range
+    values: int
+
+    def run(self, secrets: Secrets) -> Integers:
+        return np.bincount(self.rows.read(STRATUM), minlength=self.values + 1)
 
 
 @dataclass(frozen=True)
@@ -339,6 +375,20 @@ class Measure:
 
 
 @dataclass(frozen=True)
+class Sums:
+    """Sum 1, y and y² of each label over the events of a range: those of each stratum."""
+
+    rows: Range
+    strata: Strata
+
+    def run(self, secrets: Secrets) -> Floats:
+        of_rows, labels = present(self.rows.strata(self.strata)), self.rows.labels().T
+        powers = np.stack([labels**0, labels, labels**2], axis=1)
+        size = len(self.strata.names)
+        return np.apply_along_axis(lambda w: np.bincount(of_rows, w, size), 2, powers)
+
+
+@dataclass(frozen=True)
 class Randomize:
     """Randomize a range and write its rows, durably: two files of the release."""
 
@@ -348,17 +398,14 @@ class Randomize:
     codebooks: Codebooks | Path
     block_rows: int
     submitted: bool  # whether keys are not sent
-    question: Path | None  # a file that says the stratum of each row; None: all are in one
+    strata: Strata | None  # whose channels send them
     # keys, codes: the files to write
     keys: Path
     codes: Path
 
     def run(self, secrets: Secrets) -> list[str]:
         """Return the digests of the range's blocks."""
-        books, strata = self.codebooks, None
-        if self.question is not None:
-            start = self.rows.start  # it begins with a byte for each event
-            strata = read_rows(self.question, start, self.rows.stop - start, "u1").astype(np.int64)
+        books = self.codebooks
         done = randomize_rows(
             self.rows.labels(),
             None if self.submitted else self.rows.keys(),
@@ -366,7 +413,7 @@ class Randomize:
             _codebooks(books) if isinstance(books, Path) else books,
             secrets.entropy(),
             self.block_rows,
-            strata,
+            self.rows.strata(self.strata),
         )
         for path, data in ((self.keys, done.keys), (self.codes, done.codes)):
             with appearing(path, durable=True) as file:

@@ -41,11 +41,11 @@ from common.randomizers.grid import Grid
 from label_party.config.labels import LabelTable
 from label_party.config.privacy import PrivacySection
 from label_party.config.sections import LabelPartyConfig
-from label_party.events.columns import NONE, Column
+from label_party.events.columns import NONE, Column, read_category_list
 from label_party.events.intention import Confirm, Intention, Spread, go_on
 from label_party.events.open import open_events
 from label_party.events.steps import Events
-from label_party.queries.top_k import checked_delta, document_bytes, read_category_list
+from label_party.queries.top_k import checked_delta, document_bytes
 from label_party.store.pay_once import Outcome, find_paid, pay_once
 from label_party.store.purchase import Order
 from label_party.store.release_store import Store
@@ -195,7 +195,7 @@ def _lists(config: LabelPartyConfig, request: TableRequest) -> dict[str, list[st
             raise ConfigError(
                 f"column {name!r} must be named once, and be neither label nor key; set --column"
             )
-        values = read_category_list(path).to_list()
+        values = read_category_list(path, "--column").to_list()
         if OTHER in values:
             raise DataError(f"{path} lists {OTHER!r}, which stands for what is not on the list")
         found[name] = [*values, OTHER]

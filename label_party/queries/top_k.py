@@ -23,14 +23,14 @@ import polars as pl
 
 from common.arrays import Integers
 from common.entropy import Entropy, system_entropy
-from common.errors import ConfigError, DataError
+from common.errors import ConfigError
 from common.exact.rational import decimal_value
 from common.guarantees import Unit
 from common.mechanisms.selection.leaders import Leaders, StableLeaders
 from common.version import software
 from label_party.config.privacy import PrivacySection
 from label_party.config.sections import DataSection, LabelPartyConfig
-from label_party.events.columns import NONE, Column
+from label_party.events.columns import NONE, Column, read_category_list
 from label_party.events.intention import Confirm, Intention, Spread, go_on
 from label_party.events.open import open_events
 from label_party.events.steps import Events
@@ -67,7 +67,7 @@ def run_top_k(
 
     ``confirm`` is called before anything is charged, unless the release exists.
     """
-    categories = read_category_list(request.categories)
+    categories = read_category_list(request.categories, "--categories")
     leaders = _mechanism(config.privacy, request)
     order = Order.configured(
         config, request.purpose, leaders.guarantee, _meaning(config, request, categories)
@@ -119,22 +119,6 @@ def checked_delta(privacy: PrivacySection, delta: float) -> Fraction:
             " [privacy] total_delta"
         )
     return decimal_value(delta)
-
-
-def read_category_list(path: Path) -> pl.Series:
-    """Read the public list of categories: one a line."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise DataError(f"{path} cannot be read: {reason}; set --categories") from error
-    names = [line.strip() for line in lines if line.strip()]
-    if len(names) < 2 or len(set(names)) < len(names):
-        raise DataError(
-            f"{path} lists {len(names)} categories, {len(set(names))} of them different; list at"
-            " least 2, each once"
-        )
-    return pl.Series("category", sorted(names))
 
 
 def _too_few(leaders: Leaders | StableLeaders, events: int, categories: int) -> str | None:

@@ -49,7 +49,10 @@ def answering(config: LabelPartyConfig, otherwise: Count = count_labels) -> Coun
                 " its population submitted again"
             ) from error
         stated = zip(question.classes.rows, question.laws.tolist(), strict=True)
-        strata = [StratumSection(rows=rows, law=law) for rows, law in stated]
-        return Counted(message, strata=strata)
+        strata = [
+            StratumSection(name=str(number), rows=rows, law=law)
+            for number, (rows, law) in enumerate(stated)
+        ]
+        return Counted(message, asked=strata)
 
     return count

@@ -7,8 +7,8 @@ noisy histogram.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -17,6 +17,8 @@ import numpy as np
 from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.guarantees import PureDP, compose
+from common.randomizers import NoisyPrior
+from common.randomizers.cells import Group
 from common.randomizers.message.codebooks import Codebooks
 from common.randomizers.message.steps import Message, MessagePlan
 from common.release.blocks import KEY_BYTES, decode_codes
@@ -50,7 +52,7 @@ class Counted:
     drift: DriftSection | None = None
     tested: PureDP | None = None  # the test's guarantee, if these labels paid for it
     borrowed: bool = False  # whether other labels paid for the priors
-    strata: list[StratumSection] = field(default_factory=list)  # what a question gathered
+    asked: Sequence[StratumSection] = ()  # what a question gathered, and expects
 
 
 Count = Callable[[MessagePlan, Events, Entropy], Counted]
@@ -67,6 +69,7 @@ class Built:
 def build(
     events: Events,
     config: LabelPartyConfig,
+    plan: MessagePlan,
     entropy: Entropy,
     writer: RowWriter,
     progress: Progress = lambda rows: None,
@@ -74,20 +77,20 @@ def build(
 ) -> Built:
     """Randomize every label and describe how.
 
-    ``entropy`` is :func:`common.entropy.system_entropy`, to be destroyed by the caller afterwards;
-    ``writer`` receives keys and codes. ``progress`` is called with the number of rows randomized
-    since the last call. ``count`` says how priors come to be released: by default these labels are
-    counted, and pay for it. ``PrivacyError`` if the entropy is repeatable, or the parts would spend
-    more than was asked for.
+    ``plan`` is what public facts decide; ``entropy`` is :func:`common.entropy.system_entropy`, to
+    be destroyed by the caller afterwards; ``writer`` receives keys and codes. ``progress`` is
+    called with the number of rows randomized since the last call. ``count`` says how priors come to
+    be released: by default these labels are counted, and pay for it. ``PrivacyError`` if the
+    entropy is repeatable, or the parts would spend more than was asked for.
     """
     if not entropy.secure:
         raise PrivacyError("a release needs system_entropy(); seeded entropy is for tests alone")
-    counted = (count or count_labels)(config.plan_message(events.rows), events, entropy)
+    counted = (count or count_labels)(plan, events, entropy)
     message = counted.message
     codes = _Codes(writer, message.codebooks)
     decoded = any(prior is None for _, prior in message.priors)
     receiver = codes if decoded else writer
-    content, population = _randomize(events, message.codebooks, entropy, receiver, progress)
+    content, population = _randomize(events, message, entropy, receiver, progress)
     if decoded:
         message = message.decode(codes.counts)
     manifest = _manifest(config, message, counted, content, population)
@@ -102,7 +105,7 @@ def build(
 
 def count_labels(plan: MessagePlan, events: Events, entropy: Entropy) -> Counted:
     """Count what the plan asks for, and pay for it."""
-    counts = events.count(plan.groups, entropy) if plan.groups else []
+    counts = events.count(plan.groups, entropy, plan.strata) if plan.groups else []
     return Counted(plan.build(plan.release(counts, entropy)))
 
 
@@ -124,10 +127,11 @@ class _Codes:
 
 
 def _randomize(
-    events: Events, codebooks: Codebooks, entropy: Entropy, writer: RowWriter, progress: Progress
+    events: Events, message: Message, entropy: Entropy, writer: RowWriter, progress: Progress
 ) -> tuple[ContentSection, PopulationSection]:
-    block_rows = block_rows_for(events.rows)
-    blocks, population = events.randomize(codebooks, entropy, writer, block_rows, progress)
+    block_rows, codebooks = block_rows_for(events.rows), message.codebooks
+    strata = message.strata if len(message.parts) > 1 else None
+    blocks, population = events.randomize(codebooks, strata, entropy, writer, block_rows, progress)
     content = ContentSection(
         code_bytes=2 if codebooks.code_bytes == 2 else 1,
         key_bytes=0 if events.submitted else KEY_BYTES,
@@ -154,19 +158,26 @@ def _manifest(
     parts = [replace(message.labels_guarantee, unit=unit)]
     if counted.tested is not None:
         parts.append(counted.tested)
-    priors, randomizers = [], []
-    for group, prior in () if counted.strata else message.histograms:
-        guarantee: PureDP = replace(prior.guarantee, unit=unit)
-        if prior.decoded is None and not counted.borrowed:
+
+    def histogram(group: Group, counts: NoisyPrior) -> PriorSection:
+        guarantee: PureDP = replace(counts.guarantee, unit=unit)
+        if counts.decoded is None and not counted.borrowed:
             parts.append(guarantee)
-        stated = PriorSection(
+        return PriorSection(
             labels=[message.names[label] for label in group.labels],
-            noisy_counts=prior.noisy_counts.tolist(),
-            noise="discrete-laplace" if prior.decoded is None else "randomized-response",
-            scale=str(prior.scale),
+            noisy_counts=counts.noisy_counts.tolist(),
+            noise="discrete-laplace" if counts.decoded is None else "randomized-response",
+            scale=str(counts.scale),
             guarantee=guarantee.to_json(),
         )
-        priors.append(stated)
+
+    strata, randomizers = list(counted.asked), []
+    if message.strata is not None and not strata:
+        known = zip(message.strata.names, message.strata.rows, strict=True)
+        strata = [StratumSection(name=name, rows=rows, law=[]) for name, rows in known]
+    priors = [] if counted.asked else [histogram(*each) for each in message.histograms]
+    tables = message.released.tables.items()
+    by_stratum = [histogram(group, table.histogram) for group, table in tables]
     for group, randomizer in chain.from_iterable(message.parts):
         guarantee = PureDP.of_channel(randomizer.channel, unit).scale(message.records)
         chosen = StatedRandomizer(
@@ -194,8 +205,9 @@ def _manifest(
             )
             for one, grid in zip(config.labels, cells.grids, strict=True)
         ],
-        strata=counted.strata,
+        strata=strata,
         priors=priors,
+        tables=by_stratum,
         randomizers=randomizers,
         privacy=StatedPrivacy(
             requested_epsilon=config.privacy.epsilon,

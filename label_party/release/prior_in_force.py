@@ -30,7 +30,7 @@ TESTS = "tests for drift"
 def session_to_open(config: LabelPartyConfig, store: Store, rows: int) -> Order | None:
     """Return the session that all tests will be made in, unless it is paid for, or not wanted."""
     privacy, hits = config.privacy, config.watch.hits
-    if hits is None or len(config.labels) > 1:
+    if hits is None or config.pays_every_epoch:
         return None
     with store.read_ledger() as ledger:
         if _session_charge(ledger, config) is not None:
@@ -60,7 +60,7 @@ def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> Co
     ``ReleaseError`` if that release is damaged.
     """
     last = ledger.committed(config.data.data_set)
-    if last is None or len(config.labels) > 1:  # several labels pay for their priors every time
+    if last is None or config.pays_every_epoch:
         return count_labels
     manifest = store.read_manifest(last)
     if len(manifest.labels) > 1 or manifest.strata:

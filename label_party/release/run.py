@@ -15,6 +15,7 @@ from common.entropy import system_entropy
 from common.errors import ConfigError
 from common.guarantees import Guarantee
 from common.randomizers import randomizer_names
+from common.randomizers.message.steps import MessagePlan
 from common.release.manifest import Manifest, manifest_digest
 from common.release.size import check_manifest
 from label_party.config.sections import LabelPartyConfig
@@ -24,6 +25,7 @@ from label_party.events.steps import Events
 from label_party.events.tally import Tally
 from label_party.release.message import Built, Count, build, count_labels
 from label_party.release.signing import signing_key
+from label_party.release.strata import plan_events, request_of, stratum_column
 from label_party.store.disk import translating_errors
 from label_party.store.entries import LABELS
 from label_party.store.ledger import Ledger
@@ -75,13 +77,15 @@ def run_release(
     config = config.at(config.data.epoch)
     signing_key(config.keys)  # if it cannot be read, that is said before anything is charged
     store = Store(config.store.directory)
-    order = Order.configured(config, LABELS, config.privacy.charge, config.request())
+    column = stratum_column(config)
+    asked = config.request() | request_of(column)
+    order = Order.configured(config, LABELS, config.privacy.charge, asked)
     paid = find_payment(store, order)
     if paid is not None:
         return _existing(config, store, paid)
-    with open_events(config, quiet=quiet) as events:
+    with open_events(config, stratum=column, quiet=quiet) as events:
         # what no message can carry, or no manifest, is refused before anything
-        plan = config.plan_message(events.rows)
+        plan = plan_events(config, events, column)
         check_manifest(plan)
         confirm(
             Intention(
@@ -91,12 +95,13 @@ def run_release(
                 events.in_memory,
                 [terms.name for terms in config.labels],
                 placed=cache(lambda: [*zip(plan.grids, events.moved(plan.grids), strict=True)]),
+                explained=lambda: events.explained(plan.strata) if plan.strata else (),
             )
         )
         built: list[Built] = []
 
         def write(ledger: Ledger) -> Written:
-            built.append(_write(config, events, store, quiet, find_prior(store, ledger)))
+            built.append(_write(config, events, plan, store, quiet, find_prior(store, ledger)))
             digest = manifest_digest(built[0].manifest_bytes)
             return Written(digest, built[0].manifest.population.rows)
 
@@ -131,6 +136,7 @@ def _outcome(
 def _write(
     config: LabelPartyConfig,
     events: Events,
+    plan: MessagePlan,
     store: Store,
     quiet: bool,
     count: Count,
@@ -142,7 +148,7 @@ def _write(
             translating_errors(store.directory),  # tasks write rows beside each other
             row_progress("Randomizing", events.rows, quiet) as advance,
         ):
-            built = build(events, config, entropy, writer, advance, count)
+            built = build(events, config, plan, entropy, writer, advance, count)
         key = signing_key(config.keys)
         writer.finish(built.manifest_bytes, key.sign(built.manifest_bytes) if key else b"")
         writer.publish()

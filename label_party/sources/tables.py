@@ -44,7 +44,7 @@ _A_DAY = {"ms": 86_400_000, "us": 86_400_000_000}
 
 CSV = Dialect()
 
-KEY, LABEL, USER, PLACE = "key", "label", "user", "place"
+KEY, LABEL, USER, PLACE, STRATUM = "key", "label", "user", "place", "stratum"
 
 
 def label_column(index: int) -> str:

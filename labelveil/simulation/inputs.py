@@ -30,12 +30,17 @@ class Inputs:
     # release, or a column of its name for each of several labels; completed and clipped as the
     # labels party does it, before any noise. A submitted population keeps its order.
     truth: pl.DataFrame
+    strata: tuple[str, ...] = ()  # values of the strata's column, which stands beside the events
 
     def whole(self, label: LabelColumn) -> bool:
         """Whether labels of a column are whole numbers, by its type or as was said."""
         kind = self.labels[label.column].dtype
         ends = label.lower % 1 == label.upper % 1 == 0
         return label.whole or ((kind.is_integer() or kind == pl.Boolean) and ends)
+
+    def binary(self, label: LabelColumn) -> bool:
+        """Whether labels of a column have two values."""
+        return self.whole(label) and label.upper - label.lower == 1
 
 
 def read_inputs(settings: Settings) -> Inputs:
@@ -78,7 +83,27 @@ def read_inputs(settings: Settings) -> Inputs:
         population = population.select(key)
     labels = labels.select(key, *columns)
     covered = features.select(key) if settings.submitted else population
-    return Inputs(key, labels, features, population, _truth(labels, covered, settings))
+    truth = _truth(labels, covered, settings)
+    if settings.strata is None:
+        return Inputs(key, labels, features, population, truth)
+    _need(features, settings.strata, settings.features)
+    classes = features.select(
+        canonical_keys(features[key]).alias(KEY), pl.col(settings.strata).cast(pl.String)
+    )
+    values = tuple(classes[settings.strata].drop_nulls().unique().sort())
+    if population is None:
+        labels = _beside(labels, key, classes)
+    else:
+        population = _beside(population, key, classes)
+    return Inputs(key, labels, features, population, truth, values)
+
+
+def _beside(events: pl.DataFrame, key: str, known: pl.DataFrame) -> pl.DataFrame:
+    """Give events what is known of their canonical keys."""
+    each = known.unique(KEY, keep="first")
+    keys = pl.DataFrame({KEY: canonical_keys(events[key])})
+    found = keys.join(each, on=KEY, how="left", maintain_order="left")
+    return events.with_columns(found.drop(KEY).get_columns())
 
 
 def _need(table: pl.DataFrame, column: str, path: Path) -> None:

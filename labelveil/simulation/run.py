@@ -26,7 +26,7 @@ from labelveil.children import FEATURE_PROGRAM, LABEL_PROGRAM
 from labelveil.simulation.inputs import KEY, LABEL, Inputs, read_inputs
 from labelveil.simulation.processes import Party, run_party, serving
 from labelveil.simulation.scoring import label_error, placed
-from labelveil.simulation.settings import Settings
+from labelveil.simulation.settings import AUTO, Settings
 from labelveil.simulation.summary import summary_table
 from labelveil.simulation.workspace import Workspace, config_file, furnish
 
@@ -82,6 +82,10 @@ class _Simulation:
         workspace, settings = self._workspace, self._settings
         with self._stage("prepare", "prepare data, certificates and configurations"):
             inputs = read_inputs(settings)
+            if settings.rounds == AUTO:
+                binary = any(map(inputs.binary, settings.columns))
+                settings = self._settings = settings.decided(inputs.features.height, binary)
+                inputs = read_inputs(settings)
             workspace.claim(overwrite=settings.overwrite)
             files = furnish(workspace, inputs, settings)
         if not settings.submitted:

@@ -12,11 +12,15 @@ from pydantic import BeforeValidator, model_validator
 
 from common.config import Choice, Section, setting
 from common.config.names import bounded_column
+from common.console import stderr
 from common.errors import ConfigError
 from common.randomizers import randomizer_names
 from common.randomizers.base import MAX_EPSILON
 from common.randomizers.losses import LOSS_NAMES
 
+AUTO = "auto"
+FEWEST_IN_ROUNDS = 4_000
+"""Events that two rounds need: a quarter of fewer teaches no model that could ask."""
 MOST_ROUNDS = 9
 
 
@@ -26,6 +30,7 @@ def round_shares(count: int) -> list[float]:
 
 
 _OWN_OPTIONS = {
+    "strata.column": "--strata",
     "data.labels": "--labels",
     "data.population": "--population",
     "labels_party.submit": "--submit-population",
@@ -157,8 +162,15 @@ class Settings(DataSettings):
     rounds: str = setting(
         "1",
         "Rounds in which the features' events are submitted, each asked what a model of those"
-        " before does not know: a number, or their shares, such as 0.15,0.25,0.6.",
-        metavar="N|SHARES",
+        " before does not know: a number, their shares, such as 0.15,0.25,0.6, or auto: two"
+        " where they may pay.",
+        metavar="N|SHARES|auto",
+    )
+    strata: str | None = setting(
+        None,
+        "Column of the features that both parties know, such as a country: events of each value are"
+        " asked the question that fits its labels.",
+        metavar="COLUMN",
     )
     missing: float | None = setting(
         None, "Label of an event without one; default 0, or the lower bound where 0 is outside."
@@ -198,6 +210,11 @@ class Settings(DataSettings):
                 f"--randomizer {self.randomizer} and --rounds {self.rounds} exclude each other:"
                 " what is asked decides the channels; leave one of them out"
             )
+        if self.strata is not None and self.submitted:
+            raise ConfigError(
+                f"--strata {self.strata} and a submitted population exclude each other: who submits"
+                " events in rounds gathers them in strata; leave one of them out"
+            )
         for label in self.columns:
             if not label.lower <= self.missing_value(label) <= label.upper:
                 raise ConfigError(
@@ -216,6 +233,8 @@ class Settings(DataSettings):
     @property
     def shares(self) -> list[float]:
         """The rounds' shares of the events; none for one message."""
+        if self.rounds == AUTO:  # see decided()
+            return []
         try:
             given = [float(share) for share in self.rounds.split(",")]
             if len(given) == 1 and given[0] in range(1, MOST_ROUNDS + 1):
@@ -229,6 +248,25 @@ class Settings(DataSettings):
                 f"--rounds {self.rounds} must be a number from 1 to {MOST_ROUNDS}, or shares of the"
                 " events that are 1 in all, such as 0.15,0.25,0.6"
             ) from None
+
+    def decided(self, rows: int, binary: bool) -> Self:
+        """Decide between one message and two rounds, where that was left open, from public facts:
+        how many events there are, and whether the label has two values alone.
+        """
+        if self.rounds != AUTO:
+            return self
+        against = {
+            "several labels of one event are asked in one way": len(self.columns) > 1,
+            "a population is named": self.population is not None,
+            "strata are": self.strata is not None,
+            f"randomizer {self.randomizer} is": self.randomizer != AUTO,
+            "labels of two values are best asked in one way": binary,
+            f"{rows:,} events are fewer than {FEWEST_IN_ROUNDS:,}": rows < FEWEST_IN_ROUNDS,
+        }
+        why = next((reason for reason, holds in against.items() if holds), "")
+        if why and not self.quiet:
+            stderr.print(f"one message, as {why}", soft_wrap=True)
+        return self.model_copy(update={"rounds": "1" if why else "2"})
 
     @property
     def submitted(self) -> bool:

@@ -21,6 +21,7 @@ from labelveil.simulation.inputs import Inputs
 from labelveil.simulation.settings import LabelColumn, Settings
 
 EPOCH = "1"
+STRATA_FILE = "strata.txt"
 
 
 class Workspace:
@@ -75,6 +76,8 @@ def furnish(workspace: Workspace, inputs: Inputs, settings: Settings) -> Certifi
     inputs.labels.write_parquet(workspace.label_party / "labels.parquet")
     if inputs.population is not None:
         inputs.population.write_parquet(workspace.label_party / "population.parquet")
+    if inputs.strata:
+        (workspace.label_party / STRATA_FILE).write_text("\n".join(inputs.strata))
     inputs.features.write_parquet(workspace.feature_party / "features.parquet")
     inputs.truth.write_parquet(workspace.truth_labels)
     _write_config(workspace.label_party, _label_party_config(inputs, settings, files))
@@ -105,10 +108,12 @@ def _label_party_config(
         data["population"] = "population.parquet"
     elif settings.submitted:
         data["population"] = "submitted"
-    in_rounds: dict[str, Any] = {}
+    asking: dict[str, Any] = {}
+    if settings.strata is not None:
+        asking = {"strata": {"column": settings.strata, "values": STRATA_FILE}}
     if settings.shares:  # each as soon as it is submitted
         asks = {"questions": len(settings.columns) == 1}
-        in_rounds = {"rounds": asks, "watch": {"interval": 0.2}}
+        asking = {"rounds": asks, "watch": {"interval": 0.2}}
     randomizer = {"name": settings.randomizer, "loss": settings.loss}
     if len(settings.columns) == 1:  # the short form: `domain.grid` and others can be set
         (label,) = settings.columns
@@ -131,7 +136,7 @@ def _label_party_config(
         "data": data,
         **labels,
         "randomizer": randomizer,
-        **in_rounds,
+        **asking,
         "privacy": {
             "epsilon": settings.epsilon,
             **({"epochs": "disjoint"} if settings.shares else {}),

@@ -1,4 +1,4 @@
-"""What rounds are worth: one message against several, each event read once, with the same ε.
+"""What rounds and strata are worth: one message against several, or in classes that both know.
 
 ``python -m tests.benchmarks.rounds``: for every data set that is present, the error of a default
 model on held-out true labels, as a share of a constant's. Splits are the same for all columns;
@@ -24,6 +24,17 @@ from tests.data_sets import BIKE, CENSUS, DIAMONDS, HOUSING, RANDHIE, RETAIL, Da
 ROWS = {BIKE: None, DIAMONDS: 20_000, HOUSING: None, CENSUS: 12_500, RETAIL: 60_000, RANDHIE: None}
 """How many events of each data set are used, a fifth of them held out."""
 SHARES = {"one": (1.0,), "two": (0.25, 0.75), "three": (0.15, 0.25, 0.6), "five": (0.2,) * 5}
+SHARES |= {"strata": (1.0,)}
+KNOWN = {
+    BIKE: ["hr"],
+    DIAMONDS: ["cut", "clarity"],
+    HOUSING: ["ocean_proximity"],
+    CENSUS: ["sex", "education"],
+    RETAIL: ["Country"],
+    RANDHIE: [],
+}
+"""Columns whose values are the strata of ``strata``."""
+DAYS, SHOWN = 20, (1, 2, 5, 10, 20)
 OUT = Path("out/rounds")
 
 
@@ -35,19 +46,30 @@ def main() -> None:
     parser.add_argument("--rounds", choices=SHARES, action="append", help="repeatable")
     parser.add_argument("--runs", type=int, default=5, help="splits (5)")
     parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument(
+        "--days", action="store_true", help="20 messages, with questions or without"
+    )
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     for data_set, rows in ROWS.items():
         if data_set.missing or (options.names and data_set.name not in options.names):
             continue
         table = data_set.load()
+        if options.days:
+            for epsilon, asking in product(options.epsilon or (0.5, 1.0), (False, True)):
+                days = _days(data_set, table, rows, epsilon, asking)
+                shown = ", ".join(f"{day}: {error:.3f}" for day, error in days.items())
+                print(data_set.name, epsilon, "asking" if asking else "plain", shown, flush=True)
+            continue
         grid = product(range(options.runs), options.epsilon or (0.5, 1.0), options.rounds or SHARES)
         for run, epsilon, rounds in grid:
             path = options.out / f"{data_set.name}-{epsilon:g}-{rounds}-{run}.json"
             if not path.exists():
-                found = _error(data_set, table, rows, run, epsilon, SHARES[rounds])
+                strata = KNOWN[data_set] if rounds == "strata" else []
+                found = _error(data_set, table, rows, run, epsilon, SHARES[rounds], strata)
                 path.write_text(json.dumps(found))
-    print(_table(options.out))
+    if not options.days:
+        print(_table(options.out))
 
 
 def _error(
@@ -57,6 +79,7 @@ def _error(
     run: int,
     epsilon: float,
     shares: tuple[float, ...],
+    strata: list[str],
 ) -> float:
     """Share of a constant's squared error that is left."""
     order = np.random.default_rng(run).permutation(table.height)[:rows]
@@ -64,17 +87,48 @@ def _error(
     labels = table[data_set.label].to_numpy().astype(np.float64)
     features = table.drop(data_set.label)
     ends = [0, *np.rint(np.cumsum(shares) * train.size).astype(int).tolist()]
+    known = np.array(["/".join(map(str, row)) for row in table.select(strata).rows()])
     bounds = {"lower": data_set.lower, "upper": data_set.upper, "epsilon": epsilon}
     model, sent = lv.LabelDPRegressor(random_state=run), list[lv.PrivateLabels]()
     for start, stop in pairwise(ends):
         part = train[start:stop]
         question = model.ask(features[part]) if sent else None
-        sent.append(lv.randomize_labels(labels[part], question=question, **bounds))
+        classes = known[part] if strata else None
+        sent.append(lv.randomize_labels(labels[part], question=question, strata=classes, **bounds))
         model.fit(features[train[:stop]], sent)
     points: Floats = model.predict(features[test])
     clipped = np.clip(labels, data_set.lower, data_set.upper)
     constant = np.mean((clipped[test] - clipped[train].mean()) ** 2)
     return float(np.mean((points - clipped[test]) ** 2) / constant)
+
+
+def _days(
+    data_set: DataSet, table: pl.DataFrame, rows: int | None, epsilon: float, asking: bool
+) -> dict[int, float]:
+    """Share of a constant's squared error that is left after some of 20 equal days.
+
+    Each day's events are sent once; ``asking``, they are asked what yesterday's model does not
+    know.
+    """
+    order = np.random.default_rng(0).permutation(table.height)[:rows]
+    test, train = np.split(order, [order.size // 5])
+    labels = table[data_set.label].to_numpy().astype(np.float64)
+    features, found = table.drop(data_set.label), {}
+    bounds = {"lower": data_set.lower, "upper": data_set.upper, "epsilon": epsilon}
+    model, sent = lv.LabelDPRegressor(random_state=0), list[lv.PrivateLabels]()
+    clipped = np.clip(labels, data_set.lower, data_set.upper)
+    constant = np.mean((clipped[test] - clipped[train].mean()) ** 2)
+    ends = np.rint(np.linspace(0, train.size, DAYS + 1)).astype(int).tolist()
+    for day, (start, stop) in enumerate(pairwise(ends), 1):
+        part = train[start:stop]
+        question = model.ask(features[part]) if asking and sent else None
+        sent.append(lv.randomize_labels(labels[part], question=question, **bounds))
+        if asking or day in SHOWN:
+            model.fit(features[train[:stop]], sent)
+        if day in SHOWN:
+            points: Floats = model.predict(features[test])
+            found[day] = float(np.mean((points - clipped[test]) ** 2) / constant)
+    return found
 
 
 def _table(out: Path) -> str:

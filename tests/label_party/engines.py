@@ -22,6 +22,7 @@ from label_party.events.open import rules_of
 from label_party.events.steps import Sizes, Sources, Work, complete
 from label_party.events.tasks import SubmittedRows
 from label_party.release.message import build
+from label_party.release.strata import plan_events, stratum_column
 from label_party.store.release_store import Store, StoredRelease
 
 JOIN = bytes(range(32))
@@ -101,7 +102,8 @@ def with_engine(
 
 def _build(folder: Path, chosen: LabelPartyConfig, work: Work, submitted: Path | None) -> Message:
     named = None if submitted is None else SubmittedRows(submitted, submitted.stat().st_size // 16)
-    labels, population = rows_of_epoch(chosen)
+    column = stratum_column(chosen)
+    labels, population = rows_of_epoch(chosen, (), column)
     listed = None if population is None else work.open_table(population, "population")
     sources = Sources(work.open_table(labels, "labels"), listed, named)
     limit = chosen.privacy.max_records_per_user
@@ -109,7 +111,8 @@ def _build(folder: Path, chosen: LabelPartyConfig, work: Work, submitted: Path |
     store = Store(folder / "store")
     store.create()
     writer = store.writer("labels", "1")
-    built = build(events, chosen, Entropy(RELEASE_KEY), writer)
+    plan = plan_events(chosen, events, column)
+    built = build(events, chosen, plan, Entropy(RELEASE_KEY), writer)
     writer.finish(built.manifest_bytes)
     writer.publish()
     release = StoredRelease(store.path("labels", "1"))  # verifies every block

@@ -42,7 +42,8 @@ def messages(config: LabelPartyConfig, folder: Path, count: int) -> None:
     with open_events(config, quiet=True) as events:
         for number in range(count):
             entropy, written = system_entropy(), Kept()
-            built = build(events, config.at(str(number + 1)), entropy, written)
+            plan = config.plan_message(events.rows)
+            built = build(events, config.at(str(number + 1)), plan, entropy, written)
             (folder / f"{number}.manifest").write_bytes(built.manifest_bytes)
             (folder / f"{number}.codes").write_bytes(written.codes)
             (folder / f"{number}.key").write_bytes(entropy.key)
@@ -52,7 +53,8 @@ def messages(config: LabelPartyConfig, folder: Path, count: int) -> None:
 def starts(config: LabelPartyConfig, folder: Path, here: int, forked: int, spawned: int) -> None:
     """Randomize all rows under a fresh key, again and again, and keep a digest of each time."""
     with open_events(config, quiet=True) as events:
-        built = build(events, config, system_entropy(), Kept())
+        plan = config.plan_message(events.rows)
+        built = build(events, config, plan, system_entropy(), Kept())
         codebooks = built.manifest.codebooks
         digests = [start(events, codebooks) for _ in range(here)]
         for kind, count in (("fork", forked), ("spawn", spawned)):
@@ -66,9 +68,8 @@ def starts(config: LabelPartyConfig, folder: Path, here: int, forked: int, spawn
 def start(events: Events, codebooks: Codebooks) -> bytes:
     """Randomize all rows as a release does that begins now; a digest of their codes."""
     written = Kept()
-    events.randomize(
-        codebooks, system_entropy(), written, block_rows_for(events.rows), lambda rows: None
-    )
+    block_rows = block_rows_for(events.rows)
+    events.randomize(codebooks, None, system_entropy(), written, block_rows, lambda rows: None)
     return hashlib.sha256(written.codes).digest()[:DIGEST_BYTES]
 
 

@@ -28,6 +28,7 @@ from common.randomizers.design.conditionals import effective_rows, plausible_con
 from common.randomizers.design.joint import Targets, build_joint_design
 from common.randomizers.design.mixture import best_mixture
 from common.randomizers.design.optimal_design import POINTS, fitting, most_knots
+from common.randomizers.exact_rows import MAX_WEIGHTS, size_of
 from common.randomizers.grid import Grid
 from common.randomizers.knots import thinned
 from common.randomizers.losses import Loss, get_loss
@@ -62,8 +63,11 @@ class JointPlan(MessagePlan):
             return [chosen]
         each = joint_channel if len(chosen) == 1 else own_channels
         parts = [each(self.terms, cells, laws[group], *facts) for laws in strata]
-        codes = [math.prod(one.channel.outputs.size for _, one in channels) for channels in parts]
-        if max(codes) > (most := self.most_outputs):  # one a label then needs fewer knots
+        built = [[one.channel for _, one in channels] for channels in parts]
+        codes = [math.prod(channel.outputs.size for channel in part) for part in built]
+        size = sum(size_of(len(one.stated), one.outputs.size) for part in built for one in part)
+        if max(codes) > (most := self.most_outputs) or size > MAX_WEIGHTS:
+            # no two bytes, or no manifest, have room for so many: one a label, of fewer knots
             parts = [own_channels(self.terms, cells, x[group], *facts, most) for x in strata]
         return parts
 

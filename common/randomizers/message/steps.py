@@ -41,7 +41,13 @@ from common.randomizers.grid import Grid
 from common.randomizers.message.codebooks import Codebooks
 from common.randomizers.message.strata import STRATA_STREAM, Strata, StratumTable, keep_strata
 from common.randomizers.message.terms import LabelTerms
-from common.randomizers.prior import PRIOR_STREAM, NoisyPrior, decoded_prior, private_prior
+from common.randomizers.prior import (
+    PRIOR_STREAM,
+    NoisyPrior,
+    decoded_prior,
+    private_prior,
+    rational_epsilon,
+)
 
 Channels = tuple[tuple[Group, Randomizer], ...]
 """Randomizers, by the labels that each sends."""
@@ -152,8 +158,16 @@ class MessagePlan:
             return self
         table = min(share.epsilon for share in self.histograms) / 2 / self.records
         strata = keep_strata(values, rows, table)
-        if len(strata.names) < 2:
-            return self
+        return self.in_strata(strata) if len(strata.names) > 1 else self
+
+    def in_strata(self, strata: Strata) -> MessagePlan:
+        """Send events of each stratum by channels of their own.
+
+        Raises
+        ------
+        ConfigError
+            As :meth:`by_stratum`.
+        """
         plan = replace(self, strata=strata)
         return replace(plan, points=most_knots(plan.designed, plan.most_outputs))
 
@@ -167,9 +181,7 @@ class MessagePlan:
         """
         (counted,), (sent,) = self.histograms, self.channels
         sent = replace(sent, epsilon=sent.epsilon + counted.epsilon)
-        plan = replace(self, strata=strata)
-        points = most_knots(plan.designed, plan.most_outputs)
-        return replace(plan, histograms=(), channels=(sent,), points=points)
+        return replace(self.in_strata(strata), histograms=(), channels=(sent,))
 
     def release(self, counts: Sequence[ArrayLike], entropy: Entropy) -> Released:
         """Put noise on histograms: from here on they are public.
@@ -182,8 +194,7 @@ class MessagePlan:
         priors, tables = {}, {}
         for share, cells in zip(self.histograms, counts, strict=True):
             group, cells = share.group, np.asarray(cells)
-            # the pooled histogram and the table of strata: a half each, half a prior's ε in all
-            epsilon = share.epsilon / 2 if self.strata else share.epsilon
+            epsilon = self.of_histogram(share)
             priors[group] = private_prior(
                 cells.sum(axis=0) if self.strata else cells,
                 epsilon,
@@ -198,6 +209,10 @@ class MessagePlan:
                     self.strata, group.cells, cells, priors[group], epsilon, entropy, words
                 )
         return Released(priors, tables)
+
+    def of_histogram(self, share: Share) -> Fraction:
+        """What the pooled histogram may spend: all, or half where one of strata takes as much."""
+        return rational_epsilon(share.epsilon / 2) if self.strata else share.epsilon
 
     def after(self, spent: Fraction) -> MessagePlan:
         """Take off its only channel's ε what these labels have spent before.

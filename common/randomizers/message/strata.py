@@ -71,7 +71,7 @@ def keep_strata(values: Sequence[str], rows: Integers, epsilon: float | Fraction
     fewest = _FEWEST / float(epsilon)
     largest = np.argsort(-rows[:-1], kind="stable")
     kept = [int(value) for value in largest if rows[value] >= fewest]
-    alone = len(kept) == len(values) <= MOST_STRATA and not rows[-1]
+    alone = len(kept) <= MOST_STRATA and int(rows[kept].sum()) == int(rows.sum())
     kept = sorted(kept if alone else kept[: MOST_STRATA - 1])
     of_value = np.full(len(values) + 1, len(kept), dtype=np.int64)
     of_value[kept] = np.arange(len(kept))

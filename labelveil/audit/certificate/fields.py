@@ -28,7 +28,7 @@ _CHECKS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("label.missing",): (_CHOSEN,),
     ("label.loss", "label.weight", "label.asked", "privacy.division"): (_REBUILT, _CHOSEN),
     ("prior.noisy_counts",): (_REBUILT, DECODED, _DRAWN),
-    ("strata", "priors"): ("manifest is consistent", _REBUILT, "rows of each stratum"),
+    ("priors", "tables"): ("manifest is consistent", _REBUILT),
     ("prior.noise",): (DECODED, _DRAWN),
     ("prior.scale",): _SPENT,
     ("prior.guarantee",): (*_SPENT, "arithmetic of the ε split"),
@@ -47,6 +47,9 @@ _CHECKS: Mapping[tuple[str, ...], tuple[str, ...]] = {
         *("content.block_rows", "content.blocks", "content.digest"),
     ): ("content digest",),
     ("strata",): ("manifest is consistent", _REBUILT),
+    ("strata.name",): (_NAMES,),
+    ("strata.rows",): ("manifest is consistent", "rows of each stratum"),
+    ("strata.law",): ("manifest is consistent", _REBUILT),
     ("drift.test", "drift.drifted"): (
         "manifest is consistent",
         "the test for drift was made as stated",
@@ -56,7 +59,7 @@ _CHECKS: Mapping[tuple[str, ...], tuple[str, ...]] = {
 _DECIDED_BY = {name: checks for names, checks in _CHECKS.items() for name in names}
 """By a field, or by all below it: the longest name counts, and only checks that were made."""
 
-_LISTS = ("labels", "priors", "randomizers")
+_LISTS = ("labels", "strata", "priors", "tables", "randomizers")
 _SHOWN = 64
 
 
@@ -68,7 +71,8 @@ def fields(document: Mapping[str, Any], checks: Iterable[Check]) -> list[Field]:
 
 def _judged(name: str, value: str, verdicts: Mapping[str, Verdict]) -> Field:
     """Give a field its verdict; one that no check knows fails."""
-    rule = re.sub(r"^(label|prior|randomizer)s\.\d+", r"\1", name)
+    rule = re.sub(r"^strata\.\d+", "strata", re.sub(r"^tables\.", "priors.", name))
+    rule = re.sub(r"^(label|prior|randomizer)s\.\d+", r"\1", rule)
     while rule not in _DECIDED_BY and "." in rule:
         rule = rule.rpartition(".")[0]
     decided_by = _DECIDED_BY.get(rule, ())

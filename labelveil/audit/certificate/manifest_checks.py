@@ -77,9 +77,12 @@ def facts(manifest: Manifest, digest: str) -> dict[str, str]:
 def _prior_facts(manifest: Manifest) -> dict[str, str]:
     drift = manifest.drift
     if manifest.strata:
+        counted = [one.guarantee for one in (*manifest.priors, *manifest.tables)]
+        expected = "0: what was asked says what is expected of each stratum"
         return {
-            "strata": f"{len(manifest.strata)}, each with a channel of its own",
-            "ε for the histogram": "0: what was asked says what is expected of each stratum",
+            "strata": f"{len(manifest.strata)}, each with channels of its own: "
+            + ", ".join(stratum.name for stratum in manifest.strata),
+            "ε for the histogram": expected if manifest.asked else _shown(counted),
         }
     if all(prior.decoded for prior in manifest.priors):
         return {"ε for the histogram": "0: decoded from the codes"}
@@ -193,8 +196,9 @@ def arithmetic_check(manifest: Manifest) -> Check:
         parts.append(("test for drift", drift.test.guarantee))
     if drift is None or drift.drifted:
         parts += [
-            (f"prior{_of(manifest, prior.labels)}", prior.guarantee)
-            for prior in manifest.priors
+            (f"{name}{_of(manifest, prior.labels)}", prior.guarantee)
+            for name, counted in (("prior", manifest.priors), ("strata", manifest.tables))
+            for prior in counted
             if not prior.decoded
         ]
     parts += [
@@ -248,7 +252,8 @@ def split_check(manifest: Manifest) -> Check:
     """
     share = prior_share(manifest)
     verdict = verdict_of(share is not None)
-    spent = _shown([prior.guarantee for prior in manifest.priors if not prior.decoded])
+    counted = (*manifest.priors, *manifest.tables)
+    spent = _shown([prior.guarantee for prior in counted if not prior.decoded])
     found = f"The rule gives {spent} for a share of at most {share}."
     if share is None:
         found = f"It does not give {spent} for any share of {MOST_DIGITS} digits."
@@ -298,11 +303,14 @@ def prior_support_check(manifest: Manifest, stated: PriorSection) -> Check:
 def decoded_check(manifest: Manifest, stated: PriorSection, codes: Integers) -> Check:
     found, wrong = "No such codes.", True
     try:
-        codebook = manifest.codebook
-        if codes.size and int(codes.max()) < codebook.outputs:
-            column = [drawn.labels for drawn in manifest.randomizers].index(stated.labels)
-            channel = codebook.channels[column]
-            counts = np.bincount(codebook.split(codes)[:, column], minlength=channel.outputs.size)
+        books, sent = manifest.codebooks, [drawn.labels for drawn in manifest.by_stratum[0]]
+        if codes.size and int(codes.max()) < books.outputs:
+            column, channel = (
+                sent.index(stated.labels),
+                manifest.channels[sent.index(stated.labels)],
+            )
+            counted = books.of_channels(np.bincount(codes, minlength=books.outputs))
+            counts = np.sum(counted[column :: len(sent)], axis=0)
             decoded = decoded_prior(channel, counts).noisy_counts.tolist()
             wrong = decoded != stated.noisy_counts
             found = f"{'Not all' if wrong else 'All'} {len(decoded)} cells agree."
@@ -369,7 +377,8 @@ def strata_check(manifest: Manifest, codes: Integers) -> Check:
         verdict=verdict_of(not wrong),
         claim="Every event was sent by the channel of its stratum.",
         tried=f"The codes of the channels of all {len(stated)} strata were counted. Whether these"
-        " are the strata that were asked for, who asked can see: compare them with the question.",
+        " are the strata that were meant, who knows the events can see: compare them with the"
+        " question, or the column.",
         found=f"{wrong} of {len(stated)} counts are not what the manifest states.",
     )
 

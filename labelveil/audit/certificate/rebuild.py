@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -17,14 +18,12 @@ import numpy as np
 from common.errors import LabelveilError
 from common.exact.channel import FiniteChannel
 from common.exact.rational import parse_rational
-from common.randomizers import NoisyPrior, Randomizer, build_randomizer, split_budget
+from common.randomizers import Randomizer, build_randomizer, split_budget
 from common.randomizers.budget import PRIOR_SHARE, round_down
-from common.randomizers.cells import Group
 from common.randomizers.grid import Grid
 from common.randomizers.message.plan import plan_message
-from common.randomizers.message.questions import expected, plan_asked
+from common.randomizers.message.questions import plan_asked
 from common.randomizers.message.steps import MessagePlan, Released
-from common.randomizers.message.strata import Strata
 from common.randomizers.message.terms import LabelTerms
 from common.release.facts import MOST_DIGITS
 from common.release.manifest import Manifest
@@ -62,11 +61,13 @@ class OtherSplitError(LabelveilError):
 _OTHER_SPLIT = "the histograms are not those that the rule pays for"
 
 
-def plan_of(manifest: Manifest, share: float) -> MessagePlan:
+def plan_of(manifest: Manifest, share: float, name: str = "auto") -> MessagePlan:
     """What the rule makes of public facts, where histograms take ``share`` of ε at most.
 
-    Other groups than were counted, or another ε for them, are an :class:`OtherSplitError`.
+    ``name`` is that of the only label's randomizer, where there is one. Other groups than were
+    counted, or another ε for them, are an :class:`OtherSplitError`.
     """
+    several = len(manifest.labels) > 1
     terms = [
         LabelTerms(
             label.name,
@@ -77,6 +78,8 @@ def plan_of(manifest: Manifest, share: float) -> MessagePlan:
             label.weight,
             values=any(prior.decoded and prior.labels == [label.name] for prior in manifest.priors),
             whole=all(point % 1 == 0 for point in label.grid),
+            randomizer="auto" if several else name,
+            options={} if several else manifest.randomizers[0].options,
         )
         for label in manifest.labels
     ]
@@ -88,19 +91,21 @@ def plan_of(manifest: Manifest, share: float) -> MessagePlan:
         records=manifest.privacy.records_per_unit,
         prior_share=share,
     )
-    paid = {group: prior.exact_epsilon for group, prior in _noisy(manifest).items()}
-    if {planned.group: planned.epsilon for planned in plan.histograms} != paid:
+    if manifest.strata:
+        plan = plan.in_strata(manifest.classes)
+    counted = [prior for prior in (*manifest.priors, *manifest.tables) if not prior.decoded]
+    paid = [(manifest.group(prior.labels), prior.spent.exact_epsilon) for prior in counted]
+    planned = [(share.group, plan.of_histogram(share)) for share in plan.histograms]
+    if sorted(paid, key=str) != sorted(planned * (2 if manifest.strata else 1), key=str):
         raise OtherSplitError(_OTHER_SPLIT)
     return plan
 
 
-def _noisy(manifest: Manifest) -> dict[Group, NoisyPrior]:
-    """The histograms that labels paid for."""
-    return {
-        manifest.group(prior.labels): histogram
-        for prior, histogram in zip(manifest.priors, manifest.histograms, strict=True)
-        if not prior.decoded
-    }
+def _noisy(manifest: Manifest) -> Released:
+    """What labels paid for."""
+    released = manifest.released
+    noisy = {group: prior for group, prior in released.priors.items() if prior.decoded is None}
+    return replace(released, priors=noisy)
 
 
 def prior_share(manifest: Manifest) -> float | None:
@@ -114,42 +119,40 @@ def prior_share(manifest: Manifest) -> float | None:
     for share in dict.fromkeys(shares):
         if not 0 < share < 1:
             continue
-        if len(manifest.labels) == 1:
+        if len(manifest.labels) == 1 and not manifest.strata:
             points, spent = len(manifest.label.grid), manifest.prior_guarantee.exact_epsilon
             if split_budget(epsilon, points, rows, largest_share=share).prior == spent:
                 return share
             continue
         with suppress(OtherSplitError):
-            plan_of(manifest, share)
+            plan_of(manifest, share, manifest.randomizers[0].name)
             return share
     return None
 
 
 def _build(manifest: Manifest, name: str) -> list[Randomizer]:
     """The randomizers again, in the manifest's order: a single one by name, several by the rule."""
-    if manifest.strata:
-        return _asked_about(manifest)
-    if len(manifest.labels) == 1:
+    if len(manifest.labels) == 1 and not manifest.strata:
         return [rebuild(manifest, name)]
-    share = prior_share(manifest)
-    if share is None:
-        raise OtherSplitError(_OTHER_SPLIT)
-    made = dict(plan_of(manifest, share).build(Released(_noisy(manifest))).channels)
-    groups = [manifest.group(stated.labels) for stated in manifest.randomizers]
-    if set(groups) != set(made):
-        raise OtherSplitError("labels are grouped otherwise")
-    return [made[group] for group in groups]
-
-
-def _asked_about(manifest: Manifest) -> list[Randomizer]:
-    """A randomizer for each stratum, from what was expected of its labels."""
-    label, weights = manifest.label, np.array([stratum.law for stratum in manifest.strata])
-    rows = tuple(stratum.rows for stratum in manifest.strata)
-    strata = Strata(tuple(map(str, range(len(rows)))), rows, np.arange(len(rows)))
-    terms = LabelTerms(label.name, label.grid[0], label.grid[-1], loss=label.loss)
-    plan = plan_asked(terms, Grid.from_edges(label.grid), strata, _asked(manifest))
-    made = plan.build(expected(plan.channels[0].group, strata, weights)).parts
-    return [randomizer for ((_, randomizer),) in made]
+    if manifest.asked:
+        label = manifest.labels[0]
+        terms = LabelTerms(label.name, label.grid[0], label.grid[-1], loss=label.loss)
+        grid = Grid.from_edges(label.grid)
+        message = plan_asked(terms, grid, manifest.classes, _asked(manifest)).build(
+            manifest.released
+        )
+    else:
+        share = prior_share(manifest)
+        if share is None:
+            raise OtherSplitError(_OTHER_SPLIT)
+        message = plan_of(manifest, share, name).build(_noisy(manifest))
+    made, found = [dict(part) for part in message.parts], []
+    for channels, stratum in zip(made, manifest.by_stratum, strict=True):
+        groups = [manifest.group(stated.labels) for stated in stratum]
+        if set(groups) != set(channels):
+            raise OtherSplitError("labels are grouped otherwise")
+        found += [channels[group] for group in groups]
+    return found
 
 
 def rebuilt_check(manifest: Manifest) -> Check:
@@ -171,8 +174,8 @@ def rebuilt_check(manifest: Manifest) -> Check:
     except LabelveilError as error:
         return judged(Verdict.FAIL, f"No channel is stated: {error}.")
     best, problem = None, "no builder of that name"
-    by_rule = len(manifest.labels) > 1 or bool(manifest.strata)
-    for name in dict.fromkeys(("auto",) if by_rule else (manifest.randomizer.name, "auto")):
+    by_rule = len(manifest.labels) > 1 or manifest.asked
+    for name in dict.fromkeys(("auto",) if by_rule else (manifest.randomizers[0].name, "auto")):
         try:
             randomizers = _build(manifest, name)
         except (LabelveilError, TypeError) as error:

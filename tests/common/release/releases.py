@@ -98,6 +98,7 @@ def manifest_of(
             for (names, channel), guarantee in zip(channels, spent, strict=True)
         ],
         "strata": [],
+        "tables": [],
         "drift": None,
         "privacy": {
             "requested_epsilon": total.epsilon if epsilon is None else epsilon,

@@ -302,6 +302,8 @@ def test_every_example_in_the_file_is_valid(
         "privacy.user": ["privacy.unit=user", "privacy.max_records_per_user=1"],
         "privacy.max_records_per_user": ["privacy.unit=user", "privacy.user=u"],
         "privacy.separate_reason": ["privacy.separate=true"],
+        "strata.column": ["strata.values=countries.txt"],
+        "strata.values": ["strata.column=country"],
         "engine.master": ["engine.name=spark"],
     }
     text = Path("label_party.toml").read_text().replace('client_san = "feature-party"\n', "")

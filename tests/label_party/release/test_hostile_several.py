@@ -39,7 +39,8 @@ def message(division: str) -> dict[str, Any]:
     rows = np.arange(400)
     labels = np.column_stack([rows % 3, rows % 2]).astype(float)
     entropy = Entropy(hashlib.sha256(b"test").digest())
-    built = build(numbered(labels), chosen, entropy, Kept())
+    plan = chosen.plan_message(len(labels))
+    built = build(numbered(labels), chosen, plan, entropy, Kept())
     found: dict[str, Any] = json.loads(built.manifest_bytes)
     return found
 

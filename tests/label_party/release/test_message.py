@@ -46,7 +46,9 @@ def fixed_entropy(seed: int) -> Entropy:
 
 def built(values: list[float], config: LabelPartyConfig, seed: int = 0) -> tuple[Built, Kept]:
     rows = Kept()
-    return build(completed(values), config, fixed_entropy(seed), rows), rows
+    events = completed(values)
+    plan = config.plan_message(events.rows)
+    return build(events, config, plan, fixed_entropy(seed), rows), rows
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.1, 0.3, 1.0, 2.5, 8.0])
@@ -85,7 +87,13 @@ def test_rows_codes_and_digests_fit_together() -> None:
 
 def test_repeatable_entropy_is_refused() -> None:
     with pytest.raises(PrivacyError, match="system_entropy"):
-        build(completed([1.0]), configuration(), seeded_entropy(0), Kept())
+        build(
+            completed([1.0]),
+            configuration(),
+            configuration().plan_message(1),
+            seeded_entropy(0),
+            Kept(),
+        )
 
 
 def test_two_builds_of_the_same_labels_differ() -> None:
@@ -93,7 +101,8 @@ def test_two_builds_of_the_same_labels_differ() -> None:
     outcomes = []
     for _ in range(2):
         rows = Kept()
-        result = build(completed([0.0, 1.0, 2.0] * 100), config, system_entropy(), rows)
+        plan = config.plan_message(300)
+        result = build(completed([0.0, 1.0, 2.0] * 100), config, plan, system_entropy(), rows)
         outcomes.append((rows.codes, tuple(result.manifest.prior.noisy_counts)))
     assert outcomes[0][0] != outcomes[1][0]
     assert outcomes[0][1] != outcomes[1][1]

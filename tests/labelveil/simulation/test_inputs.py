@@ -107,3 +107,23 @@ def test_a_damaged_file_is_one_line(small: Any, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"all\.parquet cannot be read") as caught:
         read_inputs(small())
     assert "\n" not in str(caught.value)
+
+
+def test_strata_stand_beside_the_events_that_the_labels_party_gets(
+    small: Any, tmp_path: Path
+) -> None:
+    places = pl.DataFrame(
+        {"id": ["a", "b", "c", "d"], "x": [1, 2, 3, 4], "at": ["u", None, "v", "u"]}
+    )
+    places.write_parquet(tmp_path / "features.parquet")
+    chosen = {"features": tmp_path / "features.parquet", "key": "id", "strata": "at"}
+    inputs = read_inputs(small(**chosen))
+    assert inputs.strata == ("u", "v")
+    assert inputs.labels["at"].to_list() == ["u", None, "v", "u"]
+    places.select(id=places["id"].reverse()).write_parquet(tmp_path / "population.parquet")
+    inputs = read_inputs(small(**chosen, population=tmp_path / "population.parquet"))
+    assert inputs.population is not None
+    assert inputs.population["at"].to_list() == ["u", "v", None, "u"]
+    assert inputs.labels.columns == ["id", "y"]
+    with pytest.raises(DataError, match="has no column 'town'"):
+        read_inputs(small(**chosen | {"strata": "town"}))

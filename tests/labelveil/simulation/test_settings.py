@@ -73,3 +73,28 @@ def test_impossible_settings_are_refused(changes: dict[str, Any], message: str) 
         checked(Settings, RIGHT | changes)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "rows", "binary", "rounds"),
+    [
+        ({}, 4_000, False, 2),
+        ({}, 3_999, False, 1),
+        ({}, 4_000, True, 1),
+        ({"randomizer": "rr-on-bins"}, 4_000, False, 1),
+        ({"population": Path("all.csv")}, 4_000, False, 1),
+        ({"strata": "country"}, 4_000, False, 1),
+        (WITHIN | {"label": ["y:0:1", "z:0:1"]}, 4_000, False, 1),
+    ],
+)
+def test_rounds_are_left_out_where_public_facts_say_that_they_do_not_pay(
+    changes: dict[str, Any],
+    rows: int,
+    binary: bool,
+    rounds: int,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    chosen = Settings(**RIGHT | {"randomizer": "auto", "rounds": "auto"} | changes)
+    decided = chosen.decided(rows, binary)
+    assert (len(decided.shares) or 1) == rounds
+    assert ("one message, as" in capfd.readouterr().err) == (rounds == 1)

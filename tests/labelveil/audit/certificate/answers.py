@@ -42,7 +42,10 @@ def answered(folder: Path, change: Change = lambda data: None) -> Path:
     data["labels"][0] |= {"name": "amount", "grid": GRID.points.tolist(), "loss": "squared"}
     data |= {
         "software": software(),
-        "strata": [{"rows": ROWS // 3, "law": law} for law in question.laws.tolist()],
+        "strata": [
+            {"name": str(number), "rows": ROWS // 3, "law": law}
+            for number, law in enumerate(question.laws.tolist())
+        ],
         "priors": [],
         "randomizers": [
             {

@@ -1,0 +1,87 @@
+"""Strata that both parties know (``[strata]``): the column that says in which an event is.
+
+Strata are public, as the population is: neighbours have the same (:mod:`label_party.events.open`).
+Which of the column's values are strata of their own follows from how many events each has, and the
+values are a list that was made without a look at labels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from common.errors import ConfigError, present
+from common.randomizers.message.plan import plan_message
+from common.randomizers.message.steps import MessagePlan
+from label_party.config.sections import LabelPartyConfig
+from label_party.events.columns import Column, read_category_list
+from label_party.events.epoch import rows_of_values
+from label_party.events.steps import Events
+
+MOST_VALUES = 65_535
+_WHY_ONE = "no two classes have the 16 events for each 1/ε of their histogram's, or codes tell all"
+
+
+def stratum_column(config: LabelPartyConfig) -> Column | None:
+    """The column, with its public values, ascending; None without one.
+
+    ``DataError`` if the list cannot be read; ``ConfigError`` if it is too long.
+    """
+    name, path = config.strata.column, config.strata.values
+    if name is None:
+        return None
+    values = read_category_list(present(path), "[strata] values")
+    if len(values) > MOST_VALUES:
+        raise ConfigError(
+            f"{path} lists {len(values):,} values of {name!r}, more than {MOST_VALUES:,}; list"
+            " those with most events, for all others are one stratum in any case"
+        )
+    return Column(name, values)
+
+
+def request_of(column: Column | None) -> dict[str, Any]:
+    """What strata mean for a release, as JSON values."""
+    if column is None:
+        return {}
+    values = hashlib.sha256("\n".join(present(column.values)).encode())
+    return {"strata": {"column": column.name, "values": values.hexdigest()}}
+
+
+def plan_events(config: LabelPartyConfig, events: Events, column: Column | None) -> MessagePlan:
+    """What public facts decide of a message about events.
+
+    ``ConfigError`` for labels that one message cannot carry.
+    """
+    plan = config.plan_message(events.rows)
+    if column is None:
+        return plan
+    values: pl.Series = present(column.values)
+    return plan.by_stratum(values.to_list(), events.strata(len(values)))
+
+
+def strata_notes(config: LabelPartyConfig, epsilons: Sequence[float]) -> list[str]:
+    """What public facts say beforehand of a plan in strata, at each ε; nothing without strata."""
+    column = stratum_column(config)
+    if column is None:
+        return []
+    values, rows = present(column.values), rows_of_values(config, column)
+    privacy, notes = config.privacy, []
+    for epsilon in epsilons:
+        plan = plan_message(
+            config.terms,
+            int(rows.sum()),
+            epsilon,
+            division=privacy.division,
+            records=privacy.group,
+            prior_share=privacy.prior_share,
+        ).by_stratum(values.to_list(), rows)
+        if plan.strata is None:
+            notes.append(f"At ε = {epsilon:g} all events are sent in one way: {_WHY_ONE}.")
+            continue
+        each = zip(plan.strata.names, plan.strata.rows, strict=True)
+        shown = ", ".join(f"{name} ({count:,})" for name, count in each)
+        notes.append(f"At ε = {epsilon:g} events are sent in {plan.parts} strata: {shown}.")
+    return [f"Strata by {column.name!r}, {len(values):,} values.", *notes]

@@ -27,7 +27,6 @@ from common.randomizers import NoisyPrior, decoded_prior
 from common.randomizers.cells import Cells, Codebook, Group
 from common.randomizers.grid import Grid
 from common.randomizers.message.codebooks import Codebooks
-from common.randomizers.message.questions import expected
 from common.randomizers.message.steps import Released
 from common.randomizers.message.strata import BINS, MOST_STRATA, Strata, StratumTable, bins_of
 from common.randomizers.message.terms import MOST_LABELS
@@ -222,7 +221,7 @@ class Manifest(ManifestSection):
         """What is public of the labels besides the codes."""
         if self.asked:
             laws = np.array([stratum.law for stratum in self.strata])
-            return expected(self.group(self.names), self.classes, laws)
+            return Released.expected(self.group(self.names), self.classes, laws)
         groups = [self.group(prior.labels) for prior in self.priors]
         priors, tables = dict(zip(groups, self.histograms, strict=True)), {}
         for stated in self.tables:

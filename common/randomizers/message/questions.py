@@ -29,7 +29,6 @@ from common.randomizers.message.plan import plan_message
 from common.randomizers.message.steps import MessagePlan, Released
 from common.randomizers.message.strata import MOST_STRATA, MOST_WEIGHT, Strata
 from common.randomizers.message.terms import LabelTerms
-from common.randomizers.prior import expected_prior
 
 EXPLAINED = 0.15
 """Share of a stratum's variance that features are taken to explain still. Models of bike rentals,
@@ -113,7 +112,7 @@ class Question:
 
     def released(self, group: Group) -> Released:
         """What channels over a label's grid are built from; nothing of it was paid for."""
-        return expected(group, self.classes, self.laws)
+        return Released.expected(group, self.classes, self.laws)
 
 
 def plan_asked(terms: LabelTerms, grid: Grid, strata: Strata, epsilon: float) -> MessagePlan:
@@ -121,10 +120,3 @@ def plan_asked(terms: LabelTerms, grid: Grid, strata: Strata, epsilon: float) ->
     explained = EXPLAINED if terms.randomizer == "auto" else None
     asked = replace(terms, grid=grid, explained=explained)
     return plan_message([asked], sum(strata.rows), epsilon).asked(strata)
-
-
-def expected(group: Group, strata: Strata, weights: Integers) -> Released:
-    """What channels over a label's grid are built from, of (S, k) weights of its points."""
-    laws = weights / weights.sum(axis=1, keepdims=True)
-    pooled = expected_prior(np.asarray(strata.rows) @ laws)
-    return Released({group: pooled}, asked=tuple({group: law} for law in laws))

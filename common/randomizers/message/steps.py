@@ -45,6 +45,7 @@ from common.randomizers.prior import (
     PRIOR_STREAM,
     NoisyPrior,
     decoded_prior,
+    expected_prior,
     private_prior,
     rational_epsilon,
 )
@@ -70,6 +71,13 @@ class Released:
     priors: Mapping[Group, NoisyPrior]  # histograms of all events
     tables: Mapping[Group, StratumTable] = field(default_factory=dict)  # of each stratum's
     asked: tuple[Laws, ...] = ()  # or what somebody expects of each
+
+    @classmethod
+    def expected(cls, group: Group, strata: Strata, weights: Integers) -> Released:
+        """What somebody expects of the labels of strata, in (S, k) weights of a grid's points."""
+        laws = weights / weights.sum(axis=1, keepdims=True)
+        pooled = expected_prior(np.asarray(strata.rows) @ laws)
+        return cls({group: pooled}, asked=tuple({group: law} for law in laws))
 
     @property
     def laws(self) -> dict[Group, Floats]:

@@ -5,9 +5,9 @@ picks a question h: records → 0 … 1 after seeing S. Each function bounds ``|
 over the sample against the mean over the population:
 
 =============================  ====================================================
-:func:`expected_gap`           its expectation with its sign, for any n
+:func:`expected_gap`           its expectation with its sign, for any n: the least there is
 :func:`fresh_gap`              no choice at all: one question, fixed before S was seen
-:func:`max_information_gap`    but for probability β, for pure ε: product laws' max-information
+:func:`max_information_gap`    but for probability β, by :func:`max_information`
 :func:`approximate_gap`        but for probability β, for (ε, δ) and any one question
 :func:`transfer_gap`           but for probability β, of answers that are α-accurate on S
 =============================  ====================================================
@@ -24,17 +24,25 @@ from common.guarantees.limits import at_least, within
 
 
 def expected_gap(epsilon: float, delta: float = 0.0) -> float:
-    """``E[h(S)] − E[h(P)] <= e^ε − 1 + δ``, and the same with the other sign.
+    """``E[h(S)] − E[h(P)] <= t + (1 − t)δ``, ``t = tanh(ε/4)``, and the same with the other sign.
 
-    Replace record i by a fresh one z: (S, z) has the law of (S with z for i, record i), so that
-    ``E[h(S_i)] <= e^ε E[h(z)] + δ`` and the excess is ``(e^ε − 1) E[h(P)] + δ`` at most.
+    No less holds for every n: at δ = 0 and n = 1 a random set of ``1/(e^{ε/2} + 1)`` of all values
+    that holds the record with odds ``e^{ε/2}`` attains it. (Published is ``e^ε − 1 + δ``.)
 
-    Source: Dwork, Feldman, Hardt, Pitassi, Reingold, Roth, *Preserving Statistical Validity in
-    Adaptive Data Analysis*, STOC 2015; Bassily, Nissim, Smith, Steinke, Stemmer, Ullman,
-    *Algorithmic Stability for Adaptive Data Analysis*, STOC 2016.
+    Proof. Levels of h are sets, so let h be one. Replace record i by a fresh one, x': given h, i is
+    in it with probability ρ_h, x' with q_h. With ``u = ρ(1 − q)``, ``v = (1 − ρ)q`` and ``c = u −
+    e^ε v`` the guarantee, for outputs with c_h > 0 that hold the one and not the other, says ``E
+    max(c_h, 0) <= δ``. And ``ρ − q = u − v <= t + (1 − t) max(c, 0)``, because ``√u + √v <= 1``:
+    where ``√u <= e^{ε/2}√v``, ``u − v <= t(√u + √v)² <= t``; else ``(1 + e^{ε/2})√v <= 1``, so that
+    ``u + (2e^{ε/2} + 1)v <= (1 − √v)² + (2e^{ε/2} + 1)v <= 1``, which is the claim over t.
+
+    Source of the published bound: Dwork, Feldman, Hardt, Pitassi, Reingold, Roth, *Preserving
+    Statistical Validity in Adaptive Data Analysis*, STOC 2015; Bassily, Nissim, Smith, Steinke,
+    Stemmer, Ullman, *Algorithmic Stability for Adaptive Data Analysis*, STOC 2016.
     """
     _check(epsilon, delta)
-    return math.expm1(min(epsilon, 700.0)) + delta
+    pure = math.tanh(epsilon / 4)
+    return pure + (1 - pure) * delta
 
 
 def fresh_gap(records: int, beta: float, questions: int = 1) -> float:
@@ -44,23 +52,53 @@ def fresh_gap(records: int, beta: float, questions: int = 1) -> float:
     return math.sqrt(math.log(2 * questions / beta) / (2 * records))
 
 
-def max_information_gap(epsilon: float, records: int, beta: float) -> float:
-    """Bound of the gap but for probability β when a pure ε-DP mechanism chose the question.
+def max_information(epsilon: float, records: int, beta: float, delta: float = 0.0) -> float:
+    """β-approximate max-information of an (ε, δ)-DP output z with n independent records, in nats.
 
-    On independent records its β/2-approximate max-information is at most
-    ``k = ε²n/2 + ε√(n ln(4/β)/2)`` nats, or εn: an event of probability p for an h that is
-    independent of S has probability ``e^k p + β/2`` at most for the chosen one. With Hoeffding's
-    ``p = 2e^{−2nτ²}`` that is β at ``τ = √((k + ln(4/β))/(2n))``.
+    It is k if ``P[(S, z) ∈ O] <= e^k P'[(S, z) ∈ O] + β`` for all O, where S and z are independent
+    under P'; hence if ``Z = ln P[z | S]/P[z]`` is above k with probability β at most. ∞ where nδ is
+    too large beside β (above β/4.4 or so).
+
+    Proof. Z is the sum of ``Z_i = ln r``, ``r = P[z | x_1 … x_i]/P[z | x_1 … x_{i-1}]``. Given z
+    and x_1 … x_{i-1}, x_i has r times its own law's density. *δ = 0:* the values of Z_i lie in an
+    interval of length ε, and ``E e^{−Z_i} = 1``, so that its mean is ε²/8 at most (Hoeffding's
+    lemma), and Azuma's inequality adds ``ε√(n ln(1/β)/2)``. *δ > 0:* for any s > 0 and a = ε + s,
+    ``|Z_i| > a`` has probability ``δ' = δ(1 + e^{−a})/(1 − e^{−s})`` at most, for x_i and for a
+    fresh one. Otherwise ``r ln r`` lies below its chord, ``a tanh(a/2) + a coth(a) (r − 1)``, so
+    that the mean of what is left of Z_i is at most ``a tanh(a/2)`` plus a fresh record's chance of
+    ``|Z_i| > a``. Those chances sum to more than τ with probability nδ'/τ at most (Markov), and
+    Azuma adds ``a√(2n ln(2/β))`` but for β/2. So ``nδ'(1 + 1/τ) = β/2``.
 
     Source: Dwork et al., *Generalization in Adaptive Data Analysis and Holdout Reuse*, NeurIPS
-    2015, Theorem 20 (in bits there) with Definition 10.
+    2015, Definition 10 and Theorem 20 (``ε²n/2 + ε√(n ln(2/β)/2)``); for (ε, δ), up to constants,
+    Rogers, Roth, Smith, Thakkar, *Max-Information, Differential Privacy, and Post-Selection
+    Hypothesis Testing*, FOCS 2016.
     """
-    _check(epsilon, 0.0)
+    _check(epsilon, delta)
     at_least(1, records=records)
     within("(0, 1)", beta=beta)
-    whole = epsilon * records
-    information = epsilon * whole / 2 + epsilon * math.sqrt(records * math.log(4 / beta) / 2)
-    return math.sqrt((min(whole, information) + math.log(4 / beta)) / (2 * records))
+    if delta == 0:
+        deviation = epsilon * math.sqrt(records * math.log(1 / beta) / 2)
+        return min(epsilon * records, epsilon * epsilon * records / 8 + deviation)
+    least = math.inf
+    for s in (2.0**-power for power in range(30)):
+        a = epsilon + s
+        outside = records * delta * (1 + math.exp(-a)) / -math.expm1(-s)
+        if outside < beta / 2:
+            mean = a * math.tanh(a / 2) * records + outside / (beta / 2 - outside)
+            least = min(least, mean + a * math.sqrt(2 * records * math.log(2 / beta)))
+    return least
+
+
+def max_information_gap(epsilon: float, records: int, beta: float, delta: float = 0.0) -> float:
+    """Bound of the gap but for probability β when an (ε, δ)-DP mechanism chose the question.
+
+    k being the β/2-approximate :func:`max_information`, an event of probability p for an h that is
+    independent of S has probability ``e^k p + β/2`` at most for the chosen one. With Hoeffding's
+    ``p = 2e^{−2nτ²}`` that is β at ``τ = √((k + ln(4/β))/(2n))``.
+    """
+    information = max_information(epsilon, records, beta / 2, delta)
+    return math.sqrt((information + math.log(4 / beta)) / (2 * records))
 
 
 def approximate_gap(epsilon: float, delta: float, records: int, beta: float) -> float:

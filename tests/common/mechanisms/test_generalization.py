@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.optimize import brentq, linprog
 
 from common.arrays import Floats
 from common.entropy import seeded_entropy
@@ -16,6 +18,7 @@ from common.mechanisms.generalization import (
     approximate_gap,
     expected_gap,
     fresh_gap,
+    max_information,
     max_information_gap,
     transfer_gap,
 )
@@ -31,8 +34,51 @@ def test_the_expected_gap_of_randomized_response(epsilon: float) -> None:
     exact = math.exp(epsilon) / (1 + math.exp(epsilon)) - 0.5  # about ε/4
     assert exact <= expected_gap(epsilon)
     assert exact > expected_gap(epsilon / 16)  # a bound for less ε than was spent is passed
-    assert expected_gap(epsilon, 0.25) == expected_gap(epsilon) + 0.25
     assert exact + 0.25 * (1 - exact - 0.5) <= expected_gap(epsilon, 0.25)  # or tells all, at δ
+
+
+def largest_gap(ratio: float, delta: float, records: int, values: int) -> float:
+    """Largest ``E[h(S)] − E[h(P)]`` of all (ln ratio, δ)-DP choices of a set of uniform values."""
+    samples = list(product(range(values), repeat=records))
+    sets = np.array(list(product((0, 1), repeat=values)), dtype=float)  # (h, value)
+    gaps = sets[:, samples].mean(axis=2).T - sets.mean(axis=1)  # (sample, h)
+    near = [
+        (i, j)
+        for i, j in product(range(len(samples)), repeat=2)
+        if sum(a != b for a, b in zip(samples[i], samples[j], strict=True)) == 1
+    ]
+    rows, width = len(samples) * len(sets), len(sets)
+    excess = np.zeros((len(near), width, rows + len(near) * width))  # K_i − ratio K_j − slack <= 0
+    slack = np.zeros((len(near), excess.shape[2]))  # whose sum is δ at most
+    for pair, (i, j) in enumerate(near):
+        for h in range(width):
+            excess[pair, h, i * width + h], excess[pair, h, j * width + h] = 1, -ratio
+            excess[pair, h, rows + pair * width + h] = -1
+        slack[pair, rows + pair * width : rows + (pair + 1) * width] = 1
+    whole = np.kron(np.eye(len(samples)), np.ones(width))
+    found = linprog(
+        np.append(-gaps.ravel() / len(samples), np.zeros(len(near) * width)),
+        A_ub=np.vstack([excess.reshape(-1, excess.shape[2]), slack]),
+        b_ub=np.append(np.zeros(len(near) * width), np.full(len(near), delta)),
+        A_eq=np.hstack([whole, np.zeros((len(samples), len(near) * width))]),
+        b_eq=np.ones(len(samples)),
+    )
+    return float(-found.fun)
+
+
+@pytest.mark.parametrize("delta", [0.0, 0.1, 0.5])
+@pytest.mark.parametrize(("records", "values"), [(1, 2), (1, 3), (1, 4), (2, 2), (3, 2)])
+def test_no_private_choice_has_a_larger_expected_gap(
+    records: int, values: int, delta: float
+) -> None:
+    for ratio in (1.0, 1.5, 4.0, 9.0):
+        found = largest_gap(ratio, delta, records, values)
+        assert found <= expected_gap(math.log(ratio), delta) + 1e-9
+        if delta == 0.5 and values == 4:
+            assert found > expected_gap(math.log(ratio), 0.1)  # a bound of less δ is passed
+    if delta == 0 and (records, values) in ((1, 3), (1, 4)):  # a third or a quarter: attained
+        ratio = (values - 1) ** 2
+        assert largest_gap(ratio, 0, 1, values) == pytest.approx(expected_gap(math.log(ratio)))
 
 
 @pytest.mark.parametrize("records", [1, 5, 60])
@@ -54,6 +100,56 @@ def chosen_gaps(epsilon: float, records: int, features: int, trials: int, seed: 
     gumbel = -np.log(-np.log(uniform.reshape(trials, features) / 2.0**53))
     chosen = np.argmax(epsilon / 2 * heads + gumbel, axis=1)
     return np.asarray(heads[np.arange(trials), chosen] / records - 0.5)
+
+
+def exact_information(joint: Floats, apart: Floats, beta: float) -> float:
+    """The least k with ``Σ max(P − e^k P', 0) <= β``, given both laws of outcomes."""
+
+    def missed(k: float) -> float:
+        return float(np.maximum(joint - math.exp(k) * apart, 0).sum()) - beta
+
+    return float(brentq(missed, -1.0, 60.0))
+
+
+def bits_told(records: int, ratio: float, delta: float) -> tuple[Floats, Floats]:
+    """Laws of how many fair bits are told openly, with δ, and how many of the others rightly."""
+    counts = np.arange(records + 1)
+    told = stats.binom(records, delta).pmf(counts)
+    answers = [stats.binom(records - c, ratio / (1 + ratio)).pmf(counts) for c in counts]
+    coins = [stats.binom(records - c, 0.5).pmf(counts) * 0.5**c for c in counts]
+    return told[:, None] * np.array(answers), told[:, None] * np.array(coins)
+
+
+@pytest.mark.parametrize("beta", [0.2, 0.01])
+@pytest.mark.parametrize("ratio", [1.1, 1.5, 4.0])
+def test_max_information_of_private_bits_and_counts(ratio: float, beta: float) -> None:
+    """Fair bits by randomized response, told openly with δ; and their noisy count, enumerated."""
+    n, epsilon = 200, math.log(ratio)
+    exact = exact_information(*bits_told(n, ratio, 0.0), beta)
+    assert exact <= max_information(epsilon, n, beta)
+    if ratio == 4.0 or (ratio == 1.5 and beta == 0.01):
+        assert exact > max_information(epsilon / 2, n, beta)  # a bound for less ε is passed
+    for delta in (1e-6, 1e-4):
+        exact = exact_information(*bits_told(n, ratio, delta), beta)
+        assert exact <= max_information(epsilon, n, beta, delta)
+    counts = [math.comb(24, c) / 2**24 for c in range(25)]
+    noisy = [[float(p) for p in geometric(c, 24, Fraction(ratio)).values()] for c in range(25)]
+    joint = np.array(counts)[:, None] * np.array(noisy)
+    apart = np.array(counts)[:, None] * joint.sum(axis=0)
+    assert exact_information(joint, apart, beta) <= max_information(epsilon, 24, beta)
+
+
+def test_a_leak_has_no_bound_that_forgets_delta() -> None:
+    """With δ a part of εn records is told openly, any of 1/ε: a gap of ε with probability ~δ/ε."""
+    epsilon, delta, n = 0.01, 1e-4, 100_000
+    leaked = 1 - (1 - delta) ** (1 / epsilon)
+    for beta in (leaked / 2, 0.99 * leaked):
+        assert max_information(0.0, n, beta, delta) == math.inf
+        for gap in (approximate_gap(0.0, delta, n, beta), approximate_gap(epsilon, delta, n, beta),
+                    max_information_gap(epsilon, n, beta, delta)):  # fmt: skip
+            assert gap >= epsilon
+    assert approximate_gap(epsilon, delta, n, 1.01 * delta / epsilon) == pytest.approx(18 * epsilon)
+    assert max_information_gap(epsilon, n, 0.05, 1e-12) < 0.1 < 18 * epsilon
 
 
 @pytest.mark.statistical
@@ -82,7 +178,8 @@ def test_max_information_is_never_above_that_of_the_worst_case() -> None:
     assert max_information_gap(0.0, 100, 0.1) == pytest.approx(math.sqrt(math.log(40) / 200))
     small = [max_information_gap(1 / math.sqrt(n), n, 0.1) * math.sqrt(n) for n in (100, 10_000)]
     assert small[0] == pytest.approx(small[1])
-    assert max_information_gap(3.0, 50, 0.1) == pytest.approx(math.sqrt((150 + math.log(40)) / 100))
+    assert max_information_gap(9.0, 50, 0.1) == pytest.approx(math.sqrt((450 + math.log(40)) / 100))
+    assert max_information(0.0, 100, 0.1) == 0
 
 
 def test_the_gap_of_an_approximate_guarantee_needs_many_records_and_a_small_delta() -> None:

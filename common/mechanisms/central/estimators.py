@@ -49,7 +49,8 @@ class _PrivateLinearModel(BaseEstimator, ABC):  # type: ignore[misc]
     epsilon: float = 1.0  # ε > 0 of one fit
     _: KW_ONLY
     delta: float = 0.0  # δ of one fit: 0, or above 0 for Gaussian noise
-    perturbation: str = "objective"  # or "output", or "input" (local DP: noise on every record)
+    # or "output", "function" (noisy coefficients), or "input" (local DP: noise on every record)
+    perturbation: str = "objective"
     alpha: float = 0.01  # λ > 0, the L2 regularization of the mean loss, for rows of norm <= 1
     # public lower and upper bounds of the features, numbers or arrays; None takes them as they are
     bounds: tuple[Any, Any] | None = None

@@ -38,6 +38,17 @@ of w as released for ε₁; then ``w̃ - w`` has sensitivity 2r, and exact discr
 fine grid hides it for ε₂ = ε/128. Rounding b to a grid moves the gradient by a known amount and is
 part of γ.
 
+**Function perturbation:** the functional mechanism (Zhang, Zhang, Xiao, Yang, Winslett, VLDB 2012)
+minimises a randomised approximation of the objective,
+
+    Ĵ(w) = (s ĝᵀw + (c/2) wᵀĤw)/n + (λ/2)‖w‖²,  ĝ ≈ Σ x ℓ'(0, y)/s,  Ĥ ≈ Σ x xᵀ 1[ℓ''(0, y) > 0],
+
+the second-order Taylor polynomial at 0 with noisy coefficients, s the largest |ℓ'(0, y)|; for the
+ridge's loss it is J itself, and where ℓ''(0, y) = 0, as for the hinge, it is linear. Replacing a
+record moves (ĝ, upper half of Ĥ) by √5 at most: rows of norm 1 at an angle of cosine m move them by
+``4 + 2|m| - 2m² <= 4.5`` in square, and by 4 + 1 if one of them has no curvature. Noise as for the
+output. Four deviations of Ĥ's noise are added to λ, as there, and eigenvalues below 0 count as 0.
+
 **Input perturbation:** local DP. Every record is made private by itself, before any curator: the
 vector ``y x`` for a loss of the margin, ``(x, y)`` for one of the residual, truncated to a grid,
 with discrete Laplace noise for its L1 diameter, or discrete Gaussian noise for its L2 diameter. The
@@ -72,7 +83,7 @@ from common.mechanisms.central.losses import Loss
 from common.mechanisms.central.minimiser import Risk, least_tolerance, minimise
 from common.mechanisms.clipping import checked_labels, clip_rows
 
-PERTURBATIONS = ("objective", "output", "input")
+PERTURBATIONS = ("objective", "output", "function", "input")
 
 _SHARE_OF_ROUNDING = Fraction(1, 128)
 """Share of objective perturbation's ε that hides how far the computed minimiser is off."""
@@ -84,7 +95,7 @@ _SCALE_GRAIN = 1 << 10
 class Perturbation:
     """A linear model of n records, learned in private for replacing one of them."""
 
-    kind: str  # objective, output or input
+    kind: str  # one of PERTURBATIONS
     loss: Loss
     ridge: float  # λ > 0, chosen without looking at the data
     epsilon: float | Fraction  # ε > 0, a float taken at its exact value
@@ -119,18 +130,38 @@ class Perturbation:
         clean = clip_rows(np.asarray(rows, dtype=np.float64))
         none = np.zeros(rows.shape[1])
         risk = Risk(self.loss, clean, clipped, self.ridge, none)
-        perturbed = {"objective": self._objective, "output": self._output, "input": self._input}
+        perturbed = {
+            "objective": self._objective,
+            "output": self._output,
+            "function": self._function,
+            "input": self._input,
+        }
         return perturbed[self.kind](risk, entropy.source(f"{self.kind} perturbation"), entropy)
 
     def _output(self, risk: Risk, source: WordSource, entropy: Entropy) -> Floats:
         n, d = risk.rows.shape
-        epsilon, steep = Fraction(self.epsilon), risk.loss.lipschitz
+        steep = risk.loss.lipschitz
         tolerance = 1e-4 * steep / n + least_tolerance(n, d, steep)
-        apart = output_sensitivity(risk.loss, n, risk.ridge, tolerance)
-        scale = apart / epsilon
-        if self.delta > 0:
-            scale = apart * Fraction(above(gaussian_sigma(float_below(epsilon), self.delta)))
+        scale = self._scale(output_sensitivity(risk.loss, n, risk.ridge, tolerance))
         return self._noisy(minimise(risk, tolerance), scale, 20, source)[0]
+
+    def _scale(self, apart: Fraction) -> Fraction:
+        """Scale or σ of the noise that hides a vector that neighbours have so far apart."""
+        if self.delta == 0:
+            return apart / Fraction(self.epsilon)
+        return apart * Fraction(above(gaussian_sigma(float_below(self.epsilon), self.delta)))
+
+    def _function(self, risk: Risk, source: WordSource, entropy: Entropy) -> Floats:
+        n, d = risk.rows.shape
+        terms, steep = taylor_terms(risk.loss, risk.rows, risk.labels)
+        scale = self._scale(Fraction(above(math.sqrt(5))))
+        noisy, _ = self._noisy(terms, scale, 20, source)
+        half = np.zeros((d, d))
+        half[np.triu_indices(d)] = noisy[d:]
+        bend = risk.loss.smoothness / n
+        spread = float(scale) * (1 if self.delta else math.sqrt(terms.size + 1))  # a coefficient's
+        moments = bend * (half + np.triu(half, 1).T)
+        return _quadratic(moments, -steep / n * noisy[:d], risk.ridge + 4 * bend * spread)
 
     def _objective(self, risk: Risk, source: WordSource, entropy: Entropy) -> Floats:
         n, d = risk.rows.shape
@@ -185,6 +216,21 @@ def output_sensitivity(loss: Loss, rows: int, ridge: float, tolerance: float = 0
     return gradients / Fraction(ridge)
 
 
+def taylor_terms(loss: Loss, rows: Floats, labels: Floats) -> tuple[Floats, float]:
+    """(d + d(d + 1)/2,) exact sums ``x ℓ'(0, y)/s`` and upper halves of ``x xᵀ``, and s.
+
+    Factors are truncated to a grid on which no float sum is rounded: records keep their bounds.
+    """
+    zero = np.zeros(len(rows))
+    steep = float(np.abs(loss.slope(np.zeros(2), np.array([-1.0, 1.0]))).max())
+    grid = 2.0 ** min(13, (53 - len(rows).bit_length()) // 2)
+    steps = np.trunc(rows * grid)
+    slopes = np.trunc(loss.slope(zero, labels) / steep * grid)
+    products = (steps * (loss.curvature(zero, labels) > 0)[:, None]).T @ steps
+    halves = products[np.triu_indices(rows.shape[1])]
+    return np.append(steps.T @ slopes, halves) / grid**2, steep
+
+
 def objective_noise(
     loss: Loss, rows: int, ridge: float, epsilon: Fraction, delta: float = 0.0
 ) -> tuple[float, Fraction]:
@@ -217,8 +263,12 @@ def _hidden(vector: Floats, apart: Fraction, epsilon: Fraction, source: WordSour
 def _debiased_ridge(rows: Floats, labels: Floats, variance: float, ridge: float) -> Floats:
     """Ridge regression on moments from which the noise's known variance is taken out."""
     moments = rows.T @ rows / len(rows) - variance * np.eye(rows.shape[1])
+    return _quadratic(moments, rows.T @ labels / len(rows), ridge)
+
+
+def _quadratic(moments: Floats, cross: Floats, ridge: float) -> Floats:
+    """The w of least ``wᵀMw/2 - crossᵀw + (ridge/2)‖w‖²``, eigenvalues of M below 0 taken as 0."""
     values, vectors = np.linalg.eigh(moments)
-    cross = rows.T @ labels / len(rows)
     return np.asarray(vectors @ (vectors.T @ cross / (np.maximum(values, 0.0) + ridge)))
 
 

@@ -31,7 +31,6 @@ from common.entropy import seeded_entropy, system_entropy
 from common.mechanisms.central.losses import HuberHinge, Logistic, Loss
 from common.mechanisms.central.minimiser import Risk, minimise
 from common.mechanisms.central.perturbation import (
-    PERTURBATIONS,
     Perturbation,
     objective_noise,
     output_sensitivity,
@@ -117,7 +116,7 @@ def against_epsilon(
 ) -> Outcome:
     """Excess risk at every ε."""
     points = [(rows, epsilon) for epsilon in EPSILONS]
-    return _sweep(Outcome(title, EPSILONS), data, loss, runs, points, PERTURBATIONS)
+    return _sweep(Outcome(title, EPSILONS), data, loss, runs, points, tuple(_MARKS))
 
 
 def against_rows(

@@ -59,6 +59,8 @@ METHODS: dict[str, Variants] = {
     "objective perturbation, Gaussian": _perturbed("objective", DELTA),
     "output perturbation, δ = 0": _perturbed("output", 0.0),
     "output perturbation, Gaussian": _perturbed("output", DELTA),
+    "functional mechanism, δ = 0": _perturbed("function", 0.0),
+    "functional mechanism, Gaussian": _perturbed("function", DELTA),
     "DP-SGD, Gaussian, Poisson samples": _stepped(10.0),
     "DP-SGD, Gaussian, samples of one size": _stepped(10.0, sampling="fixed"),
     "DP-SGD, Laplace, δ = 0": _stepped(1.0, 3.0, 10.0, noise="laplace", delta=0.0),

@@ -24,6 +24,7 @@ from common.mechanisms.central.perturbation import (
     Perturbation,
     objective_noise,
     output_sensitivity,
+    taylor_terms,
 )
 from common.mechanisms.clipping import clip_rows
 from tests.common.mechanisms.central.test_minimiser import uniforms
@@ -198,6 +199,49 @@ def test_output_noise_is_radial_with_the_stated_scale() -> None:
         assert not follows(np.multiply(wrong, norms), law.cdf)
 
 
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+def test_no_neighbours_have_taylor_terms_farther_apart_than_the_noise_is_for(loss: Loss) -> None:
+    angles, labels = np.linspace(0, 2 * np.pi, 25), [-1.0, 1.0]
+    if not loss.margin:
+        labels += [-0.499, 0.499]  # within the knee
+    terms = []
+    for row in [*np.column_stack([np.cos(angles), np.sin(angles)]), np.zeros(2)]:
+        for label in labels:
+            data = clip_rows(np.array([row, [0.6, -0.8], [1.0, 0.0]])), np.array([label, 1.0, -1.0])
+            terms.append(taylor_terms(loss, *data)[0])
+            assert np.array_equal(terms[-1] * 2**26, np.rint(terms[-1] * 2**26))  # exact sums
+    apart = max(float(np.linalg.norm(a - b)) for a in terms for b in terms)
+    assert 1.99 < apart <= math.sqrt(4.5 if loss != Huber(0.5) else 5)
+    if loss == Huber(0.5):
+        assert apart > 0.99 * math.sqrt(5)  # one that is beyond the knee and one that is not
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_coefficients_have_the_stated_noise(delta: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, labels = _data(40, 2)
+    terms, steep = taylor_terms(Logistic(), rows, labels)
+    seen: list[tuple[Floats, Floats, float]] = []
+    monkeypatch.setattr(perturbation, "_quadratic", lambda *given: seen.append(given))
+    for seed in range(effort(150, 600)):
+        mechanism = Perturbation("function", Logistic(), 0.1, 0.7, delta)
+        mechanism.draw(rows, labels, seeded_entropy(seed))
+    size = 5 if delta == 0 else 2.5
+    scale = math.sqrt(5) / 0.7 if delta == 0 else 2 * 5 * gaussian_sigma(0.7, delta) ** 2
+    noise = []
+    for moments, cross, ridge in seen:
+        assert np.array_equal(moments, moments.T)
+        assert ridge > 0.1
+        halves = moments[np.triu_indices(2)] * 40 / 0.25
+        noise.append(np.append(-cross * 40 / steep, halves) - terms)
+    norms = np.linalg.norm(noise, axis=1) ** (1 if delta == 0 else 2)
+    law = stats.gamma(size, scale=scale)
+    assert follows(norms, law.cdf)
+    far = (1.4 if EXHAUSTIVE else 2) ** (1 if delta == 0 else 2)
+    for wrong in (far, 1 / far):
+        assert not follows(wrong * norms, law.cdf)
+
+
 @pytest.mark.statistical
 @pytest.mark.parametrize("name", ["output", "objective"])
 def test_gaussian_noise_has_the_stated_deviation(name: str) -> None:
@@ -320,10 +364,11 @@ def test_gaussian_noise_hides_every_record(loss: Loss, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("name", PERTURBATIONS)
 def test_more_epsilon_brings_the_exact_minimiser(name: str, delta: float) -> None:
     rows, labels = _data(3000, 2)
-    exact = _solve(Logistic(), rows, labels, 0.05)
+    loss = ridge_loss(0.05) if name == "function" else Logistic()  # whose polynomial is the loss
+    exact = _solve(loss, rows, labels, 0.05)
 
     def error(epsilon: float) -> float:
-        mechanism = Perturbation(name, Logistic(), 0.05, epsilon, delta)
+        mechanism = Perturbation(name, loss, 0.05, epsilon, delta)
         expected: Guarantee = PureDP.of(epsilon, Adjacency.REPLACE_RECORD)
         if delta:
             expected = ApproximateDP.of(epsilon, delta, Adjacency.REPLACE_RECORD)
@@ -346,7 +391,7 @@ def test_rows_are_certainly_short(scale: float) -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"kind": "gradient"}, ConfigError, "must be one of objective, output, input"),
+        ({"kind": "gradient"}, ConfigError, "must be one of objective, output, function, input"),
         ({"epsilon": 0.0}, PrivacyError, "epsilon=0 must be"),
         ({"epsilon": math.nan}, PrivacyError, "epsilon=nan must be"),
         ({"delta": 1.0}, PrivacyError, "delta=1 must lie"),

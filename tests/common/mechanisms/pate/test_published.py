@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
+from common.arrays import Booleans
+from common.entropy import seeded_entropy
+from common.mechanisms.pate import StableVote
 from tests.benchmarks.published import pate, sources
 
 
@@ -68,6 +72,23 @@ def test_some_labels_are_hard_for_most_teachers() -> None:
     assert rates.std() == pytest.approx((14 / 15**2 / 16 + 1 / 15 * 14 / 15 / 200) ** 0.5, rel=0.1)
     other, _ = sources.unequally_hard(sources.like_celeba(4000), 200, 500, seed=2)
     assert not np.array_equal(votes, other)
+
+
+def test_a_contested_label_closes_the_gap_that_stable_answers_need() -> None:
+    def gaps(votes: Booleans) -> Any:
+        counts = votes.sum(axis=0)
+        named = 2 * counts > len(votes)
+        return np.where(named, counts, 200).min(axis=1) - np.where(named, 0, counts).max(axis=1)
+
+    easy = gaps(sources.votes_on(sources.like_celeba(), 200, 40, 0.97, 0.03)[0])
+    votes, truth = sources.unequally_hard(sources.like_celeba(), 200, 40, seed=0)
+    hard = gaps(votes)
+    assert easy.min() == 170
+    assert (hard.min(), round(hard.mean())) == (31, 113)
+    vote = StableVote(Fraction(1, 100), Fraction(1, 16_000_000), replacing=False)
+    wrong = np.any(vote.draw(votes, seeded_entropy(0)).labels != truth, axis=1)
+    assert 1 <= wrong.sum() <= 8
+    assert hard[wrong].max() < np.quantile(hard, 0.3)
 
 
 @pytest.mark.slow

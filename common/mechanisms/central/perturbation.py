@@ -147,9 +147,10 @@ class Perturbation:
 
     def _scale(self, apart: Fraction) -> Fraction:
         """Scale or σ of the noise that hides a vector that neighbours have so far apart."""
+        epsilon = Fraction(self.epsilon)
         if self.delta == 0:
-            return apart / Fraction(self.epsilon)
-        return apart * Fraction(above(gaussian_sigma(float_below(self.epsilon), self.delta)))
+            return apart / epsilon
+        return apart * Fraction(above(gaussian_sigma(float_below(epsilon), self.delta)))
 
     def _function(self, risk: Risk, source: WordSource, entropy: Entropy) -> Floats:
         n, d = risk.rows.shape

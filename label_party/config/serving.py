@@ -14,7 +14,8 @@ from common.errors import ConfigError
 
 def _is_host_and_port(text: str) -> bool:
     host, _, port = text.rpartition(":")
-    return bool(host) and port.isdecimal() and int(port) < 65536
+    named = bool(host) and not set(host) & set("/@ \t")
+    return named and port.isdecimal() and int(port) < 65536
 
 
 HostAndPort = Annotated[str, Words("host:port with a port from 0 to 65535", _is_host_and_port)]

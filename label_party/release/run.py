@@ -82,7 +82,7 @@ def run_release(
     order = Order.configured(config, LABELS, config.privacy.charge, asked)
     paid = find_payment(store, order)
     if paid is not None:
-        return _existing(config, store, paid)
+        return _existing(store, paid)
     with open_events(config, stratum=column, quiet=quiet) as events:
         # what no message can carry, or no manifest, is refused before anything
         plan = plan_events(config, events, column)
@@ -107,28 +107,23 @@ def run_release(
 
         paid = pay(store, order, write, events.fingerprints)
         if paid.existed:  # another process was faster
-            return _existing(config, store, paid)
-        return _outcome(config, paid, built[0].manifest, events.tally)
+            return _existing(store, paid)
+        return _outcome(paid, built[0].manifest, events.tally)
 
 
-def _existing(config: LabelPartyConfig, store: Store, paid: Payment) -> ReleaseOutcome:
+def _existing(store: Store, paid: Payment) -> ReleaseOutcome:
     release = store.open_release(paid.charge)
     release.close()
-    return _outcome(config, paid, release.manifest, None)
+    return _outcome(paid, release.manifest, None)
 
 
-def _outcome(
-    config: LabelPartyConfig,
-    paid: Payment,
-    manifest: Manifest,
-    tally: Tally | None,
-) -> ReleaseOutcome:
+def _outcome(paid: Payment, manifest: Manifest, tally: Tally | None) -> ReleaseOutcome:
     return ReleaseOutcome(
         manifest=manifest,
         digest=paid.charge.digest,
         tally=tally,
         left=paid.left,
-        limit=config.privacy.limit,
+        limit=paid.limit,
         recovered=paid.recovered,
     )
 

@@ -105,6 +105,7 @@ class Payment:
 
     charge: Charge  # its committed entry in the ledger
     existed: bool  # whether an earlier call made it; then nothing was spent
+    limit: Guarantee  # what the account may spend in all
     # what a charge of a new epoch may spend; None where that is not one number
     left: Guarantee | None
     recovered: int = 0  # reservations of dead processes that were taken back on the way
@@ -162,7 +163,7 @@ def find_payment(store: Store, order: Order) -> Payment | None:
     """Return the payment if it was made already; ``ReleaseError`` if it was made on other terms."""
     with store.read_ledger() as ledger:
         charge = sold(ledger, order)
-        return None if charge is None else Payment(charge, True, _left(ledger, order))
+        return None if charge is None else _paid(ledger, order, charge, True)
 
 
 def pay(
@@ -195,7 +196,7 @@ def pay(
             charge = sold(ledger, order)
             if charge is None:
                 raise LedgerError(f"ledger {ledger.path} lost a charge that it committed")
-        return Payment(charge, existed, _left(ledger, order), recovered)
+        return _paid(ledger, order, charge, existed, recovered)
 
 
 def _reserve(
@@ -224,8 +225,12 @@ def sold(ledger: Ledger, order: Order) -> Charge | None:
     return charge
 
 
-def _left(ledger: Ledger, order: Order) -> Guarantee | None:
-    return ledger.left(order.account, _limit(ledger, order), order.composition)
+def _paid(
+    ledger: Ledger, order: Order, charge: Charge, existed: bool, recovered: int = 0
+) -> Payment:
+    limit = _limit(ledger, order)
+    left = ledger.left(order.account, limit, order.composition)
+    return Payment(charge, existed, limit, left, recovered)
 
 
 def _limit(ledger: Ledger, order: Order) -> Guarantee:

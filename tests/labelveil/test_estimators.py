@@ -127,6 +127,8 @@ def test_scores_come_from_codes(data: Data) -> None:
     assert abs(scores.mean() - true) < 0.15
     nothing = cross_val_score(model, x[::-1], private.codes, cv=4)
     assert nothing.mean() < 0.1
+    with pytest.raises(DataError, match=r"lv\.LabelDPRegressor\(private\)"):
+        cross_val_score(lv.LabelDPRegressor(), x, private, cv=4)
 
 
 def test_classes_have_probabilities_and_an_accuracy(repeatable: None) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from common.arrays import Floats, Indices, Integers, holds_integers
 from common.entropy import Entropy, system_entropy
@@ -69,6 +70,13 @@ class PrivateLabels:
 
     def __repr__(self) -> str:
         return f"<{self.events.codes.size:,} labels, randomized: {self.guarantee}>"
+
+    def __array__(self, *form: Any, **options: Any) -> NDArray[Any]:
+        """They are no numbers: ``DataError`` says what to give to whoever cuts arrays in parts."""
+        raise DataError(
+            "randomized labels are codes, which mean nothing without their channel: name it first,"
+            " as in lv.LabelDPRegressor(private), and give private.codes as y"
+        )
 
     @property
     def codes(self) -> Codes:

@@ -44,6 +44,7 @@ from tests.label_party.conftest import Party, Result
         ({"randomizer__name": "magic"}, ["name='magic'", '"rr-on-bins"', "[randomizer] name"]),
         ({"randomizer__loss": "cubic"}, ["loss='cubic'", "squared"]),
         ({"server__listen": "nowhere"}, ["listen='nowhere'", "host:port"]),
+        ({"server__listen": "http://0.0.0.0:5"}, ["listen='http://0.0.0.0:5'", "host:port"]),
         ({"server__client_san": "*.example"}, ["client_san='*.example'", "exact"]),
         ({"server__clients": "{'x.example' = ['labels']}"}, ["client_san", "[server] clients"]),
         (

@@ -34,9 +34,11 @@ def largest_manifest(plan: MessagePlan) -> int:
     grids = [grid for share in plan.channels for grid in share.group.cells.grids]
     labels = zip(plan.terms, grids, strict=True)
     points = plan.points or most_knots(plan.designed, plan.most_outputs)
-    weights = plan.parts * sum(_weights(label, grid, points) for label, grid in labels)
+    weights = sum(_weights(label, grid, points) for label, grid in labels)
     if len(plan.channels) < len(plan.terms):  # one channel for all labels, or one for each
         weights = max(weights, MAX_WEIGHTS)
+    if plan.strata:  # whose channels are built anew until all have room
+        weights = min(plan.parts * weights, MAX_WEIGHTS)
     blocks = -(-plan.rows // block_rows_for(plan.rows))
     numbers = _NUMBER * sum(map(len, grids)) + (_COUNT + _ROW_INDEX) * cells
     channels = -(-32 * weights // 3) + _CHANNEL * plan.parts * len(plan.channels)
@@ -56,8 +58,7 @@ def check_manifest(plan: MessagePlan) -> int:
         raise ConfigError(
             f"a manifest of {len(plan.terms)} labels and {plan.rows:,} events, with up to"
             f" {points:,} grid points each, can have {most:,} bytes; the most that a client"
-            f" accepts is {MANIFEST_BYTES:,}. Use larger steps, send fewer labels together, or name"
-            " fewer strata"
+            f" accepts is {MANIFEST_BYTES:,}. Use larger steps, or send fewer labels together"
         )
     return most
 

@@ -290,6 +290,7 @@ class LabelPartyConfig(Section):
                 " is part of its own epoch; remove [watch] hits"
             )
         self._check_labels()
+        self._check_strata()
         if self.rounds.questions:
             self._check_questions()
         several = len(self.labels) > 1
@@ -304,6 +305,14 @@ class LabelPartyConfig(Section):
                 " are several [[label]]; remove [evaluation] largest_loss"
             )
         return self
+
+    def _check_strata(self) -> None:
+        chosen = self.randomizer
+        if self.strata.column is not None and (chosen.name != "auto" or chosen.options):
+            raise ConfigError(
+                f"[strata] have channels designed for them, and randomizer={chosen.name!r} with"
+                f' options {chosen.options} none; set [randomizer] name = "auto", without options'
+            )
 
     def _check_questions(self) -> None:
         refused = {

@@ -48,7 +48,7 @@ from common.randomizers.design.conditionals import (
     effective_rows,
     plausible_conditionals,
 )
-from common.randomizers.exact_rows import exact_rows
+from common.randomizers.exact_rows import MAX_WEIGHTS, exact_rows, size_of
 from common.randomizers.knots import rows_between, thinned
 from common.randomizers.response import build_randomized_response
 
@@ -240,7 +240,7 @@ def most_knots(outputs: Sequence[int | None], most: int = MAX_OUTPUTS) -> int:
 
 
 def fitting(
-    build: Callable[[int], list[Randomizer]], points: int, most: int = MAX_OUTPUTS
+    build: Callable[[int], list[Randomizer]], points: int, parts: int = 1
 ) -> list[Randomizer]:
     """Build randomizers whose combined codes fit two bytes, whatever the priors are.
 
@@ -248,13 +248,19 @@ def fitting(
     the same priors: nothing is refused once these are paid for. It ends at two knots at the latest,
     where a design has 4 outputs and :func:`most_knots`, which says with how many ``points`` to
     begin, found room for 8. ``build`` builds the randomizers, designs with at most so many knots;
-    their codes may be ``most`` combined ones.
+    so many ``parts`` of a message, each as large, fit two bytes and a manifest.
     """
     built = build(points)
-    while math.prod(randomizer.channel.outputs.size for randomizer in built) > most:
+    while points > 2 and not _fit([randomizer.channel for randomizer in built], parts):
         points -= 1
         built = build(points)
     return built
+
+
+def _fit(channels: Sequence[FiniteChannel], parts: int) -> bool:
+    codes = math.prod(channel.outputs.size for channel in channels)
+    weights = sum(size_of(len(channel.stated), channel.outputs.size) for channel in channels)
+    return parts * codes <= MAX_OUTPUTS and (parts == 1 or parts * weights <= MAX_WEIGHTS)
 
 
 class _Vertices:

@@ -66,9 +66,9 @@ class JointPlan(MessagePlan):
         built = [[one.channel for _, one in channels] for channels in parts]
         codes = [math.prod(channel.outputs.size for channel in part) for part in built]
         size = sum(size_of(len(one.stated), one.outputs.size) for part in built for one in part)
-        if max(codes) > (most := self.most_outputs) or size > MAX_WEIGHTS:
+        if max(codes) > self.most_outputs or size > MAX_WEIGHTS:
             # no two bytes, or no manifest, have room for so many: one a label, of fewer knots
-            parts = [own_channels(self.terms, cells, x[group], *facts, most) for x in strata]
+            parts = [own_channels(self.terms, cells, x[group], *facts, self.parts) for x in strata]
         return parts
 
 
@@ -139,9 +139,9 @@ def own_channels(
     prior: Floats,
     epsilon: float,
     rows: int,
-    most: int = MAX_OUTPUTS,
+    parts: int = 1,
 ) -> Channels:
-    """Build a channel for each label, ε divided among them, with ``most`` combined codes.
+    """Build a channel for each label, ε divided among them, of one of so many ``parts``.
 
     The other parameters are those of :func:`divide`.
     """
@@ -163,9 +163,9 @@ def own_channels(
         ]
 
     # never refused: at most five grids of three points or more make at most 400 cells
-    knots = most_knots(_designed(cells.grids), most)
+    knots = most_knots(_designed(cells.grids), MAX_OUTPUTS // parts)
     groups = [Group((j,), Cells((grid,))) for j, grid in enumerate(cells.grids)]
-    return tuple(zip(groups, fitting(build, knots, most), strict=True))
+    return tuple(zip(groups, fitting(build, knots, parts), strict=True))
 
 
 def _designed(grids: Sequence[Grid]) -> list[int | None]:

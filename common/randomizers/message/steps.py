@@ -264,7 +264,7 @@ class MessagePlan:
                 for label, (group, epsilon) in zip(self.terms, self.budgets, strict=True)
             ]
 
-        return fitting(build, self.points, self.most_outputs)
+        return fitting(build, self.points, self.parts)
 
     @property
     def budgets(self) -> list[tuple[Group, float]]:

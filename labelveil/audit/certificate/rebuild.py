@@ -61,13 +61,11 @@ class OtherSplitError(LabelveilError):
 _OTHER_SPLIT = "the histograms are not those that the rule pays for"
 
 
-def plan_of(manifest: Manifest, share: float, name: str = "auto") -> MessagePlan:
+def plan_of(manifest: Manifest, share: float) -> MessagePlan:
     """What the rule makes of public facts, where histograms take ``share`` of ε at most.
 
-    ``name`` is that of the only label's randomizer, where there is one. Other groups than were
-    counted, or another ε for them, are an :class:`OtherSplitError`.
+    Other groups than were counted, or another ε for them, are an :class:`OtherSplitError`.
     """
-    several = len(manifest.labels) > 1
     terms = [
         LabelTerms(
             label.name,
@@ -78,8 +76,6 @@ def plan_of(manifest: Manifest, share: float, name: str = "auto") -> MessagePlan
             label.weight,
             values=any(prior.decoded and prior.labels == [label.name] for prior in manifest.priors),
             whole=all(point % 1 == 0 for point in label.grid),
-            randomizer="auto" if several else name,
-            options={} if several else manifest.randomizers[0].options,
         )
         for label in manifest.labels
     ]
@@ -125,7 +121,7 @@ def prior_share(manifest: Manifest) -> float | None:
                 return share
             continue
         with suppress(OtherSplitError):
-            plan_of(manifest, share, manifest.randomizers[0].name)
+            plan_of(manifest, share)
             return share
     return None
 
@@ -145,7 +141,7 @@ def _build(manifest: Manifest, name: str) -> list[Randomizer]:
         share = prior_share(manifest)
         if share is None:
             raise OtherSplitError(_OTHER_SPLIT)
-        message = plan_of(manifest, share, name).build(_noisy(manifest))
+        message = plan_of(manifest, share).build(_noisy(manifest))
     made, found = [dict(part) for part in message.parts], []
     for channels, stratum in zip(made, manifest.by_stratum, strict=True):
         groups = [manifest.group(stated.labels) for stated in stratum]
@@ -174,8 +170,8 @@ def rebuilt_check(manifest: Manifest) -> Check:
     except LabelveilError as error:
         return judged(Verdict.FAIL, f"No channel is stated: {error}.")
     best, problem = None, "no builder of that name"
-    by_rule = len(manifest.labels) > 1 or manifest.asked
-    for name in dict.fromkeys(("auto",) if by_rule else (manifest.randomizers[0].name, "auto")):
+    by_rule = len(manifest.labels) > 1 or bool(manifest.strata)
+    for name in dict.fromkeys(("auto",) if by_rule else (manifest.randomizer.name, "auto")):
         try:
             randomizers = _build(manifest, name)
         except (LabelveilError, TypeError) as error:

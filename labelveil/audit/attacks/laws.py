@@ -76,24 +76,25 @@ def noise_tails(noise: Integers, scale: float) -> dict[str, float]:
     return {
         "so little": little,
         "so much": much,
-        "so many even": _two_sided(
+        "so many even": two_sided(
             int((noise % 2 == 0).sum()), noise.size, float(table[values % 2 == 0].sum())
         ),
-        "so many positive": _two_sided(int((noise > 0).sum()), other, 0.5),
+        "so many positive": two_sided(int((noise > 0).sum()), other, 0.5),
         "so often no noise in one cell": min(
             1.0, cells * float(binom.sf(zeros.max() - 1, runs, table[reach]))
         ),
         "such a shape": min(
             1.0,
             *(
-                8 * _two_sided(int(count), noise.size, float(chance))
+                8 * two_sided(int(count), noise.size, float(chance))
                 for count, chance in zip(seen, np.bincount(at, table, 8), strict=True)
             ),
         ),
     }
 
 
-def _two_sided(count: int, runs: int, chance: float) -> float:
+def two_sided(count: int, runs: int, chance: float) -> float:
+    """How improbable so many of some runs are, or so few; at most 1."""
     tails = binom.cdf(count, runs, chance), binom.sf(count - 1, runs, chance)
     return min(1.0, 2 * float(min(tails)))
 

@@ -16,7 +16,7 @@ from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from shutil import copytree
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import polars as pl
@@ -24,6 +24,7 @@ import polars as pl
 from common.exact.rational import parse_rational
 from common.release.event_keys import hash_keys, read_secret
 from common.release.folder import MANIFEST_FILE
+from common.release.manifest import Manifest
 from common.security.pilot_certificates import (
     FEATURE_PARTY,
     LABEL_PARTY,
@@ -40,7 +41,11 @@ NAMES = ("conversions", "installs", "orders", "sales", "sign-ups", "visits")
 """
 
 LOWER, UPPER = 0.0, 10.0
-CONFIG = "label_party.toml"
+CATEGORIES = [f"c{number:02}" for number in range(40)]
+CONFIG, LIST = "label_party.toml", "categories.txt"
+
+QUERY_EPSILON = 0.05
+"""So much noise that a cell of a query that has none in a few releases stands out."""
 
 
 class World:
@@ -55,17 +60,23 @@ class World:
         missing: int | None = None,
         offer: str = "",
         seed: int = 0,
+        further: float = 0.0,
     ) -> None:
         """Write labels, population and configuration.
 
-        ``missing`` is an event without a label, ``offer`` further sections of the configuration;
-        the name and the keys are made of a ``seed``.
+        ``missing`` is an event without a label, ``offer`` further sections of the configuration,
+        ``further`` what else may be spent; the name and the keys are made of a ``seed``. Events
+        have categories in turn.
         """
         self.settings, self.folder, self.files, self.secrets = settings, folder, files, secrets
-        self._offer, self._seed, self.data_set = offer, seed, NAMES[seed % len(NAMES)]
+        self._offer, self._further, self._seed = offer, further, seed
+        self.data_set = NAMES[seed % len(NAMES)]
+        self.categories = np.arange(secrets.size) % len(CATEGORIES)
+        self._public = {"key": self._keys, "category": np.array(CATEGORIES)[self.categories]}
         self.folder.mkdir(parents=True)
         self.write_labels(secrets, missing)
-        pl.DataFrame({"key": self._keys}).write_parquet(self.folder / "population.parquet")
+        pl.DataFrame(self._public).write_parquet(self.folder / "population.parquet")
+        (self.folder / LIST).write_text("\n".join(CATEGORIES), encoding="utf-8")
         (self.folder / CONFIG).write_text(self._config(), encoding="utf-8")
 
     def copied(self, name: str) -> Self:
@@ -76,10 +87,10 @@ class World:
         return other
 
     @property
-    def manifest(self) -> bytes:
+    def manifest(self) -> Manifest:
         """Of the release that lies in the store."""
         (path,) = self.folder.glob(f"store/releases/{self.data_set}/*/{MANIFEST_FILE}")
-        return path.read_bytes()
+        return Manifest.parse(path.read_bytes())
 
     @property
     def log(self) -> Path:
@@ -95,7 +106,7 @@ class World:
     def write_labels(self, secrets: Secrets, missing: int | None = None) -> None:
         """Write (or replace) the labels file alone."""
         labels = np.where(secrets == 1, UPPER, LOWER)
-        table = pl.DataFrame({"key": self._keys, **dict.fromkeys(self.settings.names, labels)})
+        table = pl.DataFrame(self._public | dict.fromkeys(self.settings.names, labels))
         if missing is not None:
             table = table.filter(pl.arange(0, pl.len()) != missing)
         table.write_parquet(self.folder / "labels.parquet")
@@ -108,6 +119,13 @@ class World:
         except StageFailed as failure:
             return str(failure)
         return None
+
+    def answer(self, *query: str) -> dict[str, Any]:
+        """Release an answer of ε = ``QUERY_EPSILON`` by a further command; what it releases."""
+        out = f"{query[0]}.json"
+        words = [*query, "--config", CONFIG, "--quiet", "--yes", f"--epsilon={QUERY_EPSILON}"]
+        run_party(LABEL_PROGRAM, [*words, f"--out={out}"], self.folder, self.folder / "query.log")
+        return dict(json.loads((self.folder / out).read_bytes()))
 
     @property
     def spent(self) -> Fraction:
@@ -159,7 +177,7 @@ data_set = "{self.data_set}"
 epoch = "1"
 [privacy]
 epsilon = {settings.epsilon}
-total_epsilon = {settings.epsilon + 10 * bool(self._offer)}
+total_epsilon = {settings.epsilon + self._further}
 [keys]
 secret_file = {path(files.join_secret)}
 [store]
@@ -177,6 +195,9 @@ grace_seconds = 2.0
 
 HISTOGRAMS, HISTOGRAM_ROWS = 12, 1000
 """Releases of few events, whose histograms' noise is tested."""
+QUERIED = 4
+"""How many of these answer further queries, too: where one cell has no noise, by chance as often in
+none of a million audits."""
 
 
 class Worlds(NamedTuple):
@@ -202,7 +223,8 @@ def make_worlds(folder: Path, settings: CanarySettings, offer: str = "") -> Worl
     whole = World(settings, folder / "whole", files, secrets, seed=seed)
     less = World(settings, folder / "less", files, secrets, missing=0, seed=seed)
     single = settings.model_copy(update={"labels": 1})
-    asked = World(single, folder / "asked", files, secrets, offer=offer, seed=seed)
-    small = World(settings, folder / "small", files, draw_secrets(HISTOGRAM_ROWS), seed=seed)
+    asked = World(single, folder / "asked", files, secrets, offer=offer, seed=seed, further=10)
+    few = draw_secrets(HISTOGRAM_ROWS)
+    small = World(settings, folder / "small", files, few, seed=seed, further=1)
     copies = [small.copied(f"small{at}") for at in range(1, HISTOGRAMS * settings.effort)]
     return Worlds(whole, less, whole.copied("again"), asked, [small, *copies])

@@ -15,7 +15,6 @@ from common.arrays import Integers
 from common.exact.rational import parse_rational
 from common.release.blocks import decode_codes
 from common.release.manifest import Manifest, manifest_digest
-from labelveil.audit.attacks import laws
 from labelveil.audit.attacks.canaries import Canaries
 from labelveil.audit.attacks.implementation import byte_equality_check, permutation_check
 from labelveil.audit.attacks.model_attack import attack_control
@@ -23,13 +22,18 @@ from labelveil.audit.attacks.static_rule import release_sources, static_check
 from labelveil.audit.attacks.two_noises import same_noise_check
 from labelveil.audit.certificate import manifest_checks as claims
 from labelveil.audit.party import endpoint_checks
-from labelveil.audit.party.canary_parties import HISTOGRAMS, UPPER, World, make_worlds
+from labelveil.audit.party.canary_parties import HISTOGRAMS, QUERIED, UPPER, World, make_worlds
 from labelveil.audit.party.endpoint import Fetched, connected
+from labelveil.audit.party.noises import (
+    decisions_check,
+    histograms_check,
+    leaders_check,
+    tables_check,
+)
 from labelveil.audit.party.one_label import latency_check, one_label_checks, shown_by
 from labelveil.audit.party.sessions import OFFER, sessions_checks
 from labelveil.audit.settings import CanarySettings, Connection
 from labelveil.audit.verdict import (
-    GATE,
     Audit,
     Check,
     Power,
@@ -140,7 +144,10 @@ def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: 
         second = endpoint.fetch()
     audit.run(lambda: _cold_start_check(answer, second))
     audit.run(lambda: same_noise_check(_codes(answer), _codes(second), manifest.codebook))
-    audit.run(lambda: _histograms_check(small), "histograms")
+    audit.run(lambda: histograms_check(small), "noise")
+    for queries in (leaders_check, tables_check):
+        audit.run(partial(queries, small[:QUERIED]))
+    audit.run(decisions_check)
     audit.progress("sessions")
     for check in sessions_checks(asked):
         audit.run(lambda check=check: check)  # type: ignore[misc]
@@ -191,61 +198,6 @@ def _cold_start_check(answer: Fetched, second: Fetched) -> Check:
         if same
         else "The two outputs differ.",
         bound=math.inf if same else 0.0,
-    )
-
-
-def _histograms_check(worlds: list[World]) -> Check:
-    """Noise of the histograms of equal data sets whose labels are known."""
-    claim = "Every cell of a histogram has discrete Laplace noise of the stated scale."
-    noise: list[Integers] = []
-    scales = []
-    for world in worlds:
-        manifest = Manifest.parse(world.manifest)
-        for prior in (each for each in manifest.priors if not each.decoded):
-            cells = manifest.group(prior.labels).cells
-            counts = np.zeros(len(cells), dtype=np.int64)
-            ones = int(world.secrets.sum())  # all labels of an event are at one end
-            counts[[0, -1]] = world.secrets.size - ones, ones
-            noise.append(np.asarray(prior.noisy_counts, dtype=np.int64) - counts)
-            scales.append(parse_rational(prior.scale))
-    tried = f"{len(worlds)} data sets of {worlds[0].secrets.size:,} known labels were released."
-    name, question = "noise of histograms", "Has every histogram's noise the stated size and shape?"
-    if not noise:
-        reason = "Histograms are decoded from the codes: they have no noise of their own."
-        return Check(name, Verdict.NOT_CHECKABLE, claim, tried, reason, question=question)
-    groups = {
-        key: np.stack([n for n, s in zip(noise, scales, strict=True) if (n.size, s) == key])
-        for key in {(n.size, s) for n, s in zip(noise, scales, strict=True)}
-    }
-    tails = [
-        (f"{aspect}, in {size} cells of scale {float(scale):.4g}", tail)
-        for (size, scale), table in groups.items()
-        for aspect, tail in laws.noise_tails(table, float(scale)).items()
-    ]
-    at, least_tail = min(tails, key=lambda each: each[1])
-    (size, scale), table = max(groups.items(), key=lambda each: each[1].size)
-    level = GATE / len(tails)
-    powers = [
-        Power(
-            "share by which noise is too narrow",
-            laws.detectable_narrowness(table.size, float(scale), level),
-        )
-    ]
-    exact = laws.noise_tails(np.where(np.arange(size) == 0, 0, table), float(scale))
-    if exact["so often no noise in one cell"] < level:
-        powers.append(Power("cells that never have noise", 1.0))
-    return Check(
-        name=name,
-        question=question,
-        verdict=verdict_of(least_tail >= level),
-        claim=claim,
-        tried=f"{tried} What remained of their histograms was compared with a table of the law:"
-        " sum, shape, sign, parity, and cells without any noise.",
-        found=f"The least probable is {at}: at most {least_tail:.3g}; {level:.2g} would be"
-        " refuted.",
-        confidence=1 - GATE,
-        power=tuple(powers),
-        not_looked_at="Noise of messages that have no histogram of their own.",
     )
 
 

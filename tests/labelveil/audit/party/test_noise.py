@@ -1,9 +1,10 @@
-"""Noise of histograms and answers, of which the auditor knows what it was added to."""
+"""Noise of everything that leaves, of which the auditor knows what it was added to."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,13 +12,21 @@ import numpy as np
 import pytest
 
 from common.entropy import system_entropy
+from common.exact.exponential_choice import exponential_peeling
 from common.exact.noise import discrete_laplace
 from common.mechanisms.paired_gain import RESOLUTION, PairedGain
+from common.security.pilot_certificates import write_certificates
+from label_party.commands.cli import main
 from labelveil.audit.attacks.laws import noise_tails
-from labelveil.audit.party import sessions
+from labelveil.audit.attacks.one_run import draw_secrets
+from labelveil.audit.party import canary_parties, sessions
+from labelveil.audit.party.canary_parties import HISTOGRAM_ROWS, QUERIED, World
 from labelveil.audit.party.endpoint import Answered, Refusal
+from labelveil.audit.party.noises import decisions_check, leaders_check, tables_check
 from labelveil.audit.party.sessions import ANSWERS, EPSILON
+from labelveil.audit.settings import CanarySettings
 from labelveil.audit.verdict import GATE, Check, Verdict
+from tests.commands import RunCommand
 from tests.effort import effort
 
 SCALE = Fraction(19)
@@ -115,3 +124,101 @@ def test_answers_that_were_not_sold_and_other_answers_are_seen() -> None:
     assert sessions._same_check(given[3], [given[3]] * 5).verdict is Verdict.PASS
     assert sessions._same_check(given[3], [given[3], given[4]]).verdict is Verdict.FAIL
     assert sessions._same_check(refused[0], refused).verdict is Verdict.FAIL
+
+
+def right(scale: Fraction, size: int, source: Any) -> np.ndarray:
+    return discrete_laplace(scale, size, source)
+
+
+def even(scale: Fraction, size: int, source: Any) -> np.ndarray:
+    return 2 * discrete_laplace(scale / 2, size, source)
+
+
+def half(scale: Fraction, size: int, source: Any) -> np.ndarray:
+    return discrete_laplace(scale / 2, size, source)
+
+
+def never_negative(scale: Fraction, size: int, source: Any) -> np.ndarray:
+    return np.abs(discrete_laplace(scale, size, source))
+
+
+def one_exact(scale: Fraction, size: int, source: Any) -> np.ndarray:
+    noise = discrete_laplace(scale, size, source)
+    noise[size // 2] = 0
+    return noise
+
+
+QUERIES = {
+    "leaders": (leaders_check, "common.mechanisms.selection.leaders"),
+    "tables": (tables_check, "common.mechanisms.synthesis.budget"),
+}
+
+
+@pytest.mark.parametrize("noise", [right, even, half, never_negative, one_exact])
+@pytest.mark.parametrize("query", QUERIES)
+def test_the_noise_of_queries(
+    query: str,
+    noise: Callable[..., np.ndarray],
+    tmp_path: Path,
+    run_command: RunCommand,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The labels party's own commands, with another noise in the place of theirs."""
+
+    def run_here(module: str, words: list[str], folder: Path, log: Path) -> None:
+        with monkeypatch.context() as here:
+            here.chdir(folder)
+            assert run_command(main, *words).code == 0
+
+    check, module = QUERIES[query]
+    monkeypatch.setattr(canary_parties, "run_party", run_here)
+    monkeypatch.setattr(f"{module}.discrete_laplace", noise)
+    files = write_certificates(tmp_path / "certificates", days=1)
+    secrets = draw_secrets(HISTOGRAM_ROWS)
+    worlds = [
+        World(CanarySettings(), tmp_path / str(at), files, secrets, further=1)
+        for at in range(QUERIED)
+    ]
+    found = check(worlds)
+    assert found.verdict is (Verdict.PASS if noise is right else Verdict.FAIL), found.found
+
+
+@pytest.mark.parametrize(
+    ("scale", "exact", "verdict"),
+    [(80, False, Verdict.PASS), (30, False, Verdict.FAIL), (80, True, Verdict.FAIL)],
+)
+def test_counts_that_say_how_little_noise_they_have_and_an_exact_category_are_seen(
+    scale: int, exact: bool, verdict: Verdict
+) -> None:
+    names = canary_parties.CATEGORIES
+    categories = np.arange(HISTOGRAM_ROWS) % len(names)
+
+    def answer(*_: str) -> dict[str, Any]:
+        noise = laplace(Fraction(scale), len(names))
+        noise[7] *= not exact
+        noisy = zip(names, (np.bincount(categories) + noise).tolist(), strict=True)
+        leaders = [{"category": name, "users": count} for name, count in noisy]
+        order = np.argsort(draw_secrets(len(names), 1 << 40))
+        stated = {"noise": {"scale": str(scale)}, "guarantee": {"epsilon": "1/20"}}
+        return {"leaders": [leaders[at] for at in order], **stated}
+
+    world: Any = SimpleNamespace(answer=answer, categories=categories)
+    found = leaders_check([world] * QUERIED)
+    assert found.verdict is verdict
+    assert ("spend 0.06667 of ε = 0.05" in found.found) is (scale == 30)
+
+
+@pytest.mark.parametrize("noise", [right, even, half, never_negative, one_exact])
+def test_the_noise_of_tests_for_drift(
+    noise: Callable[..., np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.mechanisms.interactive.drift.discrete_laplace", noise)
+    assert decisions_check().verdict is (Verdict.PASS if noise is right else Verdict.FAIL)
+
+
+def test_names_that_depend_on_counts_too_much_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "common.mechanisms.selection.leaders.exponential_peeling",
+        lambda scores, rate, draws, source: exponential_peeling(scores, 2 * rate, draws, source),
+    )
+    assert decisions_check().verdict is Verdict.FAIL

@@ -1,0 +1,212 @@
+"""Noise of everything that leaves, against tables of its law that are summed in the audit.
+
+The auditor knows what noise was added to: histograms, leaders and tables of counts are released, by
+the commands that a user types, from labels and categories of the audit's own. Of decisions, which
+show one bit of their noise each, thousands are made in this process.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from common.arrays import Integers
+from common.entropy import system_entropy
+from common.exact.rational import parse_rational
+from common.mechanisms.interactive import DriftTest
+from common.mechanisms.selection.leaders import Leaders
+from common.randomizers import NoisyPrior
+from labelveil.audit.attacks import laws
+from labelveil.audit.party.canary_parties import CATEGORIES, LIST, World
+from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
+
+DECISIONS = 4000  # of each kind
+
+BINS = 8  # of the labels in a synthetic table
+
+Noises = Mapping[tuple[str, int, float], Sequence[Integers]]
+"""What is left of equal tables, by what they are, their (k,) cells and the scale of their noise."""
+
+
+def noise_check(
+    name: str,
+    noises: Noises,
+    *,
+    question: str,
+    claim: str,
+    tried: str,
+    missed: str = "",
+    spent: float = 0.0,
+    claimed: float | None = None,
+    groups: int = 0,
+) -> Check:
+    """Compare size, shape, sign and parity with the law, and look for cells without any noise.
+
+    What the stated scales ``spent`` must not be above the ``claimed`` ε. There may be so many
+    ``groups`` of equal tables, which share the level.
+    """
+    tables = {key: np.stack(each) for key, each in noises.items()}
+    tails = {
+        (key, aspect): tail
+        for key, table in tables.items()
+        for aspect, tail in laws.noise_tails(table, key[2]).items()
+    }
+    ((what, size, scale), aspect), least = min(tails.items(), key=lambda each: each[1])
+    level = GATE * len(tables) / (len(tails) * max(groups, len(tables)))
+    enough = claimed is None or spent <= claimed * (1 + 1e-9)
+    (_, cells, largest), most = max(tables.items(), key=lambda each: each[1].size)
+    exact = laws.noise_tails(np.where(np.arange(cells) == 0, 0, most), largest)
+    powers = [
+        Power(
+            "share by which noise is too narrow",
+            laws.detectable_narrowness(most.size, largest, level),
+        )
+    ]
+    if exact["so often no noise in one cell"] < level:
+        powers.append(Power("cells that never have noise", 1.0))
+    paid = "" if claimed is None else f" Stated scales spend {spent:.4g} of ε = {claimed:.4g}."
+    return Check(
+        name=name,
+        question=question,
+        verdict=verdict_of(least >= level and enough),
+        claim=claim,
+        tried=f"{tried} What remained was compared with a table of the law: sum, shape, sign,"
+        " parity, and cells without any noise.",
+        found=f"The least probable is {aspect}, in {what} of {size} cells of scale {scale:.4g}: at"
+        f" most {least:.3g}; {level:.2g} would be refuted.{paid}",
+        confidence=1 - GATE,
+        power=tuple(powers),
+        not_looked_at=missed,
+    )
+
+
+def histograms_check(worlds: Sequence[World]) -> Check:
+    """Noise of the histograms of equal data sets whose labels are known."""
+    noises: defaultdict[tuple[str, int, float], list[Integers]] = defaultdict(list)
+    for world in worlds:
+        manifest = world.manifest
+        for prior in (each for each in manifest.priors if not each.decoded):
+            counts = np.zeros(len(manifest.group(prior.labels).cells), dtype=np.int64)
+            counts[[0, -1]] = np.bincount(world.secrets, minlength=2)  # all are at one end
+            noise = np.asarray(prior.noisy_counts, dtype=np.int64) - counts
+            key = "histograms", counts.size, float(parse_rational(prior.scale))
+            noises[key].append(noise)
+    name, question = "noise of histograms", "Has every histogram's noise the stated size and shape?"
+    claim = "Every cell of a histogram has discrete Laplace noise of the stated scale."
+    tried = f"{len(worlds)} data sets of {worlds[0].secrets.size:,} known labels were released."
+    if not noises:
+        reason = "Histograms are decoded from the codes: they have no noise of their own."
+        return Check(name, Verdict.NOT_CHECKABLE, claim, tried, reason, question=question)
+    missed = "Noise of messages that have no histogram of their own."
+    return noise_check(name, noises, question=question, claim=claim, tried=tried, missed=missed)
+
+
+def leaders_check(worlds: Sequence[World]) -> Check:
+    """Noise of the counts of `top-k`, where every category is named."""
+    noises: defaultdict[tuple[str, int, float], list[Integers]] = defaultdict(list)
+    spent = claimed = 0.0
+    for world in worlds:
+        document = world.answer(
+            "top-k", "--by=category", f"--categories={LIST}", f"--k={len(CATEGORIES)}"
+        )
+        scale = float(parse_rational(document["noise"]["scale"]))
+        named = [CATEGORIES.index(each["category"]) for each in document["leaders"]]
+        noise = np.array([each["users"] for each in document["leaders"]], dtype=np.int64)
+        noise -= np.bincount(world.categories)[named]
+        noises["counts as they are named", noise.size, scale].append(noise)
+        noises["counts by category", noise.size, scale].append(noise[np.argsort(named)])
+        spent = max(spent, 2 / scale)  # a replaced vote leaves one count and enters another
+        claimed = float(parse_rational(document["guarantee"]["epsilon"]))
+    return noise_check(
+        "noise of leaders",
+        noises,
+        question="Have the counts of top-k the noise that is paid for?",
+        claim="Every named category's count has discrete Laplace noise of the stated scale.",
+        tried=f"{len(worlds)} times `top-k` named all {len(CATEGORIES)} categories of events that"
+        " the auditor knows.",
+        spent=spent,
+        claimed=claimed,
+    )
+
+
+def tables_check(worlds: Sequence[World]) -> Check:
+    """Noise of the tables of counts that `synthesize` measures: those of one column, and the last.
+
+    Which table is measured next depends on the noise before it, never on its own: so does how many
+    there are of one kind, where one table of each place in the order is taken.
+    """
+    noises: defaultdict[tuple[str, int, float], list[Integers]] = defaultdict(list)
+    spent = claimed = 0.0
+    columns = "category", "label"
+    for world in worlds:
+        document = world.answer(
+            "synthesize", f"--column=category={LIST}", f"--bins={BINS}", "--label=label"
+        )
+        true = np.zeros((len(CATEGORIES) + 1, BINS), dtype=np.int64)  # one is of no category
+        np.add.at(true, (world.categories, (BINS - 1) * world.secrets), 1)
+        measured = document["measurements"]
+        scales = [0.5 / math.asinh(1 / math.sqrt(2 * each["variance"])) for each in measured]
+        for at in (0, 1, -1):
+            left_out = tuple(i for i, c in enumerate(columns) if c not in measured[at]["columns"])
+            noise = np.array(measured[at]["noisy_counts"]) - true.sum(axis=left_out).ravel()
+            key = " and ".join(measured[at]["columns"]) + " last" * (at < 0), noise.size, scales[at]
+            noises[key].append(noise.astype(np.int64))
+        spent = max(spent, sum(2 / scale for scale in scales))
+        claimed = float(parse_rational(document["guarantee"]["epsilon"]))
+    return noise_check(
+        "noise of tables",
+        noises,
+        question="Have the tables that a synthetic one is made of the noise that is paid for?",
+        claim="Every measured count has discrete Laplace noise of the stated variance.",
+        tried=f"{len(worlds)} synthetic tables of categories and labels that the auditor knows were"
+        " released.",
+        missed="Which tables are measured, and tables between the first two and the last.",
+        spent=spent,
+        claimed=claimed,
+        groups=2 + len(worlds),
+    )
+
+
+def decisions_check() -> Check:
+    """How often a test for drift says so, and which of two is named, where it depends on noise.
+
+    One event below its threshold, a test says "drifted" where noise of scale 1 is 1 or more: with
+    probability q / (1 + q), q = 1/e. Of two counts d apart the larger one is named with probability
+    1 / (1 + e^(-r d)), r the rate, ε/4 for one name.
+    """
+    entropy, rows, q, votes = system_entropy(), 1000, math.exp(-1.0), np.array([6, 0])
+    test = DriftTest(NoisyPrior(np.array([500, 500]), Fraction(2), rows), rows, Fraction(1))
+    half = rows // 2 + test.threshold - 1
+    drift, leader = entropy.source("audit drift"), Leaders(Fraction(1), 1)
+    seen = {
+        "tests said that labels had drifted": (
+            sum(test.draw([half, rows - half], drift).value for _ in range(DECISIONS)),
+            q / (1 + q),
+        ),
+        "times the larger of two categories was named": (
+            sum(int(leader.draw(votes, system_entropy()).chosen[0]) == 0 for _ in range(DECISIONS)),
+            1 / (1 + math.exp(-6 / 4)),
+        ),
+    }
+    tails = [laws.two_sided(count, DECISIONS, chance) for count, chance in seen.values()]
+    found = (
+        f"{count:,} of {DECISIONS:,} {what}, where {DECISIONS * chance:,.0f} are expected"
+        for what, (count, chance) in seen.items()
+    )
+    least = laws.detectable_probability(DECISIONS, len(tails), GATE, 0.5) - 0.5
+    return Check(
+        name="noise of decisions",
+        question="Are tests for drift, and names of leaders, as uncertain as is paid for?",
+        verdict=verdict_of(min(tails) >= GATE / 2),
+        claim="A decision between two that differ by little is a coin of the stated odds.",
+        tried=f"{DECISIONS:,} tests for drift were made one event below the threshold, and as many"
+        " leaders named, in this process.",
+        found="; ".join(found) + f"; probabilities {', '.join(f'{tail:.2g}' for tail in tails)}.",
+        confidence=1 - GATE,
+        power=(Power("difference of a decision's probability", least),),
+        not_looked_at="How the labels party calls them; sets that are shown without counts.",
+    )

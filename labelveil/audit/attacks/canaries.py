@@ -20,9 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.arrays import Floats, Integers
-from common.entropy import system_entropy
 from common.randomizers.cells import Codebook
-from labelveil.audit.attacks.one_run import Secrets
+from labelveil.audit.attacks.one_run import Secrets, uniform
 
 
 @dataclass(frozen=True)
@@ -40,9 +39,7 @@ def find_canaries(
 ) -> Canaries:
     """Find canaries in a finished run, from (n, m) true labels and the (n,) codes sent of them."""
     mixture = laws.mean(axis=0)
-    entropy = system_entropy()
-    coins = _uniform(entropy.words("accept", 0, codes.size))
-    bits = _uniform(entropy.words("secret", 0, codes.size))
+    coins, bits = uniform(codes.size), uniform(codes.size)
     accepted = np.zeros(codes.size, dtype=np.bool_)
     step = max((1 << 22) // mixture.size, 1)
     for start in range(0, codes.size, step):
@@ -55,7 +52,3 @@ def find_canaries(
     towards = laws[1] / laws.sum(axis=0)
     secrets = (bits[rows] < towards[codes[rows]]).astype(np.int64)
     return Canaries(rows, secrets, laws, planted=False)
-
-
-def _uniform(words: NDArray[np.uint64]) -> Floats:
-    return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.arrays import Integers
+from common.arrays import Floats, Integers
 from common.entropy import system_entropy
 from common.errors import present
 from common.exact.noise import uniform_below
@@ -42,16 +42,17 @@ class OneRun(Bounds):
 
     correct: int
     guesses: int
+    tests: int  # of which this is one: they share the levels
 
     @classmethod
     def of(cls, correct: int, guesses: int, tests: int = 1) -> OneRun:
         """Bound ε at the gate's level and at that of people, each divided among so many tests."""
         bound, shown = (one_run_bound(correct, guesses, alpha / tests) for alpha in (GATE, SHOWN))
-        return cls(bound, shown, correct, guesses)
+        return cls(bound, shown, correct, guesses, tests)
 
     def excess(self, claimed: float) -> float:
         """How far above the claim a true ε is refuted by as many guesses with 95%."""
-        return detectable_epsilon(claimed, self.guesses, GATE) - claimed
+        return detectable_epsilon(claimed, self.guesses, GATE / self.tests) - claimed
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,11 @@ class Guesser:
 def draw_secrets(records: int, values: int = 2) -> Secrets:
     """(records,) uniform integers below ``values``, from the operating system's entropy."""
     return uniform_below(values, records, system_entropy().source("secrets"))
+
+
+def uniform(count: int) -> Floats:
+    """(count,) uniform numbers in [0, 1), from the same source."""
+    return np.asarray(draw_secrets(count, 1 << 52) * 2.0**-52)
 
 
 def learn_guesser(

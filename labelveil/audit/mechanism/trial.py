@@ -13,7 +13,7 @@ from common.arrays import Floats, Integers
 from common.errors import LabelveilError
 from labelveil.audit.attacks import replay as replays
 from labelveil.audit.attacks.implementation import Outputs
-from labelveil.audit.attacks.one_run import draw_secrets
+from labelveil.audit.attacks.one_run import draw_secrets, uniform
 from labelveil.audit.attacks.seeds import STARTS
 from labelveil.audit.mechanism.subject import CallableSubject, NamedSubject, Subject
 from labelveil.audit.verdict import Check, Verdict, cpu_seconds
@@ -21,11 +21,6 @@ from labelveil.audit.verdict import Check, Verdict, cpu_seconds
 SOME = 16  # labels that each of many calls has at most
 
 _PACE_ROWS, _PACE_CALLS = 500_000, 200
-
-
-def uniform(count: int) -> Floats:
-    """(count,) uniform numbers between 0 and 1."""
-    return np.asarray(draw_secrets(count, 1 << 52) * 2.0**-52)
 
 
 @dataclass(frozen=True)

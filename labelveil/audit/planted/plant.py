@@ -5,9 +5,10 @@
     FOLDER/secrets.parquet            key, secret, user  for nobody else
     FOLDER/plan.json                        what was planted; written last
 
-Each event's secret is uniform among some labels, labels beyond either bound and between two values,
-two rows of the highest label, and *no label at all*, from the operating system's entropy. Keys look
-like anybody's; they are uniform 128-bit numbers.
+Most events have one of the planned labels, each as often; the others a label beyond either bound or
+between two values, two rows of the highest label, or *no label at all*, in about the shares of a
+data set that nobody would stop at (``ODD``). Secrets are independent, from the operating system's
+entropy. Keys look like anybody's; they are uniform 128-bit numbers.
 """
 
 from __future__ import annotations
@@ -24,13 +25,17 @@ from common.arrays import Floats, Integers
 from common.entropy import system_entropy
 from common.errors import ConfigError, DataError
 from common.files import PRIVATE, PUBLIC, appearing
-from labelveil.audit.attacks.one_run import Secrets, draw_secrets
+from labelveil.audit.attacks.one_run import Secrets, draw_secrets, uniform
 from labelveil.audit.settings import Planting
 
 FORMAT = "labelveil-canaries/1"
 PLAN_FILE = "plan.json"
 SECRETS_FILE = "secrets.parquet"
 PARTNER = "partner"
+
+ODD, OF = (1, 1, 8, 4, 8), 64
+"""Of 64 events, how many have a label below the bounds, above, between, several rows, and none: a
+labels party warns of more than 5 % of the labels outside the bounds."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +48,15 @@ class Planted:
         How it was made.
     labels
         (k, m) labels of each secret. The last two are several rows, and NaN: no label.
+    shares
+        (k,) of the events: with which probability one has each secret.
     keys, secrets, users
         (n,) of the events, in the order of the partner's population; users are numbered.
     """
 
     planting: Planting
     labels: Floats
+    shares: Floats
     keys: pl.Series
     secrets: Secrets
     users: Integers
@@ -78,7 +86,11 @@ def plant(folder: Path, planting: Planting) -> bool:
             " --out"
         )
     labels = _kinds(planting)
-    secrets = draw_secrets(planting.events, len(labels))
+    planned = len(planting.labels)
+    odd = np.repeat(np.arange(len(ODD) + 1), (OF - sum(ODD), *ODD))  # 0 for the planned ones
+    drawn = odd[draw_secrets(planting.events, OF)]
+    secrets = np.where(drawn, planned - 1 + drawn, draw_secrets(planting.events, planned))
+    shares = np.append(np.full(planned, (OF - sum(ODD)) / planned), ODD) / OF
     words = system_entropy().words("keys", 0, 2 * planting.events).tobytes()
     keys = pl.Series([words[at : at + 16].hex() for at in range(0, len(words), 16)])
     columns = {name: labels[secrets, at] for at, (name, *_) in enumerate(planting.columns)}
@@ -92,7 +104,8 @@ def plant(folder: Path, planting: Planting) -> bool:
     rows = np.flatnonzero(secrets < len(labels) - 1)
     rows = np.append(rows, np.flatnonzero(secrets == len(labels) - 2))
     known = table[rows[np.argsort(system_entropy().words("rows", 0, rows.size))]]
-    plan_text = {"format": FORMAT, "labels": labels[:-1].tolist(), **planting.model_dump()}
+    plan_text = {"format": FORMAT, "labels": labels[:-1].tolist(), "shares": shares.tolist()}
+    plan_text |= planting.model_dump()
     public = [planting.key, *day, *(["user"] if planting.users else [])]
     try:
         (folder / PARTNER).mkdir(parents=True, exist_ok=True)
@@ -121,7 +134,7 @@ def read_planted(folder: Path) -> Planted:
         if plan.pop("format") != FORMAT:
             raise DataError(f"{folder / PLAN_FILE} is not of format {FORMAT}")
         table = pl.read_parquet(folder / SECRETS_FILE)
-        labels = np.array(plan.pop("labels"), dtype=np.float64)
+        labels, shares = (np.array(plan.pop(name)) for name in ("labels", "shares"))
         planting = Planting(**plan)
         secrets, users = (table[name].to_numpy().astype(np.int64) for name in ("secret", "user"))
     except (OSError, ValueError, TypeError, KeyError, pl.exceptions.PolarsError) as error:
@@ -130,14 +143,13 @@ def read_planted(folder: Path) -> Planted:
             " plant`"
         ) from error
     labels = np.vstack([labels, np.full(labels.shape[1], np.nan)])
-    return Planted(planting, labels, table["key"], secrets, users)
+    return Planted(planting, labels, shares, table["key"], secrets, users)
 
 
 def _kinds(planting: Planting) -> Floats:
     """(k, m) labels of each secret: those beyond and between are of the first label."""
     planned, ends = planting.labels, np.array([(low, high) for _, low, high in planting.columns])
-    (low, high), words = ends[0], system_entropy().words("kinds", 0, 3)
-    share = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    (low, high), share = ends[0], uniform(3)
     beyond = [low - (0.1 + 3 * share[0]) * (high - low), high + (0.1 + 3 * share[1]) * (high - low)]
     others = np.tile(ends[:, 0], (4, 1))
     others[:, 0] = [*beyond, low + (0.05 + 0.9 * share[2]) * (high - low), high]

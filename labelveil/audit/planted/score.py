@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common.arrays import Integers
+from common.arrays import Floats, Integers
 from common.exact.rational import parse_rational
 from common.randomizers.cells import row_products
 from common.release.manifest import manifest_digest
@@ -26,6 +26,7 @@ from labelveil.audit.attacks.one_run import (
     OneRun,
     Secrets,
     learn_guesser,
+    uniform,
 )
 from labelveil.audit.attacks.one_run import score as score_guesses
 from labelveil.audit.certificate import manifest_checks as claims
@@ -33,6 +34,7 @@ from labelveil.audit.certificate.run import Evidence, certificate
 from labelveil.audit.planted.plant import Planted
 from labelveil.audit.planted.returned import Returned, match
 from labelveil.audit.planted.rows import epochs_check, groups_check, noise_check, other_rows_check
+from labelveil.audit.power import detectable_epsilon
 from labelveil.audit.verdict import (
     GATE,
     Audit,
@@ -113,14 +115,16 @@ def returned_check(returned: Returned) -> Check:
 
 def distinguish_check(returned: Returned, claimed: float) -> Check:
     """Guess secrets from outputs, whatever the channel is, and bound ε by the right guesses."""
-    planted = len(returned.planted.planting.labels)
-    every = combinations(range(len(returned.planted.labels)), 2)
-    tried: list[list[Worlds]] = [[((low,), (high,)) for low, high in every]]
+    planted, shares = len(returned.planted.planting.labels), returned.planted.shares
+    pairs: list[Worlds] = [((low,), (high,)) for low, high in combinations(range(shares.size), 2)]
     if returned.labels.shape[1] == 1:  # each end together with what lies beyond it
-        tried.append([((0, planted), (planted - 1, planted + 1))])
-    results = [distinguish(returned.codes, returned.secrets, p, len(tried)) for p in tried]
-    pair, result = max(results, key=lambda each: each[1].bound)
-    finest = min(each[1].excess(claimed) for each in results)
+        pairs.append(((0, planted), (planted - 1, planted + 1)))
+    tested = distinguish(returned.codes, returned.secrets, pairs, shares)
+    pair, result = max(tested.items(), key=lambda each: each[1].bound)
+    common, commonest = max(tested.items(), key=lambda each: _rarer(each[0], shares))
+    # of the rarest labels as large a part is guessed, at best
+    few = round(commonest.guesses * float(shares.min()) / _rarer(common, shares))
+    rarest = detectable_epsilon(claimed, few, GATE / TESTED) - claimed
     low, high = (" or ".join(map(returned.planted.in_words, world)) for world in pair)
     return statistical(
         "canaries told apart",
@@ -128,14 +132,14 @@ def distinguish_check(returned: Returned, claimed: float) -> Check:
         question="How well do outputs tell labels apart, whatever made them?",
         claim=f"An output reveals at most ε₂ = {claimed:.4g} about its"
         f" label{'s' * (len(returned.manifest.labels) > 1)}.",
-        tried=f"On a tenth of {returned.secrets.size:,} canaries it was learnt which two labels"
-        f" outputs tell apart best, and how: {low} and {high}. Of {result.guesses:,} guesses on the"
-        f" others {result.correct:,} were right.",
+        tried=f"On a tenth of {returned.secrets.size:,} canaries it was learnt which labels outputs"
+        f" tell apart best, and how; {len(tested)} pairs were guessed on the others. Of"
+        f" {result.guesses:,} guesses between {low} and {high} {result.correct:,} were right.",
         claimed=claimed,
         details={"correct": result.correct, "guesses": result.guesses, "pair": list(pair)},
         power=(
-            Power("excess of ε at two of the labels", results[0][1].excess(claimed)),
-            Power("the same at both ends of the domain and beyond", finest),
+            Power("excess of ε at the commonest labels", commonest.excess(claimed)),
+            Power("the same at the rarest two", rarest),
         ),
         not_looked_at="What the histogram and other rows say, which have checks of their own, and"
         " labels between those planted.",
@@ -144,27 +148,44 @@ def distinguish_check(returned: Returned, claimed: float) -> Check:
 
 Worlds = tuple[tuple[int, ...], tuple[int, ...]]
 
+TESTED = 5  # pairs of worlds: the commonest, and those that the pilot promises most of
+
+
+def _rarer(pair: Worlds, shares: Floats) -> float:
+    """Share of the rarer one of two worlds."""
+    return min(float(shares[list(world)].sum()) for world in pair)
+
 
 def distinguish(
-    codes: Integers, secrets: Secrets, pairs: Sequence[Worlds], tests: int = 1
-) -> tuple[Worlds, OneRun]:
-    """Choose two worlds and a guesser on a pilot share, and score it on the other records.
+    codes: Integers, secrets: Secrets, pairs: Sequence[Worlds], shares: Floats
+) -> dict[Worlds, OneRun]:
+    """Choose a few pairs of worlds, and guessers, on a pilot share; score them on other records.
 
-    A world is a set of secrets, which are as many in both: if each two are ε-close, so are these.
-    It is one of several tests, which share the level.
+    A world is a set of secrets: if each two are ε-close, so are mixtures of them. (k,) ``shares``
+    are the secrets' probabilities: of the commoner world so many records are left out, at random,
+    that each is a fair coin.
     """
-    start = max(1, round(PILOT * secrets.size))
-    guessers: dict[Worlds, Guesser] = {}
-    for low, high in pairs:
-        pilot = np.flatnonzero(np.isin(secrets[:start], low + high))
-        if pilot.size:
-            bits = np.isin(secrets[pilot], high).astype(np.int64)
-            counted = round(pilot.size * (1 - PILOT) / PILOT)
-            guessers[low, high] = learn_guesser(codes[pilot], bits, counted)
-    pair = max(guessers, key=lambda pair: guessers[pair].expected)
-    rest = start + np.flatnonzero(np.isin(secrets[start:], pair[0] + pair[1]))
-    bits = np.isin(secrets[rest], pair[1]).astype(np.int64)
-    return pair, score_guesses(guessers[pair](codes[rest]), bits, tests)
+    start, coins = max(1, round(PILOT * secrets.size)), uniform(secrets.size)
+    guessers: dict[Worlds, tuple[Guesser, Integers, Secrets]] = {}
+    for pair in pairs:
+        low, high = (
+            np.isin(secrets, world) & (coins * shares[list(world)].sum() < _rarer(pair, shares))
+            for world in pair
+        )
+        chosen = np.flatnonzero(low | high)
+        pilot = int(np.searchsorted(chosen, start))
+        if pilot:
+            bits = high[chosen].astype(np.int64)
+            counted = round(pilot * (1 - PILOT) / PILOT)
+            guesser = learn_guesser(codes[chosen[:pilot]], bits[:pilot], counted)
+            guessers[pair] = guesser, chosen[pilot:], bits[pilot:]
+    best = sorted(guessers, key=lambda pair: -guessers[pair][0].expected)[: TESTED - 1]
+    tested = {max(guessers, key=lambda pair: _rarer(pair, shares)), *best}
+    return {
+        pair: score_guesses(guesser(codes[rest]), bits, TESTED)
+        for pair, (guesser, rest, bits) in guessers.items()
+        if pair in tested
+    }
 
 
 def channel_law_check(returned: Returned) -> Check:
@@ -173,8 +194,12 @@ def channel_law_check(returned: Returned) -> Check:
     counts = np.bincount(returned.secrets * outputs + returned.codes, minlength=values * outputs)
     counts = counts.reshape(values, outputs)
     p, secret, output = laws.output_probability(counts, stated)
-    runs = int(counts.sum(axis=1).min())
-    rarest, half = (laws.detectable_probability(runs, counts.size, GATE, at) for at in (0.0, 0.5))
+    runs = counts.sum(axis=1)
+    most, fewest = (
+        laws.detectable_probability(int(each), counts.size, GATE, 0.0)
+        for each in (runs.max(), runs.min())
+    )
+    half = laws.detectable_probability(int(runs.max()), counts.size, GATE, 0.5)
     return Check(
         name="outputs follow the stated channel",
         question="Were the outputs drawn by the channel that is stated?",
@@ -189,7 +214,8 @@ def channel_law_check(returned: Returned) -> Check:
         confidence=1 - GATE,
         details={"p": p},
         power=(
-            Power("probability of an output that cannot occur as stated", rarest),
+            Power("probability of an output that the commonest label cannot give", most),
+            Power("the same of the rarest", fewest),
             Power("difference of one output's probability near 1/2", half - 0.5),
         ),
         not_looked_at="Labels that were not planted.",

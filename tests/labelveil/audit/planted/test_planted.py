@@ -30,7 +30,7 @@ from labelveil.audit.planted.plant import (
     read_planted,
 )
 from labelveil.audit.planted.returned import Returned, match
-from labelveil.audit.planted.score import bounds_check, score
+from labelveil.audit.planted.score import bounds_check, distinguish, score
 from labelveil.audit.power import detectable_epsilon
 from labelveil.audit.settings import Planting
 from labelveil.audit.verdict import GATE, Verdict
@@ -239,6 +239,24 @@ def test_bounds_of_the_data_are_seen(grown: Grown) -> None:
     wide = replace(grown.evidence, manifest=manifest.model_copy(update={"labels": [label]}))
     found = replace(match(grown.planted, grown.evidence, grown.secret), manifest=wide.manifest)
     assert bounds_check(found).verdict is Verdict.FAIL
+
+
+def test_the_partner_is_not_warned_of_canaries(grown: Grown) -> None:
+    """Of labels outside the bounds only above 5 %, where it stops to ask."""
+    rows = pl.read_parquet(grown.secret.parent / "partner" / "labels.parquet")["label"]
+    assert 0.01 < ((rows < 0) | (rows > 10)).mean() < 0.045
+    assert grown.planted.shares.sum() == pytest.approx(1)
+
+
+def test_secrets_of_other_shares_are_fair_coins() -> None:
+    """Outputs that say nothing do not tell a rare label from a common one."""
+    shares = np.array([0.9, 0.1])
+    secrets = (np.random.default_rng(3).random(20_000) < shares[1]).astype(np.int64)
+    pair = (0,), (1,)
+    (told,) = distinguish(np.zeros(20_000, np.int64), secrets, [pair], shares).values()
+    assert told.bound == 0
+    (told,) = distinguish(secrets, secrets, [pair], shares).values()
+    assert told.bound > 4
 
 
 def test_another_secret_finds_no_canary(grown: Grown, tmp_path: Path) -> None:

@@ -83,11 +83,16 @@ class NamedSubject:
         return noisy - counts, self.randomize(self.labels, entropy)
 
     def release(self, labels: Labels, entropy: Entropy) -> Published:
-        """The two-step procedure over this grid's first three points, as a release runs it."""
+        """The two-step procedure over this grid's first three points, as a release runs it.
+
+        ``ConfigError`` if it has no first step.
+        """
         grid = Grid(self.labels[:3])
         counts = np.bincount(labels.astype(np.int64), minlength=len(grid))
         terms = LabelTerms("label", grid.lower, grid.upper, grid, self.loss, randomizer=self.name)
         plan = plan_message([terms], len(labels), REPLAY_EPSILON, prior_share=Fraction(1, 2))
+        if not plan.histograms:
+            raise ConfigError("of these labels no histogram is released, whose noise would count")
         released = plan.release([counts], entropy)
         ((_, randomizer),) = plan.build(released).channels
         (prior,) = released.priors.values()

@@ -43,6 +43,14 @@ def test_a_named_randomizer(name: str) -> None:
     assert all(check.question.endswith("?") and check.cost is not None for check in audit.checks)
 
 
+def test_two_labels_of_which_no_histogram_is_released() -> None:
+    """What has no first step is undecided, and the rest is looked at."""
+    audit = audit_mechanism(Trial(NamedSubject("randomized-response", np.arange(2.0), 1.0), SMALL))
+    undecided = {check.name for check in audit.checks if check.verdict is not Verdict.PASS}
+    assert undecided == {"replay", "noise scale", "bins", "support"}
+    assert audit.passed
+
+
 @pytest.mark.parametrize(
     ("name", "names"),
     [

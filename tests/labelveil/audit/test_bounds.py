@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 from scipy.stats import beta, binom
 
 from labelveil.audit import bounds
+from labelveil.audit.attacks.one_run import draw_secrets, score
 from tests.benchmarks.audit import expected_histogram_event_bound
 
 REACH = {  # (ε, m): 95%, one in a million
@@ -62,6 +66,81 @@ def test_the_one_run_bound_covers_exactly(epsilon: float) -> None:
         if bounds.one_run_bound(hits, runs, alpha) > epsilon
     )
     assert 0.001 < wrong <= alpha
+
+
+def published(epsilon: float, correct: int, guesses: int, delta: float) -> float:
+    """The p-value of an (ε, δ) claim by as many guesses as records, from the theorem alone.
+
+    Source: Steinke, Nasr, Jagielski, NeurIPS 2023, Theorem 5.2 and Appendix D: with W the number of
+    right ones and B binomial of probability e^ε / (1 + e^ε), P(W >= v) <= β + 2mδ α, where β =
+    P(B >= v) and α = max over i of (P(B >= v - i) - β) / i.
+    """
+    share = 1 / (1 + math.exp(-epsilon))
+    logs = [
+        math.lgamma(guesses + 1)
+        - math.lgamma(hits + 1)
+        - math.lgamma(guesses - hits + 1)
+        + hits * math.log(share)
+        + (guesses - hits) * math.log1p(-share)
+        for hits in range(guesses + 1)
+    ]
+    tails = np.cumsum(np.exp(logs)[::-1])[::-1]
+    beta_ = float(tails[correct])
+    alpha = max((float(tails[correct - i]) - beta_) / i for i in range(1, correct + 1))
+    return min(1.0, beta_ + 2 * guesses * delta * alpha)
+
+
+def published_bound(correct: int, guesses: int, level: float, delta: float) -> float:
+    low, high = 0.0, 20.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        refuted = published(middle, correct, guesses, delta) <= level
+        low, high = (middle, high) if refuted else (low, middle)
+    return low
+
+
+JAX_PRIVACY = [
+    (1000, 800, 0.05, 1e-5, 1.25398409),
+    (1000, 950, 0.05, 1e-3, 2.49483137),
+    (1000, 800, 1e-6, 1e-5, 0.0),
+]
+"""Guesses, right ones, level, δ and the bound of jax-privacy 2.0.0 (``auditing``), run by hand."""
+
+
+@pytest.mark.parametrize(("guesses", "correct", "level", "delta", "theirs"), JAX_PRIVACY)
+def test_the_published_bound_and_ours(
+    guesses: int, correct: int, level: float, delta: float, theirs: float
+) -> None:
+    """Theirs is of (ε, δ), so a little below; without δ there is no difference."""
+    assert published_bound(correct, guesses, level, delta) == pytest.approx(theirs, abs=1e-5)
+    ours = bounds.one_run_bound(correct, guesses, level)
+    assert ours == pytest.approx(published_bound(correct, guesses, level, 0.0), abs=1e-6)
+    assert ours >= theirs
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
+def test_on_the_same_scores_all_bounds_are_below_the_truth(epsilon: float) -> None:
+    """Randomized response of 20,000 secrets: ours, theirs, and two Clopper-Pearson intervals.
+
+    Source of the last: Nasr et al., *Adversary Instantiation*, S&P 2021: ln of the least share of
+    right "in"s over the largest of wrong ones, at half of the level each.
+    """
+    bits = draw_secrets(20_000)
+    kept = draw_secrets(20_000, 1 << 40) < bounds.guess_probability(epsilon) * 2**40
+    sent = np.where(kept, bits, 1 - bits)
+    ours = score(sent, bits)
+    right, wrong = (int(((sent == 1) & (bits == bit)).sum()) for bit in (1, 0))
+    ones = int(bits.sum())
+    apart = math.log(
+        bounds.clopper_pearson_lower(right, ones, 5e-7)
+        / bounds.clopper_pearson_upper(wrong, bits.size - ones, 5e-7)
+    )
+    theirs = published_bound(ours.correct, ours.guesses, 1e-6, 1e-9)
+    assert ours.bound <= epsilon
+    assert apart <= epsilon
+    assert theirs <= ours.bound + 1e-6
+    assert ours.bound - theirs < 0.02
+    assert abs(ours.bound - apart) < 0.5
 
 
 @pytest.mark.parametrize(("hits", "runs", "alpha"), [(-1, 10, 0.1), (11, 10, 0.1), (1, 10, 0.0)])

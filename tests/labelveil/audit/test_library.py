@@ -26,14 +26,22 @@ from labelveil.audit.mechanism.subject import CallableSubject, NamedSubject
 from labelveil.audit.mechanism.trial import Sizes, Trial
 from labelveil.audit.verdict import Verdict
 from tests.effort import effort
-from tests.labelveil.audit.twins import drawn, labels, parties, releases, rows, samplers
+from tests.labelveil.audit.twins import (
+    auditorium,
+    drawn,
+    labels,
+    parties,
+    releases,
+    rows,
+    samplers,
+)
 from tests.labelveil.audit.twins.labels import ChannelTwin
 from tests.labelveil.audit.twins.library import SMALL, TWINS, MechanismTwin, Twin
 from tests.statistics import binomial_range
 
 pytestmark = pytest.mark.statistical
 
-MODULES = (labels, parties, releases, rows)
+MODULES = (auditorium, labels, parties, releases, rows)
 RIGHT = ("randomized-response", "rr-on-bins", "two-point", "randomized-thresholds", "unbiased")
 CHECKS = (
     black_box_range_check,
@@ -68,6 +76,11 @@ def test_a_twin_is_caught(one: Twin) -> None:
     assert found.verdict is Verdict.FAIL, (found.name, found.found)
     if isinstance(one, MechanismTwin):
         assert found.question
+
+
+@pytest.mark.parametrize("one", auditorium.RIGHT, ids=lambda one: type(one).__name__)
+def test_others_mechanisms_that_are_right_pass(one: MechanismTwin) -> None:
+    assert one.audit().verdict is Verdict.PASS
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ counts off the histogram: what remains is the stated noise.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -14,6 +15,7 @@ from scipy.stats import binom, norm
 
 from common.arrays import Floats, Integers
 from labelveil.audit.power import FOUND, least, rarest_seen
+from labelveil.audit.verdict import GATE, Check, Power, verdict_of
 
 
 def output_probability(counts: Integers, laws: Floats) -> tuple[float, int, int]:
@@ -112,3 +114,59 @@ def detectable_narrowness(cells: int, scale: float, alpha: float) -> float:
         return noise_probability(np.full(cells, most), scale)[0] < alpha
 
     return least(refuted, 1e-3, 1 - 1e-3)
+
+
+Noises = Mapping[tuple[str, int, float], Sequence[Integers]]
+"""What is left of equal tables, by what they are, their (k,) cells and the scale of their noise."""
+
+
+def noise_check(
+    name: str,
+    noises: Noises,
+    *,
+    claim: str,
+    tried: str,
+    question: str = "",
+    missed: str = "",
+    spent: float = 0.0,
+    claimed: float | None = None,
+    groups: int = 0,
+) -> Check:
+    """Compare size, shape, sign and parity with the law, and look for cells without any noise.
+
+    What the stated scales ``spent`` must not be above the ``claimed`` ε. There may be so many
+    ``groups`` of equal tables, which share the level.
+    """
+    tables = {key: np.stack(each) for key, each in noises.items()}
+    tails = {
+        (key, aspect): tail
+        for key, table in tables.items()
+        for aspect, tail in noise_tails(table, key[2]).items()
+    }
+    ((what, size, scale), aspect), least = min(tails.items(), key=lambda each: each[1])
+    level = GATE * len(tables) / (len(tails) * max(groups, len(tables)))
+    enough = claimed is None or spent <= claimed * (1 + 1e-9)
+    (_, cells, largest), most = max(tables.items(), key=lambda each: each[1].size)
+    exact = noise_tails(np.where(np.arange(cells) == 0, 0, most), largest)
+    powers = [
+        Power(
+            "share by which noise is too narrow",
+            detectable_narrowness(most.size, largest, level),
+        )
+    ]
+    if exact["so often no noise in one cell"] < level:
+        powers.append(Power("cells that never have noise", 1.0))
+    paid = "" if claimed is None else f" Stated scales spend {spent:.4g} of ε = {claimed:.4g}."
+    return Check(
+        name=name,
+        question=question,
+        verdict=verdict_of(least >= level and enough),
+        claim=claim,
+        tried=f"{tried} What remained was compared with a table of the law: sum, shape, sign,"
+        " parity, and cells without any noise.",
+        found=f"The least probable is {aspect}, in {what} of {size} cells of scale {scale:.4g}: at"
+        f" most {least:.3g}; {level:.2g} would be refuted.{paid}",
+        confidence=1 - GATE,
+        power=tuple(powers),
+        not_looked_at=missed,
+    )

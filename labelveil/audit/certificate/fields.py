@@ -179,7 +179,7 @@ def out_of_reach(manifest: Manifest) -> list[Check]:
                 "the test for drift was made as stated",
                 "Was the test for drift as private as is said?",
                 "Statistic and noise of the test are those stated, and its outcome was obeyed.",
-                "The statistic depends on the labels: run the software on labels of your own.",
+                "Its outcome shows one bit: run `labelveil audit party` on the software.",
             ),
         ]
     tried = "Not from a manifest and its rows."

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -27,61 +27,6 @@ from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
 DECISIONS = 4000  # of each kind
 
 BINS = 8  # of the labels in a synthetic table
-
-Noises = Mapping[tuple[str, int, float], Sequence[Integers]]
-"""What is left of equal tables, by what they are, their (k,) cells and the scale of their noise."""
-
-
-def noise_check(
-    name: str,
-    noises: Noises,
-    *,
-    question: str,
-    claim: str,
-    tried: str,
-    missed: str = "",
-    spent: float = 0.0,
-    claimed: float | None = None,
-    groups: int = 0,
-) -> Check:
-    """Compare size, shape, sign and parity with the law, and look for cells without any noise.
-
-    What the stated scales ``spent`` must not be above the ``claimed`` ε. There may be so many
-    ``groups`` of equal tables, which share the level.
-    """
-    tables = {key: np.stack(each) for key, each in noises.items()}
-    tails = {
-        (key, aspect): tail
-        for key, table in tables.items()
-        for aspect, tail in laws.noise_tails(table, key[2]).items()
-    }
-    ((what, size, scale), aspect), least = min(tails.items(), key=lambda each: each[1])
-    level = GATE * len(tables) / (len(tails) * max(groups, len(tables)))
-    enough = claimed is None or spent <= claimed * (1 + 1e-9)
-    (_, cells, largest), most = max(tables.items(), key=lambda each: each[1].size)
-    exact = laws.noise_tails(np.where(np.arange(cells) == 0, 0, most), largest)
-    powers = [
-        Power(
-            "share by which noise is too narrow",
-            laws.detectable_narrowness(most.size, largest, level),
-        )
-    ]
-    if exact["so often no noise in one cell"] < level:
-        powers.append(Power("cells that never have noise", 1.0))
-    paid = "" if claimed is None else f" Stated scales spend {spent:.4g} of ε = {claimed:.4g}."
-    return Check(
-        name=name,
-        question=question,
-        verdict=verdict_of(least >= level and enough),
-        claim=claim,
-        tried=f"{tried} What remained was compared with a table of the law: sum, shape, sign,"
-        " parity, and cells without any noise.",
-        found=f"The least probable is {aspect}, in {what} of {size} cells of scale {scale:.4g}: at"
-        f" most {least:.3g}; {level:.2g} would be refuted.{paid}",
-        confidence=1 - GATE,
-        power=tuple(powers),
-        not_looked_at=missed,
-    )
 
 
 def histograms_check(worlds: Sequence[World]) -> Check:
@@ -102,7 +47,9 @@ def histograms_check(worlds: Sequence[World]) -> Check:
         reason = "Histograms are decoded from the codes: they have no noise of their own."
         return Check(name, Verdict.NOT_CHECKABLE, claim, tried, reason, question=question)
     missed = "Noise of messages that have no histogram of their own."
-    return noise_check(name, noises, question=question, claim=claim, tried=tried, missed=missed)
+    return laws.noise_check(
+        name, noises, question=question, claim=claim, tried=tried, missed=missed
+    )
 
 
 def leaders_check(worlds: Sequence[World]) -> Check:
@@ -121,7 +68,7 @@ def leaders_check(worlds: Sequence[World]) -> Check:
         noises["counts by category", noise.size, scale].append(noise[np.argsort(named)])
         spent = max(spent, 2 / scale)  # a replaced vote leaves one count and enters another
         claimed = float(parse_rational(document["guarantee"]["epsilon"]))
-    return noise_check(
+    return laws.noise_check(
         "noise of leaders",
         noises,
         question="Have the counts of top-k the noise that is paid for?",
@@ -157,7 +104,7 @@ def tables_check(worlds: Sequence[World]) -> Check:
             noises[key].append(noise.astype(np.int64))
         spent = max(spent, sum(2 / scale for scale in scales))
         claimed = float(parse_rational(document["guarantee"]["epsilon"]))
-    return noise_check(
+    return laws.noise_check(
         "noise of tables",
         noises,
         question="Have the tables that a synthetic one is made of the noise that is paid for?",

@@ -6,8 +6,8 @@ claims are what is tested.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from common.arrays import Floats, Integers
 from common.exact.rational import parse_rational
 from common.randomizers.cells import row_products
 from common.release.manifest import manifest_digest
-from common.release.sections import PriorSection
 from labelveil.audit.attacks import laws
 from labelveil.audit.attacks.implementation import permutation_check
 from labelveil.audit.attacks.one_run import (
@@ -240,54 +239,37 @@ def bounds_check(returned: Returned) -> Check:
 
 def histogram_check(returned: Returned) -> Check:
     """What remains of the histograms once the known labels are taken off is noise as stated."""
-    priors = returned.manifest.priors
-    noisy = [prior for prior in priors if not prior.decoded] or priors
-    check = claims.each(returned.manifest, noisy, lambda _, prior: _one_histogram(returned, prior))
-    return replace(check, question="Has the histogram the noise that is stated?")
-
-
-def _one_histogram(returned: Returned, prior: PriorSection) -> Check:
-    group = returned.manifest.group(prior.labels)
-    name = "noise of the histogram"
+    manifest, name = returned.manifest, "noise of the histogram"
     claim = "The released histogram has the noise that pays for it."
-    tried = "The canaries' own counts were taken off the released ones."
-    reason = ""
+    question = "Has the histogram the noise that is stated?"
+    tried = "The canaries' own counts were taken off the released ones, where they are known."
+    priors = [prior for prior in manifest.priors if not prior.decoded]
+    reason = "Every cell has a canary beside its points."
     if returned.others or returned.missing:
-        reason = "Other events are in the release, whose labels are not known."
-    elif prior.decoded:
+        reason, priors = "Other events are in the release, whose labels are not known.", []
+    elif not priors:
         reason = "The histogram is decoded from the codes: it has no noise of its own."
-    elif not returned.manifest.prior_paid:
-        reason = "The prior is that of another release."
-    if reason:
-        return Check(name, Verdict.NOT_CHECKABLE, claim, tried, reason)
-    # labels between points are rounded at random: the cells that they may fall in are left out
-    cells = np.ones((len(returned.labels), 1))
-    for label, grid in zip(group.labels, group.cells.grids, strict=True):
-        points, shares = grid.neighbours(returned.labels[:, label])
-        each = np.zeros((len(returned.labels), len(grid)))
-        np.put_along_axis(each, points, shares, axis=1)
-        cells = row_products(cells, each)
-    certain = ~((cells > 1e-9) & (cells < 1 - 1e-9)).any(axis=0)
-    true = np.bincount(returned.secrets, minlength=len(cells)) @ np.rint(cells)
-    size, scale = int(certain.sum()), float(parse_rational(prior.scale))
-    if not size:
-        return Check(
-            name, Verdict.NOT_CHECKABLE, claim, tried, "Every cell has a canary beside its points."
-        )
-    noise = (np.asarray(prior.noisy_counts, dtype=np.int64) - true.astype(np.int64))[certain]
-    tails = laws.noise_tails(noise[None], scale)
-    narrow = laws.detectable_narrowness(size, scale, GATE / len(tails))
-    return Check(
-        name=name,
-        verdict=verdict_of(min(tails.values()) >= GATE / len(tails)),
-        claim=claim,
-        tried=tried
-        + f" {size} cells, all whose count is known, were compared with a table of the discrete"
-        f" Laplace law of scale {scale:.4g}: sum, shape and parity.",
-        found=f"Mean |noise| {float(np.abs(noise).mean()):.4g}; at most so probable:"
-        f" {', '.join(f'{name} {tail:.3g}' for name, tail in tails.items())}.",
-        confidence=1 - GATE,
-        details=tails,
-        power=(Power("share by which noise is too narrow", narrow),),
-        not_looked_at="Whether the noise is independent of the labels, and of other releases.",
+    elif not manifest.prior_paid:
+        reason, priors = "The prior is that of another release.", []
+    noises: defaultdict[tuple[str, int, float], list[Integers]] = defaultdict(list)
+    for prior in priors:
+        group = manifest.group(prior.labels)
+        # labels between points are rounded at random: the cells that they may fall in are left out
+        cells = np.ones((len(returned.labels), 1))
+        for label, grid in zip(group.labels, group.cells.grids, strict=True):
+            points, shares = grid.neighbours(returned.labels[:, label])
+            each = np.zeros((len(returned.labels), len(grid)))
+            np.put_along_axis(each, points, shares, axis=1)
+            cells = row_products(cells, each)
+        certain = ~((cells > 1e-9) & (cells < 1 - 1e-9)).any(axis=0)
+        true = np.bincount(returned.secrets, minlength=len(cells)) @ np.rint(cells)
+        noise = (np.asarray(prior.noisy_counts) - true.astype(np.int64))[certain]
+        if noise.size:
+            key = "the histogram", noise.size, float(parse_rational(prior.scale))
+            noises[key].append(noise)
+    if not noises:
+        return Check(name, Verdict.NOT_CHECKABLE, claim, tried, reason, question=question)
+    missed = "Whether the noise is independent of the labels, and of other releases."
+    return laws.noise_check(
+        name, noises, question=question, claim=claim, tried=tried, missed=missed
     )

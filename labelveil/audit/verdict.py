@@ -99,7 +99,6 @@ class Check:
     power: tuple[Power, ...] = ()
     not_looked_at: str = ""
     """What the verdict does not cover; empty if it covers the whole question."""
-    cost: float | None = None  # CPU seconds that were expected
     cpu_seconds: float = 0.0  # of all processors, child processes included
 
     @property
@@ -134,7 +133,6 @@ class Check:
             "not_looked_at": self.not_looked_at,
             "seconds": round(self.seconds, 4),
             "cpu_seconds": round(self.cpu_seconds, 4),
-            "expected_cpu_seconds": self.cost,
             "details": dict(self.details),
         }
 

@@ -10,7 +10,7 @@ from scipy.fft import next_fast_len
 
 from common.arrays import Floats
 from labelveil.audit.attacks import rows_apart
-from labelveil.audit.attacks.every_label import all_runs, every_label
+from labelveil.audit.attacks.every_label import every_label
 from labelveil.audit.attacks.implementation import mantissa_check, permutation_check
 from labelveil.audit.attacks.one_run import (
     draw_secrets,
@@ -40,15 +40,9 @@ TRIPLES = ((1, 2), (1, 3), (2, 3))
 """Distances of two labels from a third that are taken together; others are drawn."""
 
 
-def _search_cost(trial: Trial) -> float:
-    runs = all_runs(trial.sizes.runs, trial.labels.size)
-    return 0.5 + trial.seconds(runs, 6) + 1e-7 * runs
-
-
 @PROBES.add(
     "every label",
     "Is any label, or any output, told apart better than ε allows?",
-    _search_cost,
     not_looked_at="Labels between two neighbours, but for the half-way one and one that was drawn.",
 )
 def every_label_check(trial: Trial) -> Check:
@@ -82,7 +76,6 @@ def every_label_check(trial: Trial) -> Check:
 @PROBES.add(
     "one run",
     "How well is a secret guessed from one output, at the beginning of a long call and at its end?",
-    lambda trial: 0.2 + trial.seconds(trial.sizes.long_rows) + 1e-7 * trial.sizes.long_rows,
     not_looked_at="Other labels than the two.",
 )
 def one_run_check(trial: Trial) -> Check:
@@ -118,12 +111,6 @@ _ROWS_MISSED = "Dependence of an output on several other rows together, but for 
 @PROBES.add(
     "repeated words",
     "Does any randomness come back in other rows, at any distance, block borders included?",
-    lambda trial: (
-        0.5
-        + trial.seconds(trial.sizes.long_rows + 2 * trial.sizes.rows)
-        + 2e-6 * trial.sizes.rows
-        + 5e-8 * trial.sizes.long_rows
-    ),
     not_looked_at="Words that come back after more rows than that.",
 )
 def repeats_check(trial: Trial) -> Check:
@@ -151,13 +138,6 @@ def repeats_check(trial: Trial) -> Check:
 @PROBES.add(
     "call against call",
     "Does one release repeat the noise of another?",
-    lambda trial: (
-        0.1
-        + trial.seconds(
-            trial.sizes.small_calls // 4 * trial.sizes.small_rows, trial.sizes.small_calls // 4
-        )
-        + 4e-7 * trial.sizes.small_calls * trial.sizes.small_rows
-    ),
 )
 def calls_check(trial: Trial) -> Check:
     """The same labels in every call, all over the domain."""
@@ -178,13 +158,6 @@ def calls_check(trial: Trial) -> Check:
 @PROBES.add(
     "labels of other rows",
     "Is any label used in another row than its own, of one long call or of many small ones?",
-    lambda trial: (
-        0.2
-        + trial.seconds(trial.sizes.records)
-        + trial.seconds(trial.sizes.small_calls * trial.sizes.small_rows, trial.sizes.small_calls)
-        + 1e-6 * trial.sizes.records
-        + 4e-7 * trial.sizes.small_calls * trial.sizes.small_rows
-    ),
     not_looked_at=_ROWS_MISSED,
 )
 def influence_check(trial: Trial) -> Check:
@@ -231,7 +204,6 @@ def influence_check(trial: Trial) -> Check:
 @PROBES.add(
     "order",
     "Do outputs stand in the order of their rows, not in one of their own?",
-    lambda trial: 0.1 + trial.seconds(trial.sizes.records // 4),
 )
 def order_check(trial: Trial) -> Check:
     rows = max(trial.sizes.records // 4, 1000)
@@ -242,11 +214,6 @@ def order_check(trial: Trial) -> Check:
 @PROBES.add(
     "cold starts",
     "Could the noise be had by trying every seed?",
-    lambda trial: (
-        2.0
-        + trial.seconds(1024 * trial.sizes.starts, trial.sizes.starts)
-        + 0.01 * trial.sizes.starts * isinstance(trial.subject, CallableSubject)
-    ),
     not_looked_at="Seeds of more bits than the power says, and generators that are predictable"
     " from their outputs.",
 )
@@ -280,7 +247,6 @@ def starts_check(trial: Trial) -> Check:
 @PROBES.add(
     "float mantissa",
     "Do the low bits of floating-point outputs give labels away?",
-    lambda trial: 0.1 + trial.seconds(2 * trial.sizes.runs // 5),
 )
 def floats_check(trial: Trial) -> Check:
     secrets = draw_secrets(2 * trial.sizes.runs // 5)
@@ -291,7 +257,6 @@ def floats_check(trial: Trial) -> Check:
 @PROBES.add(
     "timing",
     "Does the time of a call depend on the label?",
-    lambda trial: 0.2 + trial.seconds(0, 3 * trial.sizes.calls),
     not_looked_at="Differences below the clock's resolution and this machine's unrest.",
 )
 def clock_check(trial: Trial) -> Check:
@@ -314,7 +279,6 @@ def clock_check(trial: Trial) -> Check:
 @PROBES.add(
     "static rule",
     "Does any source on the way of a label use a predictable generator?",
-    lambda trial: 2.0,
     not_looked_at="Libraries that the sources call.",
 )
 def sources_check(trial: Trial) -> Check:
@@ -324,7 +288,6 @@ def sources_check(trial: Trial) -> Check:
 @PROBES.add(
     "range",
     "Is a label far outside the domain treated as the nearest bound?",
-    lambda trial: 0.3 + trial.seconds(4 * trial.sizes.runs // 5),
     subject=CallableSubject,
 )
 def black_box_range_check(trial: Trial) -> Check:
@@ -364,7 +327,6 @@ def black_box_range_check(trial: Trial) -> Check:
 @PROBES.add(
     "exact",
     "Is the claim proved, not only not refuted?",
-    lambda trial: 0.0,
     subject=CallableSubject,
     not_looked_at=f"Everything that happens less often than the runs show at a level of {GATE:g}.",
 )

@@ -22,7 +22,7 @@ PROBES = Probes()
 probe = partial(PROBES.add, subject=NamedSubject)
 
 
-@probe("exact ε", "Does the sampler itself keep ε for every label, exactly?", lambda trial: 1.0)
+@probe("exact ε", "Does the sampler itself keep ε for every label, exactly?")
 def sampler_check(trial: Trial) -> Check:
     epsilon, channel = trial.named.epsilon, trial.named.randomizer.channel
     sampler = randomizer_sampler(trial.named.randomizer)
@@ -49,7 +49,6 @@ def sampler_check(trial: Trial) -> Check:
 @probe(
     "joint ε",
     "Do noisy histogram and randomized labels together keep ε, exactly?",
-    lambda trial: 1.5,
     not_looked_at="Data sets of more than a few labels; the argument for them is the same.",
 )
 def joint_check(trial: Trial) -> Check:
@@ -86,7 +85,7 @@ for _name, _question, _replayed in (
     ("bins", "Is the channel built from the noisy histogram alone?", replays.function_check),
     ("support", "Do empty cells of the histogram get noise, too?", replays.support_check),
 ):
-    probe(_name, _question, lambda trial: 0.004 * trial.sizes.seeds)(
+    probe(_name, _question)(
         lambda trial, check=_replayed: check(trial.replay)  # type: ignore[misc]
     )
 
@@ -94,7 +93,6 @@ for _name, _question, _replayed in (
 @probe(
     "range",
     "Is a label far outside the domain treated as the nearest bound?",
-    lambda trial: 0.1 + trial.seconds(0, 128),
 )
 def far_labels_check(trial: Trial) -> Check:
     return replays.range_check(trial.named.randomize, *trial.ends)
@@ -103,7 +101,6 @@ def far_labels_check(trial: Trial) -> Check:
 @probe(
     "declared outputs",
     "Is every value that is sent a declared one?",
-    lambda trial: 0.1 + trial.seconds(trial.sizes.runs // 10),
 )
 def declared_check(trial: Trial) -> Check:
     sent = trial.named.mechanism(np.resize(trial.named.labels, trial.sizes.runs // 10))
@@ -122,7 +119,6 @@ def declared_check(trial: Trial) -> Check:
 @probe(
     "two noises",
     "Is any random word used twice, for the histogram and for rows?",
-    lambda trial: 0.1,
 )
 def shared_words_check(trial: Trial) -> Check:
     return tapes_check(trial.named.noises(), system_entropy().key)
@@ -131,7 +127,6 @@ def shared_words_check(trial: Trial) -> Check:
 @probe(
     "prior noise and rows",
     "Does the histogram's noise say anything about the rows' noise?",
-    lambda trial: 0.1 + 6e-4 * trial.sizes.small_calls,
     not_looked_at="Noise that is shared without leaving a correlation of a cell with a row.",
 )
 def noise_correlation_check(trial: Trial) -> Check:
@@ -151,7 +146,6 @@ def noise_correlation_check(trial: Trial) -> Check:
 @probe(
     "two-step event",
     "Do histogram and one label together say more than both steps may?",
-    lambda trial: 0.2 + 4e-6 * trial.sizes.releases,
 )
 def two_step_check(trial: Trial) -> Check:
     """E* against this project's own histogram and sampler, ε₁ = ε₂ = ε/2 over four labels."""

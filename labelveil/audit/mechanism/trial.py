@@ -1,4 +1,4 @@
-"""A subject on trial: how hard it is tried, and by what probes, each with its question and cost."""
+"""A subject on trial: how hard it is tried, and by what probes, each with its question."""
 
 from __future__ import annotations
 
@@ -153,7 +153,6 @@ class Probe:
     name: str  # short; the progress bar shows it
     question: str  # what its verdict answers, for a reader who knows nothing of how it works
     run: Callable[[Trial], Check]
-    cost: Callable[[Trial], float]  # CPU seconds that it takes, roughly
     subject: type[object]  # what it can be run against
     not_looked_at: str  # what its verdict does not cover
 
@@ -173,7 +172,6 @@ class Probe:
             check,
             question=self.question,
             not_looked_at=check.not_looked_at or self.not_looked_at,
-            cost=round(self.cost(trial), 2),
         )
 
 
@@ -184,7 +182,6 @@ class Probes(list[Probe]):
         self,
         name: str,
         question: str,
-        cost: Callable[[Trial], float],
         *,
         subject: type[object] = object,
         not_looked_at: str = "",
@@ -192,7 +189,7 @@ class Probes(list[Probe]):
         """Decorator: the function becomes a probe, the last one."""
 
         def made(run: Callable[[Trial], Check]) -> Probe:
-            probe = Probe(name, question, run, cost, subject, not_looked_at)
+            probe = Probe(name, question, run, subject, not_looked_at)
             self.append(probe)
             return probe
 

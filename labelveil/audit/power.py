@@ -118,6 +118,12 @@ def bernstein_threshold(variance: Floats | float, largest: float, alpha: float) 
     return np.asarray(half + np.sqrt(half * half + 2 * level * np.asarray(variance)))
 
 
+def least_share(threshold: float, variance: float, certain: float) -> float:
+    """Share s at which a sum of mean s · ``certain`` passes a threshold with ``FOUND``; or ∞."""
+    needed = threshold + float(norm.isf(1 - FOUND)) * math.sqrt(variance)
+    return needed / certain if needed <= certain else math.inf
+
+
 def least(holds: Callable[[float], bool], low: float, high: float) -> float:
     """Where a monotone condition begins to hold, by bisecting logarithms; infinite if nowhere."""
     if not holds(high):

@@ -28,11 +28,10 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
-from scipy.stats import norm
 
 from common.arrays import Booleans, Floats, Integers
 from labelveil.audit.bounds import clopper_pearson_upper
-from labelveil.audit.power import FOUND, bernstein_threshold
+from labelveil.audit.power import bernstein_threshold, least_share
 from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
 
 Outputs = NDArray[np.generic]
@@ -154,6 +153,7 @@ class Association:
             name,
             verdict_of(not self.exceeds),
             found=str(self),
+            bound=math.inf if self.exceeds else 0.0,
             confidence=1 - GATE,
             power=(Power(power, self.least_share),),
             **more,
@@ -312,7 +312,7 @@ def agreement(rows: Rows, alpha: float = GATE) -> Association:
         threshold=threshold,
         where=f"lag {at + 1:,}",
         sums=sums.size,
-        least_share=_least_share(threshold, variance, n * _coupled(rows.laws, of_kinds / n)),
+        least_share=least_share(threshold, variance, n * _coupled(rows.laws, of_kinds / n)),
     )
 
 
@@ -381,7 +381,7 @@ def influence(
             largest = float(np.abs(centred).max())
             threshold = float(bernstein_threshold(variance, largest, level)) + slack
             if not mask:
-                shares.append(_least_share(threshold, variance, n / 2))
+                shares.append(least_share(threshold, variance, n / 2))
             for name in list(features)[: single if mask else None]:
                 sums = np.abs(fft.irfft(score * turned[name], n))
                 at = int(sums.argmax())
@@ -456,10 +456,4 @@ def largest_sum(
         if size / threshold > worst[0] / worst[1]:
             worst = size, threshold, where(name, row, column)
     middle = float(np.median(thresholds)), float(np.median(variance))
-    return Association(*worst, sums, _least_share(*middle, centred.shape[0] / 2))
-
-
-def _least_share(threshold: float, variance: float, certain: float) -> float:
-    """Share s at which a mean of s · ``certain`` passes the threshold with 95%."""
-    needed = threshold + float(norm.isf(1 - FOUND)) * math.sqrt(variance)
-    return needed / certain if needed <= certain else math.inf
+    return Association(*worst, sums, least_share(*middle, centred.shape[0] / 2))

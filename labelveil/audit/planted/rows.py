@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from scipy.stats import norm
 
 from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.attacks.rows_apart import (
@@ -18,42 +17,34 @@ from labelveil.audit.attacks.rows_apart import (
     worst,
 )
 from labelveil.audit.planted.returned import BLOCKS, Returned
-from labelveil.audit.power import FOUND, bernstein_threshold
+from labelveil.audit.power import bernstein_threshold, least_share
 from labelveil.audit.verdict import GATE, Check, Verdict
 
 
 def groups_check(returned: Returned) -> Check:
     """Codes in each part of the events, beside what is stated for their labels."""
-    rows, worst_of = returned.rows, []
-    likeliest = rows.laws.argmax(axis=1)[rows.kinds] == rows.cells
-    surprise = likeliest - rows.laws.max(axis=1)[rows.kinds]
-    scores = [rows.centred(weights) for weights in np.eye(rows.laws.shape[1])] + [surprise]
-    most = rows.laws.max(axis=1)
-    variances = [rows.laws[:, c] * (1 - rows.laws[:, c]) for c in range(rows.laws.shape[1])]
-    tests = len(returned.groups) * BLOCKS * len(scores)
+    rows, most, found = returned.rows, returned.rows.laws.max(axis=1), []
+    surprise = (rows.laws.argmax(axis=1)[rows.kinds] == rows.cells) - most[rows.kinds]
+    scores = [*map(rows.centred, np.eye(rows.laws.shape[1])), surprise]
+    variances = [law * (1 - law) for law in (*rows.laws.T, most)]
+    level = GATE / (2 * len(returned.groups) * BLOCKS * len(scores))
     for name, part in returned.groups.items():
-        for score, variance in zip(scores, [*variances, most * (1 - most)], strict=True):
+        for score, variance in zip(scores, variances, strict=True):
             sums = np.abs(np.bincount(part, score, BLOCKS))
-            each = np.asarray(np.bincount(part, variance[rows.kinds], BLOCKS), dtype=np.float64)
-            thresholds = bernstein_threshold(each, 1.0, GATE / (2 * tests))
+            each = np.bincount(part, variance[rows.kinds], BLOCKS).astype(np.float64)
+            thresholds = bernstein_threshold(each, 1.0, level)
             at = int((sums / thresholds).argmax())
-            needed = thresholds[at] + float(norm.isf(1 - FOUND)) * math.sqrt(each[at])
-            whole = float((1 - most[rows.kinds[part == at]]).sum())
-            share = needed / whole if needed <= whole else math.inf
-            worst_of.append(
-                Association(
-                    float(sums[at]), float(thresholds[at]), f"{name}, part {at}", BLOCKS, share
-                )
-            )
-    largest = worst(*worst_of)
-    return replace(largest, least_share=worst_of[-1].least_share).check(
+            where = f"{name}, part {at}"
+            found.append(Association(float(sums[at]), float(thresholds[at]), where, BLOCKS, 1.0))
+    certain = float((1 - most[rows.kinds]).mean()) * rows.cells.size / BLOCKS
+    share = least_share(float(thresholds.mean()), float(each.mean()), certain)
+    return replace(worst(*found), least_share=share).check(
         "groups of keys",
         f"share of one of {BLOCKS} parts of the events that sends its labels' likeliest codes",
         question="Are some events' labels randomized less, by their keys or places?",
         claim="Every event's label is randomized by the stated channel.",
         tried=f"In {len(returned.groups)} orders (of release, population, keys and their ends) each"
         f" of {BLOCKS} blocks of rows was compared with what is stated for its labels.",
-        bound=math.inf if largest.exceeds else 0.0,
         not_looked_at="Other groups of keys, of which there are as many as one likes.",
     )
 
@@ -76,7 +67,6 @@ def other_rows_check(returned: Returned) -> Check:
         claim="A row's output depends on its own label alone.",
         tried=f"{largest.sums:,} comparisons of an output with another canary's label, or with"
         " whether others agree, at every distance, in the orders of release and population.",
-        bound=math.inf if largest.exceeds else 0.0,
         not_looked_at="Dependence of an output on several other rows together.",
     )
 
@@ -95,7 +85,6 @@ def noise_check(returned: Returned) -> Check:
         claim="Every row has noise of its own.",
         tried=f"Codes were compared given their labels at {largest.sums:,} lags, in the orders of"
         " release, population, keys and their ends.",
-        bound=math.inf if largest.exceeds else 0.0,
     )
 
 
@@ -128,9 +117,8 @@ def epochs_check(returned: Returned, before: Sequence[Returned]) -> Check:
         )
         variance = float(spread @ others**2)
         threshold = float(bernstein_threshold(variance, 0.25, level))
-        needed = threshold + float(norm.isf(1 - FOUND)) * math.sqrt(variance)
         whole = words.size * math.sqrt(float((words**2).mean() * (others**2).mean()))
-        share = needed / whole if needed <= whole else math.inf
+        share = least_share(threshold, variance, whole)
         size = abs(float(words @ others))
         where = f"epoch {other.manifest.epoch}, {words.size:,} events"
         found.append(Association(size, threshold, where, 1, share))
@@ -141,5 +129,4 @@ def epochs_check(returned: Returned, before: Sequence[Returned]) -> Check:
         question=question,
         claim=claim,
         tried=f"{len(before)} other releases of the same canaries were compared with this one.",
-        bound=math.inf if largest.exceeds else 0.0,
     )

@@ -43,7 +43,7 @@ class CanarySettings(Section):
     randomizer: str = setting("auto", "Randomizer of the canary releases.")
     labels: int = setting(1, "Labels of each canary event, 1 to 8.")
     effort: int = setting(
-        1, "How many times as many histograms are tested and fetches timed.", ge=1, le=100
+        1, "How many times as many noisy numbers are tested, and fetches timed.", ge=1, le=100
     )
 
     @property

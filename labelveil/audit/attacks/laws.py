@@ -143,7 +143,7 @@ def noise_check(
         for key, table in tables.items()
         for aspect, tail in noise_tails(table, key[2]).items()
     }
-    ((what, size, scale), aspect), least = min(tails.items(), key=lambda each: each[1])
+    ((what, size, scale), aspect), smallest = min(tails.items(), key=lambda each: each[1])
     level = GATE * len(tables) / (len(tails) * max(groups, len(tables)))
     enough = claimed is None or spent <= claimed * (1 + 1e-9)
     (_, cells, largest), most = max(tables.items(), key=lambda each: each[1].size)
@@ -160,12 +160,12 @@ def noise_check(
     return Check(
         name=name,
         question=question,
-        verdict=verdict_of(least >= level and enough),
+        verdict=verdict_of(smallest >= level and enough),
         claim=claim,
         tried=f"{tried} What remained was compared with a table of the law: sum, shape, sign,"
         " parity, and cells without any noise.",
         found=f"The least probable is {aspect}, in {what} of {size} cells of scale {scale:.4g}: at"
-        f" most {least:.3g}; {level:.2g} would be refuted.{paid}",
+        f" most {smallest:.3g}; {level:.2g} would be refuted.{paid}",
         confidence=1 - GATE,
         power=tuple(powers),
         not_looked_at=missed,

@@ -75,6 +75,7 @@ def leaders_check(worlds: Sequence[World]) -> Check:
         claim="Every named category's count has discrete Laplace noise of the stated scale.",
         tried=f"{len(worlds)} times `top-k` named all {len(CATEGORIES)} categories of events that"
         " the auditor knows.",
+        missed="Lists whose length the counts decide; stable sets.",
         spent=spent,
         claimed=claimed,
     )
@@ -118,7 +119,7 @@ def tables_check(worlds: Sequence[World]) -> Check:
     )
 
 
-def decisions_check() -> Check:
+def decisions_check(decisions: int = DECISIONS) -> Check:
     """How often a test for drift says so, and which of two is named, where it depends on noise.
 
     One event below its threshold, a test says "drifted" where noise of scale 1 is 1 or more: with
@@ -131,26 +132,26 @@ def decisions_check() -> Check:
     drift, leader = entropy.source("audit drift"), Leaders(Fraction(1), 1)
     seen = {
         "tests said that labels had drifted": (
-            sum(test.draw([half, rows - half], drift).value for _ in range(DECISIONS)),
+            sum(test.draw([half, rows - half], drift).value for _ in range(decisions)),
             q / (1 + q),
         ),
         "times the larger of two categories was named": (
-            sum(int(leader.draw(votes, system_entropy()).chosen[0]) == 0 for _ in range(DECISIONS)),
+            sum(int(leader.draw(votes, system_entropy()).chosen[0]) == 0 for _ in range(decisions)),
             1 / (1 + math.exp(-6 / 4)),
         ),
     }
-    tails = [laws.two_sided(count, DECISIONS, chance) for count, chance in seen.values()]
+    tails = [laws.two_sided(count, decisions, chance) for count, chance in seen.values()]
     found = (
-        f"{count:,} of {DECISIONS:,} {what}, where {DECISIONS * chance:,.0f} are expected"
+        f"{count:,} of {decisions:,} {what}, where {decisions * chance:,.0f} are expected"
         for what, (count, chance) in seen.items()
     )
-    least = laws.detectable_probability(DECISIONS, len(tails), GATE, 0.5) - 0.5
+    least = laws.detectable_probability(decisions, len(tails), GATE, 0.5) - 0.5
     return Check(
         name="noise of decisions",
         question="Are tests for drift, and names of leaders, as uncertain as is paid for?",
         verdict=verdict_of(min(tails) >= GATE / 2),
         claim="A decision between two that differ by little is a coin of the stated odds.",
-        tried=f"{DECISIONS:,} tests for drift were made one event below the threshold, and as many"
+        tried=f"{decisions:,} tests for drift were made one event below the threshold, and as many"
         " leaders named, in this process.",
         found="; ".join(found) + f"; probabilities {', '.join(f'{tail:.2g}' for tail in tails)}.",
         confidence=1 - GATE,

@@ -25,6 +25,7 @@ from labelveil.audit.party import endpoint_checks
 from labelveil.audit.party.canary_parties import HISTOGRAMS, QUERIED, UPPER, World, make_worlds
 from labelveil.audit.party.endpoint import Fetched, connected
 from labelveil.audit.party.noises import (
+    DECISIONS,
     decisions_check,
     histograms_check,
     leaders_check,
@@ -47,7 +48,7 @@ from labelveil.audit.verdict import (
 from labelveil.children import child_command, child_environment
 
 RUNNING_COST = "8 fetches of the release, 20 small requests: all of it is in the partner's log"
-_STARTS, _STARTS_A_ROW = 48.0, 6e-5
+_STARTS, _STARTS_A_ROW = 40.0, 6e-5
 """What canaries cost, in starts of a labels party's process: measured with 2,000 to 200,000 rows.
 """
 
@@ -72,7 +73,7 @@ def canary_cost(settings: CanarySettings) -> float:
     """CPU seconds that canaries will take, from one start of a process of the labels party."""
     start = child_command("label_party.release.run")  # imports what a release does, and ends
     run = partial(subprocess.run, start, env=child_environment(), check=True)
-    starts = _STARTS + HISTOGRAMS * settings.effort + _STARTS_A_ROW * settings.rows
+    starts = _STARTS + (HISTOGRAMS + 2 * QUERIED) * settings.effort + _STARTS_A_ROW * settings.rows
     return starts * cpu_seconds(run)
 
 
@@ -146,8 +147,8 @@ def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: 
     audit.run(lambda: same_noise_check(_codes(answer), _codes(second), manifest.codebook))
     audit.run(lambda: histograms_check(small), "noise")
     for queries in (leaders_check, tables_check):
-        audit.run(partial(queries, small[:QUERIED]))
-    audit.run(decisions_check)
+        audit.run(partial(queries, small[: QUERIED * settings.effort]))
+    audit.run(lambda: decisions_check(DECISIONS * settings.effort))
     audit.progress("sessions")
     for check in sessions_checks(asked):
         audit.run(lambda check=check: check)  # type: ignore[misc]

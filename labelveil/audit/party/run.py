@@ -35,6 +35,7 @@ from labelveil.audit.party.one_label import latency_check, one_label_checks, sho
 from labelveil.audit.party.sessions import OFFER, sessions_checks
 from labelveil.audit.settings import CanarySettings, Connection
 from labelveil.audit.verdict import (
+    GATE,
     Audit,
     Check,
     Power,
@@ -184,18 +185,27 @@ def _labels(audit: Audit, world: World, answer: Fetched, manifest: Manifest) -> 
 
 
 def _cold_start_check(answer: Fetched, second: Fetched) -> Check:
-    noises = [
-        ([prior.noisy_counts for prior in Manifest.parse(sent.manifest).priors], sent.codes)
-        for sent in (answer, second)
-    ]
-    same = noises[0] == noises[1]
+    """Neither the rows' noise nor that of a histogram is the same again.
+
+    Two noises of a cell are equal with probability (1-q)² (1+q²) / ((1+q)² (1-q²)), q =
+    e^(-1/scale); histograms of so few cells that chance may make them equal are left out.
+    """
+    same = ["rows"] * (answer.codes == second.codes)
+    priors = (Manifest.parse(sent.manifest).priors for sent in (answer, second))
+    for prior, other in zip(*priors, strict=True):
+        if prior.decoded:
+            continue
+        q = math.exp(-1 / float(parse_rational(prior.scale)))
+        chance = (1 - q) ** 2 * (1 + q * q) / ((1 + q) ** 2 * (1 - q * q))
+        if chance ** len(prior.noisy_counts) < GATE:
+            same += ["histogram"] * (prior.noisy_counts == other.noisy_counts)
     return Check(
         name="two cold starts differ",
         question="Does a second start draw noise of its own?",
         verdict=verdict_of(not same),
         claim="Noise comes from the operating system's entropy, again in every process.",
         tried="The same labels were randomized in two processes, each started from nothing.",
-        found="Both drew the same noise: anyone who knows it can take it off."
+        found=f"Both drew the same noise ({', '.join(same)}): anyone who knows it can take it off."
         if same
         else "The two outputs differ.",
         bound=math.inf if same else 0.0,

@@ -24,7 +24,7 @@ from labelveil.audit.party.endpoint_checks import (
     sizes_check,
 )
 from labelveil.audit.party.one_label import Shown, latency_check, one_label_checks, shown_by
-from labelveil.audit.party.run import audit_party
+from labelveil.audit.party.run import _cold_start_check, audit_party
 from labelveil.audit.settings import CanarySettings
 from labelveil.audit.verdict import Verdict
 from labelveil.commands.cli import app
@@ -100,6 +100,23 @@ def test_a_right_endpoint_passes() -> None:
     ]
     assert {check.verdict for check in checks} == {Verdict.PASS}
     assert fetched_certificate(whole).passed
+
+
+def test_a_second_start_with_the_same_noise_is_caught() -> None:
+    """Of the rows, or of the histogram alone."""
+    first = Double().fetch()
+    noisy = Manifest.parse(first.manifest)
+    prior = noisy.prior.model_copy(
+        update={"noisy_counts": [n + 1 for n in noisy.prior.noisy_counts]}
+    )
+    other = noisy.model_copy(update={"priors": [prior]}).to_bytes()
+    fresh = tuple(replace(part, codes=part.codes[::-1]) for part in first.parts)
+    for second, verdict in (
+        (replace(first, manifest=other, parts=fresh), Verdict.PASS),
+        (replace(first, manifest=other), Verdict.FAIL),
+        (replace(first, parts=fresh), Verdict.FAIL),
+    ):
+        assert _cold_start_check(first, second).verdict is verdict
 
 
 def test_fresh_noise_at_a_resumed_fetch_is_caught() -> None:

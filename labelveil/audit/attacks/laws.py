@@ -7,6 +7,7 @@ counts off the histogram: what remains is the stated noise.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -14,6 +15,8 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import binom, norm
 
 from common.arrays import Floats, Integers
+from common.exact.rational import parse_rational
+from common.release.manifest import Manifest
 from labelveil.audit.power import FOUND, least, rarest_seen
 from labelveil.audit.verdict import GATE, Check, Power, verdict_of
 
@@ -99,6 +102,30 @@ def two_sided(count: int, runs: int, chance: float) -> float:
     """How improbable so many of some runs are, or so few; at most 1."""
     tails = binom.cdf(count, runs, chance), binom.sf(count - 1, runs, chance)
     return min(1.0, 2 * float(min(tails)))
+
+
+def same_noise_tails(manifest: Manifest, other: Manifest) -> list[tuple[float, float]]:
+    """How improbable so many equal counts of two releases' histograms are, at most; and the power.
+
+    Of the same labels, or of others: the difference of two noises is most often 0, with probability
+    (1-q)² (1+q²) / ((1+q)² (1-q²)), q = e^(-1/scale). Beside it, the least number of equal cells
+    that passes a millionth. Priors that are decoded, or another release's, have no noise of theirs.
+    """
+    found = []
+    others = {tuple(prior.labels): prior for prior in other.priors}
+    for prior in manifest.priors if manifest.prior_paid and other.prior_paid else ():
+        before = others.get(tuple(prior.labels), prior)
+        counts, again = prior.noisy_counts, before.noisy_counts
+        if before is prior or prior.decoded or before.decoded or len(counts) != len(again):
+            continue
+        scale = min(parse_rational(prior.scale), parse_rational(before.scale))
+        q = math.exp(-1 / float(scale))
+        chance = (1 - q) ** 2 * (1 + q * q) / ((1 + q) ** 2 * (1 - q * q))
+        same = sum(map(operator.eq, counts, again))
+        needed = int(binom.isf(GATE, len(counts), chance)) + 1
+        tail = float(binom.sf(same - 1, len(counts), chance))
+        found.append((tail, float(needed) if needed <= len(counts) else math.inf))
+    return found
 
 
 def detectable_narrowness(cells: int, scale: float, alpha: float) -> float:

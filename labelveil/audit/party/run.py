@@ -17,6 +17,7 @@ from common.release.blocks import decode_codes
 from common.release.manifest import Manifest, manifest_digest
 from labelveil.audit.attacks.canaries import Canaries
 from labelveil.audit.attacks.implementation import byte_equality_check, permutation_check
+from labelveil.audit.attacks.laws import same_noise_tails
 from labelveil.audit.attacks.model_attack import attack_control
 from labelveil.audit.attacks.static_rule import release_sources, static_check
 from labelveil.audit.attacks.two_noises import same_noise_check
@@ -185,30 +186,23 @@ def _labels(audit: Audit, world: World, answer: Fetched, manifest: Manifest) -> 
 
 
 def _cold_start_check(answer: Fetched, second: Fetched) -> Check:
-    """Neither the rows' noise nor that of a histogram is the same again.
-
-    Two noises of a cell are equal with probability (1-q)² (1+q²) / ((1+q)² (1-q²)), q =
-    e^(-1/scale); histograms of so few cells that chance may make them equal are left out.
-    """
+    """Neither the rows' noise nor that of a histogram is the same again."""
     same = ["rows"] * (answer.codes == second.codes)
-    priors = (Manifest.parse(sent.manifest).priors for sent in (answer, second))
-    for prior, other in zip(*priors, strict=True):
-        if prior.decoded:
-            continue
-        q = math.exp(-1 / float(parse_rational(prior.scale)))
-        chance = (1 - q) ** 2 * (1 + q * q) / ((1 + q) ** 2 * (1 - q * q))
-        if chance ** len(prior.noisy_counts) < GATE:
-            same += ["histogram"] * (prior.noisy_counts == other.noisy_counts)
+    tails = same_noise_tails(*(Manifest.parse(sent.manifest) for sent in (answer, second)))
+    same += ["a histogram"] * any(tail < GATE / len(tails) for tail, _ in tails)
     return Check(
         name="two cold starts differ",
         question="Does a second start draw noise of its own?",
         verdict=verdict_of(not same),
         claim="Noise comes from the operating system's entropy, again in every process.",
-        tried="The same labels were randomized in two processes, each started from nothing.",
-        found=f"Both drew the same noise ({', '.join(same)}): anyone who knows it can take it off."
+        tried="The same labels were randomized in two processes, each started from nothing; rows"
+        " were compared, and how many counts of the histograms are the same.",
+        found=f"Both drew the noise of {' and '.join(same)}: anyone who knows it can take it off."
         if same
         else "The two outputs differ.",
         bound=math.inf if same else 0.0,
+        confidence=1 - GATE,
+        power=tuple(Power("cells of a histogram that are the same", least) for _, least in tails),
     )
 
 

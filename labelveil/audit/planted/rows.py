@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from labelveil.audit.attacks.laws import same_noise_tails
 from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.attacks.rows_apart import (
     GROUPS,
@@ -18,7 +19,7 @@ from labelveil.audit.attacks.rows_apart import (
 )
 from labelveil.audit.planted.returned import BLOCKS, Returned
 from labelveil.audit.power import bernstein_threshold, least_share
-from labelveil.audit.verdict import GATE, Check, Verdict
+from labelveil.audit.verdict import GATE, Check, Power, Verdict
 
 
 def groups_check(returned: Returned) -> Check:
@@ -105,9 +106,10 @@ def epochs_check(returned: Returned, before: Sequence[Returned]) -> Check:
             "Have the partner release the canaries once more, as another epoch, and add --before.",
             question=question,
         )
-    found = []
-    level = GATE / (2 * len(before))
+    found, tails = [], []
+    level = GATE / (4 * len(before))
     for other in before:
+        tails += same_noise_tails(returned.manifest, other.manifest)
         both = np.intersect1d(
             returned.places, other.places, assume_unique=True, return_indices=True
         )[1:]
@@ -122,11 +124,16 @@ def epochs_check(returned: Returned, before: Sequence[Returned]) -> Check:
         size = abs(float(words @ others))
         where = f"epoch {other.manifest.epoch}, {words.size:,} events"
         found.append(Association(size, threshold, where, 1, share))
-    largest = worst(*found)
-    return largest.check(
+    check = worst(*found).check(
         name,
         "share of events that have the same noise again",
         question=question,
         claim=claim,
-        tried=f"{len(before)} other releases of the same canaries were compared with this one.",
+        tried=f"{len(before)} other releases of the same canaries were compared with this one:"
+        " rows, and how many counts of histograms are the same.",
     )
+    powers = [Power("cells of a histogram that are the same", cells) for _, cells in tails[:1]]
+    if any(tail < GATE / (2 * len(tails)) for tail, _ in tails):
+        told = f"{check.found} A histogram has the same noise in two releases."
+        check = replace(check, verdict=Verdict.FAIL, found=told, bound=math.inf)
+    return replace(check, power=(*check.power, *powers))

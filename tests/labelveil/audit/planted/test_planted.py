@@ -201,6 +201,14 @@ def of_twin(grown: Grown, codes: np.ndarray) -> Evidence:
     return grown.with_codes(lambda *_: codes[found.places])
 
 
+def earlier(evidence: Evidence, moved: int = 1) -> Evidence:
+    """The same release, but for its histogram's noise: another epoch's."""
+    manifest = evidence.manifest
+    counts = [count + moved for count in manifest.prior.noisy_counts]
+    prior = manifest.prior.model_copy(update={"noisy_counts": counts})
+    return replace(evidence, manifest=manifest.model_copy(update={"priors": [prior]}))
+
+
 def drawn_messages() -> list[Any]:
     seeds = range(effort(2, 12))
     return [
@@ -216,7 +224,7 @@ def test_messages_of_a_twin_that_is_drawn_give_it_away(
 ) -> None:
     message, _ = messages(grown)
     now, before = (of_twin(grown, twin(message)) for _ in range(2))
-    audit = score(grown.planted, now, grown.secret, before=[before])
+    audit = score(grown.planted, now, grown.secret, before=[earlier(before)])
     failed = {check.name for check in audit.checks if check.verdict is Verdict.FAIL}
     assert failed & set(twin.caught_by), failed
 
@@ -227,9 +235,20 @@ def test_right_messages_pass(grown: Grown) -> None:
     right = drawn.MessageTwin(0)
     for _ in range(effort(10, 300)):
         now, before = (of_twin(grown, right(message)) for _ in range(2))
-        audit = score(grown.planted, now, grown.secret, before=[before])
+        audit = score(grown.planted, now, grown.secret, before=[earlier(before)])
         failed = {check.name for check in audit.checks if check.verdict is Verdict.FAIL}
         assert failed <= {"content digest"}
+
+
+def test_a_histogram_with_the_noise_of_another_epoch_is_seen(grown: Grown) -> None:
+    message, _ = messages(grown)
+    right = drawn.MessageTwin(0)
+    now, before = (of_twin(grown, right(message)) for _ in range(2))
+    for moved, failed in ((0, True), (1, False)):
+        audit = score(grown.planted, now, grown.secret, before=[earlier(before, moved)])
+        (check,) = (check for check in audit.checks if check.name == "noise of two epochs")
+        assert (check.verdict is Verdict.FAIL) is failed
+        assert len(check.power) == 2
 
 
 def test_bounds_of_the_data_are_seen(grown: Grown) -> None:

@@ -61,10 +61,15 @@ def _prior(inputs: ReportInputs) -> Section:
     spends = f"The labels party first spends ε = {cost} of its labels on"
     if not manifest.prior_paid and manifest.drift is not None:
         spends = f"Labels of epoch {manifest.drift.in_force.epoch} paid ε = {cost} for"
-    sends = (
-        f"the randomizer {label.stated.name} sends one of {outputs.size} values, from"
-        f" {number(float(outputs.min()))} to {number(float(outputs.max()))}."
-    )
+    ends = f"{number(float(outputs.min()))} to {number(float(outputs.max()))}"
+    sends = f"the randomizer {label.stated.name} sends one of {outputs.size} values, from {ends}."
+    if manifest.tables:
+        names = ", ".join(stratum.name for stratum in manifest.strata)
+        sends = (
+            f"each of {len(manifest.strata)} strata that both parties know ({names}) has a channel"
+            f" designed for its own labels, on whose counts half of that ε is spent. Together they"
+            f" send one of {outputs.size} values, from {ends}."
+        )
     # it may count other labels, too; none counts a label that was asked about in strata
     histogram = next((one for one in manifest.priors if label.section.name in one.labels), None)
     if histogram is None:

@@ -223,10 +223,11 @@ def privacy_statements(manifest: Manifest, name: str = "") -> list[Statement]:
         "Neighbours": "Two data sets are compared that differ in the label"
         f"{'' if group == 1 and not several else 's'} of {who if group == 1 else 'one user'}."
         " Which events exist is public to both parties and the same in both data sets.",
-        "Not protected": f"Which {manifest.population.rows:,} events exist, and how many. What is"
-        f" true of many events together: a model may well learn how {label} depends on the"
-        " features, and that is its purpose. Several events of one person, unless the privacy unit"
-        " is the user. And a second release of the same labels adds its ε to this one.",
+        "Not protected": f"Which {manifest.population.rows:,} events exist, and how many"
+        f"{', and in which stratum each is' if manifest.strata else ''}. What is true of many"
+        f" events together: a model may well learn how {label} depends on the features, and that"
+        " is its purpose. Several events of one person, unless the privacy unit is the user. And a"
+        " second release of the same labels adds its ε to this one.",
         "Who can check": "Anyone who holds manifest.json. It lists the channel as whole numbers"
         " that sum to 2⁶⁴ in each row; the largest ratio in a column is e to the power ε of the"
         " labels, exactly. The features party has recomputed it, and the digests of every row,"

@@ -52,15 +52,19 @@ def audit_inference(files: RunFiles, progress: Progress = silent) -> Audit:
     audit = Audit("inference", subject, claims.claimed_epsilon(manifest), progress=progress)
     audit.facts = claims.facts(manifest, manifest_digest(data))
     progress("message")
-    codebook = manifest.codebook
-    priors = [
-        (manifest.group(prior.labels), histogram.probabilities)
-        for prior, histogram in zip(manifest.priors, manifest.histograms, strict=True)
-    ]
+    # of strata the largest: what its codes say of a label, and what was made of them
+    stratum = int(np.argmax([each.rows for each in manifest.strata])) if manifest.strata else 0
+    if manifest.strata:
+        audit.facts["attacked"] = f"events of {manifest.strata[stratum].name}, the largest stratum"
+    books, released = manifest.codebooks, manifest.released
+    codebook = books.books[stratum]
+    priors = [*(released.laws_of_strata or [released.laws])[stratum].items()]
     audit.add(*message_checks(codebook, priors, epsilon))
     audit.plots["beliefs"] = beliefs_plot(codebook, priors, epsilon)
     progress("read the run")
     run = read_run(files)
+    if run is not None:
+        run = run.within(books.starts[stratum], books.starts[stratum + 1])
     canaries = None if run is None else choose_canaries(run, codebook)
     if run is None or canaries is None:
         audit.add(_nothing_to_attack(files, run))

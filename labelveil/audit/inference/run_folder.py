@@ -32,6 +32,18 @@ class Run:
     planted: Integers | None
     """(n,) secret bits of planted canaries, -1 for other events; None if nothing was planted."""
 
+    def within(self, start: int, stop: int) -> Run:
+        """The events whose codes are ``start`` … ``stop``, counted from ``start``."""
+        mine = (start <= self.codes) & (self.codes < stop)
+        return Run(
+            self.codes[mine] - start,
+            self.labels[mine],
+            {name: values[mine] for name, values in self.predictions.items()},
+            self.trained[mine],
+            None if self.features is None else self.features[mine],
+            None if self.planted is None else self.planted[mine],
+        )
+
 
 def read_run(files: RunFiles) -> Run | None:
     """Join everything by key; None where there are no predictions to attack.

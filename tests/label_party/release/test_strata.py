@@ -22,6 +22,8 @@ from common.release.manifest import Manifest
 from common.release.size import largest_manifest
 from label_party.store.release_store import StoredRelease
 from labelveil.audit.certificate.run import certify
+from labelveil.audit.inference.run import audit_inference
+from labelveil.audit.settings import RunFiles
 from labelveil.audit.verdict import Verdict
 from tests.label_party.conftest import Party
 from tests.label_party.engines import in_memory, settings, with_engine
@@ -284,3 +286,12 @@ def test_a_watch_pays_for_every_epochs_strata(shops: Party) -> None:
     for epoch in ("1", "2"):
         manifest, *_ = released(shops, epoch)
         assert (manifest.drift, len(manifest.strata), len(manifest.tables)) == (None, 3, 1)
+
+
+def test_what_one_message_gives_away_is_asked_of_the_largest_stratum(shops: Party) -> None:
+    assert shops.release(**STRATA).code == 0
+    release = shops.store / "releases" / "labels" / "1"
+    audit = audit_inference(RunFiles(release=release).of(shops.folder / "none"))
+    assert audit.facts["attacked"] == "events of south, the largest stratum"
+    verdicts = [check.verdict for check in audit.checks]
+    assert verdicts == [Verdict.PASS] * 3 + [Verdict.NOT_CHECKABLE]

@@ -13,7 +13,6 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -209,7 +208,6 @@ def document_bytes(data: DataSection, form: str, **said: Any) -> bytes:
     document = {
         "format": form,
         "software": software(),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "data_set": data.data_set,
         "epoch": data.epoch,
         **said,

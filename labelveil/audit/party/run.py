@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import tempfile
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -48,6 +49,7 @@ from labelveil.audit.verdict import (
     verdict_of,
 )
 from labelveil.children import child_command, child_environment
+from labelveil.simulation.processes import StageFailed
 
 RUNNING_COST = "8 fetches of the release, 20 small requests: all of it is in the partner's log"
 _STARTS, _STARTS_A_ROW = 40.0, 6e-5
@@ -149,7 +151,7 @@ def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: 
     audit.run(lambda: same_noise_check(_codes(answer), _codes(second), manifest.codebook))
     audit.run(lambda: histograms_check(small), "noise")
     for queries in (leaders_check, tables_check):
-        audit.run(partial(queries, small[: QUERIED * settings.effort]))
+        audit.run(partial(_answered, queries, small[: QUERIED * settings.effort]))
     audit.run(lambda: decisions_check(DECISIONS * settings.effort))
     audit.progress("sessions")
     for check in sessions_checks(asked):
@@ -157,6 +159,21 @@ def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: 
     audit.run(lambda: _budget_check(whole, manifest), "budget")
     audit.run(lambda: _frozen_check(whole, answer), "update a label")
     audit.run(lambda: static_check(release_sources(), "the labels party"), "static rule")
+
+
+def _answered(check: Callable[[Sequence[World]], Check], worlds: Sequence[World]) -> Check:
+    """Run a check of answers; a labels party that gives none fails it."""
+    try:
+        return check(worlds)
+    except StageFailed as refusal:
+        return Check(
+            name="answers about counts",
+            question="Does the labels party answer what it sells?",
+            verdict=Verdict.FAIL,
+            claim="`top-k` and `synthesize` answer about data sets that are released.",
+            tried="Both were asked of events that the auditor knows.",
+            found=f"{refusal}",
+        )
 
 
 def _labels(audit: Audit, world: World, answer: Fetched, manifest: Manifest) -> None:

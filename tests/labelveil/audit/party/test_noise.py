@@ -23,9 +23,11 @@ from labelveil.audit.party import canary_parties, sessions
 from labelveil.audit.party.canary_parties import HISTOGRAM_ROWS, QUERIED, World
 from labelveil.audit.party.endpoint import Answered, Refusal
 from labelveil.audit.party.noises import decisions_check, leaders_check, tables_check
+from labelveil.audit.party.run import _answered
 from labelveil.audit.party.sessions import ANSWERS, EPSILON
 from labelveil.audit.settings import CanarySettings
 from labelveil.audit.verdict import GATE, Check, Verdict
+from labelveil.simulation.processes import StageFailed
 from tests.commands import RunCommand
 from tests.effort import effort
 
@@ -222,3 +224,11 @@ def test_names_that_depend_on_counts_too_much_are_seen(monkeypatch: pytest.Monke
         lambda scores, rate, draws, source: exponential_peeling(scores, 2 * rate, draws, source),
     )
     assert decisions_check().verdict is Verdict.FAIL
+
+
+def test_a_party_that_gives_no_answer_fails() -> None:
+    def nothing(worlds: Any) -> Check:
+        raise StageFailed("top-k is not for sale")
+
+    check = _answered(nothing, [])
+    assert (check.verdict, check.found) == (Verdict.FAIL, "top-k is not for sale")

@@ -29,6 +29,8 @@ PLACES: tuple[tuple[str | int, ...], ...] = (
     ("labels", 0, "grid"),
     ("labels", 0, "name"),
     ("priors",),
+    ("strata",),
+    ("tables",),
     ("priors", 0, "labels"),
     ("priors", 0, "noisy_counts"),
     ("randomizers",),

@@ -59,7 +59,7 @@ def test_a_manifest_is_no_bomb(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_no_manifest_up_to_the_limit_takes_a_gigabyte(tmp_path: Path) -> None:
-    open_bombs(tmp_path, 1, 200)
+    open_bombs(tmp_path, effort(2, 1), effort(100, 200))
 
 
 @pytest.mark.slow

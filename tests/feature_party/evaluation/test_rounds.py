@@ -78,13 +78,8 @@ def in_two_rounds(seed: int) -> tuple[Explained, float]:
     codes = message.codebooks.randomize(
         world.labels[rest, None], question.strata, seeded_entropy(seed + 2_000_000)
     )
-    asked = strata_view(
-        message.codebooks,
-        message.released.laws_of_strata,
-        question.classes.rows,
-        "label",
-        "squared",
-    )
+    books, known = message.codebooks, message.released
+    asked = strata_view(books, known, question.classes.rows, "label", "squared")
     both = join_problems([alone, asked.problem], [world.first, ROWS - world.first])
 
     parts = (alone, sent), (asked.problem, codes)

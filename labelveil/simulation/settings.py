@@ -20,7 +20,9 @@ from common.randomizers.losses import LOSS_NAMES
 
 AUTO = "auto"
 FEWEST_IN_ROUNDS = 4_000
-"""Events that two rounds need: a quarter of fewer teaches no model that could ask."""
+"""Events that rounds need: a sixth of fewer teaches no model that could ask."""
+_DECIDED = "0.15,0.25,0.6"
+"""Where rounds may pay: better than two of a third and two (docs/ideas/rounds.md)."""
 MOST_ROUNDS = 9
 
 
@@ -162,7 +164,7 @@ class Settings(DataSettings):
     rounds: str = setting(
         "1",
         "Rounds in which the features' events are submitted, each asked what a model of those"
-        " before does not know: a number, their shares, such as 0.15,0.25,0.6, or auto: two"
+        " before does not know: a number, their shares, such as 0.15,0.25,0.6, or auto: these"
         " where they may pay.",
         metavar="N|SHARES|auto",
     )
@@ -250,7 +252,7 @@ class Settings(DataSettings):
             ) from None
 
     def decided(self, rows: int, binary: bool) -> Self:
-        """Decide between one message and two rounds, where that was left open, from public facts:
+        """Decide between one message and three rounds, where that was left open, from public facts:
         how many events there are, and whether the label has two values alone.
         """
         if self.rounds != AUTO:
@@ -266,7 +268,7 @@ class Settings(DataSettings):
         why = next((reason for reason, holds in against.items() if holds), "")
         if why and not self.quiet:
             stderr.print(f"one message, as {why}", soft_wrap=True)
-        return self.model_copy(update={"rounds": "1" if why else "2"})
+        return self.model_copy(update={"rounds": "1" if why else _DECIDED})
 
     @property
     def submitted(self) -> bool:

@@ -78,7 +78,7 @@ def test_impossible_settings_are_refused(changes: dict[str, Any], message: str) 
 @pytest.mark.parametrize(
     ("changes", "rows", "binary", "rounds"),
     [
-        ({}, 4_000, False, 2),
+        ({}, 4_000, False, 3),
         ({}, 3_999, False, 1),
         ({}, 4_000, True, 1),
         ({"randomizer": "rr-on-bins"}, 4_000, False, 1),

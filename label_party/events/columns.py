@@ -42,9 +42,8 @@ class Column:
     def places(self, texts: pl.Series) -> Integers:
         """(n,) places in the public list, and after its end for what it lacks."""
         values = self.values if self.values is not None else pl.Series(dtype=pl.String)
-        end = len(values)
-        found = texts.replace_strict(values, np.arange(end), default=end, return_dtype=pl.Int64)
-        return found.to_numpy()
+        found = texts.cast(pl.Enum(values), strict=False).to_physical().cast(pl.Int64)
+        return found.fill_null(len(values)).to_numpy()
 
 
 def one_per_event(at: Integers, codes: Integers, events: int, *, last: bool) -> Integers:

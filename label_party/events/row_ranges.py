@@ -24,7 +24,7 @@ from common.randomizers.message.strata import count_cells
 from common.release.blocks import KEY_BYTES, block_ranges, encode_codes
 from common.release.manifest import block_digest
 
-_ROWS_AT_ONCE = 1 << 16
+_ROWS_AT_ONCE, _STRATA_ROWS = 1 << 16, 1 << 19
 
 
 class RowWriter(Protocol):
@@ -92,11 +92,15 @@ def randomize_rows(
         raise ValueError(f"start={start} must be a multiple of block_rows={block_rows}")
     sent = b"" if keys is None else keys.view(np.uint8).data
     blocks, coded = [], []
-    for low, high in block_ranges(len(labels), block_rows):
+    # a stratum's table of outputs is read once for many rows: there are as many as strata
+    at_once = block_rows if strata is None else max(1, _STRATA_ROWS // block_rows) * block_rows
+    for begin, end in block_ranges(len(labels), at_once):
         # rounding again costs less than keeping the grid indices of all rows
-        own = None if strata is None else strata[low:high]
-        randomized = codebooks.randomize(labels[low:high], own, entropy, start + low)
-        codes = encode_codes(randomized, codebooks.code_bytes)
-        blocks.append(block_digest(sent[KEY_BYTES * low : KEY_BYTES * high], codes))
-        coded.append(codes)
+        own = None if strata is None else strata[begin:end]
+        randomized = codebooks.randomize(labels[begin:end], own, entropy, start + begin)
+        for low, high in block_ranges(end - begin, block_rows):
+            codes = encode_codes(randomized[low:high], codebooks.code_bytes)
+            keys_of_block = slice(KEY_BYTES * (begin + low), KEY_BYTES * (begin + high))
+            blocks.append(block_digest(sent[keys_of_block], codes))
+            coded.append(codes)
     return Randomized(sent, b"".join(coded), blocks)

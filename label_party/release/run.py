@@ -29,7 +29,14 @@ from label_party.release.strata import plan_events, request_of, stratum_column
 from label_party.store.disk import translating_errors
 from label_party.store.entries import LABELS
 from label_party.store.ledger import Ledger
-from label_party.store.purchase import Order, Payment, Written, find_payment, pay
+from label_party.store.purchase import (
+    Order,
+    Payment,
+    Written,
+    find_payment,
+    pay,
+    rehearsing,
+)
 from label_party.store.release_store import Store
 
 
@@ -83,6 +90,8 @@ def run_release(
     paid = find_payment(store, order)
     if paid is not None:
         return _existing(store, paid)
+    with rehearsing(store) as rehearsal:  # what no budget allows is refused before a row is read
+        rehearsal.buy([order])
     with open_events(config, stratum=column, quiet=quiet) as events:
         # what no message can carry, or no manifest, is refused before anything
         plan = plan_events(config, events, column)

@@ -251,3 +251,10 @@ def test_a_restored_store_still_knows_who_has_paid(party: Party) -> None:
     party.store.rename(party.folder / "lost")
     assert party.run("restore", "backup.tar", "--nothing-since").code == 0
     assert "have paid from account" in party.release(data__data_set="again").err
+
+
+def test_what_no_budget_allows_is_refused_before_a_row_is_read(party: Party) -> None:
+    assert party.release().code == 0
+    (party.folder / "labels.csv").unlink()
+    assert "is left of" in party.release(data__epoch="2", privacy__epsilon=2.5).error
+    assert "does not exist" in party.release(data__epoch="2").error

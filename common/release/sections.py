@@ -24,6 +24,9 @@ from common.release.claims import (
 from common.release.facts import check_details, check_options
 from common.release.limits import ROWS
 
+MOST_LETTERS = 256
+"""Of a label's name, or a stratum's."""
+
 ItemT = TypeVar("ItemT")
 Few = Annotated[list[ItemT], Field(min_length=1, max_length=MOST_LABELS), FailFast()]
 """At most one for each label."""
@@ -36,7 +39,7 @@ class ManifestSection(BaseModel):
 class LabelSection(ManifestSection):
     """What is public about a label: its name, bounds, grid and the value of a missing one."""
 
-    name: str = Field(max_length=256)
+    name: str = Field(max_length=MOST_LETTERS)
     grid: Items[float]
     missing: float
     loss: Literal["squared", "absolute", "poisson"]
@@ -49,7 +52,7 @@ class LabelSection(ManifestSection):
 class StratumSection(ManifestSection):
     """Events of a public class, or that a question gathered: sent by channels of their own."""
 
-    name: str = Field(max_length=256)
+    name: str = Field(max_length=MOST_LETTERS)
     """Of the class; of what a question gathered its number."""
     rows: int = Field(ge=0, le=ROWS)
     law: Items[Annotated[int, Field(ge=0, le=MOST_WEIGHT)]]

@@ -16,6 +16,8 @@ import polars as pl
 from common.errors import ConfigError, present
 from common.randomizers.message.plan import plan_message
 from common.randomizers.message.steps import MessagePlan
+from common.randomizers.message.strata import OTHERS
+from common.release.sections import MOST_LETTERS
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.columns import Column, read_category_list
 from label_party.events.epoch import rows_of_values
@@ -38,6 +40,11 @@ def stratum_column(config: LabelPartyConfig) -> Column | None:
         raise ConfigError(
             f"{path} lists {len(values):,} values of {name!r}, more than {MOST_VALUES:,}; list"
             " those with most events, for all others are one stratum in any case"
+        )
+    for value in values.filter((values == OTHERS) | (values.str.len_chars() > MOST_LETTERS)):
+        raise ConfigError(
+            f"{path} lists {value!r:.60}, which cannot name a stratum: {OTHERS!r} is that of all"
+            f" values that have none, and a name has up to {MOST_LETTERS} letters"
         )
     return Column(name, values)
 

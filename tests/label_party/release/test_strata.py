@@ -174,6 +174,15 @@ def test_what_cannot_be_is_refused_in_a_line(
     assert shops.nothing_left()
 
 
+@pytest.mark.parametrize("value", ["all others", "x" * 257])
+def test_a_value_that_cannot_name_a_stratum_is_refused_before_anything(
+    shops: Party, value: str
+) -> None:
+    (shops.folder / "shops.txt").write_text("\n".join([*SHOPS, value]))
+    assert "cannot name a stratum" in shops.release(**STRATA).error
+    assert shops.nothing_left()
+
+
 def test_a_column_needs_its_values(shops: Party) -> None:
     wanted = {name: value for name, value in STRATA.items() if name != "strata__values"}
     assert "set both in [strata]" in shops.release(**wanted).error

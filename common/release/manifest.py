@@ -128,6 +128,13 @@ class Manifest(ManifestSection):
         return bool(self.strata) and not self.tables
 
     @property
+    def question_bits(self) -> float:
+        """What a question told of each event's prediction, at most: the entropy of its strata."""
+        rows = np.array([stratum.rows for stratum in self.strata if stratum.rows])
+        shares = rows / max(rows.sum(), 1)
+        return float(-shares @ np.log2(shares)) if self.asked else 0.0
+
+    @property
     def by_stratum(self) -> list[list[StatedRandomizer]]:
         """The randomizers of each stratum's events; of all events, without strata."""
         parts = len(self.strata) or 1

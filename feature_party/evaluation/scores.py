@@ -319,6 +319,8 @@ def release_metrics(manifests: Sequence[Manifest], label: str) -> dict[str, Any]
         "data_set": last.data_set,
         "epoch": last.epoch,
     }
+    if bits := max(manifest.question_bits for manifest in manifests):
+        facts["question_bits"] = bits
     if len(manifests) > 1:
         facts["epochs"] = len(manifests)
         facts["priors_paid"] = sum(manifest.prior_paid for manifest in manifests)

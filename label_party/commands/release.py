@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -163,13 +162,13 @@ def _label_facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
         points = " × ".join(f"{grids[name]:,}" for name in one.labels)
         yield f"grid{of}", f"{points} points, {outputs:,} outputs"
     if manifest.strata:
-        shares = [stratum.rows / manifest.population.rows for stratum in manifest.strata]
-        bits = -sum(share * math.log2(share) for share in shares if share)
         largest = max(manifest.strata, key=lambda stratum: stratum.rows)
-        told = f"the largest, {largest.name}, has {max(shares):.0%} of the events"
+        share = largest.rows / manifest.population.rows
+        told = f"the largest, {largest.name}, has {share:.0%} of the events"
         if manifest.asked:
+            bits = manifest.question_bits
             told = f"what the features party predicts: {bits:.1f} bits an event"
-        yield "strata", f"{len(shares)}, each with a channel of its own; {told}"
+        yield "strata", f"{len(manifest.strata)}, each with a channel of its own; {told}"
 
 
 def _prior_facts(manifest: Manifest) -> list[tuple[str, str]]:

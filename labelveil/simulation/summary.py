@@ -19,6 +19,9 @@ def summary_table(metrics: Mapping[str, Any]) -> Table:
     table.add_row(
         "ε", f"{metrics['epsilon']:g}", f"{prior:.3g} for the prior, {labels:.3g} for labels"
     )
+    if bits := metrics.get("question_bits"):
+        note = "an event, at most: what questions told the labels party of what is predicted"
+        table.add_row("asked", f"{bits:.1f} bits", note)
     table.add_row("events", f"{metrics['rows']:,}", f"{metrics['holdout_rows']:,} kept for scoring")
     for label in metrics.get("labels", [metrics]):
         if "name" in label:

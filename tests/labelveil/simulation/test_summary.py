@@ -75,3 +75,8 @@ def test_what_is_unknown_is_left_out() -> None:
 )
 def test_numbers_are_short(value: float, shown: str) -> None:
     assert number(value) == shown
+
+
+def test_what_questions_told_is_said() -> None:
+    assert "2.0 bits" in _text(question_bits=2.0)
+    assert "bits" not in _text()

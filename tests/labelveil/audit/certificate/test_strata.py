@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,10 @@ def failed(folder: Path) -> set[str]:
 
 
 def test_an_answer_is_certified(tmp_path: Path) -> None:
-    assert not failed(answered(tmp_path / "release"))
+    folder = answered(tmp_path / "release")
+    assert not failed(folder)
+    # three strata of as many events
+    assert read_evidence(folder).manifest.question_bits == pytest.approx(math.log2(3))
 
 
 def other_rows(data: dict[str, Any]) -> None:

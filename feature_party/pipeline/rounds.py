@@ -23,7 +23,7 @@ from common.release.folder import is_complete
 from common.release.question import encode_question
 from feature_party.client.submission import Population
 from feature_party.config import FeaturePartyConfig, LabelsPartySection
-from feature_party.learning.questions import LEAST_TOLD, ask, asks_better, told
+from feature_party.learning.questions import LEAST_EXPLAINED, ask, asks_better, explained_by
 from feature_party.model.several_labels import LabelModels
 from feature_party.pipeline.stages import Stages
 from feature_party.pipeline.transfer import kept_in, read_kept
@@ -64,7 +64,7 @@ def question_of(
                     yield present(model.distributions(model.encoder.encode(own)).distributions)
 
     question = ask(model.problem, model.support, predicted, config.rounds.strata)
-    if (share := told(question)) < LEAST_TOLD:
+    if (share := explained_by(question)) < LEAST_EXPLAINED:
         warn(
             f"what is predicted of these events tells {share:.1%} of what labels vary, too little"
             " to ask by: they are submitted without a question"

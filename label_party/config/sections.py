@@ -441,8 +441,9 @@ class LabelPartyConfig(Section):
             for one in self.labels
         ]
 
-    def plan_message(self, rows: int) -> MessagePlan:
-        """What public facts decide of a message about so many events.
+    def plan_message(self, rows: int, epsilon: float | None = None) -> MessagePlan:
+        """What public facts decide of a message about so many events, at the configured ε or
+        another.
 
         Raises
         ------
@@ -453,7 +454,7 @@ class LabelPartyConfig(Section):
         return plan_message(
             self.terms,
             rows,
-            privacy.message_epsilon,
+            privacy.message_epsilon if epsilon is None else epsilon,
             division=privacy.division,
             records=privacy.group,
             prior_share=privacy.prior_share,

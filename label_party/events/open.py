@@ -4,9 +4,9 @@ Every purchase reads through here: releases and watches, top-k, synthetic tables
 
 *Neighbours.* Public are the population's keys, whose they are, and whatever else its file says of
 them; where the labels' own keys are the population, those keys, their users and their strata
-(``[strata]``: those of an event's first row). Secret is all that
-the labels' rows say: labels, further columns, and which events have a row at all, or several.
-Neighbours differ in the rows of one event (unit ``record``), or of all events of one user.
+(``[strata]``: those of an event's first row). Secret is all that the labels' rows say: labels,
+further columns, and which events have a row at all, or several. Neighbours differ in the rows of
+one event (unit ``record``), or of all events of one user.
 
 *What a neighbour changes.* Label and columns of at most c events, c = 1 or
 ``max_records_per_user``, and nothing else: not which events there are, nor their order.
@@ -94,9 +94,9 @@ def open_events(
     """Complete the population: in memory if it fits there, else through the store's scratch folder.
 
     ``columns`` are further ones that are wanted of each event, and ``stratum`` the one that says in
-    which stratum it is. ``LabelveilError`` if labels,
-    population or secret cannot be read, or are not what they should be; ``EngineError`` if workers
-    are lost, also while the events are worked on.
+    which stratum it is. ``LabelveilError`` if labels, population or secret cannot be read, or are
+    not what they should be; ``EngineError`` if workers are lost, also while the events are worked
+    on.
     """
     secret, store = read_secret(config.keys.secret_file), Store(config.store.directory)
     with submitted_population(config, secret) as submitted:

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 
 from common.randomizers.design.assessment import Assessment, Assessor
 from common.randomizers.design.conditionals import EXPLAINED
-from common.randomizers.message.plan import plan_message
 from common.randomizers.message.terms import RESPONSE
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.submitted import Populations
@@ -77,13 +76,7 @@ def make_plan(
     unfit: dict[str, str] = {}
     constant = true_labels = float("nan")
     for epsilon in sorted(epsilons):
-        message = plan_message(
-            config.terms,
-            knowledge.rows,
-            epsilon,
-            records=config.privacy.group,
-            prior_share=config.privacy.prior_share,
-        )
+        message = config.plan_message(knowledge.rows, epsilon)
         (share,) = message.channels
         (grid,) = share.group.cells.grids
         paid = float(sum(each.epsilon for each in message.histograms))

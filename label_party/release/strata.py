@@ -14,7 +14,6 @@ from typing import Any
 import polars as pl
 
 from common.errors import ConfigError, present
-from common.randomizers.message.plan import plan_message
 from common.randomizers.message.steps import MessagePlan
 from common.randomizers.message.strata import OTHERS
 from common.release.sections import MOST_LETTERS
@@ -75,16 +74,9 @@ def strata_notes(config: LabelPartyConfig, epsilons: Sequence[float]) -> list[st
     if column is None:
         return []
     values, rows = present(column.values), rows_of_values(config, column)
-    privacy, notes = config.privacy, []
+    notes = []
     for epsilon in epsilons:
-        plan = plan_message(
-            config.terms,
-            int(rows.sum()),
-            epsilon,
-            division=privacy.division,
-            records=privacy.group,
-            prior_share=privacy.prior_share,
-        ).by_stratum(values.to_list(), rows)
+        plan = config.plan_message(int(rows.sum()), epsilon).by_stratum(values.to_list(), rows)
         if plan.strata is None:
             notes.append(f"At ε = {epsilon:g} all events are sent in one way: {_WHY_ONE}.")
             continue

@@ -80,6 +80,7 @@ class Message:
     counts: list[list[int]]
     digest: str
     tally: Any
+    parts: int  # strata, 1 without any
 
 
 def in_memory(folder: Path, chosen: LabelPartyConfig, submitted: Path | None = None) -> Message:
@@ -125,6 +126,7 @@ def _build(folder: Path, chosen: LabelPartyConfig, work: Work, submitted: Path |
         [prior.noisy_counts for prior in manifest.priors],
         manifest.content.digest + manifest.population.digest,
         events.tally,
+        len(manifest.by_stratum),
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from common.randomizers.grid import Grid
 from common.randomizers.message.questions import Question
-from feature_party.learning.questions import told
+from feature_party.learning.questions import explained_by
 
 POINTS = Grid(np.array([0.0, 1.0, 4.0]))
 
@@ -27,4 +27,4 @@ def test_the_share_of_variance_that_strata_tell(
     laws: list[list[int]], strata: list[int], share: float
 ) -> None:
     question = Question(np.array(strata), POINTS, np.array(laws, dtype=np.int64))
-    assert told(question) == pytest.approx(share, abs=1e-12)
+    assert explained_by(question) == pytest.approx(share, abs=1e-12)

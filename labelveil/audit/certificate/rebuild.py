@@ -7,6 +7,7 @@ then no raw label reached them: everything in them is post-processing of the his
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -92,7 +93,7 @@ def plan_of(manifest: Manifest, share: float) -> MessagePlan:
     counted = [prior for prior in (*manifest.priors, *manifest.tables) if not prior.decoded]
     paid = [(manifest.group(prior.labels), prior.spent.exact_epsilon) for prior in counted]
     planned = [(share.group, plan.of_histogram(share)) for share in plan.histograms]
-    if sorted(paid, key=str) != sorted(planned * (2 if manifest.strata else 1), key=str):
+    if Counter(paid) != Counter(planned * (2 if manifest.strata else 1)):
         raise OtherSplitError(_OTHER_SPLIT)
     return plan
 

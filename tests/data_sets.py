@@ -39,7 +39,7 @@ class DataSet:
         return f"{FOLDER / self.file} is missing; set LABELVEIL_DATA to its folder"
 
 
-def _read(file: str) -> pl.DataFrame:
+def read(file: str) -> pl.DataFrame:
     return pl.read_parquet(FOLDER / file)
 
 
@@ -50,7 +50,7 @@ def _randhie() -> pl.DataFrame:
 
 
 def _retail() -> pl.DataFrame:
-    bought = _read("online_retail.parquet").filter(
+    bought = read("online_retail.parquet").filter(
         (pl.col("Quantity") > 0) & (pl.col("UnitPrice") > 0)
     )
     return bought.select(
@@ -64,7 +64,7 @@ def _retail() -> pl.DataFrame:
 
 
 def _criteo() -> pl.DataFrame:
-    sold = _read("criteo_sponsored_search.parquet").filter(pl.col("Sale") == 1)
+    sold = read("criteo_sponsored_search.parquet").filter(pl.col("Sale") == 1)
     # what is known only after the sale would give the label away
     return sold.drop("Sale", "time_delay_for_conversion")
 
@@ -98,24 +98,24 @@ def _communities() -> pl.DataFrame:
     It leaves out racepctblack and every column in which values are missing, but for OtherPerCap
     (V30), which lacks one.
     """
-    table = _read("communities_crime.parquet").drop(*(f"V{number}" for number in range(5)), "V7")
+    table = read("communities_crime.parquet").drop(*(f"V{number}" for number in range(5)), "V7")
     table = table.with_columns(pl.col("V30").fill_null(strategy="mean"))
     return table.select(column for column in table if not column.null_count())
 
 
 def _bike() -> pl.DataFrame:
     # the two that the label is the sum of, and a number of the row
-    return _read("bike_sharing_hour.parquet").drop("casual", "registered", "instant", strict=False)
+    return read("bike_sharing_hour.parquet").drop("casual", "registered", "instant", strict=False)
 
 
 RANDHIE = DataSet("randhie", None, "mdvis", 0, 77, _randhie)
 HOUSING = DataSet(
     "housing", "california_housing.parquet", "median_house_value", 0, 500_001,
-    lambda: _read("california_housing.parquet"),
+    lambda: read("california_housing.parquet"),
 )  # fmt: skip
 CENSUS = DataSet(
     "census", "census_income_kdd_test.parquet", "weeks worked in year", 0, 52,
-    lambda: _read("census_income_kdd_test.parquet").drop("instance weight"),
+    lambda: read("census_income_kdd_test.parquet").drop("instance weight"),
 )  # fmt: skip
 WORKED = DataSet(
     "census, who worked", CENSUS.file, CENSUS.label, 1, 52,

@@ -28,6 +28,9 @@ class ValuesTable:
     given each value.
     """
 
+    of_a_label = 0.25
+    """The most that a true label tells of a logit, q (1 − q)."""
+
     def __init__(self, head: LinearHead, likelihood: Floats) -> None:
         self.outputs, self._head, self._likelihood = head.outputs, head, likelihood
         # Bernoulli's one output is the logit of the second value
@@ -70,7 +73,7 @@ class MeanTable:
     The information of its channel, I, is its weight.
     """
 
-    outputs, scale = 1, None
+    outputs, scale, of_a_label = 1, None, 1.0
 
     def __init__(self, support: Support) -> None:
         centre = support.prior @ support.values

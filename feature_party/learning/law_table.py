@@ -45,6 +45,9 @@ class LawTable:
     information of its own channel.
     """
 
+    of_a_label = 1.0
+    """Fisher information of a true label about its location, in the law's own deviations."""
+
     def __init__(
         self,
         head: Head,

@@ -32,13 +32,13 @@ _DEPTH = 6
 _SCALE_PACE = 0.07
 """How much slower a scale is learned than a location: few privatized labels say much of it."""
 _LEAST_IN_LEAF = 20
+_WORTH_OF_LEAF, _BELIEF = 3.0, 30.0
+"""True labels' worth of information that a leaf has at least, and that its pull to 0 stands for."""
 _PARAMETERS = {
     "objective": "none",
     "learning_rate": 0.15,
     "num_leaves": 12,
     "max_depth": _DEPTH,
-    "min_sum_hessian_in_leaf": 3.0,
-    "lambda_l2": 30.0,
     "max_bin": 63,
     "min_data_in_leaf": _LEAST_IN_LEAF,
     "feature_pre_filter": False,  # LightGBM fails where it filters all
@@ -75,6 +75,8 @@ class _Booster:
     ) -> None:
         parameters = {
             **_PARAMETERS,
+            "min_sum_hessian_in_leaf": _WORTH_OF_LEAF * table.of_a_label,
+            "lambda_l2": _BELIEF * table.of_a_label,
             "num_class": table.outputs,
             "seed": rows.seed,
             "num_threads": torch.get_num_threads(),

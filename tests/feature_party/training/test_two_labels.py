@@ -13,11 +13,12 @@ from scipy.special import expit
 import labelveil as lv
 from common.arrays import Floats
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 metrics = pytest.importorskip("sklearn.metrics")
 
 from feature_party.config import TrainingSection  # noqa: E402
 from feature_party.notebook.sources import problem_of  # noqa: E402
+from feature_party.training import trees  # noqa: E402
 from feature_party.training.events import TrainingSetup  # noqa: E402
 from feature_party.training.in_memory import Prepared  # noqa: E402
 from feature_party.training.quick import QuickLearners  # noqa: E402
@@ -80,6 +81,31 @@ def test_a_linear_model_is_logistic_regression(repeatable: None) -> None:
     found = np.mean([compare(30_000, seed, section) for seed in range(3)], axis=0)
     assert found[0] < 1.01 * found[1]
     assert found[3] > found[4] - 0.01
+
+
+def test_trees_doubt_a_logit_as_much_as_thirty_labels_say_of_it(
+    monkeypatch: pytest.MonkeyPatch, repeatable: None
+) -> None:
+    """A true label tells of a logit a quarter at most; a pull of 30 would be that of 120 labels."""
+    monkeypatch.setattr(trees, "ROUNDS", 1)
+    side = np.arange(200) % 2
+    private = lv.randomize_labels(side, lower=0, upper=1, epsilon=4)
+    table = pl.DataFrame({"side": side})
+    prepared = Prepared.of_table(table, private.codes, problem_of(private))
+    section = TrainingSection(learner="trees", checkpoint=False)
+    model = train(prepared, TrainingSetup(section, learners=QuickLearners))
+    (expert,), ends = model.experts, model.encoder.encode(table[:2])
+    outputs = expert.learned(
+        torch.as_tensor(ends.numeric)[None], torch.as_tensor(ends.categories)[None]
+    )
+    step = float((outputs[:, 1, 0] - outputs[:, 0, 0]).mean())
+    # what the mean of half the codes says, as Fisher scoring takes it: (t - 1/2) / (t (1 - t))
+    told, seen = private.channel.probabilities[1, 1], private.codes[side == 1].mean()
+    slope = (2 * told - 1) / 4
+    whole = 2 * (seen - 0.5) / 0.25 * slope / (slope**2 / 0.25)
+    rows, believed = 75 * slope**2 / 0.25, 30 * 0.25
+    rate = trees._PARAMETERS["learning_rate"]
+    assert step == pytest.approx(rate * whole * rows / (rows + believed), rel=0.1)
 
 
 def test_nothing_to_learn_is_no_worse_than_a_constant(repeatable: None) -> None:

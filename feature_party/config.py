@@ -70,8 +70,8 @@ def _is_name(value: str) -> bool:
 
 
 def _is_address(value: str) -> bool:
-    found = re.fullmatch(r"([\w.-]+|\[[0-9A-Fa-f:.%\w]+\]):(\d{1,5})", value)
-    return found is not None and found[1] not in _ANYWHERE and 0 < int(found[2]) < 1 << 16
+    parts = re.fullmatch(r"([\w.-]+|\[[0-9A-Fa-f:.%\w]+\]):(\d{1,5})", value)
+    return parts is not None and parts[1] not in _ANYWHERE and 0 < int(parts[2]) < 1 << 16
 
 
 class LabelsPartySection(Section):
@@ -404,7 +404,7 @@ class FeaturePartyConfig(Section):
     @property
     def releases(self) -> list[tuple[LabelsPartySection, Path]]:
         """Folders of all releases to learn from, each with its labels party."""
-        return [(party, one) for party in self.labels_party for one in self.releases_of(party)]
+        return [(party, path) for party in self.labels_party for path in self.releases_of(party)]
 
     @property
     def release_folders(self) -> list[Path]:

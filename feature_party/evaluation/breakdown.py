@@ -64,13 +64,14 @@ def segments(
     # Bonferroni: each of them errs with a probability of 5 % over their number
     level = -float(ndtri(0.025 / max(len(groups), 1)))
     gains = (points - centre) * (2 * labels.unbiased - points - centre) / variance
-    found = []
+    segments = []
     for name, rows in groups:
-        told = (labels.unbiased[rows], gains[rows])
-        label, gain = (Measured.of_terms(terms, level=level) for terms in told)
+        pairs = (labels.unbiased[rows], gains[rows])
+        label, gain = (Measured.of_terms(terms, level=level) for terms in pairs)
         actual = None if truth is None else float(truth[rows].mean())
-        found.append(Segment(name, int(rows.size), float(points[rows].mean()), label, gain, actual))
-    return found
+        mean = float(points[rows].mean())
+        segments.append(Segment(name, int(rows.size), mean, label, gain, actual))
+    return segments
 
 
 def number(value: float, digits: int = 4) -> str:

@@ -44,15 +44,15 @@ class Clipped:
 
     def to_json(self) -> dict[str, Any]:
         """As in ``metrics.json``, where it has the names of the whole label's."""
-        found = self.explained
+        explained = self.explained
         return {
             "bound": self.bound,
             "share_above": self.above,
-            "verdict": found.verdict,
-            **found.free.to_json("estimated_r2"),
-            **found.assisted.to_json("assisted_r2"),
-            **found.error.to_json("estimated_mse"),
-            "estimated_constant_mse": found.constant,
+            "verdict": explained.verdict,
+            **explained.free.to_json("estimated_r2"),
+            **explained.assisted.to_json("assisted_r2"),
+            **explained.error.to_json("estimated_mse"),
+            "estimated_constant_mse": explained.constant,
         }
 
 
@@ -106,8 +106,8 @@ def _half_width(sources: Sequence[ReleasedCodes], bound: float) -> float:
     rows = sum(source.rows.size for source in below)
     error, rounded = 0.0, 0.0
     for problem, share in ((source.problem, source.rows.size / rows) for source in below):
-        found = decoder(problem, problem.grid, ridge=1 / rows)
-        codes, biases = found.values[:, 0], found.bias[:, 0]
+        decoded = decoder(problem, problem.grid, ridge=1 / rows)
+        codes, biases = decoded.values[:, 0], decoded.bias[:, 0]
         noise = problem.output_prior @ (codes - problem.output_prior @ codes) ** 2
         error += share * float(noise / rows + problem.prior @ biases**2)
         between = problem.grid**2 - convex_targets(problem, np.square)

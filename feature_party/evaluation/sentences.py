@@ -25,7 +25,7 @@ def summary(
     ``epsilon`` is that of the release, ``rows`` the number of events that the figures rest on, and
     ``held_out`` how many of them are held out of all training.
     """
-    told = [] if clipped is None else [clipped_sentence(clipped)]
+    of_clipped = [] if clipped is None else [clipped_sentence(clipped)]
     others = f" ({held_out:,} held out, others by networks that left them out)"
     return [
         association_sentence(explained),
@@ -33,7 +33,7 @@ def summary(
         f"R², the share of the label's variance that is explained: {share_words(explained)}",
         f"estimated test MSE {error_words(explained)}, of always predicting the mean"
         f" {number(explained.constant)}",
-        *told,
+        *of_clipped,
         f"all from the privatized labels of {rows:,} events not trained on"
         + others * (rows > held_out),
     ]
@@ -43,8 +43,8 @@ def association_sentence(explained: Explained) -> str:
     """Whether predictions and codes go together at all, by a test that is right for any model."""
     p = association_p(explained)
     chance = f"p = {number(p, 2)}" if p >= _LEAST_P else f"p < {_LEAST_P:f}"
-    told = "yes" if explained.associated else "not seen"
-    return f"the features tell something of the label: {told} ({chance})"
+    answer = "yes" if explained.associated else "not seen"
+    return f"the features tell something of the label: {answer} ({chance})"
 
 
 def association_p(explained: Explained) -> float:
@@ -54,10 +54,10 @@ def association_p(explained: Explained) -> float:
 
 def clipped_sentence(clipped: Clipped, form: str = ".2f") -> str:
     """What can be said where a few large labels hide the rest."""
-    found = clipped.explained
+    explained = clipped.explained
     return (
         f"of labels clipped at {number(clipped.bound)}, which {clipped.above:.1%} exceed:"
-        f" R² {share_words(found, form)}; better than no features: {_TOLD[found.verdict]}"
+        f" R² {share_words(explained, form)}; better than no features: {_TOLD[explained.verdict]}"
     )
 
 
@@ -143,9 +143,9 @@ def segment_lines(by: str, segments: Sequence[Segment]) -> list[str]:
     rows = [("", "events", "predicted", "mean label (95% for all together)")]
     for segment in segments:
         label = segment.label
-        told = f"{number(label.value)} ({number(label.low)} … {number(label.high)})"
-        told += "  predictions are off" * segment.off
-        rows.append((segment.name, f"{segment.events:,}", number(segment.predicted), told))
+        shown = f"{number(label.value)} ({number(label.low)} … {number(label.high)})"
+        shown += "  predictions are off" * segment.off
+        rows.append((segment.name, f"{segment.events:,}", number(segment.predicted), shown))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [f"by {by}:"] + [
         f"  {name:{widths[0]}}  {events:>{widths[1]}}  {predicted:>{widths[2]}}  {label}"

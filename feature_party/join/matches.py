@@ -47,9 +47,9 @@ class MatchCounts:
     ) -> MatchCounts:
         """Add up the counts of releases, each with the name of its labels party."""
         parties: dict[str, tuple[int, int]] = {}
-        for name, rows, found in zip(names, released, matched, strict=True):
+        for name, rows, known in zip(names, released, matched, strict=True):
             before = parties.get(name, (0, 0))
-            parties[name] = before[0] + rows, before[1] + found
+            parties[name] = before[0] + rows, before[1] + known
         several = tuple((name, *counts) for name, counts in parties.items())
         return cls(sum(released), feature_rows, sum(matched), several if len(several) > 1 else ())
 

@@ -121,8 +121,8 @@ def join_to_shards(
             raise DataError(f"{inputs.features} has a column {name!r} already; rename it")
     sizes = sizes or JoinSizes.suiting(len(columns))
     content = join_content(inputs, sizes)
-    if (found := JoinedShards.open(out, content)) is not None:
-        return found
+    if (joined := JoinedShards.open(out, content)) is not None:
+        return joined
     occupied = out.is_file() or (out.exists() and any(out.iterdir()))
     if occupied and not (out / JOIN_MANIFEST).is_file():
         raise DataError(
@@ -192,8 +192,8 @@ class _Join:
     def join(self, content: str, out: Path) -> JoinedShards:
         if not self.rows:
             raise DataError("the features have no rows")
-        found = self._by_key()
-        matched = np.sum([shard["labels"] for shard in found], axis=0).tolist()
+        shards = self._by_key()
+        matched = np.sum([shard["labels"] for shard in shards], axis=0).tolist()
         if not any(matched):
             raise DataError(
                 f"none of the {self.rows:,} events in the features is among the"
@@ -203,8 +203,8 @@ class _Join:
         released = [manifest.population.rows for manifest in self.manifests]
         names = [party.name for party in self.parties]
         matches = MatchCounts.by_release(self.rows, released, matched, names)
-        events = tuple(shard["events"] for shard in found)
-        labels = tuple(tuple(shard["labels"]) for shard in found)
+        events = tuple(shard["events"] for shard in shards)
+        labels = tuple(tuple(shard["labels"]) for shard in shards)
         return JoinedShards(out, content, matches, self.sizes.slice_rows, events, labels)
 
     def _by_key(self) -> list[dict[str, Any]]:

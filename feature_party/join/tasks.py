@@ -230,9 +230,9 @@ class WriteShard:
     def run(self, secrets: Secrets) -> dict[str, Any]:
         """Return the number of different events, and of labels from each release."""
         start = self.slice.start
-        found = self.matched.receive(self.index)
+        received = self.matched.receive(self.index)
         # a number that orders as the pair does is sorted many times faster
-        pairs = ascending((found["row"] - start) << _CODE_BITS | found["code"])
+        pairs = ascending((received["row"] - start) << _CODE_BITS | received["code"])
         rows, codes = start + (pairs >> _CODE_BITS), pairs.astype("<u4")
         part = self.slice.read()[rows - start]
         part = with_source(part, codes, self.offsets, self.names).with_columns(

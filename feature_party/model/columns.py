@@ -37,24 +37,24 @@ def columns(
                 f"above={value:g} must be a label in {grid[0]:g} … {grid[-1]:g}, the last one left"
                 " out; set [output] above"
             )
-    found: dict[str, Floats] = {}
+    named: dict[str, Floats] = {}
     if problem.values.size == 2:
-        found["probability"] = distributions[:, 1]
+        named["probability"] = distributions[:, 1]
     else:
-        found["mean"] = distributions @ support.values
-        found["median"] = quantile(support, distributions, 0.5)
+        named["mean"] = distributions @ support.values
+        named["median"] = quantile(support, distributions, 0.5)
         if interval is not None:
             tail = (1 - interval) / 2
-            found["lower"] = quantile(support, distributions, tail)
-            found["upper"] = quantile(support, distributions, 1 - tail)
+            named["lower"] = quantile(support, distributions, tail)
+            named["upper"] = quantile(support, distributions, 1 - tail)
         for atom, cell in ((support.low_atom, 0), (support.high_atom, -1)):
             if atom:
-                found[f"equal_{grid[cell]:g}"] = distributions[:, cell]
-    found |= {f"quantile_{share:g}": quantile(support, distributions, share) for share in quantiles}
+                named[f"equal_{grid[cell]:g}"] = distributions[:, cell]
+    named |= {f"quantile_{share:g}": quantile(support, distributions, share) for share in quantiles}
     for value in above:
         within = sums(support.cell_of, support.within * (grid > value), support.size)
-        found[f"above_{value:g}"] = distributions @ within
-    return found
+        named[f"above_{value:g}"] = distributions @ within
+    return named
 
 
 def quantile(support: Support, distributions: Floats, probability: float) -> Floats:

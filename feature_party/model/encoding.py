@@ -140,9 +140,9 @@ class Encoder:
                 left_out.append((name, "numbers the rows"))
             elif asked or (name not in categorical and (spelling or _is_numeric(series))):
                 parts = _parts(series, spelling)
-                found = [_fit_numeric(series, part, pieces, spelling) for part in parts]
-                numbers += [column for column in found if column is not None]
-                if not any(found):
+                of_parts = [_fit_numeric(series, part, pieces, spelling) for part in parts]
+                numbers += [column for column in of_parts if column is not None]
+                if not any(of_parts):
                     left_out.append((name, "has one value"))
             elif (fitted := _fit_categorical(series)) is not None:
                 categories.append(fitted)
@@ -374,7 +374,7 @@ def _vocabulary(counts: pl.DataFrame) -> tuple[str, ...]:
 
 def _lookup(series: pl.Series, vocabulary: tuple[str, ...]) -> NDArray[np.int32]:
     places = pl.Series(np.arange(1, len(vocabulary) + 1, dtype=np.int32))
-    found = canonical_text(series).replace_strict(
+    indices = canonical_text(series).replace_strict(
         pl.Series(vocabulary, dtype=pl.String), places, default=0, return_dtype=pl.Int32
     )
-    return found.to_numpy()
+    return indices.to_numpy()

@@ -171,11 +171,11 @@ class Model:
         of :func:`feature_party.model.columns.columns`, which takes the other arguments.
         """
         predicted = self.distributions(self.encoder.encode(collect_table(features)))
-        found = {"prediction": predicted.points}
+        table = {"prediction": predicted.points}
         if predicted.distributions is not None:
             given = predicted.distributions, interval, quantiles, above
-            found |= columns(self.problem, self.support, *given)
-        return pl.DataFrame(found)
+            table |= columns(self.problem, self.support, *given)
+        return pl.DataFrame(table)
 
     @torch.no_grad()
     def distributions(self, inputs: Encoded, members: slice = slice(None)) -> Predictions:

@@ -78,13 +78,13 @@ def predict_file(
         for batch in table.batches(columns, batch_rows):
             unknown.update(_unknown(used, batch))
             places = list(_rows_by_model(models, batch, by))
-            found = [
+            parts = [
                 _of(name, one.predict(batch[rows], interval, quantiles, above))
                 for name, one, rows in places
             ]
             rows = np.concatenate([rows for *_, rows in places])
             order = np.argsort(rows, kind="stable")
-            predicted, rows = pl.concat(found)[order], rows[order]
+            predicted, rows = pl.concat(parts)[order], rows[order]
             if key:
                 predicted = pl.DataFrame({key: batch[key][rows]}).hstack(predicted)
             if trained is not None:
@@ -117,9 +117,9 @@ def predict_file(
 def _unknown(encoder: Encoder, batch: pl.DataFrame) -> dict[str, int]:
     """Rows of each categorical column with a value that the model does not know."""
     return {
-        one.name: int((~canonical_text(batch[one.name]).is_in(one.vocabulary)).sum())
-        for one in encoder.categorical
-        if one.name in encoder.columns
+        column.name: int((~canonical_text(batch[column.name]).is_in(column.vocabulary)).sum())
+        for column in encoder.categorical
+        if column.name in encoder.columns
     }
 
 

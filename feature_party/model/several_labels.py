@@ -90,10 +90,11 @@ class LabelModels:
     def load(cls, directory: Path, device: torch.device | str = "cpu") -> LabelModels:
         """Read what :meth:`save` wrote; errors as of :func:`described`."""
         with described(directory, FORMAT) as data:
-            folders = {str(one["name"]): Path(one["folder"]).name for one in data["labels"]}
+            folders = {str(label["name"]): Path(label["folder"]).name for label in data["labels"]}
             if not folders:
                 raise ValueError("no labels")
-        return cls({name: Model.load(directory / one, device) for name, one in folders.items()})
+        paths = {name: directory / folder for name, folder in folders.items()}
+        return cls({name: Model.load(path, device) for name, path in paths.items()})
 
 
 def label_folders(within: Path, labels: Iterable[str]) -> dict[str, Path]:

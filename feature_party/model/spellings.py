@@ -39,16 +39,16 @@ def spelling_of(texts: pl.Series) -> str:
         return ""
     for shape, spellings in _DATES:
         if _share(values.str.contains(rf"^\s*{shape}(?:{_CLOCK}.*)?\s*$")) >= _ENOUGH:
-            read = {one: _share(read_dates(values, one).is_not_null()) for one in spellings}
-            best = max(spellings, key=lambda one: read[one])
+            read = {each: _share(read_dates(values, each).is_not_null()) for each in spellings}
+            best = max(spellings, key=lambda each: read[each])
             if read[best] >= _ENOUGH:
                 return best + _WITH_CLOCK if values.str.contains(_CLOCK).any() else best
     commas = values.str.contains(",").any() and _share(values.str.contains(_NUMBER)) >= _ENOUGH
     return COMMA if commas else ""
 
 
-def _share(found: pl.Series) -> float:
-    return float(found.to_numpy().mean())
+def _share(readable: pl.Series) -> float:
+    return float(readable.to_numpy().mean())
 
 
 def read_dates(texts: pl.Series, spelling: str) -> pl.Series:

@@ -54,8 +54,8 @@ class BoostingObjective:
 
     def derivatives(self, raw: Floats, codes: NDArray[Any]) -> tuple[Floats, Floats]:
         """(n, p) gradient, and (n, p) Hessian, which is the Fisher information."""
-        found = self._table.derivatives(self._rows(raw), check_codes(codes, self._problem))
-        return found[1] * self._paces, found[2]
+        derivatives = self._table.derivatives(self._rows(raw), check_codes(codes, self._problem))
+        return derivatives[1] * self._paces, derivatives[2]
 
     def start(self, points: ArrayLike, codes: NDArray[Any]) -> LawsByMean:
         """Where boosting goes on from another model, in place of raw outputs of 0.

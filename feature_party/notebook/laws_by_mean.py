@@ -42,18 +42,18 @@ class LawsByMean:
             raise ConfigError(f"head={family.name!r} has laws that a mean does not tell apart")
         if points.shape != codes.shape:
             raise DataError(f"predictions={points.shape} must be one for each of {codes.shape}")
-        moving, best, found = law.outputs - family.outputs, np.inf, None
+        moving, best, likeliest = law.outputs - family.outputs, np.inf, None
         for width in _WIDTHS[: None if family.outputs > 1 else 1]:
             outputs = np.zeros((_PLACES.size, law.outputs))
             outputs[:, moving + 1 :], outputs[:, moving] = width, _PLACES
             laws = law.distributions(torch.as_tensor(outputs)).numpy()
             means = np.maximum.accumulate(laws @ law.support.values)
-            one = cls(outputs, moving, laws, means)
-            told = (laws @ law.support.likelihood)[one.nearest(points), codes]
-            loss = -np.log(told).mean()
+            candidate = cls(outputs, moving, laws, means)
+            chances = (laws @ law.support.likelihood)[candidate.nearest(points), codes]
+            loss = -np.log(chances).mean()
             if loss < best:
-                best, found = loss, one
-        return present(found)
+                best, likeliest = loss, candidate
+        return present(likeliest)
 
     def nearest(self, points: Floats) -> Indices:
         """(n,) laws whose means are nearest to (n,) numbers."""

@@ -101,20 +101,20 @@ def _seen(
 def prior_of_codes(channel: FiniteChannel, codes: NDArray[Any]) -> Floats:
     """(k,) likeliest distribution of labels, by expectation maximisation from an even one."""
     seen = np.bincount(codes, minlength=channel.outputs.size) / max(codes.size, 1)
-    told = channel.probabilities
+    likelihood = channel.probabilities
     prior = np.full(channel.inputs.size, 1 / channel.inputs.size)
     for _ in range(_ROUNDS):
-        prior = prior * (told @ (seen / (prior @ told)))
+        prior = prior * (likelihood @ (seen / (prior @ likelihood)))
     return np.asarray(prior / prior.sum())
 
 
 def check_codes(codes: Any, problem: LabelProblem) -> NDArray[np.int64]:
     """(n,) codes as integers; ``DataError`` if they are not whole numbers below the number of
     outputs."""
-    found = np.asarray(codes)
-    if found.ndim != 1 or found.dtype.kind not in "iufb" or not np.all(found == np.rint(found)):
+    values = np.asarray(codes)
+    if values.ndim != 1 or values.dtype.kind not in "iufb" or not np.all(values == np.rint(values)):
         raise DataError("codes must be a column of whole numbers, as a release holds them")
-    whole = found.astype(np.int64)
+    whole = values.astype(np.int64)
     most = problem.outputs.size
     if whole.size and not 0 <= whole.min() <= whole.max() < most:
         wrong = whole[(whole < 0) | (whole >= most)][0]

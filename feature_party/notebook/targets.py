@@ -53,16 +53,17 @@ def decode_targets(
     targets, noise = np.empty(codes.size), np.empty(codes.size)
     for part, mine, own in problem.by_release(codes):
         if around is not None:
-            targets[mine], found = _around(part, own, around[mine])
-            noise[mine] = np.maximum(found, _LEAST_NOISE * part.deviation**2 / part.informativeness)
+            targets[mine], variance = _around(part, own, around[mine])
+            least = _LEAST_NOISE * part.deviation**2 / part.informativeness
+            noise[mine] = np.maximum(variance, least)
         elif method == "unbiased":
             values = decoder(part, part.grid).values[:, 0]
-            told = part.channel * part.prior[:, None]
+            joint = part.channel * part.prior[:, None]
             targets[mine] = values[own]
-            noise[mine] = np.sum(told * (values - part.grid[:, None]) ** 2)
+            noise[mine] = np.sum(joint * (values - part.grid[:, None]) ** 2)
         else:
-            one = _LowVariance.under(part.prior[None], part.grid, part.channel)
-            targets[mine], noise[mine] = one.targets[0, own], one.noise[0]
+            blind = _LowVariance.under(part.prior[None], part.grid, part.channel)
+            targets[mine], noise[mine] = blind.targets[0, own], blind.noise[0]
     weights = 1 / np.maximum(noise, 1e-12 * problem.deviation**2)
     return Targets(targets, weights / weights.mean())
 
@@ -74,11 +75,11 @@ class _LowVariance(NamedTuple):
     noise: Floats
 
     @classmethod
-    def under(cls, laws: Floats, values: Floats, told: Floats) -> _LowVariance:
+    def under(cls, laws: Floats, values: Floats, likelihood: Floats) -> _LowVariance:
         """Of (m, k) laws over (k,) labels, whose codes have (k, d) probabilities."""
         means = (laws @ values)[:, None]
-        marginal = np.maximum(laws @ told, 1e-300)
-        moved = (laws * values) @ told / marginal - means
+        marginal = np.maximum(laws @ likelihood, 1e-300)
+        moved = (laws * values) @ likelihood / marginal - means
         variance = np.maximum(laws @ values**2 - means[:, 0] ** 2, 1e-300)
         told_of = np.sum(marginal * moved**2, axis=1) / variance
         informative = np.maximum(told_of, _LEAST_TOLD)
@@ -96,7 +97,7 @@ def _around(
     support = Support.of(problem)
     skewed = support.values[0] >= 0 and support.skewness > SKEWED
     law = likelihood(problem, "log-normal" if skewed else "gaussian")
-    found = LawsByMean.fitted(law, points, codes)
-    at = found.nearest(points)
-    decoded = _LowVariance.under(found.probabilities, support.values, support.likelihood)
+    laws = LawsByMean.fitted(law, points, codes)
+    at = laws.nearest(points)
+    decoded = _LowVariance.under(laws.probabilities, support.values, support.likelihood)
     return decoded.targets[at, codes], decoded.noise[at]

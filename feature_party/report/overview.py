@@ -106,8 +106,8 @@ def _table(
         link = Markup('<a href="{}">{}</a>').format(pages[name].name, name)
         r2 = f"{max(result.free.value, 0.0):.2f}" if result.possible else "–"
         shares = (interval_words(share) for share in (result.free, result.assisted))
-        told = *shares, error_words(result).replace("95%: ", "")
-        figures = (figure.replace(" … ", "\u00a0…\u00a0") for figure in told)
+        texts = *shares, error_words(result).replace("95%: ", "")
+        figures = (figure.replace(" … ", "\u00a0…\u00a0") for figure in texts)
         counts = f"{scores.epsilon:g}", f"{scores.unseen.codes.size:,}"
         rows.append((link, *counts, r2, *figures, number(result.constant)))
     return Section(identifier, f"How good it is for each {kind}", text, rows=rows)

@@ -71,7 +71,8 @@ def _prior(inputs: ReportInputs) -> Section:
             f" send one of {outputs.size} values, from {ends}."
         )
     # it may count other labels, too; none counts a label that was asked about in strata
-    histogram = next((one for one in manifest.priors if label.section.name in one.labels), None)
+    name = label.section.name
+    histogram = next((prior for prior in manifest.priors if name in prior.labels), None)
     if histogram is None:
         text = (
             "This is what a model of earlier rounds expected of these events, gathered in"
@@ -182,8 +183,8 @@ def _segments(inputs: ReportInputs) -> Section | None:
     for by, column in inputs.scores.segments.items():
         for segment in column:
             label, off = segment.label, "off" if segment.off else ""
-            told = f"{number(label.value)} ({number(label.low)} to {number(label.high)})"
-            figures = f"{segment.events:,}", number(segment.predicted), told
+            shown = f"{number(label.value)} ({number(label.low)} to {number(label.high)})"
+            figures = f"{segment.events:,}", number(segment.predicted), shown
             rows.append((f"{by}: {segment.name}", *figures, off))
     text = (
         "Mean labels are decoded from privatized ones; intervals hold for all segments of a column"

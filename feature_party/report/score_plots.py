@@ -77,8 +77,8 @@ def error_scale(rows: Sequence[ErrorRow], unit: str = "") -> Markup:
         clean(axes, grid="x")
         axes.tick_params(axis="y", pad=9)  # a point at 0 must not touch a name
 
-    told = (f"{row.name} {row.value:.4g}" for row in rows if row.value == row.value)
-    words = ", ".join(told).replace("\n", " ")
+    figures = (f"{row.name} {row.value:.4g}" for row in rows if row.value == row.value)
+    words = ", ".join(figures).replace("\n", " ")
     what, height = f"Mean squared errors: {words}", 0.95 + 0.52 * len(rows)
     return responsive_figure("errors", what, draw, wide_height=height, narrow_height=height + 0.2)
 
@@ -131,9 +131,9 @@ def calibration(tenths: Sequence[Segment], label_name: str, bounds: tuple[float,
         axes = figure.subplots()
         line = [min(predicted), max(predicted)]
         axes.plot(line, line, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), label="as predicted")
-        told = "decoded, 95% for all ten"
+        what = "decoded, 95% for all ten"
         axes.errorbar(
-            predicted, decoded, reach, fmt="o", color=MAIN, markersize=5, elinewidth=1.6, label=told
+            predicted, decoded, reach, fmt="o", color=MAIN, markersize=5, elinewidth=1.6, label=what
         )
         known = [(tenth.predicted, tenth.actual) for tenth in tenths if tenth.actual is not None]
         if known:

@@ -141,8 +141,8 @@ class Fitter:
         for (_, outputs), law in laws:
             network, masses = self.network.only(outputs), law.masses / law.masses.sum()
             values = (law.losses, law.predictions, masses)
-            told = (each.reshape(-1).double().cpu().numpy() for each in values)
-            fits.append(Fit(network, self.history, rows, *told))
+            arrays = (each.reshape(-1).double().cpu().numpy() for each in values)
+            fits.append(Fit(network, self.history, rows, *arrays))
         return fits
 
     def _epoch(self, epoch: int, checkpoint: Path | None) -> None:

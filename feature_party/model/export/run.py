@@ -100,9 +100,9 @@ def export_model(
         worst, rows = 0.0, 0
         if run is not None:
             for table in tables:
-                found = run(table)
+                outputs = run(table)
                 for label in models.by_label:
-                    worst = max(worst, _difference(models, label, found, table))
+                    worst = max(worst, _difference(models, label, outputs, table))
                 rows += table.height
             if not worst <= TOLERANCE:
                 raise DataError(
@@ -189,11 +189,11 @@ def _torch_runtime(path: Path, columns: tuple[Column, ...]) -> Run:
     return run
 
 
-def _difference(models: LabelModels, label: str, found: Outputs, table: pl.DataFrame) -> float:
+def _difference(models: LabelModels, label: str, outputs: Outputs, table: pl.DataFrame) -> float:
     """Largest relative difference between a written model's predictions and the model's."""
     model = models.by_label[label]
     wanted = model.distributions(model.encoder.encode(table))
-    points = found[models.output(label, "prediction")]
+    points = outputs[models.output(label, "prediction")]
     if points.shape != wanted.points.shape:
         return float("inf")
     scale = np.maximum(np.abs(wanted.points), 0.1 * model.problem.deviation)
@@ -206,5 +206,5 @@ def _difference(models: LabelModels, label: str, found: Outputs, table: pl.DataF
             quantile(model.support, wanted.distributions, 0.5 + tie) for tie in (-_TIE, _TIE)
         )
         apart[(low <= points) & (points <= high)] = 0.0
-    probabilities = found[models.output(label, "probabilities")]
+    probabilities = outputs[models.output(label, "probabilities")]
     return float(max(apart.max(), np.abs(probabilities - wanted.distributions).max()))

@@ -44,16 +44,7 @@ class Clipped:
 
     def to_json(self) -> dict[str, Any]:
         """As in ``metrics.json``, where it has the names of the whole label's."""
-        explained = self.explained
-        return {
-            "bound": self.bound,
-            "share_above": self.above,
-            "verdict": explained.verdict,
-            **explained.free.to_json("estimated_r2"),
-            **explained.assisted.to_json("assisted_r2"),
-            **explained.error.to_json("estimated_mse"),
-            "estimated_constant_mse": explained.constant,
-        }
+        return {"bound": self.bound, "share_above": self.above, **self.explained.to_json()}
 
 
 def explained_below(

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -82,6 +82,16 @@ class Explained:
         value = self.constant * (1 - self.free.value)
         low, high = min(max(self.loss.low, 0.0), value), max(self.loss.high, value)
         return Estimate(value, low, high, self.loss.method)
+
+    def to_json(self) -> dict[str, Any]:
+        """As in ``metrics.json``."""
+        return {
+            "verdict": self.verdict,
+            **self.free.to_json("estimated_r2"),
+            **self.assisted.to_json("assisted_r2"),
+            **self.error.to_json("estimated_mse"),
+            "estimated_constant_mse": self.constant,
+        }
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from common.arrays import Floats
 from feature_party.learning.decoding import decoder
@@ -27,7 +28,8 @@ class Slope:
     @property
     def interval(self) -> tuple[float, float]:
         """Where the slope lies with 95% probability."""
-        return self.value - 1.96 * self.error, self.value + 1.96 * self.error
+        half = float(ndtri(0.975)) * self.error
+        return self.value - half, self.value + half
 
     @property
     def misspecified(self) -> bool:

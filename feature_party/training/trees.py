@@ -36,7 +36,7 @@ _WORTH_OF_LEAF, _BELIEF = 3.0, 30.0
 """True labels' worth of information that a leaf has at least, and that its pull to 0 stands for."""
 _PARAMETERS = {
     "objective": "none",
-    "learning_rate": 0.15,
+    "learning_rate": 0.3,
     "num_leaves": 12,
     "max_depth": _DEPTH,
     "max_bin": 63,

@@ -58,6 +58,8 @@ class FiniteChannel:
     own, and what it has follows from those of the two points by integer arithmetic
     (:func:`mixtures`).
 
+    ``PrivacyError`` if the rows are not such a matrix.
+
     Parameters
     ----------
     inputs
@@ -70,11 +72,6 @@ class FiniteChannel:
     row_of
         (k,) index of each input's row; the default is one row per input. :data:`BETWEEN` for an
         input, neither the first nor the last, whose row is a mixture of its neighbours'.
-
-    Raises
-    ------
-    PrivacyError
-        If the rows are not such a matrix.
     """
 
     def __init__(
@@ -229,14 +226,12 @@ class FiniteChannel:
     def sample(self, indices: NDArray[np.integer], words: Words) -> Codes:
         """Randomize (n,) input indices with one uniform word each, independent of everything.
 
+        ``ValueError`` if an index is outside 0 … k - 1 (a negative one would silently count from
+        the end).
+
         Returns
         -------
         (n,) uint16 output indices; entry ``i`` depends on ``indices[i]`` and ``words[i]`` alone.
-
-        Raises
-        ------
-        ValueError
-            If an index is outside 0 … k - 1 (a negative one would silently count from the end).
         """
         if indices.shape != words.shape:
             raise ValueError(f"{indices.size} indices need as many words, not {words.size}")
@@ -268,10 +263,8 @@ class FiniteChannel:
     def from_json(cls, data: Mapping[str, Any], inputs: ArrayLike) -> FiniteChannel:
         """Rebuild a channel from :meth:`to_json`, trusting nothing.
 
-        Raises
-        ------
-        PrivacyError
-            If a field is missing or has another type, or the channel is not a valid one.
+        ``PrivacyError`` if a field is missing or has another type, or the channel is not a valid
+        one.
         """
         try:
             outputs, index, rows = (data[name] for name in ("outputs", "row_of", "rows"))

@@ -39,17 +39,14 @@ def total(guarantees: Iterable[Guarantee], delta: float | Fraction) -> Approxima
     composition of pure and (ε, δ) guarantees, zCDP, RDP. The guarantees' parameters must not have
     been chosen after seeing outputs; use :class:`Filter` where they are.
 
+    ``PrivacyError`` if they are about different neighbours or no route has a finite ε at that δ.
+
     Parameters
     ----------
     guarantees
         One or more guarantees about the same neighbours, of any kinds.
     delta
         δ of the result.
-
-    Raises
-    ------
-    PrivacyError
-        If they are about different neighbours or no route has a finite ε at that δ.
     """
     items = about_the_same(guarantees)
     exact = Fraction(delta)
@@ -96,6 +93,8 @@ def adaptive_total(guarantees: Iterable[Guarantee], delta: Fraction) -> Approxim
     the δ_r, to δ*/2. The events on which guarantees fail have probability Σ δ_i at most, on every
     route: the other half of δ*.
 
+    ``PrivacyError`` if they are about different neighbours, or δ* is 0 and one has no pure ε.
+
     Parameters
     ----------
     guarantees
@@ -108,11 +107,6 @@ def adaptive_total(guarantees: Iterable[Guarantee], delta: Fraction) -> Approxim
     -------
     ε, exact if every guarantee is pure; and δ, which is 0 then and otherwise ``δ*/2 + Σ δ_i``. It
     is above δ* if the guarantees' failure probabilities pass their half.
-
-    Raises
-    ------
-    PrivacyError
-        If they are about different neighbours, or δ* is 0 and one has no pure ε.
     """
     items = about_the_same(guarantees)
     failures = sum((getattr(item, "exact_delta", Fraction(0)) for item in items), Fraction(0))
@@ -178,10 +172,7 @@ class Filter:
     def restated(self, guarantees: Iterable[Guarantee]) -> Guarantee:
         """Return what guarantees spend together, in the limit's kind, whether or not it fits.
 
-        Raises
-        ------
-        PrivacyError
-            If one of them cannot be restated, or is about other neighbours.
+        ``PrivacyError`` if one of them cannot be restated, or is about other neighbours.
         """
         fresh = Filter(self.limit)
         for guarantee in guarantees:
@@ -195,10 +186,7 @@ class Filter:
     def spend(self, guarantee: Guarantee) -> None:
         """Charge a release *before* it is made.
 
-        Raises
-        ------
-        BudgetError
-            If it would pass the limit; nothing is charged then.
+        ``BudgetError`` if it would pass the limit; nothing is charged then.
         """
         after = self._after(guarantee)
         if not after.within(self.limit):
@@ -263,10 +251,7 @@ class Odometer:
     def reading(self) -> ApproximateDP:
         """(ε, δ) of everything recorded so far.
 
-        Raises
-        ------
-        PrivacyError
-            If nothing has been recorded.
+        ``PrivacyError`` if nothing has been recorded.
         """
         if self._spent is None:
             raise PrivacyError("nothing has been recorded yet")

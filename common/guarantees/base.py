@@ -154,10 +154,7 @@ def about_the_same(guarantees: Iterable[GuaranteeT]) -> list[GuaranteeT]:
 def compose(guarantees: Iterable[Guarantee]) -> Guarantee:
     """Return the guarantee of releasing everything, for one or more guarantees of one kind.
 
-    Raises
-    ------
-    PrivacyError
-        If the list is empty or mixes kinds, adjacencies or privacy units.
+    ``PrivacyError`` if the list is empty or mixes kinds, adjacencies or privacy units.
     """
     items = about_the_same(guarantees)
     for item in items[1:]:

@@ -27,6 +27,8 @@ def calibrate(
 ) -> Fraction:
     """Return the least noise parameter whose guarantee is (ε, δ)-DP.
 
+    ``PrivacyError`` if even ``limit`` does not reach the target.
+
     Parameters
     ----------
     guarantee
@@ -38,11 +40,6 @@ def calibrate(
         The result is a multiple of it. The default suits the exact samplers.
     limit
         Give up above this much noise.
-
-    Raises
-    ------
-    PrivacyError
-        If even ``limit`` does not reach the target.
     """
     positive(epsilon=epsilon)
 

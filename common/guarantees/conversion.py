@@ -35,10 +35,7 @@ _LEAST_DELTA = Fraction(1, 10**300)
 def to_pure(guarantee: Guarantee) -> PureDP:
     """Restate a guarantee as pure ε-DP; ε-bounded range implies it with the same ε.
 
-    Raises
-    ------
-    PrivacyError
-        If the guarantee has no finite pure ε.
+    ``PrivacyError`` if the guarantee has no finite pure ε.
     """
     raise PrivacyError(
         f"a {guarantee.kind} guarantee has no pure form; restate it with to_approximate instead"
@@ -63,10 +60,7 @@ def to_zcdp(guarantee: Guarantee) -> ZeroConcentratedDP:
     and Rogers 2021, Lemma 3.4); (ε, δ)-DP is δ-approximate ε²/2-zCDP, because its worst case is
     randomized response but for an event of probability δ (Kairouz, Oh, Viswanath 2015).
 
-    Raises
-    ------
-    PrivacyError
-        If no theorem gives a finite ρ, as for an RDP curve, which ends at some order.
+    ``PrivacyError`` if no theorem gives a finite ρ, as for an RDP curve, which ends at some order.
     """
     raise PrivacyError(
         f"a {guarantee.kind} guarantee has no zCDP form; restate both sides with to_renyi instead"
@@ -147,17 +141,15 @@ def to_approximate(guarantee: Guarantee, delta: float | Fraction) -> Approximate
     - With a failure probability δ₀, δ − δ₀ is left for the conversion (Bun and Steinke 2016,
       Lemma 8.8; Zhu and Wang 2022, Lemma 17).
 
+    ``PrivacyError`` if δ is not above the guarantee's own failure probability, or no finite ε
+    exists.
+
     Parameters
     ----------
     guarantee
         Any registered kind.
     delta
         The δ of the result. At δ = 0 only pure and bounded-range guarantees have a finite ε.
-
-    Raises
-    ------
-    PrivacyError
-        If δ is not above the guarantee's own failure probability, or no finite ε exists.
     """
     exact = Fraction(delta)
     within("[0, 1]", delta=exact)

@@ -102,10 +102,7 @@ class RenyiDP(Guarantee):
     def at(self, order: Fraction | float) -> Fraction:
         """ε(α) at any order 1 < α <= the last one.
 
-        Raises
-        ------
-        PrivacyError
-            If the order is outside that range.
+        ``PrivacyError`` if the order is outside that range.
         """
         alpha = Fraction(order)
         if not 1 < alpha <= self.orders[-1]:

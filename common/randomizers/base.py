@@ -162,6 +162,9 @@ def build_randomizer(
 ) -> Randomizer:
     """Build a label randomizer by name.
 
+    ``ConfigError`` for an unknown name or loss, or an unusable grid or prior. ``PrivacyError`` for
+    an impossible ε.
+
     Parameters
     ----------
     name
@@ -178,13 +181,6 @@ def build_randomizer(
         Number of labels to be randomized; ``auto`` uses it.
     **options
         Passed on to the builder.
-
-    Raises
-    ------
-    ConfigError
-        For an unknown name or loss, or an unusable grid or prior.
-    PrivacyError
-        For an impossible ε.
     """
     builder = _builder(name)
     check_epsilon(epsilon)

@@ -102,12 +102,7 @@ class RunningSums:
     def add(self, numbers: ArrayLike) -> Integers:
         """Take the next vector in; return the noisy sum of all so far, (d,) int64.
 
-        Raises
-        ------
-        BudgetError
-            After T vectors.
-        DataError
-            If it is no vector of d integers.
+        ``BudgetError`` after T vectors. ``DataError`` if it is no vector of d integers.
         """
         if self.time == self.noise.horizon:
             raise BudgetError(f"the stream has had its {self.time} numbers; start another")

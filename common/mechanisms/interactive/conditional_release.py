@@ -77,12 +77,8 @@ class HeldOutcome(Generic[DataT, ValueT]):
     def ask(self, accept: Callable[[ValueT], bool]) -> ValueT | None:
         """Return the outcome if ``accept``, a function of it alone, takes it now, otherwise None.
 
-        Raises
-        ------
-        PrivacyError
-            If the outcome has been published already, or the session's terms do not admit 2ε.
-        BudgetError
-            If the session has halted, or the calls' δ are used up.
+        ``PrivacyError`` if the outcome has been published already, or the session's terms do not
+        admit 2ε. ``BudgetError`` if the session has halted, or the calls' δ are used up.
         """
         if self._shown:
             raise PrivacyError("this outcome has been published; asking again says nothing new")

@@ -49,6 +49,8 @@ def mixed_budget(
 ) -> RenyiDP:
     """An RDP budget at one order that converts to at most (ε, δ): the best order for a plan.
 
+    ``PrivacyError`` if nothing fits at any order.
+
     Parameters
     ----------
     plan
@@ -56,11 +58,6 @@ def mixed_budget(
         the plan most often; other calls, and other proportions, are welcome afterwards.
     call_delta
         What the δ of all calls together may reach.
-
-    Raises
-    ------
-    PrivacyError
-        If nothing fits at any order.
     """
     best, most = None, Fraction(0)
     costs = [hit_cost(target, adjacency, unit).repeat(hits) for target, hits in plan.items()]

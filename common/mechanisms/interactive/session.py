@@ -117,12 +117,8 @@ class AnySession(ABC, Generic[DataT]):
     def run(self, call: Call[DataT, ValueT]) -> ValueT:
         """Run one call and return what it publishes.
 
-        Raises
-        ------
-        BudgetError
-            If the session has halted, or the calls' δ are used up. Nothing is drawn then.
-        PrivacyError
-            If the call guarantees less than the terms ask for.
+        ``BudgetError`` if the session has halted, or the calls' δ are used up. Nothing is drawn
+        then. ``PrivacyError`` if the call guarantees less than the terms ask for.
         """
         self._admit(call.target)
         outcome = call.draw(self._data, self._source)
@@ -181,10 +177,7 @@ class AnySession(ABC, Generic[DataT]):
         calls. Outcomes that were held back
         (:mod:`common.mechanisms.interactive.conditional_release`) are forgotten.
 
-        Raises
-        ------
-        PrivacyError
-            If the state is not one.
+        ``PrivacyError`` if the state is not one.
         """
         try:
             if state["version"] != 1:

@@ -73,10 +73,7 @@ def hit_cost(
     ``1 + (A − 1)/(1 − a_N)`` grows with a_N, which is linear in the shares of
     :mod:`common.mechanisms.interactive.optimal_curve` and hence largest at a vertex.
 
-    Raises
-    ------
-    PrivacyError
-        If no order is left: ε is above about 3.9.
+    ``PrivacyError`` if no order is left: ε is above about 3.9.
     """
     alphas = np.array([float(order) for order in DEFAULT_ORDERS])
     e, q = float(target.epsilon), float(target.probability)
@@ -197,10 +194,7 @@ def whole_numbers(values: list[Any]) -> list[int]:
 def most_hits(epsilon: float, delta: float | Fraction, target: Target, limit: int = 1 << 14) -> int:
     """The largest τ whose session is (ε, δ)-DP; 0 if not even one hit is.
 
-    Raises
-    ------
-    PrivacyError
-        If ``limit`` hits are within the budget.
+    ``PrivacyError`` if ``limit`` hits are within the budget.
     """
 
     def too_many(hits: int) -> bool:
@@ -225,10 +219,7 @@ def largest_call_epsilon(
 
     ``make`` leads from the ε of a call to its target.
 
-    Raises
-    ------
-    PrivacyError
-        If not even 1/grain fits.
+    ``PrivacyError`` if not even 1/grain fits.
     """
 
     def too_large(steps: int) -> bool:

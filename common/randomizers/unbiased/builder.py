@@ -3,8 +3,8 @@
 Of all ε-DP channels whose output equals the label on average, E[o | y] = y, this one has the least
 E (o - y)² under the prior (Badanidiyuru et al., *Optimal Unbiased Randomizers for Regression with
 Label Differential Privacy*, NeurIPS 2023). Its outputs reach beyond the label range. Output
-positions are free, so it is at least as good as the linear program on any list of outputs; the
-program and its solution are in :mod:`common.randomizers.unbiased.program`.
+positions are free, so that no linear program on a list of outputs does better; the program and its
+solution are in :mod:`common.randomizers.unbiased.program`.
 
 Unbiased outputs may be negative. That is sound for training with squared or Poisson loss, which are
 linear in the label, but not as predictions: ``expected_loss`` then means nothing for Poisson loss.
@@ -12,17 +12,18 @@ linear in the label, but not as predictions: ``expected_loss`` then means nothin
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 
-from common.arrays import Floats
+from common.arrays import Booleans, Floats
 from common.errors import ConfigError, PrivacyError
 from common.exact.channel import exp_lower_bound
 from common.randomizers.base import Problem, Randomizer, register
 from common.randomizers.exact_rows import check_size, sorted_channel
 from common.randomizers.knots import MOST_KNOTS, rows_between, thinned
-from common.randomizers.unbiased.columns import Columns, cheapest_columns
 from common.randomizers.unbiased.program import Solution, one_thread, solve_unbiased
 
 MAX_POINTS = 128
@@ -35,13 +36,81 @@ _MAX_BIAS = 1e-11
 _NEGLIGIBLE = 1e-8
 _EXTRA = 4
 _FLOORS = (0.0, 1e-9, 1e-6, 1e-3)
-_SPAN = 1.5
+_REDUCED = 1e-11
+_EMPTY = 1e-12
+
+
+@dataclass(frozen=True)
+class Columns:
+    """n columns u (1 + c·1[y in S]) with their outputs, labels scaled to -1 … 1."""
+
+    members: Booleans  # (n, k) which labels are in S
+    mass: Floats  # (n,) u > 0
+    outputs: Floats  # (n,) o
+
+    def heights(self, boost: float) -> Floats:
+        """(n, k) 1 + c·1[y in S]."""
+        return np.asarray(1 + boost * self.members)
+
+    def probabilities(self, boost: float) -> Floats:
+        """(k, n) channel."""
+        return np.asarray((self.mass[:, None] * self.heights(boost)).T)
+
+    def bias(self, targets: Floats, boost: float) -> float:
+        """The largest error of a row's sum or mean; infinite where a mass is not positive."""
+        if not self.mass.size or self.mass.min() <= 0:
+            return float("inf")
+        channel = self.probabilities(boost)
+        sums = np.abs(channel.sum(axis=1) - 1).max()
+        return float(max(sums, np.abs(channel @ self.outputs - targets).max()))
+
+    def reduced(self, boost: float) -> Columns:
+        """Drop to at most 2k columns; sums, means and (for an optimum) the cost stay.
+
+        Carathéodory: more columns than equations leave directions along which all equations still
+        hold. Walk along each until a column's mass is gone, and go on with those directions that
+        leave that column alone.
+        """
+        heights = self.heights(boost).T
+        system = np.vstack([heights, heights * self.outputs]) * self.mass
+        free = scipy.linalg.null_space(system, rcond=_REDUCED)  # orthonormal, of relative masses
+        share = np.ones(self.mass.size)
+        while free.shape[1]:
+            way = free[:, 0]
+            falls = way > 0
+            limits = np.full(way.size, np.inf)
+            limits[falls] = share[falls] / way[falls]
+            gone = int(limits.argmin())
+            share = np.maximum(share - limits[gone] * way, 0.0)
+            share[gone] = 0.0
+            turn = np.linalg.qr(free[gone][:, None], mode="complete").Q
+            free = (free @ turn)[:, 1:]
+            free[gone] = 0.0
+        keep = self.mass * share > _EMPTY * self.mass.max()
+        return Columns(self.members[keep], (self.mass * share)[keep], self.outputs[keep])
+
+    def corrected(self, targets: Floats, boost: float) -> Columns:
+        """Move u and u·o as little as possible so that rows sum to 1 and have the target means.
+
+        Both are linear systems in the same (k, n) matrix; columns whose mass is lost are dropped.
+        """
+        columns = self
+        while True:
+            heights = columns.heights(boost).T
+            mass, first = columns.mass, columns.mass * columns.outputs
+            # relative moves: a column of little mass must move little
+            inverse = np.linalg.pinv(heights * mass, rcond=1e-12)
+            for _ in range(3):
+                mass = mass + columns.mass * (inverse @ (1 - heights @ mass))
+                first = first + columns.mass * (inverse @ (targets - heights @ first))
+            keep = mass > _EMPTY
+            if keep.all():
+                return Columns(columns.members, mass, first / mass)
+            columns = Columns(columns.members[keep], mass[keep], (first / mass)[keep])
 
 
 @register("unbiased", points=list[float], outputs=int, steps=int, gap=float, prior_floor=float)
-def build_unbiased(
-    problem: Problem, *, points: int | None = None, outputs: int | list[float] | None = None
-) -> Randomizer:
+def build_unbiased(problem: Problem, *, points: int = MAX_POINTS) -> Randomizer:
     """Build the optimal unbiased randomizer for this prior and ε, under squared loss.
 
     Parameters
@@ -51,35 +120,24 @@ def build_unbiased(
     points
         Number of grid points that the program sees, 2 … 513. A longer grid is thinned to points
         chosen by the prior, and labels between them are rounded at random without bias, as part of
-        the channel. Default: the whole grid up to 128 points.
-    outputs
-        None leaves the output positions free (best, at most 2·points - 2 of them). A number asks
-        for that many equally spaced candidates, a vector for these; the result is the optimum of
-        the linear program on them, and several outputs may have one value. They must reach to
-        mid ± Δ/2 · (e^ε + 1)/(e^ε - 1).
+        the channel.
 
     Returns
     -------
-    A randomizer with E[output | label] = label to 1e-10 of the range, at every grid point.
+    A randomizer with E[output | label] = label to 1e-10 of the range, at every grid point, and at
+    most 2·points - 2 outputs.
     """
-    count = MAX_POINTS if points is None else points
-    if not 2 <= count <= MOST_KNOTS:
-        raise ConfigError(f"points={count} must lie in 2 … {MOST_KNOTS}")
+    if not 2 <= points <= MOST_KNOTS:
+        raise ConfigError(f"points={points} must lie in 2 … {MOST_KNOTS}")
     labels = problem.labels
-    knots, places, prior = thinned(labels, problem.prior, count)
+    knots, places, prior = thinned(labels, problem.prior, points)
     check_size(knots.size, 2 * knots.size)
     # the program sees labels moved to -1 … 1
     middle, half = float(labels[0] + labels[-1]) / 2, float(labels[-1] - labels[0]) / 2
     targets = (places - middle) / half
     boost = float(exp_lower_bound(min(problem.epsilon, LARGEST_EPSILON)) - 1)
-    if outputs is None:
-        columns, solution, floor = _solve(targets, prior, boost, None)
-        values = middle + half * columns.outputs
-    else:
-        candidates = _candidates(outputs, middle, half, boost)
-        within = (candidates - middle) / half
-        columns, solution, floor = _solve(targets, prior, boost, within)
-        values = candidates[np.searchsorted(within, columns.outputs)]
+    columns, solution, floor = _solve(targets, prior, boost)
+    values = middle + half * columns.outputs
     matrix, row_of = columns.probabilities(boost), rows_between(labels.size, knots)
     channel, _ = sorted_channel(labels, values, matrix, problem.epsilon, row_of)
     details: dict[str, Any] = {
@@ -92,19 +150,14 @@ def build_unbiased(
     return Randomizer("unbiased", channel, problem.prior, problem.loss, details)
 
 
-def _solve(
-    targets: Floats, prior: Floats, boost: float, places: Floats | None
-) -> tuple[Columns, Solution, float]:
+def _solve(targets: Floats, prior: Floats, boost: float) -> tuple[Columns, Solution, float]:
     """Solve; where a prior of extreme range defeats float arithmetic, mix in a little uniform."""
     for floor in _FLOORS:
         mixed = (1 - floor) * prior + floor / prior.size
         with one_thread():
             try:
                 solution = solve_unbiased(targets, mixed, boost)
-                if places is None:
-                    columns = _free_columns(targets, boost, solution)
-                else:
-                    columns = cheapest_columns(places, targets, mixed, boost, solution)
+                columns = _columns(targets, boost, solution)
             except (PrivacyError, np.linalg.LinAlgError):
                 continue
         if columns.bias(targets, boost) < _MAX_BIAS:
@@ -115,7 +168,7 @@ def _solve(
     )
 
 
-def _free_columns(targets: Floats, boost: float, solution: Solution) -> Columns:
+def _columns(targets: Floats, boost: float, solution: Solution) -> Columns:
     """The intervals that carry mass, with sums and means made exact."""
     # an interior solution has u·s the same for all: one of the two is the larger by far; and no
     # label, however rare, may lose what it says with more than negligible probability
@@ -129,19 +182,3 @@ def _free_columns(targets: Floats, boost: float, solution: Solution) -> Columns:
     members = (starts[:, None] <= index) & (index < ends[:, None])
     columns = Columns(members, solution.mass[starts, ends], solution.outputs[starts, ends])
     return columns.reduced(boost).corrected(targets, boost)
-
-
-def _candidates(outputs: int | list[float], middle: float, half: float, boost: float) -> Floats:
-    reach = (boost + 2) / boost
-    if isinstance(outputs, int):
-        if outputs < 2:
-            raise ConfigError(f"outputs={outputs} must be at least 2")
-        return np.asarray(middle + half * np.linspace(-_SPAN * reach, _SPAN * reach, outputs))
-    places = np.unique(np.asarray(outputs, dtype=np.float64))
-    low, high = middle - half * reach, middle + half * reach
-    if places.size < 2 or not np.all(np.isfinite(places)) or places[0] > low or places[-1] < high:
-        raise ConfigError(
-            f"outputs from {places.min():g} to {places.max():g} must be finite and reach from"
-            f" {low:g} to {high:g}: no ε-DP randomizer on them is unbiased"
-        )
-    return places

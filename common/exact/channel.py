@@ -219,10 +219,6 @@ class FiniteChannel:
         """Bytes a code takes in a release: 1 up to 256 outputs, otherwise 2."""
         return 1 if self.outputs.size <= 256 else 2
 
-    def satisfies(self, epsilon: float | Fraction) -> bool:
-        """Whether the channel is certainly ε-DP, decided in rational arithmetic."""
-        return self.ratio <= exp_lower_bound(epsilon)
-
     def sample(self, indices: NDArray[np.integer], words: Words) -> Codes:
         """Randomize (n,) input indices with one uniform word each, independent of everything.
 

@@ -23,7 +23,6 @@ class BudgetSplit:
 
     prior: Fraction  # ε₁ for the histogram
     labels: Fraction  # ε₂ for all labels of one privacy unit
-    capped: bool  # whether Theorem 7's √(k/n) was above the largest share allowed
 
 
 def split_budget(
@@ -47,10 +46,9 @@ def split_budget(
         raise PrivacyError(f"points={points} and rows={rows} must both be at least 1")
     if not 0 < largest_share < 1:
         raise PrivacyError(f"largest_share={float(largest_share):g} must lie between 0 and 1")
-    wanted = math.sqrt(points / rows)
     most = float(Fraction(epsilon) * Fraction(largest_share))
-    prior = rational_epsilon(min(wanted, most))
-    return BudgetSplit(prior, Fraction(epsilon) - prior, wanted > most)
+    prior = rational_epsilon(min(math.sqrt(points / rows), most))
+    return BudgetSplit(prior, Fraction(epsilon) - prior)
 
 
 def round_down(value: Fraction) -> float:

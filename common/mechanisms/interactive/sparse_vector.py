@@ -13,7 +13,6 @@ Technique for Differential Privacy*, VLDB 2017, Algorithm 7 and Section 4.2.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
@@ -65,23 +64,6 @@ class SparseVector:
         at_least(1, cutoff=self.cutoff, sensitivity=self.sensitivity)
         positive(threshold_scale=self.threshold_scale, count_scale=self.count_scale)
         positive(value_scale=self.value_scale)
-
-    @classmethod
-    def dwork_roth(
-        cls, cutoff: int, epsilon: Fraction, delta: Fraction = Fraction(0), sensitivity: int = 1
-    ) -> Self:
-        """Sparse: ``σ = 2c/ε``, or ``√(32 c ln(1/δ))/ε``; noise σ on the threshold, 2σ on counts.
-
-        Their theorem for δ > 0 needs ε < 1; :meth:`approximate` composes the scales themselves.
-        """
-        positive(epsilon=epsilon)
-        within("[0, 1)", delta=delta)
-        sigma = 2 * cutoff / epsilon
-        if delta:
-            root = math.sqrt(32 * cutoff * -math.log(float(delta)))
-            sigma = Fraction(root) / epsilon
-        scale = multiple_above(sensitivity * sigma)
-        return cls(cutoff, scale, 2 * scale, None, True, sensitivity)
 
     @classmethod
     def refreshed(

@@ -32,9 +32,8 @@ class Selection:
     """What a selector releases."""
 
     chosen: Integers | None
-    """(k,) indices of the selected candidates, or None for ⊥: nothing could be released safely."""
-    ordered: bool
-    """Whether the order of ``chosen`` is part of the release; else it is by index."""
+    """(k,) indices of the selected candidates, or None for ⊥: nothing could be released safely.
+    By index, unless the selector says that their order is part of the release."""
     guarantee: Guarantee
     """What one user may lose by this release, whatever came out."""
 
@@ -73,13 +72,8 @@ class Ranking:
         """(m,) counts, descending."""
         return self.counts[self.order]
 
-    @cached_property
-    def gaps(self) -> Integers:
-        """(m - 1,) ``h_(j) − h_(j+1)`` for j = 1 … m − 1; each moves by at most 1."""
-        return self.sorted[:-1] - self.sorted[1:]
-
     def padded_gaps(self, ranks: int) -> Integers:
-        """(ranks,) gaps of ranks 1 … ``ranks``, as if candidates without users went on forever.
+        """(ranks,) gaps ``h_(j) − h_(j+1)``, as if candidates without users went on forever.
 
         Their number then says nothing about how many candidates there are.
         """

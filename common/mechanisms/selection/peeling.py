@@ -48,7 +48,7 @@ class Peeling:
         draws = min(self.k, scores.size)
         source = entropy.source("peeling")
         chosen = exponential_peeling(scores, self.epsilon, draws, source)
-        return Selection(chosen, True, self.guarantee)
+        return Selection(chosen, self.guarantee)
 
 
 @dataclass(frozen=True)
@@ -117,4 +117,4 @@ class LimitedDomain:
             scores = np.delete(scores, drawn)
             del weights[drawn]
         indices = np.array(chosen, dtype=np.int64) if chosen else None
-        return Selection(indices, True, self.guarantee)
+        return Selection(indices, self.guarantee)

@@ -116,7 +116,7 @@ class StableTopK:
         ranking, source = ranked(counts), entropy.source("stable-top-k")
         k = self.rank_choice.draw(ranking, source)
         stable = self.test.draw(int(ranking.padded_gaps(k)[-1]), source)
-        return Selection(ranking.top(k) if stable else None, False, self.guarantee)
+        return Selection(ranking.top(k) if stable else None, self.guarantee)
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class FixedStableTopK:
         """Select exactly k candidates, or all if there are no more."""
         ranking, source = ranked(counts), entropy.source("fixed-stable-top-k")
         if self.domain is None and ranking.counts.size <= self.k:
-            return Selection(ranking.top(self.k), False, self.guarantee)
+            return Selection(ranking.top(self.k), self.guarantee)
         k = self.rank_choice.draw(ranking, source)
         stable = self.test.draw(int(ranking.padded_gaps(k)[-1]), source)
         chosen = ranking.top(k) if stable else np.zeros(0, dtype=np.int64)
@@ -185,7 +185,7 @@ class FixedStableTopK:
         elif draws and rest.size:
             added = self._peel(ranking.counts[rest], draws, entropy, self.domain)
             chosen = np.sort(np.concatenate([chosen, rest[added]]))
-        return Selection(chosen if chosen.size else None, False, self.guarantee)
+        return Selection(chosen if chosen.size else None, self.guarantee)
 
     def _rate(self, draws: int) -> Fraction:
         """ε of each of that many draws: of ε-bounded range, together within its share of ρ."""

@@ -81,7 +81,7 @@ class TopStable:
         noisy = queries + discrete_laplace(second, queries.size, source)
         passed = np.flatnonzero(noisy > bar)
         chosen = ranking.top(int(passed[-1]) + 1) if passed.size else None
-        return Selection(chosen, False, self.guarantee)
+        return Selection(chosen, self.guarantee)
 
     def _alarm(self, threshold: int) -> Fraction:
         """``P[X − Y > T]``, T >= 0, X noise of a query and Y of the threshold, summed over Y."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -13,6 +14,7 @@ import numpy as np
 
 from common.entropy import Entropy, seeded_entropy
 from common.exact import exponential_choice
+from common.exact.rounding import multiple_above
 from common.guarantees import Guarantee
 from common.mechanisms import paired_gain, thresholdout
 from common.mechanisms.central.gradient_steps import GradientSteps
@@ -73,6 +75,19 @@ from common.mechanisms.synthesis import (
     laplace_answers,
 )
 from common.randomizers.prior import NoisyPrior, private_prior
+
+
+def dwork_roth(cutoff: int, epsilon: Fraction, delta: Fraction = Fraction(0)) -> SparseVector:
+    """Sparse: ``σ = 2c/ε``, or ``√(32 c ln(1/δ))/ε``; noise σ on the threshold, 2σ on counts.
+
+    Their theorem for δ > 0 needs ε < 1.
+    """
+    sigma = 2 * cutoff / epsilon
+    if delta:
+        sigma = Fraction(math.sqrt(32 * cutoff * -math.log(float(delta)))) / epsilon
+    scale = multiple_above(sigma)
+    return SparseVector(cutoff, scale, 2 * scale, refresh=True)
+
 
 Data = Any
 DELTA = Fraction(1, 5)
@@ -186,7 +201,7 @@ def selection() -> Iterator[Case]:
 
             def passes(counts: Data, entropy: Entropy, test: Any = test) -> Hashable:
                 ranking = Ranking(counts)
-                shown = test.draw(int(ranking.gaps[0]), entropy.source("x"))
+                shown = test.draw(int(ranking.padded_gaps(1)[0]), entropy.source("x"))
                 return int(ranking.order[0]) if shown else None
 
             yield Case(type(test), test.guarantee, passes, pairs)
@@ -321,7 +336,7 @@ def interactive() -> Iterator[Case]:
         SparseVector.best_split(1, THREE),
         SparseVector.best_split(1, THREE, monotone=True),
         SparseVector.best_split(1, THREE * 2, Fraction(1, 2)),
-        SparseVector.dwork_roth(1, THREE),
+        dwork_roth(1, THREE),
     ):
 
         def stream(counts: Data, entropy: Entropy, sparse: SparseVector = sparse) -> Hashable:

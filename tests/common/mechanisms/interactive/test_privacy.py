@@ -24,6 +24,7 @@ from common.mechanisms.interactive import (
     Terms,
 )
 from common.mechanisms.interactive.targets import not_prior
+from tests.common.mechanisms.enumerated import dwork_roth
 from tests.common.mechanisms.interactive import laws
 from tests.common.mechanisms.interactive.laws import Law
 
@@ -238,7 +239,7 @@ def worst_ratio(pairs: list[tuple[Law, Law]]) -> float:
 
 EPSILON = Fraction(3, 2)
 VECTORS = {
-    "dwork-roth": SparseVector.dwork_roth(CUTOFF, EPSILON),
+    "dwork-roth": dwork_roth(CUTOFF, EPSILON),
     "best-split": SparseVector.best_split(CUTOFF, EPSILON),
     "best-split-monotone": SparseVector.best_split(CUTOFF, EPSILON, monotone=True),
     "one-hit": SparseVector.best_split(1, EPSILON),
@@ -267,9 +268,9 @@ def test_guarantees_follow_from_the_scales() -> None:
         assert isinstance(pure, PureDP)
         assert float(EPSILON) * 0.999 <= pure.epsilon <= float(EPSILON)
     assert VECTORS["refreshed"].approximate(Fraction(1, 100)).epsilon <= EPSILON
-    many = SparseVector.dwork_roth(200, Fraction(1, 2), Fraction(1, 10**6))
+    many = dwork_roth(200, Fraction(1, 2), Fraction(1, 10**6))
     assert many.approximate(1e-6).epsilon <= 0.5
-    assert many.threshold_scale < SparseVector.dwork_roth(200, Fraction(1, 2)).threshold_scale
+    assert many.threshold_scale < dwork_roth(200, Fraction(1, 2)).threshold_scale
     least = SparseVector.refreshed(200, Fraction(1, 2), Fraction(1, 10**6))
     assert least.approximate(1e-6).epsilon <= 0.5
     assert least.threshold_scale < many.threshold_scale / 1.5  # the theorem is far from tight

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from common.arrays import Integers
-from common.entropy import Entropy, WordSource
+from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.guarantees import Unit
 from common.mechanisms.interactive import Boundary, ExponentialMechanism, NotPrior, Session, Terms
@@ -109,14 +109,8 @@ class PriorVote(_Vote):
                 raise PrivacyError(
                     f"a prior of {prior} must be a class 0 … {counts.shape[1] - 1}, or -1"
                 )
-            labels[i] = session.run(NotPrior(self._answer(i), self.epsilon, prior))
+            expected = counts.shape[1] if prior == NO_ANSWER else prior
+            label = session.run(NotPrior(self._mechanism(i).draw, self.epsilon, expected))
+            if label < counts.shape[1]:
+                labels[i] = label
         return ClassAnswers(labels, self.terms.guarantee, None)
-
-    def _answer(self, query: int) -> Callable[[Integers, WordSource], int]:
-        mechanism = self._mechanism(query)
-
-        def draw(votes: Integers, source: WordSource) -> int:
-            label = mechanism.draw(votes, source)
-            return label if label < votes.shape[1] else NO_ANSWER
-
-        return draw

@@ -15,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Floats, Integers
+from common.arrays import Booleans, Floats, Integers
 from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.exact.noise import discrete_gaussian
@@ -37,6 +37,11 @@ class ClassAnswers:
     incurred: Floats | None
     """(a,) data-dependent RDP at ``common.mechanisms.pate.data_dependent.ORDERS``: private, see
     there. None where there is no such cost."""
+
+    @property
+    def answered(self) -> Booleans:
+        """(q,) whether the query was answered."""
+        return self.labels != NO_ANSWER
 
 
 @dataclass(frozen=True)

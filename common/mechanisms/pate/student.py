@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from common.arrays import Floats
 from common.errors import DataError
 from common.guarantees import ApproximateDP, epsilon_at, to_approximate
 from common.guarantees.renyi import RenyiDP
 from common.mechanisms.pate.data_dependent import ORDERS
-from common.mechanisms.pate.gnmax import NO_ANSWER, ClassAnswers
+from common.mechanisms.pate.gnmax import ClassAnswers
 from common.mechanisms.pate.multi_label import LabelAnswers
 from common.mechanisms.pate.teachers import Estimator, train_teachers
 
@@ -51,16 +51,10 @@ def train_student(
     ``query_labels`` are the queries' true labels, for scoring the answers themselves; δ is that of
     the reported ε.
     """
-    x = np.asarray(queries)
-    if isinstance(answers, ClassAnswers):
-        answered = answers.labels != NO_ANSWER
-        labels: NDArray[np.generic] = answers.labels
-    else:
-        answered, labels = answers.answered, answers.labels.astype(np.int64)
-    if not answered.any():
+    labels, kept = answers.labels.astype(np.int64), np.flatnonzero(answers.answered)
+    if not kept.size:
         raise DataError("no query was answered; raise the budget or ask easier queries")
-    kept = np.flatnonzero(answered)
-    (student,) = train_teachers(make, x, labels, [kept])
+    (student,) = train_teachers(make, queries, labels, [kept])
     truth = np.asarray(test_labels)
     accuracy = float(np.mean(np.asarray(student.predict(test_features)) == truth))
     quality = float("nan")

@@ -222,12 +222,9 @@ class FiniteChannel:
     def sample(self, indices: NDArray[np.integer], words: Words) -> Codes:
         """Randomize (n,) input indices with one uniform word each, independent of everything.
 
-        ``ValueError`` if an index is outside 0 … k - 1 (a negative one would silently count from
-        the end).
-
-        Returns
-        -------
-        (n,) uint16 output indices; entry ``i`` depends on ``indices[i]`` and ``words[i]`` alone.
+        Returns (n,) uint16 output indices; entry ``i`` depends on ``indices[i]`` and ``words[i]``
+        alone. ``ValueError`` if an index is outside 0 … k - 1 (a negative one would silently count
+        from the end).
         """
         if indices.shape != words.shape:
             raise ValueError(f"{indices.size} indices need as many words, not {words.size}")

@@ -43,11 +43,8 @@ def radial_laplace(
     """Add noise b of density ∝ exp(-‖b‖/s) to a (d,) vector; round to multiples of ``2**exponent``.
 
     A vector of L2 sensitivity Δ is released with ε-DP by the scale s = Δ/ε: the triangle inequality
-    bounds the density's log ratio by Δ/s. Any exponent keeps the guarantee.
-
-    Returns
-    -------
-    (d,) Python integers: multiples of the pitch.
+    bounds the density's log ratio by Δ/s. Any exponent keeps the guarantee. Returns (d,) Python
+    integers: multiples of the pitch.
     """
     return _rounded(centre, scale, exponent, source, radial=True)
 

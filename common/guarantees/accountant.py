@@ -33,20 +33,13 @@ ORDERS: tuple[Fraction, ...] = tuple(Fraction(1 + 2**j) for j in range(11))
 
 
 def total(guarantees: Iterable[Guarantee], delta: float | Fraction) -> ApproximateDP:
-    """Return the least (ε, δ) known for releasing everything.
+    """Return the least (ε, δ) known for releasing everything: one or more guarantees, of any kinds.
 
     Every route that the kinds allow is taken, and the least ε wins: basic composition, optimal
     composition of pure and (ε, δ) guarantees, zCDP, RDP. The guarantees' parameters must not have
     been chosen after seeing outputs; use :class:`Filter` where they are.
 
     ``PrivacyError`` if they are about different neighbours or no route has a finite ε at that δ.
-
-    Parameters
-    ----------
-    guarantees
-        One or more guarantees about the same neighbours, of any kinds.
-    delta
-        δ of the result.
     """
     items = about_the_same(guarantees)
     exact = Fraction(delta)
@@ -76,7 +69,7 @@ def total(guarantees: Iterable[Guarantee], delta: float | Fraction) -> Approxima
 
 
 def adaptive_total(guarantees: Iterable[Guarantee], delta: Fraction) -> ApproximateDP:
-    """Return an (ε, δ) of everything released, by routes that were fixed in advance.
+    """Return an (ε, δ) of everything released, one or more, by routes that were fixed in advance.
 
     Used as a filter: a process that never lets the total pass (ε*, δ*) is (ε*, δ*)-DP, even if each
     guarantee was chosen after seeing all earlier outputs.
@@ -91,22 +84,11 @@ def adaptive_total(guarantees: Iterable[Guarantee], delta: Fraction) -> Approxim
     NeurIPS 2016, Theorem 3.1) with δ_r = 0, and the Rényi filter of one order (Feldman and Zrnic,
     NeurIPS 2021, Theorem 3.1) with δ_r = δ_c. Splitting any event by the first such route adds up
     the δ_r, to δ*/2. The events on which guarantees fail have probability Σ δ_i at most, on every
-    route: the other half of δ*.
+    route: the other half of δ*, which lies in 0 … 1.
 
-    ``PrivacyError`` if they are about different neighbours, or δ* is 0 and one has no pure ε.
-
-    Parameters
-    ----------
-    guarantees
-        One or more guarantees about the same neighbours.
-    delta
-        δ*, in 0 … 1. Half of it is for the guarantees' own failure probabilities, half for
-        converting; at 0 only kinds with a pure ε add up.
-
-    Returns
-    -------
-    ε, exact if every guarantee is pure; and δ, which is 0 then and otherwise ``δ*/2 + Σ δ_i``. It
-    is above δ* if the guarantees' failure probabilities pass their half.
+    ε is exact if every guarantee is pure; and δ is 0 then, otherwise ``δ*/2 + Σ δ_i``, which is
+    above δ* if the guarantees' failure probabilities pass their half. ``PrivacyError`` if they are
+    about different neighbours, or δ* is 0 and one has no pure ε.
     """
     items = about_the_same(guarantees)
     failures = sum((getattr(item, "exact_delta", Fraction(0)) for item in items), Fraction(0))
@@ -152,12 +134,8 @@ class Filter:
     RDP at every order of the limit, Whitehouse et al. (*Fully-Adaptive Composition in Differential
     Privacy*, ICML 2023, Theorem 1) for (approximate) zCDP. For an (ε, δ) target with many small
     releases, use the limit ``ZeroConcentratedDP.of(largest_rho(ε, δ, failure), failure)``: the
-    limit is fixed in advance, and choosing the best order afterwards would not be sound.
-
-    Parameters
-    ----------
-    limit
-        The budget. Guarantees are restated in its kind.
+    limit is fixed in advance, and choosing the best order afterwards would not be sound. Guarantees
+    are restated in the limit's kind.
     """
 
     def __init__(self, limit: Guarantee) -> None:
@@ -228,11 +206,7 @@ class Odometer:
     2.3); the ladder of filters: Feldman and Zrnic 2021, Section 5, and Lécuyer, *Practical Privacy
     Filters and Odometers with Rényi Differential Privacy*, 2021, Proposition 4.
 
-    Parameters
-    ----------
-    delta
-        Probability with which some reading may fail; failure probabilities of approximate
-        guarantees come on top and are part of each reading.
+    Failure probabilities of approximate guarantees come on top of δ, and are part of each reading.
     """
 
     FIRST_RUNG = Fraction(1, 1000)

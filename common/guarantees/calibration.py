@@ -25,21 +25,11 @@ def calibrate(
     grain: Fraction = Fraction(1, 4096),
     limit: float = 2.0**32,
 ) -> Fraction:
-    """Return the least noise parameter whose guarantee is (ε, δ)-DP.
+    """Return the least noise parameter whose guarantee is (ε, δ)-DP, a multiple of ``grain``.
 
-    ``PrivacyError`` if even ``limit`` does not reach the target.
-
-    Parameters
-    ----------
-    guarantee
-        From a noise parameter (a scale or a variance) to the guarantee of the *whole* use, repeats
-        and all; more noise must guarantee more privacy.
-    epsilon, delta
-        The target.
-    grain
-        The result is a multiple of it. The default suits the exact samplers.
-    limit
-        Give up above this much noise.
+    ``guarantee`` leads from a noise parameter (a scale or a variance) to the guarantee of the
+    *whole* use, repeats and all; more noise must guarantee more privacy. The default of ``grain``
+    suits the exact samplers. ``PrivacyError`` if even ``limit`` does not reach the target.
     """
     positive(epsilon=epsilon)
 
@@ -61,12 +51,7 @@ def calibrate(
 def largest_rho(epsilon: float, delta: float | Fraction, failure: float | Fraction = 0) -> Fraction:
     """Return the largest ρ (to one part in 10⁹) whose approximate zCDP is (ε, δ)-DP.
 
-    Parameters
-    ----------
-    epsilon, delta
-        The target.
-    failure
-        The failure probability, below δ.
+    ``failure`` is its failure probability, below δ.
     """
     positive(epsilon=epsilon)
 

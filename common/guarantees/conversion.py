@@ -142,14 +142,7 @@ def to_approximate(guarantee: Guarantee, delta: float | Fraction) -> Approximate
       Lemma 8.8; Zhu and Wang 2022, Lemma 17).
 
     ``PrivacyError`` if δ is not above the guarantee's own failure probability, or no finite ε
-    exists.
-
-    Parameters
-    ----------
-    guarantee
-        Any registered kind.
-    delta
-        The δ of the result. At δ = 0 only pure and bounded-range guarantees have a finite ε.
+    exists: at δ = 0 only pure and bounded-range guarantees have one.
     """
     exact = Fraction(delta)
     within("[0, 1]", delta=exact)

@@ -65,13 +65,9 @@ class PrivacyLoss:
     ) -> Self:
         """Build the law of a mechanism from its output laws, outcome → probability.
 
-        Parameters
-        ----------
-        upper, lower
-            Under two neighbours: a pair that is the worst one at every ε. Both directions count,
-            and with a law that this is composed with, ``upper`` is about the same one of the two.
-        pure
-            Pure ε in both directions; None if there is none.
+        ``upper`` and ``lower`` are those under two neighbours, a pair that is the worst one at
+        every ε. Both directions count, and with a law that this is composed with, ``upper`` is
+        about the same one of the two.
         """
         for name, mass in (("upper", upper), ("lower", lower)):
             if min(mass.values()) < 0 or abs(sum(mass.values()) - 1) > 1e-9:

@@ -34,7 +34,7 @@ _DIFFERENCES = 64
 
 
 def poisson_subsample(guarantee: Guarantee, rate: float | Fraction) -> Guarantee:
-    """Return the guarantee of running a mechanism on a Poisson sample of rate q.
+    """Return the guarantee of running a mechanism on a Poisson sample of rate q, in 0 … 1.
 
     - ε-DP: ``ln(1 + q(e^ε − 1))``; (ε, δ)-DP: the same with qδ (Li, Qardaji, Su 2012, Theorem 1;
       Balle, Barthe, Gaboardi 2018, Theorem 8).
@@ -43,14 +43,8 @@ def poisson_subsample(guarantee: Guarantee, rate: float | Fraction) -> Guarantee
       + 3 Σ_{l=3}^α C(α,l)(1−q)^{α−l} q^l e^{(l−1)ε_l}`` (Zhu and Wang, *Poisson Subsampled Rényi
       Differential Privacy*, ICML 2019, Theorem 5). The sampled curve is never above the original.
 
-    ``PrivacyError`` for another adjacency, a rate outside 0 … 1, or a kind without such a theorem.
-
-    Parameters
-    ----------
-    guarantee
-        An add-or-remove guarantee of the mechanism on the sample.
-    rate
-        q in 0 … 1.
+    The guarantee of the mechanism on the sample is for adding or removing. ``PrivacyError`` for
+    another, a rate outside 0 … 1, or a kind without such a theorem.
     """
     if guarantee.adjacency != Adjacency.ADD_REMOVE:
         raise PrivacyError(
@@ -76,15 +70,8 @@ def fixed_size_subsample(guarantee: Guarantee, rate: float | Fraction) -> Guaran
       mechanism whose ε(∞) is not known to be finite; where it is, ε-DP above says more). The
       sampled curve is never above the original.
 
-    ``PrivacyError`` for adding and removing, a rate outside 0 … 1, or a kind without such a
-    theorem.
-
-    Parameters
-    ----------
-    guarantee
-        The mechanism's on the sample, for replacing one record or one label.
-    rate
-        m/n, in 0 … 1.
+    The guarantee of the mechanism on the sample is for replacing one record or one label.
+    ``PrivacyError`` for another, a rate outside 0 … 1, or a kind without such a theorem.
     """
     if guarantee.adjacency == Adjacency.ADD_REMOVE:
         raise PrivacyError(

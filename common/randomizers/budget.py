@@ -28,18 +28,10 @@ class BudgetSplit:
 def split_budget(
     epsilon: float, points: int, rows: int, *, largest_share: float | Fraction = PRIOR_SHARE
 ) -> BudgetSplit:
-    """Divide ε by Theorem 7: ε₁ = √(k/n), at most ``largest_share`` of ε.
+    """Divide a label's whole ε by Theorem 7: ε₁ = √(k/n) for k ``points`` and n ``rows``.
 
-    Parameters
-    ----------
-    epsilon
-        The whole budget of a label, > 0.
-    points
-        Number of grid points k.
-    rows
-        Number of labels n.
-    largest_share
-        Between 0 and 1. The theorem needs √(k/n) below ε; small data sets do not have it.
+    At most ``largest_share`` of ε, between 0 and 1: the theorem needs √(k/n) below ε, and small
+    data sets do not have it.
     """
     check_epsilon(epsilon)
     if points < 1 or rows < 1:

@@ -64,13 +64,8 @@ def best_interval(problem: Problem, radius: float) -> Interval:
 def build_rp_with_prior(problem: Problem, *, radius: float | None = None) -> Randomizer:
     """RPWithPrior (Liu and Huang, TMLR 2026) over the prior's grid.
 
-    Parameters
-    ----------
-    problem
-        The loss chooses the radius where none is given.
-    radius
-        δ > 0 in the label's units; the paper sets it by hand for each data set. None for the one of
-        least expected loss under the prior.
+    ``radius`` is δ > 0 in the label's units; the paper sets it by hand for each data set. None for
+    the one of least expected loss under the prior.
     """
     labels = problem.labels
     if radius is not None and not 0 < radius < math.inf:

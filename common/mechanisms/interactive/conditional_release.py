@@ -51,14 +51,9 @@ class HeldOutcome(Generic[DataT, ValueT]):
     2.5): given "no" so far, an outcome's probability is a quotient of two, each within e^ε. The
     session's terms must admit 2ε for them.
 
-    Parameters
-    ----------
-    session
-        Where questions are charged.
-    algorithm
-        (ε, δ)-DP, run at the first question. An (ε, δ)-DP run is an ε-DP one but for an event of
-        probability δ (Kairouz, Oh, Viswanath 2015): the first question pays for it, later ones are
-        about the same run.
+    The algorithm is run at the first question. An (ε, δ)-DP run is an ε-DP one but for an event of
+    probability δ (Kairouz, Oh, Viswanath 2015): the first question pays for it, later ones are
+    about the same run.
     """
 
     def __init__(
@@ -103,17 +98,10 @@ class ChangeStream(Generic[ValueT]):
     outcome "no change" (Cohen and Lyu 2023, Lemma 2.3, with the last answer as the prior). A stream
     that stays as it is runs on for nothing.
 
-    Parameters
-    ----------
-    session
-        Where steps are charged; its data may be all times of the stream.
-    epsilon
-        ε of a step's algorithm.
-    start
-        The answer taken for granted before the first step: public.
-    same
-        Whether a new answer counts as the last one: equality, or for noisy numbers a tolerance.
-        A public function of both.
+    The session's data may be all times of the stream. ``epsilon`` is that of a step's algorithm,
+    ``start`` the public answer taken for granted before the first step. ``same``, a public function
+    of both, says whether a new answer counts as the last one: equality, or for noisy numbers a
+    tolerance.
     """
 
     def __init__(
@@ -162,7 +150,7 @@ def one_shot_top_k(
     stop: Callable[[Sequence[Candidate[ValueT]]], bool] | None = None,
     delta: Fraction = Fraction(0),
 ) -> list[Candidate[ValueT]]:
-    """Run every candidate once and publish the best, best first.
+    """Run every candidate once and publish the best k at most, best first, ties by index.
 
     Parameters
     ----------
@@ -177,10 +165,6 @@ def one_shot_top_k(
         nothing over such a distance is free.
     stop
         Called with what was shown so far; True stops there.
-
-    Returns
-    -------
-    At most k candidates by descending score, ties by index.
     """
     if k < 1 or not candidates or (gap is not None and gap < 0):
         raise PrivacyError(f"k={k} must be at least 1, gap={gap} >= 0 and a candidate be named")

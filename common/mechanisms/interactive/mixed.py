@@ -49,15 +49,10 @@ def mixed_budget(
 ) -> RenyiDP:
     """An RDP budget at one order that converts to at most (ε, δ): the best order for a plan.
 
-    ``PrivacyError`` if nothing fits at any order.
-
-    Parameters
-    ----------
-    plan
-        Expected hits of each kind of call. The order is the one at which the budget has room for
-        the plan most often; other calls, and other proportions, are welcome afterwards.
-    call_delta
-        What the δ of all calls together may reach.
+    The plan has the expected hits of each kind of call. The order is the one at which the budget
+    has room for it most often; other calls, and other proportions, are welcome afterwards.
+    ``call_delta`` is what the δ of all calls together may reach. ``PrivacyError`` if nothing fits
+    at any order.
     """
     best, most = None, Fraction(0)
     costs = [hit_cost(target, adjacency, unit).repeat(hits) for target, hits in plan.items()]

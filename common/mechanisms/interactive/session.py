@@ -84,15 +84,9 @@ class Batch(Protocol[DataIn]):
 class AnySession(ABC, Generic[DataT]):
     """What every session does: admit a call, draw, charge its hits, journal, and only then publish.
 
-    Parameters
-    ----------
-    data
-        Whatever the calls take. It must not change while the session lives.
-    entropy
-        Where noise comes from.
-    journal
-        Called with :meth:`to_json` *before* an outcome that costs anything is returned. If it
-        raises, the outcome is lost and the charge stands in memory.
+    The data are whatever the calls take, and must not change while the session lives. The journal
+    is called with :meth:`to_json` *before* an outcome that costs anything is returned. If it
+    raises, the outcome is lost and the charge stands in memory.
     """
 
     families = 1

@@ -84,14 +84,8 @@ def build_staircase(
 ) -> Randomizer:
     """Staircase noise (Geng and Viswanath 2014), rounded to a lattice.
 
-    Parameters
-    ----------
-    problem
-        The loss chooses γ: least E|N| for the absolute loss, else least variance.
-    clip, points, tails
-        As for ``laplace``.
-    gamma
-        γ in 0 … 1; None for the best in closed form.
+    ``clip``, ``points`` and ``tails`` are as for ``laplace``. γ = ``gamma`` lies in 0 … 1; None for
+    the best in closed form: of least E|N| for the absolute loss, else of least variance.
     """
     if gamma is None:
         gamma = best_gamma(problem.epsilon, squared=problem.loss.name != "absolute")
@@ -110,14 +104,8 @@ def build_discrete_laplace(
     coarsest equally spaced one that holds every grid point, or else one of 512 steps; labels
     between lattice points are rounded at random without bias, as part of the channel.
 
-    Parameters
-    ----------
-    problem
-        Prior and loss play no part.
-    clip
-        Whether to move outputs to the range of the labels.
-    tails
-        Blocks of outputs beyond each end of the range, >= 1, where ``clip`` is False.
+    Prior and loss play no part. ``clip`` moves outputs to the range of the labels; without it there
+    are ``tails`` blocks of outputs, >= 1, beyond each end.
     """
     lattice = _lattice(problem.labels)
     law = DiscreteLaplace(lattice.size - 1, problem.epsilon)
@@ -129,16 +117,11 @@ def build_discrete_laplace(
 def build_discrete_staircase(
     problem: Problem, *, clip: bool = False, r: int | None = None, tails: int = _TAILS
 ) -> Randomizer:
-    """Discrete staircase noise (Geng and Viswanath 2014); lattice as for ``discrete-laplace``.
+    """Discrete staircase noise (Geng and Viswanath 2014).
 
-    Parameters
-    ----------
-    problem
-        The loss chooses r by search over 1 … Δ: least E|N| for the absolute loss, else variance.
-    clip, tails
-        As for ``discrete-laplace``.
-    r
-        Width of the high stair in lattice steps; None for the best.
+    Lattice, ``clip`` and ``tails`` are as for ``discrete-laplace``. ``r`` is the width of the high
+    stair in lattice steps; None for the best of 1 … Δ, by search: of least E|N| for the absolute
+    loss, else of least variance.
     """
     lattice = _lattice(problem.labels)
     steps = lattice.size - 1

@@ -113,19 +113,10 @@ class Columns:
 def build_unbiased(problem: Problem, *, points: int = MAX_POINTS) -> Randomizer:
     """Build the optimal unbiased randomizer for this prior and ε, under squared loss.
 
-    Parameters
-    ----------
-    problem
-        The loss plays no part: the squared one is minimised.
-    points
-        Number of grid points that the program sees, 2 … 513. A longer grid is thinned to points
-        chosen by the prior, and labels between them are rounded at random without bias, as part of
-        the channel.
-
-    Returns
-    -------
-    A randomizer with E[output | label] = label to 1e-10 of the range, at every grid point, and at
-    most 2·points - 2 outputs.
+    ``points`` is the number of grid points that the program sees, 2 … 513. A longer grid is thinned
+    to points chosen by the prior, and labels between them are rounded at random without bias, as
+    part of the channel. E[output | label] is the label to 1e-10 of the range, at every grid point,
+    and there are at most 2·points - 2 outputs.
     """
     if not 2 <= points <= MOST_KNOTS:
         raise ConfigError(f"points={points} must lie in 2 … {MOST_KNOTS}")

@@ -10,7 +10,7 @@ takes depends on the sizes of Poisson samples, and on what floats cost for these
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import pairwise
 from typing import Any, Self
@@ -18,16 +18,15 @@ from typing import Any, Self
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from common.arrays import Floats
-from common.entropy import Entropy, seeded_entropy
-from common.errors import ConfigError
-from common.mechanisms.central.estimators import BoundedRegressor, fresh_entropy
+from common.entropy import seeded_entropy
+from common.guarantees.limits import positive
+from common.mechanisms.central.estimators import BoundedRegressor, PrivateEstimator, fresh_entropy
 from common.mechanisms.central.gradient_steps import GradientSteps, Noise, Sampling
-from common.mechanisms.central.scaling import RowScaling
 
 _AVERAGED = 0.5
 """Share of the steps, at the end, whose weights are averaged."""
@@ -80,11 +79,11 @@ def gradients(layers: Layers, inputs: list[Floats], slopes: Floats) -> Floats:
 
 
 @dataclass(eq=False, repr=False)
-class _DPSGD(BaseEstimator, ABC):  # type: ignore[misc]
+class _DPSGD(PrivateEstimator):
     """The fit and its parameters, for both estimators.
 
-    After a fit they have the private ``layers_``, ``noise_scale_``, which is σ, or the Laplace
-    scale, as a multiple of C, and ``guarantee_``.
+    After a fit they have the private ``layers_``, and ``noise_scale_``, which is σ, or the Laplace
+    scale, as a multiple of C.
     """
 
     epsilon: float = 1.0  # ε > 0 of one fit
@@ -101,31 +100,18 @@ class _DPSGD(BaseEstimator, ABC):  # type: ignore[misc]
     clip: float = 1.0  # C, of a record's gradient
     # of the first step, falling along a cosine; the weights of the last half are averaged
     learning_rate: float = 4.0
-    bounds: tuple[Any, Any] | None = None  # public, of the features: see RowScaling
-    norm_bound: float | None = None  # public, of a row: see RowScaling
-    fit_intercept: bool = True  # adds a constant feature
-    # None draws fresh noise in every fit; a seeded_entropy repeats it, for tests
-    entropy: Entropy | None = None
 
     @abstractmethod
     def _slopes(self, outputs: Floats, targets: Floats) -> Floats:
         """Derivatives of each row's loss in its outputs."""
 
-    def _rows(self, features: Floats) -> Floats:
-        return RowScaling(self.bounds, self.norm_bound, self.fit_intercept).apply(features)
-
-    def _mechanism(self, rows: int) -> GradientSteps:
-        sample = min(max(64, rows // 16), rows) if self.sample is None else self.sample
-        steps = max(1, 10 * rows // max(sample, 1)) if self.steps is None else self.steps
-        mechanism = GradientSteps(rows, sample, steps, self.noise, self.sampling)
-        return mechanism.calibrated(self.epsilon, self.delta)
-
     def _learn(self, features: Floats, targets: Floats) -> None:
-        for name in ("clip", "learning_rate"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ConfigError(f"{name}={getattr(self, name)} must be a finite number above 0")
-        entropy = fresh_entropy(self.entropy)
-        rows, mechanism = self._rows(features), self._mechanism(len(features))
+        positive(clip=self.clip, learning_rate=self.learning_rate)
+        entropy, rows, n = fresh_entropy(self.entropy), self._rows(features), len(features)
+        sample = min(max(64, n // 16), n) if self.sample is None else self.sample
+        steps = max(1, 10 * n // max(sample, 1)) if self.steps is None else self.steps
+        mechanism = GradientSteps(n, sample, steps, self.noise, self.sampling)
+        mechanism = mechanism.calibrated(self.epsilon, self.delta)
         targets = targets.reshape(len(rows), -1)
         layers = start((rows.shape[1], *self.hidden, targets.shape[1]))
         ends = np.cumsum([weights.size for weights in layers])
@@ -147,9 +133,7 @@ class _DPSGD(BaseEstimator, ABC):  # type: ignore[misc]
         self.guarantee_ = mechanism.approximate(self.delta)
 
     def _outputs(self, X: ArrayLike) -> Floats:
-        check_is_fitted(self)
-        features = validate_data(self, X, dtype=np.float64, reset=False)
-        return activations(self.layers_, self._rows(features))[-1]
+        return activations(self.layers_, self._new_rows(X))[-1]
 
 
 def _shaped(flat: Floats, layers: Layers, ends: NDArray[np.int64]) -> Layers:

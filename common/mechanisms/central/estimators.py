@@ -43,15 +43,10 @@ def fresh_entropy(entropy: Entropy | None) -> Entropy:
 
 
 @dataclass(eq=False, repr=False)
-class _PrivateLinearModel(BaseEstimator, ABC):  # type: ignore[misc]
-    """What all models share; after a fit they have ``coef_`` and ``guarantee_``."""
+class PrivateEstimator(BaseEstimator, ABC):  # type: ignore[misc]
+    """What all estimators share; after a fit they have ``guarantee_``."""
 
-    epsilon: float = 1.0  # ε > 0 of one fit
     _: KW_ONLY
-    delta: float = 0.0  # δ of one fit: 0, or above 0 for Gaussian noise
-    # or "output", "function" (noisy coefficients), or "input" (local DP: noise on every record)
-    perturbation: str = "objective"
-    alpha: float = 0.01  # λ > 0, the L2 regularization of the mean loss, for rows of norm <= 1
     # public lower and upper bounds of the features, numbers or arrays; None takes them as they are
     bounds: tuple[Any, Any] | None = None
     norm_bound: float | None = None  # public bound of a row's norm: see RowScaling
@@ -59,12 +54,28 @@ class _PrivateLinearModel(BaseEstimator, ABC):  # type: ignore[misc]
     # None draws fresh noise in every fit; a seeded_entropy repeats it, for tests: not private
     entropy: Entropy | None = None
 
+    def _rows(self, features: Floats) -> Floats:
+        return RowScaling(self.bounds, self.norm_bound, self.fit_intercept).apply(features)
+
+    def _new_rows(self, X: ArrayLike) -> Floats:
+        check_is_fitted(self)
+        return self._rows(validate_data(self, X, dtype=np.float64, reset=False))
+
+
+@dataclass(eq=False, repr=False)
+class _PrivateLinearModel(PrivateEstimator):
+    """What all linear models share; after a fit they have ``coef_``."""
+
+    epsilon: float = 1.0  # ε > 0 of one fit
+    _: KW_ONLY
+    delta: float = 0.0  # δ of one fit: 0, or above 0 for Gaussian noise
+    # or "output", "function" (noisy coefficients), or "input" (local DP: noise on every record)
+    perturbation: str = "objective"
+    alpha: float = 0.01  # λ > 0, the L2 regularization of the mean loss, for rows of norm <= 1
+
     @property
     @abstractmethod
     def _loss(self) -> Loss: ...
-
-    def _rows(self, features: Floats) -> Floats:
-        return RowScaling(self.bounds, self.norm_bound, self.fit_intercept).apply(features)
 
     def _learn(self, features: Floats, labels: Floats) -> None:
         entropy = fresh_entropy(self.entropy)
@@ -75,9 +86,7 @@ class _PrivateLinearModel(BaseEstimator, ABC):  # type: ignore[misc]
         self.guarantee_ = mechanism.guarantee
 
     def _outputs(self, X: ArrayLike) -> Floats:
-        check_is_fitted(self)
-        features = validate_data(self, X, dtype=np.float64, reset=False)
-        return np.asarray(self._rows(features) @ self.coef_)
+        return np.asarray(self._new_rows(X) @ self.coef_)
 
 
 class _PrivateClassifier(ClassifierMixin, _PrivateLinearModel):  # type: ignore[misc]

@@ -108,9 +108,9 @@ class _DPSGD(PrivateEstimator):
     def _learn(self, features: Floats, targets: Floats) -> None:
         positive(clip=self.clip, learning_rate=self.learning_rate)
         entropy, rows, n = fresh_entropy(self.entropy), self._rows(features), len(features)
-        sample = min(max(64, n // 16), n) if self.sample is None else self.sample
-        steps = max(1, 10 * n // max(sample, 1)) if self.steps is None else self.steps
-        mechanism = GradientSteps(n, sample, steps, self.noise, self.sampling)
+        size = min(max(64, n // 16), n) if self.sample is None else self.sample
+        steps = max(1, 10 * n // max(size, 1)) if self.steps is None else self.steps
+        mechanism = GradientSteps(n, size, steps, self.noise, self.sampling)
         mechanism = mechanism.calibrated(self.epsilon, self.delta)
         targets = targets.reshape(len(rows), -1)
         layers = start((rows.shape[1], *self.hidden, targets.shape[1]))

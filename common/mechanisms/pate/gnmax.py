@@ -41,7 +41,7 @@ class ClassAnswers:
     @property
     def answered(self) -> Booleans:
         """(q,) whether the query was answered."""
-        return self.labels != NO_ANSWER
+        return np.asarray(self.labels != NO_ANSWER)
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,11 @@ def test_noise_alone_spends_everything_on_the_labels() -> None:
         assert np.ptp(floats.sent) <= 30 or not options
         whole = np.minimum(np.floor(LABELS), 30)
         errors = [np.mean((one.sent - whole) ** 2) for one in (found, floats)]
+        clipped = randomize_as_published(
+            LABELS, replace(terms, options={"clip": True}), 2.0, seeded_entropy(9), continuous=True
+        )
+        assert clipped.sent.min() >= 0
+        assert clipped.sent.max() <= 30
         # a law on a lattice adds no more than its rounding
         assert errors[0] == pytest.approx(errors[1], rel=0.03)
         variance = 2 * (30 / 2.0) ** 2

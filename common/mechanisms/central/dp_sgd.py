@@ -133,7 +133,8 @@ class _DPSGD(PrivateEstimator):
         self.guarantee_ = mechanism.approximate(self.delta)
 
     def _outputs(self, X: ArrayLike) -> Floats:
-        return activations(self.layers_, self._new_rows(X))[-1]
+        rows = self._new_rows(X)
+        return activations(self.layers_, rows)[-1]
 
 
 def _shaped(flat: Floats, layers: Layers, ends: NDArray[np.int64]) -> Layers:

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from common.errors import PrivacyError
+from common.guarantees.limits import at_least, within
 from common.randomizers.base import check_epsilon
 from common.randomizers.prior import rational_epsilon
 
@@ -34,10 +34,8 @@ def split_budget(
     data sets do not have it.
     """
     check_epsilon(epsilon)
-    if points < 1 or rows < 1:
-        raise PrivacyError(f"points={points} and rows={rows} must both be at least 1")
-    if not 0 < largest_share < 1:
-        raise PrivacyError(f"largest_share={float(largest_share):g} must lie between 0 and 1")
+    at_least(1, points=points, rows=rows)
+    within("(0, 1)", largest_share=largest_share)
     most = float(Fraction(epsilon) * Fraction(largest_share))
     prior = rational_epsilon(min(math.sqrt(points / rows), most))
     return BudgetSplit(prior, Fraction(epsilon) - prior)

@@ -20,6 +20,7 @@ from common.errors import DataError, PrivacyError
 from common.exact.channel import TOTAL, FiniteChannel
 from common.exact.noise import discrete_laplace
 from common.guarantees import PureDP, Unit
+from common.guarantees.limits import positive, within
 from common.randomizers.denoising import denoise_histogram
 
 PRIOR_STREAM = "prior"
@@ -134,8 +135,7 @@ def expected_prior(weights: Floats) -> NoisyPrior:
 
 def rational_epsilon(epsilon: float | Fraction) -> Fraction:
     """Round ε down to a multiple of 2**-24, so that exact noise stays in 64-bit integers."""
-    if not 0 < epsilon < math.inf:  # refuses NaN too
-        raise PrivacyError(f"epsilon={float(epsilon):g} must be a number above 0")
+    positive(epsilon=epsilon)
     value = Fraction(int(Fraction(epsilon) * _RESOLUTION), _RESOLUTION)
     if value <= 0:
         raise PrivacyError(f"epsilon={float(epsilon):g} must be at least 2**-24, about 6e-8")
@@ -169,8 +169,7 @@ def private_prior(
     shape
         Of cells of several labels: how many values each label has.
     """
-    if not 1 <= group <= MAX_GROUP:
-        raise PrivacyError(f"group={group} must lie in 1 … {MAX_GROUP:,}")
+    within(f"[1, {MAX_GROUP}]", group=group)
     histogram = np.asarray(counts)
     if histogram.ndim != 1 or not np.issubdtype(histogram.dtype, np.integer):
         raise DataError(f"counts must be a vector of integers, not {histogram.dtype}")

@@ -53,7 +53,7 @@ from common.guarantees import (
     to_approximate,
     to_renyi,
 )
-from common.guarantees.limits import positive, within
+from common.guarantees.limits import at_least, positive, within
 from common.mechanisms.central.random_direction import RandomDirections
 from common.mechanisms.clipping import rounded_within, rounding_length
 
@@ -85,10 +85,8 @@ class GradientSteps:
                 raise ConfigError(f"{name}={getattr(self, name)!r} must be {known}")
         if self.noise == "direction" and self.sampling == "poisson":
             raise ConfigError("noise='direction' shows how many took part; set sampling='fixed'")
-        if not 1 <= self.sample <= self.rows:
-            raise ConfigError(f"sample={self.sample} must lie in 1 … {self.rows}, the rows")
-        if self.steps < 1:
-            raise ConfigError(f"steps={self.steps} must be at least 1")
+        within(f"[1, {self.rows}]", sample=self.sample)
+        at_least(1, steps=self.steps)
         if self.scale <= 0 or self.scale % _GRAIN:
             raise PrivacyError(f"scale={self.scale} must be a multiple of 1/1024 above 0")
 

@@ -16,7 +16,7 @@ import numpy as np
 import scipy
 
 from common.arrays import Floats
-from common.errors import ConfigError
+from common.guarantees.limits import positive, within
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,7 @@ class HuberHinge:
     margin: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not 0 < self.bend <= 1:
-            raise ConfigError(f"bend={self.bend} must lie in (0, 1]")
+        within("(0, 1]", bend=self.bend)
 
     @property
     def smoothness(self) -> float:
@@ -80,8 +79,7 @@ class Huber:
     margin: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if not 0 < self.knee < np.inf:
-            raise ConfigError(f"knee={self.knee} must be a finite number above 0")
+        positive(knee=self.knee)
 
     @property
     def lipschitz(self) -> float:
@@ -111,7 +109,6 @@ def ridge_loss(regularization: float) -> Huber:
     strong convexity both have the same minimiser. (Noise may push a minimiser beyond the knee,
     where the loss is linear; the guarantee does not ask.)
     """
-    if not regularization > 0:
-        raise ConfigError(f"alpha={regularization} must be > 0")
+    positive(alpha=regularization)
     strongest = min(1.0, regularization**0.5)  # the s in 0 … 1 with the largest s/(s² + λ)
     return Huber(1 + strongest / (strongest**2 + regularization))

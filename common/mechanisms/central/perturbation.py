@@ -106,10 +106,8 @@ class Perturbation:
             raise ConfigError(
                 f"perturbation={self.kind!r} must be one of {', '.join(PERTURBATIONS)}"
             )
-        positive(epsilon=self.epsilon)
+        positive(epsilon=self.epsilon, alpha=self.ridge)
         within("[0, 1)", delta=self.delta)
-        if not 0 < self.ridge < math.inf:
-            raise ConfigError(f"alpha={self.ridge:g} must be a finite number > 0")
 
     @property
     def guarantee(self) -> PureDP | ApproximateDP:

@@ -13,6 +13,7 @@ import numpy as np
 
 from common.arrays import Floats
 from common.errors import ConfigError
+from common.guarantees.limits import positive
 from common.mechanisms.clipping import clip_rows
 
 
@@ -41,8 +42,7 @@ class RowScaling:
         bound = self.norm_bound
         if bound is None:
             bound = d**0.5 if self.bounds is not None else 1.0
-        if not 0 < bound < np.inf:
-            raise ConfigError(f"norm_bound={bound} must be a finite number above 0")
+        positive(norm_bound=bound)
         rows = clip_rows(rows / bound)
         if self.intercept:
             rows = clip_rows(np.column_stack([rows, np.ones(len(rows))]) / 2**0.5)

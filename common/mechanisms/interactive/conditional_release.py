@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 
 from common.entropy import WordSource
 from common.errors import PrivacyError
+from common.guarantees.limits import at_least
 from common.mechanisms.interactive.calls import Algorithm
 from common.mechanisms.interactive.session import AnySession, Outcome
 from common.mechanisms.interactive.targets import Target, not_prior
@@ -166,8 +167,8 @@ def one_shot_top_k(
     stop
         Called with what was shown so far; True stops there.
     """
-    if k < 1 or not candidates or (gap is not None and gap < 0):
-        raise PrivacyError(f"k={k} must be at least 1, gap={gap} >= 0 and a candidate be named")
+    at_least(1, k=k, candidates=len(candidates))
+    at_least(0, gap=gap)
 
     def draw(data: Any, source: WordSource, room: int) -> list[Candidate[ValueT]]:
         runs = [Candidate(i, *run(data, source)) for i, run in enumerate(candidates)]

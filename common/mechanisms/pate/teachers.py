@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike
 
 from common.arrays import Booleans, Integers
 from common.entropy import Entropy
-from common.errors import DataError, PrivacyError
+from common.errors import DataError
+from common.guarantees.limits import within
 
 
 class Estimator(Protocol):
@@ -34,8 +35,7 @@ def partition(rows: int, teachers: int, entropy: Entropy) -> list[Integers]:
     others with it. Returns an array of row indices for each of two or more teachers; some may be
     empty.
     """
-    if teachers < 2 or rows < teachers:
-        raise PrivacyError(f"teachers={teachers} must be between 2 and the {rows} private records")
+    within(f"[2, {rows}]", teachers=teachers)
     words = entropy.words("pate-partition", 0, rows)
     owner = (words % np.uint64(teachers)).astype(np.int64)
     return [np.flatnonzero(owner == teacher) for teacher in range(teachers)]

@@ -31,7 +31,7 @@ from common.entropy import Entropy
 from common.errors import ConfigError
 from common.exact.exponential_choice import exponential_choice
 from common.guarantees import Adjacency, PureDP, Unit
-from common.guarantees.limits import positive
+from common.guarantees.limits import positive, within
 from common.mechanisms.synthesis.domain import check_histogram
 from common.mechanisms.synthesis.workload import LinearQueries
 
@@ -51,8 +51,7 @@ class BLR:
 
     def __post_init__(self) -> None:
         positive(epsilon=self.epsilon)
-        if not 0 < self.alpha < 1:
-            raise ConfigError(f"alpha={self.alpha:g} must lie in 0 … 1")
+        within("(0, 1)", alpha=self.alpha)
         if self.candidates > MAX_DATABASES:
             raise ConfigError(
                 f"{self.candidates:,} databases of {self.rows} rows over {self.workload.cells}"
@@ -127,8 +126,7 @@ class BLR:
 
     def bound(self, records: int, beta: float) -> float:
         """The error that is passed with probability at most β, for n records."""
-        if not 0 < beta < 1:
-            raise ConfigError(f"beta={beta:g} must lie in 0 … 1")
+        within("(0, 1)", beta=beta)
         choices = self.rows * math.log(self.workload.cells) + math.log(1 / beta)
         return self.alpha + 2 * choices / (float(self.epsilon) * records)
 

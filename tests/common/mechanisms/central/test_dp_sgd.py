@@ -255,11 +255,11 @@ def test_one_random_record_a_step_and_pure_epsilon() -> None:
     [
         ({"noise": "uniform"}, ConfigError, "gaussian or laplace"),
         ({"sampling": "shuffled"}, ConfigError, "poisson or fixed"),
-        ({"sample": 11}, ConfigError, "sample=11 must lie in 1 … 10"),
-        ({"steps": 0}, ConfigError, "steps=0 must be at least 1"),
+        ({"sample": 11}, PrivacyError, r"sample=11 must lie in \[1, 10\]"),
+        ({"steps": 0}, PrivacyError, "steps=0 must be at least 1"),
         ({"delta": 0.0}, PrivacyError, "Gaussian noise needs delta"),
         ({"epsilon": 0.0}, PrivacyError, "epsilon=0 must be > 0"),
-        ({"clip": 0.0}, ConfigError, "clip=0.0 must be"),
+        ({"clip": 0.0}, PrivacyError, "clip=0 must be"),
     ],
 )
 def test_impossible_requests_are_refused(

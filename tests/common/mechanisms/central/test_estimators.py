@@ -144,7 +144,7 @@ def test_impossible_bounds_are_refused() -> None:
     features = np.ones((2, 2))
     with pytest.raises(ConfigError, match="lower bound below"):
         RowScaling((1, 1)).apply(features)
-    with pytest.raises(ConfigError, match="norm_bound=0"):
+    with pytest.raises(PrivacyError, match="norm_bound=0"):
         RowScaling(norm_bound=0).apply(features)
     with pytest.raises(ConfigError, match="label_bounds"):
         LabelScaling(1, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from common.errors import ConfigError
+from common.errors import PrivacyError
 from common.mechanisms.central.losses import Huber, HuberHinge, Logistic, Loss, ridge_loss
 from common.mechanisms.central.minimiser import Risk, minimise
 
@@ -55,5 +55,5 @@ def test_the_bounded_loss_has_ridges_minimiser(ridge: float) -> None:
 
 @pytest.mark.parametrize("bad", [lambda: HuberHinge(0), lambda: Huber(-1), lambda: ridge_loss(0)])
 def test_impossible_constants_are_refused(bad: object) -> None:
-    with pytest.raises(ConfigError, match="must"):
+    with pytest.raises(PrivacyError, match="must"):
         bad()  # type: ignore[operator]

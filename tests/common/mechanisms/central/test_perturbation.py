@@ -395,7 +395,7 @@ def test_rows_are_certainly_short(scale: float) -> None:
         ({"epsilon": 0.0}, PrivacyError, "epsilon=0 must be"),
         ({"epsilon": math.nan}, PrivacyError, "epsilon=nan must be"),
         ({"delta": 1.0}, PrivacyError, "delta=1 must lie"),
-        ({"ridge": 0.0}, ConfigError, "alpha=0 must be"),
+        ({"ridge": 0.0}, PrivacyError, "alpha=0 must be"),
         ({"labels": np.zeros(10)}, DataError, "-1 or 1"),
         ({"labels": np.ones(9)}, DataError, "one label a row"),
         ({"rows": np.full((10, 2), math.nan)}, DataError, "must be finite"),

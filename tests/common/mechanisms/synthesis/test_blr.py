@@ -139,5 +139,5 @@ def test_refusals_name_the_remedy() -> None:
         BLR(thresholds(8), Fraction(1), 0.1)
     with pytest.raises(PrivacyError, match="epsilon=0"):
         BLR(thresholds(3), Fraction(0), 0.5)
-    with pytest.raises(ConfigError, match="alpha=2"):
+    with pytest.raises(PrivacyError, match="alpha=2"):
         BLR(thresholds(3), Fraction(1), 2.0)

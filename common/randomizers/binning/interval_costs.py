@@ -19,9 +19,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from common.arrays import Floats, Indices
+from common.arrays import Booleans, Floats, Indices
 from common.errors import ConfigError
-from common.randomizers.binning.range_sums import RangeSums
 from common.randomizers.losses import Loss
 
 Divergence = Callable[[Floats, Floats], Floats]
@@ -131,13 +130,88 @@ def _poisson_divergence(value: Floats, step: Floats) -> Floats:
     return np.asarray(np.where(value > 0, safe * np.where(near, small, large), step))
 
 
+class _RangeSums:
+    """Weights and distances of ranges of (k,) ascending labels with priors > 0, in constant time.
+
+    The difference of two prefix sums would lose the digits that they have in common. Here every
+    level ℓ cuts the labels into blocks of 2^ℓ and keeps, for each label, the sums from it to the
+    middle of its block. The first and the last label of a range, by which it is given, lie on
+    either side of the middle of exactly one block (the highest bit in which their indices differ
+    names its level), so that two entries of that level make up the range: O(k log k) numbers in
+    all.
+    """
+
+    def __init__(self, labels: Floats, prior: Floats) -> None:
+        self.labels = labels
+        levels = max(labels.size - 1, 1).bit_length()
+        self._size = size = 1 << levels
+        self._bits = np.zeros(size, dtype=np.int64)
+        for bit in range(levels):
+            self._bits[1 << bit : 2 << bit] = bit + 1
+        y = np.append(labels, np.full(size - labels.size, labels[-1]))
+        p = np.append(prior, np.zeros(size - labels.size))
+        self._mass, self._near, self._far = np.zeros((3, levels + 1, size))
+        self._mass[0] = p
+        for level in range(1, levels + 1):
+            half = 1 << (level - 1)
+            for side in (0, 1):
+                self._fill(level, side, half, y, p)
+        self._mass, self._near, self._far = map(np.ravel, (self._mass, self._near, self._far))
+
+    def _fill(self, level: int, side: int, half: int, y: Floats, p: Floats) -> None:
+        """Sum outwards from the middle of each block, on one side of it."""
+        outwards = slice(None, None, -1 if side == 0 else 1)
+
+        def part(values: Floats) -> Floats:
+            return values.reshape(-1, 2, half)[:, side, outwards]
+
+        label, weight = part(y), part(p)
+        middle = y.reshape(-1, 2, half)[:, 1, :1]
+        gaps = np.abs(np.diff(label, axis=1))
+        mass = np.cumsum(weight, axis=1)
+        far = np.zeros_like(mass)  # Σ p · distance to the outermost label
+        np.cumsum(mass[:, :-1] * gaps, axis=1, out=far[:, 1:])
+        part(self._mass[level])[:] = mass
+        part(self._far[level])[:] = far
+        part(self._near[level])[:] = np.cumsum(weight * np.abs(label - middle), axis=1)
+
+    def _halves(self, first: Indices, last: Indices) -> tuple[Indices, Indices, Indices, Booleans]:
+        """Flat indices into the tables of either part of a range that is cut at its block's middle,
+        that middle, and whether there is one label alone."""
+        level = self._bits[first ^ last]
+        single = level == 0
+        shift = np.maximum(level - 1, 0)
+        middle = (last >> shift) << shift
+        base = level * self._size
+        return base + first, base + last, middle, single
+
+    def mass(self, first: Indices, last: Indices) -> Floats:
+        """Σ p over labels first … last."""
+        left, right, _, single = self._halves(first, last)
+        return np.asarray(self._mass[left] + np.where(single, 0.0, self._mass[right]))
+
+    def below(self, first: Indices, last: Indices) -> Floats:
+        """Σ p (y_last - y) over labels first … last."""
+        left, right, middle, single = self._halves(first, last)
+        outside = self.labels[last] - self.labels[middle]
+        total = self._near[left] + self._mass[left] * outside + self._far[right]
+        return np.asarray(np.where(single, 0.0, total))
+
+    def above(self, first: Indices, last: Indices) -> Floats:
+        """Σ p (y - y_first) over labels first … last."""
+        left, right, middle, single = self._halves(first, last)
+        outside = self.labels[middle] - self.labels[first]
+        total = self._far[left] + self._near[right] + self._mass[right] * outside
+        return np.asarray(np.where(single, 0.0, total))
+
+
 class _AbsoluteCosts(IntervalCosts):
     """Weighted median, found by one vectorised search in the prior's cumulative sums."""
 
     def __init__(self, labels: Floats, prior: Floats, boost: float) -> None:
         super().__init__(labels, prior, boost)
         self._mass = np.concatenate([[0.0], np.cumsum(prior)])
-        self._sums = RangeSums(labels, prior)
+        self._sums = _RangeSums(labels, prior)
         every = np.arange(labels.size)
         # Σ_y p_y |y_j - y| for every label j
         self._overall = self._sums.below(np.zeros_like(every), every) + self._sums.above(

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import reduce
 
 from common.errors import BudgetError, PrivacyError
 from common.exact.rounding import above, float_above
@@ -152,21 +153,18 @@ class Filter:
 
         ``PrivacyError`` if one of them cannot be restated, or is about other neighbours.
         """
-        fresh = Filter(self.limit)
-        for guarantee in guarantees:
-            fresh._spent = fresh._after(guarantee)
-        return fresh.spent
+        return reduce(self._and, guarantees, self.limit.repeat(0))
 
     def admits(self, guarantee: Guarantee) -> bool:
         """Whether one more such release stays within the limit."""
-        return self._after(guarantee).within(self.limit)
+        return self._and(self._spent, guarantee).within(self.limit)
 
     def spend(self, guarantee: Guarantee) -> None:
         """Charge a release *before* it is made.
 
         ``BudgetError`` if it would pass the limit; nothing is charged then.
         """
-        after = self._after(guarantee)
+        after = self._and(self._spent, guarantee)
         if not after.within(self.limit):
             raise BudgetError(
                 f"this release ({guarantee}) would bring the total to {after}, above the budget"
@@ -174,9 +172,9 @@ class Filter:
             )
         self._spent = after
 
-    def _after(self, guarantee: Guarantee) -> Guarantee:
+    def _and(self, spent: Guarantee, guarantee: Guarantee) -> Guarantee:
         self.limit.same_neighbours(guarantee)
-        return self._spent.compose(_restated(guarantee, self.limit))
+        return spent.compose(_restated(guarantee, self.limit))
 
 
 def _restated(item: Guarantee, limit: Guarantee) -> Guarantee:

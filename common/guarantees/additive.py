@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 
 from common.exact.channel import FiniteChannel
 from common.exact.rounding import above, float_above
-from common.guarantees.base import Adjacency, Guarantee, Unit, check_group, register
+from common.guarantees.base import Adjacency, Guarantee, Unit, check_group
 from common.guarantees.limits import at_least, within
 
 
@@ -47,9 +47,8 @@ class Additive(Guarantee):
         return type(self)(*self.neighbours, *capped)
 
 
-@register("pure")
 @dataclass(frozen=True)
-class PureDP(Additive):
+class PureDP(Additive, kind="pure"):
     """ε-DP: ``P[M(D) in S] <= e^ε P[M(D') in S]`` for all neighbours D, D' and all S.
 
     Source: Dwork, McSherry, Nissim, Smith, *Calibrating Noise to Sensitivity*, TCC 2006; the
@@ -90,9 +89,8 @@ class PureDP(Additive):
         return f"ε = {self.epsilon:.6g} ({self.adjacency}, per {self.unit})"
 
 
-@register("approximate")
 @dataclass(frozen=True)
-class ApproximateDP(Additive):
+class ApproximateDP(Additive, kind="approximate"):
     """(ε, δ)-DP: ``P[M(D) in S] <= e^ε P[M(D') in S] + δ`` for all neighbours D, D' and all S.
 
     Source: Dwork, Kenthapadi, McSherry, Mironov, Naor, EUROCRYPT 2006; the composition is Theorem
@@ -140,9 +138,8 @@ class ApproximateDP(Additive):
         return f"ε = {self.epsilon:.6g}, δ = {self.delta:.3g} ({self.adjacency}, per {self.unit})"
 
 
-@register("zcdp")
 @dataclass(frozen=True)
-class ZeroConcentratedDP(Additive):
+class ZeroConcentratedDP(Additive, kind="zcdp"):
     """δ-approximate ρ-zCDP: but for events of probability δ, ``D_α(M(D) ‖ M(D')) <= αρ``, α > 1.
 
     Source: Bun and Steinke, *Concentrated Differential Privacy*, TCC 2016: Definitions 1.1 and 8.1,

@@ -7,7 +7,7 @@ different neighbours do not add, so :func:`compose` refuses to add them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from fractions import Fraction
@@ -37,6 +37,9 @@ class Unit(StrEnum):
     USER = "user"
 
 
+_KINDS: dict[str, type[Guarantee]] = {}
+
+
 @dataclass(frozen=True)
 class Guarantee(ABC):
     """A guarantee about one release: subclasses add its parameters."""
@@ -47,6 +50,13 @@ class Guarantee(ABC):
     """Whether neighbours differ in one record or in all records of one user."""
 
     kind: ClassVar[str]
+
+    def __init_subclass__(cls, kind: str = "") -> None:
+        """Make a guarantee of this kind readable by :func:`guarantee_from_json`."""
+        super().__init_subclass__()
+        if kind:
+            cls.kind = kind
+            _KINDS[kind] = cls
 
     @property
     def neighbours(self) -> tuple[Adjacency, Unit]:
@@ -113,20 +123,6 @@ class Guarantee(ABC):
                     f"guarantees with {name} {mine} and {theirs} do not compose;"
                     f" restate one of them for the other's {name} first"
                 )
-
-
-_KINDS: dict[str, type[Guarantee]] = {}
-
-
-def register(kind: str) -> Callable[[type[Guarantee]], type[Guarantee]]:
-    """Class decorator: make a guarantee readable by :func:`guarantee_from_json`."""
-
-    def add(cls: type[Guarantee]) -> type[Guarantee]:
-        cls.kind = kind
-        _KINDS[kind] = cls
-        return cls
-
-    return add
 
 
 def guarantee_from_json(data: Mapping[str, Any]) -> Guarantee:

@@ -11,13 +11,12 @@ from typing import Any, ClassVar, Self
 from common.errors import PrivacyError
 from common.exact.rational import parse_rational
 from common.exact.rounding import float_above
-from common.guarantees.base import Adjacency, Guarantee, Unit, register
+from common.guarantees.base import Adjacency, Guarantee, Unit
 from common.guarantees.limits import at_least
 
 
-@register("bounded-range")
 @dataclass(frozen=True)
-class BoundedRange(Guarantee):
+class BoundedRange(Guarantee, kind="bounded-range"):
     """Releases i = 1, 2, …, each of ε_i-bounded range, chosen adaptively or not.
 
     ε-bounded range: ``ln(P[M(D)=y] / P[M(D')=y])`` varies by at most ε over the outcomes y. Since

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from common.errors import PrivacyError
 from common.exact.rounding import above
-from common.guarantees.base import Adjacency, Guarantee, Unit, check_group, register
+from common.guarantees.base import Adjacency, Guarantee, Unit, check_group
 from common.guarantees.limits import at_least, within
 
 DEFAULT_ORDERS: tuple[Fraction, ...] = tuple(
@@ -32,9 +32,8 @@ _GROUP_EXPONENTS = tuple(
 )
 
 
-@register("renyi")
 @dataclass(frozen=True)
-class RenyiDP(Guarantee):
+class RenyiDP(Guarantee, kind="renyi"):
     """δ-approximate (α, ε(α))-RDP at finitely many orders α, and by convexity between them.
 
     But for events of probability δ, ``D_α(M(D) ‖ M(D')) <= ε(α)``. The function

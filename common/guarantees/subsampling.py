@@ -92,7 +92,8 @@ def subsampled_gaussian(
     Differential Privacy of the Sampled Gaussian Mechanism*, 2019, Section 3.3. This is the step of
     DP-SGD, with σ the noise multiplier, for adding or removing one unit.
     """
-    sigma = _checked_noise(noise_multiplier)
+    positive(noise_multiplier=noise_multiplier)
+    sigma = Fraction(noise_multiplier)
     values = tuple(order / (2 * sigma * sigma) for order in INTEGER_ORDERS)
     curve = RenyiDP(Adjacency.ADD_REMOVE, unit, INTEGER_ORDERS, values, Fraction(0))
     degree = np.arange(int(INTEGER_ORDERS[-1]) + 1.0)
@@ -113,7 +114,8 @@ def fixed_size_gaussian(
     difference of ``E_Q (P/Q)^i = e^{(i²−i)/(2(σ/2)²)}``, summed with as many digits as cancel; for
     an odd one the geometric mean of its neighbours.
     """
-    sigma = _checked_noise(noise_multiplier)
+    positive(noise_multiplier=noise_multiplier)
+    sigma = Fraction(noise_multiplier)
     values = tuple(2 * order / (sigma * sigma) for order in INTEGER_ORDERS)
     curve = RenyiDP(Adjacency.REPLACE_RECORD, unit, INTEGER_ORDERS, values, Fraction(0))
     terms = _fixed_terms(curve)[1]
@@ -206,11 +208,6 @@ def _mixed(guarantee: PureDP | ApproximateDP, q: Fraction) -> PureDP | Approxima
     if isinstance(guarantee, ApproximateDP):
         return replace(guarantee, exact_epsilon=epsilon, exact_delta=q * guarantee.exact_delta)
     return replace(guarantee, exact_epsilon=epsilon)
-
-
-def _checked_noise(noise_multiplier: float | Fraction) -> Fraction:
-    positive(noise_multiplier=noise_multiplier)
-    return Fraction(noise_multiplier)
 
 
 def _checked_rate(rate: float | Fraction) -> Fraction:

@@ -12,7 +12,6 @@ from fractions import Fraction
 import numpy as np
 import scipy
 
-from common.arrays import Floats
 from common.errors import PrivacyError
 from common.guarantees.additive import ZeroConcentratedDP
 from common.guarantees.base import Adjacency, Unit
@@ -68,17 +67,14 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> fl
     return high
 
 
-def discrete_gaussian_tail(variance: Fraction, above_values: Floats) -> Floats:
-    """``P[Z > t]`` of the discrete Gaussian for each t, rounded up.
+def discrete_gaussian_tail(variance: Fraction, threshold: int) -> float:
+    """``P[Z > t]`` of the discrete Gaussian, rounded up.
 
-    The terms are summed from the far end; what lies beyond 40 σ is bounded by a geometric series.
+    What lies beyond 40 σ is bounded by a geometric series.
     """
-    sigma = math.sqrt(float(variance))
-    reach = math.ceil(_REACH * sigma) + 2
+    reach = math.ceil(_REACH * math.sqrt(float(variance))) + 2
     points = np.arange(-reach, reach + 1.0)
     weights = np.exp(-points * points / (2 * float(variance)))
-    tails = np.concatenate([np.cumsum(weights[::-1])[::-1], [0.0]])
-    first = np.clip(np.floor(above_values) + 1 + reach, 0, len(points)).astype(np.int64)
-    rest = 2 * weights[-1] / -math.expm1(-reach / float(variance))
-    bounds = (tails[first] + rest) / np.sum(weights) * (1 + _ERROR)
-    return np.asarray(np.minimum(bounds, 1.0), dtype=np.float64)
+    rest = 2 * float(weights[-1]) / -math.expm1(-reach / float(variance))
+    tail = float(weights[points > threshold].sum()) + rest
+    return min(tail / float(weights.sum()) * (1 + _ERROR), 1.0)

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-import numpy as np
-
-from common.arrays import Floats, Integers
+from common.arrays import Integers
 from common.entropy import WordSource
 from common.errors import PrivacyError
 from common.exact.noise import discrete_gaussian, discrete_laplace
@@ -46,13 +45,16 @@ class _Test(ABC):
         positive(**{name: size})
         within("[1e-200, 1)", delta=self.delta)
 
-    @property
-    @abstractmethod
+    @cached_property
     def threshold(self) -> int:
-        """The least integer T with ``P[noise > T] <= δ_t``."""
+        """The least integer T >= 0 with ``P[noise > T] <= δ_t``."""
+        allowed, end = float_below(self.delta), 1
+        while self._tail(end) > allowed:
+            end *= 2
+        return bisect_left(range(end), True, key=lambda t: self._tail(t) <= allowed)
 
     @abstractmethod
-    def _tails(self, thresholds: Floats) -> Floats:
+    def _tail(self, threshold: int) -> float:
         """``P[noise > T]`` for T >= 0, rounded up."""
 
     @abstractmethod
@@ -61,13 +63,7 @@ class _Test(ABC):
     @property
     def failure(self) -> Fraction:
         """P[an unstable set passes], rounded up: at most δ_t, and what is charged."""
-        return min(self.delta, Fraction(float(self._tails(np.array([float(self.threshold)]))[0])))
-
-    def _first_within(self, first: int, end: float) -> int:
-        within = self._tails(np.arange(first, end)) <= float_below(self.delta)
-        if not within.any():
-            raise PrivacyError(f"delta={float(self.delta)} is too small to test for; raise it")
-        return first + int(within.argmax())
+        return min(self.delta, Fraction(self._tail(self.threshold)))
 
     def draw(self, gap: int, source: WordSource) -> bool:
         """Whether the set above this gap may be released."""
@@ -91,18 +87,14 @@ class GaussianTest(_Test):
     def __post_init__(self) -> None:
         self._check("variance", self.variance)
 
-    @cached_property
-    def threshold(self) -> int:
-        return self._first_within(0, 40 * math.sqrt(float(self.variance)) + 3)
-
     @property
     def guarantee(self) -> ZeroConcentratedDP:
         """The guarantee of the answer and the set, given k."""
         rho = self.step**2 / (2 * self.variance)
         return ZeroConcentratedDP(neighbours(self.step), UNIT, rho, self.failure)
 
-    def _tails(self, thresholds: Floats) -> Floats:
-        return discrete_gaussian_tail(self.variance, thresholds)
+    def _tail(self, threshold: int) -> float:
+        return discrete_gaussian_tail(self.variance, threshold)
 
     def _noise(self, source: WordSource) -> Integers:
         return discrete_gaussian(self.variance, 1, source)
@@ -122,23 +114,15 @@ class LaplaceTest(_Test):
     def __post_init__(self) -> None:
         self._check("epsilon", self.epsilon)
 
-    @cached_property
-    def threshold(self) -> int:
-        rate = float(self.epsilon / self.step)
-        guess = (-math.log(float(self.delta)) - math.log1p(math.exp(-rate))) / rate - 1
-        least = max(0, math.floor(guess) - 2)
-        return self._first_within(least, least + 8)
-
     @property
     def guarantee(self) -> ApproximateDP:
         """The guarantee of the answer and the set, given k."""
         return ApproximateDP(neighbours(self.step), UNIT, self.epsilon, self.failure)
 
-    def _tails(self, thresholds: Floats) -> Floats:
+    def _tail(self, threshold: int) -> float:
         # e^{−r(T+1)}/(1 + e^{−r}) for the rate r = ε/s
         rate = float(self.epsilon / self.step)
-        exact = np.exp(-rate * (thresholds + 1) - math.log1p(math.exp(-rate)))
-        return np.asarray(exact * (1 + _ERROR))
+        return math.exp(-rate * (threshold + 1) - math.log1p(math.exp(-rate))) * (1 + _ERROR)
 
     def _noise(self, source: WordSource) -> Integers:
         return discrete_laplace(self.step / self.epsilon, 1, source)

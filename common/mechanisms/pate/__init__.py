@@ -11,8 +11,15 @@ from common.mechanisms.pate.multi_label import (
     StableMajority,
     StableVote,
 )
-from common.mechanisms.pate.student import StudentReport, incurred_epsilon, train_student
-from common.mechanisms.pate.teachers import class_votes, label_votes, partition, train_teachers
+from common.mechanisms.pate.teachers import (
+    StudentReport,
+    class_votes,
+    incurred_epsilon,
+    label_votes,
+    partition,
+    train_student,
+    train_teachers,
+)
 from common.mechanisms.pate.torch_model import TorchModel
 
 __all__ = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import textwrap
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from common.config.declare import Setting, declared, doc, sections
 from common.config.load import load_config
 from common.config.wording import as_toml
 from common.errors import ConfigError
+from common.files import PUBLIC, appearing, file_errors
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -81,15 +81,13 @@ def write_config(
     """Write the file, unless there is one or it would be refused, and return what it says."""
     text = commented_toml(model, head, values, without)
     config = load_config(model, None, tomllib.loads(text))
-    flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL)
-    try:
-        descriptor = os.open(path, flags, 0o644)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError as error:
-        raise ConfigError(f"{path} exists already; pass --force to overwrite it") from error
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+    if path.exists() and not force:
+        raise ConfigError(f"{path} exists already; pass --force to overwrite it")
+    with (
+        file_errors(ConfigError, f"{path} cannot be written"),
+        appearing(path, mode=PUBLIC) as file,
+    ):
+        file.write(text.encode())
     return config
 
 

@@ -36,13 +36,7 @@ def within(interval: str, **numbers: Number) -> None:
 
 
 @cache
-def _ends(interval: str) -> tuple[Number, Number]:
-    low, high = interval[1:-1].split(", ")
-    return _end(low), _end(high)
-
-
-def _end(text: str) -> Number:
-    """A whole number as such, which is the fastest to compare with."""
-    if text == "∞":
-        return math.inf
-    return int(text) if text.isdigit() else Fraction(text)
+def _ends(interval: str) -> list[Number]:
+    """Whole numbers as such, which are the fastest to compare with."""
+    ends = interval[1:-1].split(", ")
+    return [math.inf if x == "∞" else int(x) if x.isdigit() else Fraction(x) for x in ends]

@@ -109,17 +109,15 @@ class RenyiDP(Guarantee, kind="renyi"):
                 f"order {float(alpha)} is outside 1 … {float(self.orders[-1])}, where this RDP"
                 " curve is known"
             )
-        return self._moment(alpha - 1) / (alpha - 1)
-
-    def _moment(self, lam: Fraction) -> Fraction:
-        right = bisect_left(self.orders, lam + 1)
-        if self.orders[right] == lam + 1:
-            return self._moments[right]
-        low, low_value = Fraction(0), Fraction(0)
+        right = bisect_left(self.orders, alpha)
+        if self.orders[right] == alpha:
+            return self.values[right]
+        low, low_value = Fraction(1), Fraction(0)
         if right:
-            low, low_value = self.orders[right - 1] - 1, self._moments[right - 1]
-        high, high_value = self.orders[right] - 1, self._moments[right]
-        return low_value + (high_value - low_value) * (lam - low) / (high - low)
+            low, low_value = self.orders[right - 1], self._moments[right - 1]
+        high, high_value = self.orders[right], self._moments[right]
+        moment = low_value + (high_value - low_value) * (alpha - low) / (high - low)
+        return moment / (alpha - 1)
 
     @property
     def delta(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, NoReturn
+from typing import Any
 
 from common.errors import ReleaseError
 from common.release.limits import KEYS, MANIFEST_BYTES
@@ -21,7 +21,7 @@ def parse_json(data: bytes) -> Any:
             data.decode("utf-8"),
             object_pairs_hook=_distinct,
             parse_float=_finite,
-            parse_constant=_refuse,
+            parse_constant=_finite,
         )
     except (ValueError, RecursionError) as error:
         raise ReleaseError(f"the manifest is not valid JSON: {error}") from error
@@ -39,9 +39,5 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{text:.40} is too large for a number")
+        raise ValueError(f"{text:.40} is not a finite number")
     return value
-
-
-def _refuse(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not a number")

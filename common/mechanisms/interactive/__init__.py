@@ -27,11 +27,14 @@ from common.mechanisms.interactive.boundary import (
     NoisyMaxLaplace,
     Oracle,
 )
-from common.mechanisms.interactive.calls import Algorithm, BestOfPriors, NotPrior, RunTwice
-from common.mechanisms.interactive.conditional_release import (
+from common.mechanisms.interactive.calls import (
+    Algorithm,
+    BestOfPriors,
     Candidate,
     ChangeStream,
     HeldOutcome,
+    NotPrior,
+    RunTwice,
     one_shot_top_k,
 )
 from common.mechanisms.interactive.drift import DriftTest, affordable_epsilon

@@ -1,17 +1,30 @@
-"""Calls around any private algorithm: not what was expected, one of several, both of two runs."""
+"""Calls around any private algorithm: not what was expected, one of several, both of two runs.
+
+*Conditional release* shows the outcome of a computation only if it is of a kind asked for.
+A computation that is not shown is free. Its outcome may be held and asked about again, for other
+kinds, until it is shown once: it is charged at most once, however often it is asked about. Or the
+kind is "another answer than the last one", asked at every step of a stream.
+
+The best of many candidates cost as much as those that are shown: every candidate runs once, and a
+bar is lowered from above all scores. Whatever it meets is shown, and each step is a question about
+held outcomes, so a candidate that is shown costs one hit of a 2ε-DP call and the others nothing
+(Cohen and Lyu 2023, Lemma 2.6). Where the bar stops may depend on everything that it has met, and
+on how long it met nothing.
+"""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from common.entropy import WordSource
-from common.mechanisms.interactive.session import Outcome
+from common.errors import PrivacyError
+from common.guarantees.limits import at_least
+from common.mechanisms.interactive.session import AnySession, DataT, Outcome, ValueT
 from common.mechanisms.interactive.targets import Target, not_prior, run_twice
-
-ValueT = TypeVar("ValueT")
 
 Algorithm = Callable[[Any, WordSource], ValueT]
 """A private algorithm: data and random words in, an outcome out."""
@@ -85,3 +98,158 @@ class RunTwice:
         """Run it twice."""
         first, second = self.algorithm(data, source), self.algorithm(data, source)
         return Outcome((first, second), (first != second,))
+
+
+@dataclass(frozen=True)
+class _ShownIf(Generic[ValueT]):
+    """A call that publishes an outcome, in a tuple, if it is accepted, and otherwise None."""
+
+    algorithm: Algorithm[ValueT]
+    target: Target
+    accept: Callable[[ValueT], bool]
+
+    def draw(self, data: Any, source: WordSource) -> Outcome[tuple[ValueT] | None]:
+        value = self.algorithm(data, source)
+        shown = bool(self.accept(value))
+        return Outcome((value,) if shown else None, (shown,))
+
+
+class HeldOutcome(Generic[DataT, ValueT]):
+    """One run of an ε-DP algorithm, published as soon as it is of a kind that was asked for.
+
+    The first question is a call of ε with a not-prior target (Cohen and Lyu 2023, Lemma 2.4): all
+    outcomes that are not shown are the one outcome "no". Later questions are calls of 2ε (Lemma
+    2.5): given "no" so far, an outcome's probability is a quotient of two, each within e^ε. The
+    session's terms must admit 2ε for them.
+
+    The algorithm is run at the first question. An (ε, δ)-DP run is an ε-DP one but for an event of
+    probability δ (Kairouz, Oh, Viswanath 2015): the first question pays for it, later ones are
+    about the same run.
+    """
+
+    def __init__(
+        self,
+        session: AnySession[DataT],
+        algorithm: Algorithm[ValueT],
+        epsilon: Fraction,
+        delta: Fraction = Fraction(0),
+    ) -> None:
+        self._session = session
+        self._algorithm = algorithm
+        self._epsilon, self._delta = epsilon, delta
+        self._outcome: tuple[ValueT] | None = None
+        self._shown = False
+
+    def ask(self, accept: Callable[[ValueT], bool]) -> ValueT | None:
+        """Return the outcome if ``accept``, a function of it alone, takes it now, otherwise None.
+
+        ``PrivacyError`` if the outcome has been published already, or the session's terms do not
+        admit 2ε. ``BudgetError`` if the session has halted, or the calls' δ are used up.
+        """
+        if self._shown:
+            raise PrivacyError("this outcome has been published; asking again says nothing new")
+        first = self._outcome is None
+        target = not_prior(self._epsilon, self._delta) if first else not_prior(2 * self._epsilon)
+        shown = self._session.run(_ShownIf(self._drawn_once, target, accept))
+        if shown is None:
+            return None
+        self._shown = True
+        return shown[0]
+
+    def _drawn_once(self, data: DataT, source: WordSource) -> ValueT:
+        if self._outcome is None:
+            self._outcome = (self._algorithm(data, source),)
+        return self._outcome[0]
+
+
+class ChangeStream(Generic[ValueT]):
+    """Follows an answer over many steps and publishes it when it is no longer the last one.
+
+    A step is a call of ε with a not-prior target: every answer that counts as the same is the one
+    outcome "no change" (Cohen and Lyu 2023, Lemma 2.3, with the last answer as the prior). A stream
+    that stays as it is runs on for nothing.
+
+    The session's data may be all times of the stream. ``epsilon`` is that of a step's algorithm,
+    ``start`` the public answer taken for granted before the first step. ``same``, a public function
+    of both, says whether a new answer counts as the last one: equality, or for noisy numbers a
+    tolerance.
+    """
+
+    def __init__(
+        self,
+        session: AnySession[Any],
+        epsilon: Fraction,
+        start: ValueT,
+        same: Callable[[ValueT, ValueT], bool] = operator.eq,
+    ) -> None:
+        self._session, self._epsilon, self._same = session, epsilon, same
+        self._last = start
+
+    @property
+    def last(self) -> ValueT:
+        """The answer in force."""
+        return self._last
+
+    def step(self, algorithm: Algorithm[ValueT]) -> bool:
+        """Look once, with an ε-DP algorithm; return whether :attr:`last` is new.
+
+        Raises ``BudgetError`` if the session has halted; :attr:`last` stays in force.
+        """
+        differs = lambda value: not self._same(self._last, value)  # noqa: E731
+        changed = self._session.run(_ShownIf(algorithm, not_prior(self._epsilon), differs))
+        if changed is None:
+            return False
+        self._last = changed[0]
+        return True
+
+
+@dataclass(frozen=True)
+class Candidate(Generic[ValueT]):
+    """A candidate that was shown: its place in the list of candidates, score and outcome."""
+
+    index: int
+    score: int
+    value: ValueT
+
+
+def one_shot_top_k(
+    session: AnySession[Any],
+    candidates: Sequence[Algorithm[tuple[int, ValueT]]],
+    epsilon: Fraction,
+    k: int,
+    gap: int | None = None,
+    stop: Callable[[Sequence[Candidate[ValueT]]], bool] | None = None,
+    delta: Fraction = Fraction(0),
+) -> list[Candidate[ValueT]]:
+    """Run every candidate once and publish the best k at most, best first, ties by index.
+
+    Parameters
+    ----------
+    session
+        Its terms must admit calls of 2ε with ``q = 1/(e^{2ε} + 1)``. If it halts, fewer than k are
+        published.
+    candidates
+        (ε, δ)-DP algorithms that return an integer score and an outcome. Every candidate runs, so
+        all of them pay δ, shown or not.
+    gap
+        Stop where the next score is more than this below the last one shown. That the bar met
+        nothing over such a distance is free.
+    stop
+        Called with what was shown so far; True stops there.
+    """
+    at_least(1, k=k, candidates=len(candidates))
+    at_least(0, gap=gap)
+
+    def draw(data: Any, source: WordSource, room: int) -> list[Candidate[ValueT]]:
+        runs = [Candidate(i, *run(data, source)) for i, run in enumerate(candidates)]
+        runs.sort(key=lambda run: (-run.score, run.index))
+        shown: list[Candidate[ValueT]] = []
+        for run in runs[: min(k, room)]:
+            if shown and gap is not None and shown[-1].score - run.score > gap:
+                break
+            shown.append(run)
+            if stop is not None and stop(tuple(shown)):
+                break
+        return shown
+
+    return list(session.reveal(not_prior(2 * epsilon, len(candidates) * delta), draw))

@@ -169,7 +169,7 @@ class AnySession(ABC, Generic[DataT]):
         Entropy should be fresh. If a key is used again, the journalled count of runs keeps its
         noise from repeating. Calls that cost nothing since then may be missing from the count of
         calls. Outcomes that were held back
-        (:mod:`common.mechanisms.interactive.conditional_release`) are forgotten.
+        (:class:`common.mechanisms.interactive.calls.HeldOutcome`) are forgotten.
 
         ``PrivacyError`` if the state is not one.
         """

@@ -27,7 +27,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
-from typing import TypeVar
 
 import numpy as np
 
@@ -37,12 +36,11 @@ from common.errors import PrivacyError
 from common.exact.noise import discrete_gaussian
 from common.exact.rounding import multiple_above
 from common.guarantees import Adjacency, Guarantee, Unit, ZeroConcentratedDP
+from common.guarantees.base import GuaranteeT
 from common.mechanisms.pate.data_dependent import data_dependent_curve
 from common.mechanisms.pate.gnmax import threshold_error
 from common.mechanisms.selection import GaussianTest, Law, Ranking, StableTopK
 from common.mechanisms.selection.stable_top_k import variance_for
-
-GuaranteeT = TypeVar("GuaranteeT", bound=Guarantee)
 
 _GRAIN = 64
 """What stands for a vote in L2 clipping."""

@@ -12,7 +12,6 @@ from fractions import Fraction
 
 import numpy as np
 
-from common.arrays import Integers
 from common.entropy import WordSource
 from common.errors import PrivacyError
 from common.guarantees import Guarantee
@@ -73,15 +72,10 @@ class ChooseRank:
         return self.noise.guarantee(self.ranks(candidates))
 
     def draw(self, ranking: Ranking, source: WordSource) -> int:
-        """Return the chosen k >= 1."""
-        utilities, denominator = self.utilities(ranking)
-        return 1 + self.noise.draw(utilities, source, denominator)
-
-    def utilities(self, ranking: Ranking) -> tuple[Integers, int]:
-        """Gap plus r(j) for each rank, as integers over a common denominator."""
+        """Return the chosen k >= 1, by gap plus r(j), as integers over a common denominator."""
         gaps = ranking.padded_gaps(self.ranks(ranking.counts.size))
         if self.regularizer is indifferent:
-            return gaps, 1
+            return 1 + self.noise.draw(gaps, source)
         extra = [self.regularizer(rank) for rank in range(1, gaps.size + 1)]
         denominator = int(np.lcm.reduce([value.denominator for value in extra]))
         if denominator > _MAX_DENOMINATOR:
@@ -90,4 +84,4 @@ class ChooseRank:
                 f" use multiples of 1/{_MAX_DENOMINATOR}"
             )
         scaled = np.array([int(value * denominator) for value in extra], dtype=np.int64)
-        return gaps * denominator + scaled, denominator
+        return 1 + self.noise.draw(gaps * denominator + scaled, source, denominator)

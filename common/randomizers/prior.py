@@ -156,18 +156,10 @@ def private_prior(
     Discrete Laplace noise of scale 2·group/ε is added to *every* cell, the empty ones included:
     noise on the occupied cells alone would show which labels occur.
 
-    Parameters
-    ----------
-    counts
-        (k,) integers >= 0: how many labels lie on each grid point.
-    epsilon
-        ε₁ > 0, rounded down to a multiple of 2**-24.
-    group
-        Records of one privacy unit whose labels may change together, >= 1.
-    words
-        The stream of ``entropy``: no two histograms share one.
-    shape
-        Of cells of several labels: how many values each label has.
+    Counts are (k,) integers >= 0: how many labels lie on each grid point. ``epsilon`` is ε₁ > 0,
+    rounded down to a multiple of 2**-24. ``group`` records >= 1 of one privacy unit may change
+    their labels together. ``words`` is the stream of ``entropy``: no two histograms share one.
+    ``shape`` is, of cells of several labels, how many values each label has.
     """
     within(f"[1, {MAX_GROUP}]", group=group)
     histogram = np.asarray(counts)

@@ -82,12 +82,10 @@ def build_randomized_thresholds(
     bins: int = 2,
     thresholds: int | None = None,
 ) -> Randomizer:
-    """Build the randomized-thresholds channel.
+    """Build the randomized-thresholds channel, in which the loss plays no part.
 
     Parameters
     ----------
-    problem
-        The loss plays no part.
     weights
         How often each threshold is drawn: ``uniform`` (in proportion to its gap), ``prior`` (the
         prior mass beside it), ``sqrt`` (the root of the product of those two), ``prior-label``

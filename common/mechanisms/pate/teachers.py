@@ -54,19 +54,12 @@ def train_teachers(
     shards: Sequence[Integers],
     on_trained: Callable[[int], None] | None = None,
 ) -> list[Estimator]:
-    """Train one model a shard.
+    """Train one model a shard of (n, d) private features and (n,) classes or (n, c) 0/1 indicators.
 
-    Parameters
-    ----------
-    make
-        Builds a fresh model: a scikit-learn estimator or a :class:`TorchModel`.
-    features, labels
-        (n, d) private features and (n,) classes or (n, c) 0/1 label indicators.
-    shards
-        From :func:`partition`. A shard without rows, or with a single class or label row, gets a
-        constant teacher, for many estimators refuse such data and skipping it would be a leak.
-    on_trained
-        Called with the number of teachers trained so far.
+    ``make`` builds a fresh model: a scikit-learn estimator or a :class:`TorchModel`. A shard
+    without rows, or with a single class or label row, gets a constant teacher, for many estimators
+    refuse such data and skipping it would be a leak. ``on_trained`` is called with the number of
+    teachers trained so far.
     """
     x, y = np.asarray(features), np.asarray(labels)
     if len(x) != len(y):

@@ -9,10 +9,15 @@
 """
 
 from common.mechanisms.synthesis.blr import BLR
-from common.mechanisms.synthesis.budget import Budget, ConcentratedBudget, PureBudget
 from common.mechanisms.synthesis.domain import Domain
 from common.mechanisms.synthesis.mwem import MWEM, Fitted
-from common.mechanisms.synthesis.select_measure_project import Model, SelectMeasureProject
+from common.mechanisms.synthesis.select_measure_project import (
+    Budget,
+    ConcentratedBudget,
+    Model,
+    PureBudget,
+    SelectMeasureProject,
+)
 from common.mechanisms.synthesis.workload import (
     LinearQueries,
     Marginals,

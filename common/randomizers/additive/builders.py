@@ -56,17 +56,10 @@ def build_laplace(
 ) -> Randomizer:
     """Laplace noise of scale Δ/ε (Dwork, McSherry, Nissim and Smith 2006), rounded to a lattice.
 
-    Parameters
-    ----------
-    problem
-        Prior and loss play no part, except that a long grid's lattice follows the prior.
-    clip
-        Whether to move outputs to the range of the labels.
-    points
-        The most lattice points inside the range, >= 2; they are grid points, and where those are
-        fewer than 33, equal parts of their gaps.
-    tails
-        Lattice points beyond each end of the range, >= 0, where ``clip`` is False.
+    Prior and loss play no part, except that a long grid's lattice follows the prior: it has
+    ``points`` >= 2 inside the range at most, which are grid points, and where those are fewer than
+    33, equal parts of their gaps. ``clip`` moves outputs to the range of the labels; without it
+    there are ``tails`` lattice points, >= 0, beyond each end.
     """
     law = Laplace(_span(problem) / problem.epsilon)
     return _continuous("laplace", problem, law, clip, points, tails, {"scale": law.scale})

@@ -345,17 +345,10 @@ def build_optimal_design(
 ) -> Randomizer:
     """Build the channel of least predicted excess error for this prior, ε, loss and row count.
 
-    Parameters
-    ----------
-    problem
-        Its ``rows`` (20,000 if None) set the effective sample size.
-    points
-        Knots that the grid is rounded to, 2 … 64.
-    explained
-        Share of the variance of the label's normal score that features are taken to explain,
-        in 0 … 1.
-    threshold_share
-        Share of the events that uniform randomized thresholds get, 0 … 0.9; None chooses it.
+    The row count, 20,000 if it is None, sets the effective sample size. The grid is rounded to
+    ``points`` knots, 2 … 64; features are taken to explain the share ``explained`` of the variance
+    of the label's normal score, in 0 … 1; uniform randomized thresholds get ``threshold_share`` of
+    the events, 0 … 0.9, None chooses it.
     """
     if not 2 <= points <= 64:
         raise ConfigError(f"points={points} must lie in 2 … 64")

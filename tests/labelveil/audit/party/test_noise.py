@@ -152,7 +152,7 @@ def one_exact(scale: Fraction, size: int, source: Any) -> np.ndarray:
 
 QUERIES = {
     "leaders": (leaders_check, "common.mechanisms.selection.leaders"),
-    "tables": (tables_check, "common.mechanisms.synthesis.budget"),
+    "tables": (tables_check, "common.mechanisms.synthesis.select_measure_project"),
 }
 
 

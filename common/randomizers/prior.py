@@ -14,9 +14,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Floats, Indices, Integers
+from common.arrays import Floats, Indices, Integers, counted
 from common.entropy import Entropy
-from common.errors import DataError, PrivacyError
+from common.errors import PrivacyError
 from common.exact.channel import TOTAL, FiniteChannel
 from common.exact.noise import discrete_laplace
 from common.guarantees import PureDP, Unit
@@ -162,13 +162,9 @@ def private_prior(
     ``shape`` is, of cells of several labels, how many values each label has.
     """
     within(f"[1, {MAX_GROUP}]", group=group)
-    histogram = np.asarray(counts)
-    if histogram.ndim != 1 or not np.issubdtype(histogram.dtype, np.integer):
-        raise DataError(f"counts must be a vector of integers, not {histogram.dtype}")
-    if histogram.size and histogram.min() < 0:
-        raise DataError(f"a count is {histogram.min()}; counts must be >= 0")
+    histogram = counted(counts, "counts of labels")
     exact = rational_epsilon(epsilon)
     scale = SENSITIVITY * group / exact
     noise = discrete_laplace(scale, histogram.size, entropy.source(words))
     rows = max(int(histogram.sum()), 1)
-    return NoisyPrior(histogram.astype(np.int64) + noise, exact, rows, group, shape=shape)
+    return NoisyPrior(histogram + noise, exact, rows, group, shape=shape)

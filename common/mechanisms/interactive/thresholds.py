@@ -19,16 +19,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Booleans, Integers
+from common.arrays import Booleans, Integers, counted
 from common.entropy import WordSource
-from common.errors import DataError, PrivacyError
+from common.errors import PrivacyError
 from common.exact.noise import discrete_laplace, uniform_below
 from common.exact.rounding import above, multiple_above
 from common.guarantees.limits import at_least, within
 from common.mechanisms.interactive.session import Answers, Outcome
 from common.mechanisms.interactive.targets import Target, between_thresholds, not_prior
 
-_LARGEST = 1 << 61
 _FINE = 1 << 32
 
 
@@ -176,12 +175,5 @@ def _scale(epsilon: Fraction, sensitivity: int) -> Fraction:
 
 
 def integers(counts: ArrayLike) -> Integers:
-    """A vector of int64, or one number as such; not unsigned ones, whose sums would be floats."""
-    array = np.atleast_1d(np.asarray(counts))
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise DataError(
-            f"counts of shape {array.shape} and type {array.dtype} must be a vector of integers"
-        )
-    if array.size and max(abs(int(array.min())), abs(int(array.max()))) > _LARGEST:
-        raise DataError(f"counts must lie within ±2**61, not {array.min()} … {array.max()}")
-    return array.astype(np.int64)
+    """A vector of integers, or one number as such."""
+    return counted(np.atleast_1d(np.asarray(counts)), "counts", signed=True)

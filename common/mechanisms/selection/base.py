@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Integers
+from common.arrays import Integers, counted
 from common.entropy import Entropy
 from common.errors import DataError
 from common.guarantees import Adjacency, Guarantee, Unit
@@ -51,16 +51,9 @@ class Ranking:
     """
 
     def __init__(self, counts: ArrayLike) -> None:
-        array = np.asarray(counts)
-        if array.ndim != 1 or not array.size:
-            raise DataError(f"counts of shape {array.shape} must be a non-empty vector")
-        if array.dtype.kind not in "iu":
-            raise DataError(f"counts of type {array.dtype} must be integers: numbers of users")
-        self.counts: Integers = array.astype(np.int64)
-        if self.counts.min() < 0 or self.counts.max() > 1 << 40:
-            raise DataError(
-                f"counts from {self.counts.min()} to {self.counts.max()} must lie in 0 … 2**40"
-            )
+        self.counts = counted(counts, "counts of users", bits=40)
+        if not self.counts.size:
+            raise DataError("there are no counts; name at least one candidate")
 
     @cached_property
     def order(self) -> Integers:

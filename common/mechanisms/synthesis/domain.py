@@ -12,7 +12,7 @@ from math import prod
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Floats, Integers
+from common.arrays import Floats, Integers, counted
 from common.errors import ConfigError, DataError
 
 MAX_CELLS = 1 << 22
@@ -81,13 +81,10 @@ class Domain:
 
 def check_histogram(histogram: ArrayLike, cells: int) -> Integers:
     """Return a histogram as int64; refuse one of another length, of no rows or of wrong numbers."""
-    array = np.asarray(histogram)
-    if array.shape != (cells,) or array.dtype.kind not in "iu":
+    table = counted(histogram, "a histogram", bits=40)
+    if table.size != cells or not 1 <= table.sum() <= 1 << 40:
         raise DataError(
-            f"a histogram of shape {array.shape}, type {array.dtype} must be {cells} integers"
+            f"a histogram of {table.size} cells and {table.sum()} rows must have {cells} cells, and"
+            " 1 … 2**40 rows"
         )
-    if array.min() < 0 or not 1 <= int(array.sum()) <= 1 << 40:
-        raise DataError(
-            f"a histogram of {array.sum()} rows must have counts >= 0, 1 … 2**40 in all"
-        )
-    return array.astype(np.int64)
+    return table

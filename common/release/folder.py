@@ -47,13 +47,12 @@ def is_complete(directory: Path) -> bool:
 
 def read_manifest(directory: Path) -> bytes:
     """Read the manifest of a directory that holds a complete release, and look at no row."""
-    if not is_complete(directory):
-        rows = (directory / MANIFEST_FILE).is_file()
-        missing = directory / (CODES_FILE if rows else MANIFEST_FILE)
-        raise ReleaseError(
-            f"{missing} is missing; {directory} is not a complete release: fetch it, or name"
-            " another"
-        )
+    for path in (directory / MANIFEST_FILE, directory / CODES_FILE):
+        if not path.is_file():
+            raise ReleaseError(
+                f"{path} is missing; {directory} is not a complete release: fetch it, or name"
+                " another"
+            )
     with (directory / MANIFEST_FILE).open("rb") as file:
         return file.read(MANIFEST_BYTES + 1)  # a longer one is refused as such when it is parsed
 

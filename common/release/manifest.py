@@ -168,16 +168,6 @@ class Manifest(ManifestSection):
         return self._only(self.channels)
 
     @property
-    def histogram(self) -> NoisyPrior:
-        """The noisy counts, with what is known about their noise."""
-        return self._only(self.histograms)
-
-    @property
-    def noisy_prior(self) -> Floats:
-        """(k,) released prior over the grid, estimated from the noisy counts."""
-        return self.histogram.probabilities
-
-    @property
     def names(self) -> list[str]:
         return [label.name for label in self.labels]
 

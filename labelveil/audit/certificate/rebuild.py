@@ -47,7 +47,7 @@ def rebuild(manifest: Manifest, name: str) -> Randomizer:
     return build_randomizer(
         name,
         labels=np.asarray(manifest.label.grid),
-        prior=manifest.noisy_prior,
+        prior=manifest.histograms[0].probabilities,
         epsilon=round_down(share),
         loss=manifest.label.loss,
         rows=manifest.population.rows,

@@ -294,7 +294,7 @@ def test_claims_are_exact() -> None:
     total = manifest.prior_guarantee.compose(manifest.labels_guarantee)
     assert manifest.total_guarantee == total
     assert total.exact_epsilon <= 1
-    assert manifest.noisy_prior.sum() == pytest.approx(1.0)
+    assert manifest.histograms[0].probabilities.sum() == pytest.approx(1.0)
 
 
 def test_no_more_of_a_manifest_is_read_than_may_be_there(stored: Path) -> None:

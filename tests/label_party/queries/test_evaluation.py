@@ -87,7 +87,7 @@ class Asker:
     def constant(self) -> float:
         """What a model is compared with: the released prior's mean."""
         manifest = Manifest.from_bytes(self.described.manifest)
-        return float(manifest.noisy_prior @ np.asarray(manifest.label.grid))
+        return float(manifest.histograms[0].probabilities @ np.asarray(manifest.label.grid))
 
     def gain(self, predictions: np.ndarray) -> float:
         """The mean of clipped differences over the events that are asked about."""
@@ -145,7 +145,9 @@ def test_an_answer_is_the_gain_with_the_noise_said_beforehand(serve: Any, party:
             answer = asker.ask(predictions)
             manifest = Manifest.from_bytes(asker.described.manifest)
             grid = np.asarray(manifest.label.grid)
-            gain = PairedGain.of_prior(grid, manifest.noisy_prior, "squared", LARGEST)
+            gain = PairedGain.of_prior(
+                grid, manifest.histograms[0].probabilities, "squared", LARGEST
+            )
             said = NoisyAnswers(Fraction(EPSILON), 3).unsure(gain, gain.span(predictions), EVENTS)
             assert answer.noise_scale == said
             assert 0 < said < 0.05 * LARGEST

@@ -101,19 +101,12 @@ class Thresholdout:
     ) -> Answer:
         """Answer one question; the same question in the same state gets the same answer.
 
-        Parameters
-        ----------
-        values
-            (m,) integers of :func:`rounded`, m >= 1: the records that are asked about.
-        estimate
-            The asker's own mean, clipped to 0 … 1.
-        used
-            Answers that came from the holdout so far; ``BudgetError`` when that is all of them.
-        question
-            Name of the question's noise. Different questions must have different names.
-        entropy
-            From the holdout's key, anew for each question: those between two answers from the
-            holdout share the threshold's noise.
+        ``values`` are (m,) integers of :func:`rounded`, m >= 1, of the records that are asked
+        about, and ``estimate`` is the asker's own mean, clipped to 0 … 1. ``BudgetError`` when the
+        answers ``used``, which came from the holdout so far, are all of them. ``question`` names
+        the noise: different questions must have different names. Entropy is made from the holdout's
+        key, anew for each question: those between two answers from the holdout share the
+        threshold's noise.
         """
         if used >= self.most:
             raise BudgetError(

@@ -223,19 +223,11 @@ def one_shot_top_k(
 ) -> list[Candidate[ValueT]]:
     """Run every candidate once and publish the best k at most, best first, ties by index.
 
-    Parameters
-    ----------
-    session
-        Its terms must admit calls of 2ε with ``q = 1/(e^{2ε} + 1)``. If it halts, fewer than k are
-        published.
-    candidates
-        (ε, δ)-DP algorithms that return an integer score and an outcome. Every candidate runs, so
-        all of them pay δ, shown or not.
-    gap
-        Stop where the next score is more than this below the last one shown. That the bar met
-        nothing over such a distance is free.
-    stop
-        Called with what was shown so far; True stops there.
+    Candidates are (ε, δ)-DP algorithms that return an integer score and an outcome. Every one runs,
+    so all of them pay δ, shown or not. The session's terms must admit calls of 2ε with
+    ``q = 1/(e^{2ε} + 1)``; if it halts, fewer are published. So they are where the next score is
+    more than ``gap`` below the last one shown (that the bar met nothing over such a distance is
+    free), and where ``stop``, called with what was shown so far, says True.
     """
     at_least(1, k=k, candidates=len(candidates))
     at_least(0, gap=gap)

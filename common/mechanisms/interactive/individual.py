@@ -21,7 +21,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from common.arrays import Integers
+from common.arrays import Integers, counted
 from common.entropy import Entropy
 from common.errors import DataError
 from common.exact.noise import discrete_laplace
@@ -96,15 +96,12 @@ class IndividualSparseVector:
             matches, values = question
         else:
             matches, values = question, np.full(question.shape, self._grain, dtype=np.int64)
-        if matches.ndim != 1 or matches.dtype.kind not in "iu":
-            raise DataError(f"matches of type {matches.dtype} must be a vector of record indices")
-        if values.shape != matches.shape or values.dtype.kind not in "iu":
-            raise DataError(f"{values.size} values of type {values.dtype} must be an integer each")
-        if not matches.size:
-            return matches, values
-        if not 0 <= int(matches.min()) <= int(matches.max()) < self._charges.size:
+        matches, values = counted(matches, "matches"), counted(values, "values")
+        if values.size != matches.size:
+            raise DataError(f"{values.size} values of {matches.size} matches must be one each")
+        if matches.size and matches.max() >= self._charges.size:
             raise DataError(f"a match lies outside the records 0 … {self._charges.size - 1}")
-        if not 1 <= int(values.min()) <= int(values.max()) <= self._grain:
+        if not 1 <= values.min(initial=1) <= values.max(initial=1) <= self._grain:
             raise DataError(
                 f"values from {values.min()} to {values.max()} must lie in 1 … {self._grain}"
             )

@@ -191,5 +191,5 @@ def run_batches(secrets: Secrets, batches: Iterator[Any]) -> Iterator[Any]:
                 result = task.run(secrets)
             except LabelveilError as error:
                 result = error
-            found = {"index": row["index"], "result": pickle.dumps(result)}
-            yield pa.RecordBatch.from_pylist([found], schema)
+            answer = {"index": row["index"], "result": pickle.dumps(result)}
+            yield pa.RecordBatch.from_pylist([answer], schema)

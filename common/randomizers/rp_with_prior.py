@@ -72,9 +72,9 @@ def build_rp_with_prior(problem: Problem, *, radius: float | None = None) -> Ran
         raise ConfigError(f"radius={radius:g} must be above 0; leave it out for the best")
     radii = _RADII * (labels[-1] - labels[0]) if radius is None else np.array([radius])
     tried = {best_interval(problem, each) for each in radii.tolist()}
-    tilings = [(one, *_cells(problem, one)) for one in sorted(tried, key=attrgetter("radius"))]
+    tilings = [(each, *_cells(problem, each)) for each in sorted(tried, key=attrgetter("radius"))]
     interval, middles, matrix, row_of = min(
-        tilings, key=lambda one: expected_loss(problem.prior, problem.loss, labels, *one[1:])
+        tilings, key=lambda t: expected_loss(problem.prior, problem.loss, labels, *t[1:])
     )
     channel, _ = sorted_channel(labels, middles, matrix, problem.epsilon, row_of)
     details = {"interval": [interval.lower, interval.upper], "radius": interval.radius}

@@ -59,11 +59,11 @@ from common.guarantees import (
 )
 from common.guarantees.limits import positive, within
 from common.mechanisms.central.label_statistics import (
+    Measurement,
     gaussian_release,
     limited,
     posterior_mean,
     principal_features,
-    sensitivity_of,
 )
 from common.mechanisms.clipping import checked_labels
 
@@ -122,14 +122,6 @@ def water_filling(variances: Floats, noise: float, residual: float, total: float
     while filled(high).sum() < total:
         high += 1
     return filled(scipy.optimize.brentq(lambda log_t: filled(log_t).sum() - total, low, high))
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """The measured statistic ``vectorsᵀ y``."""
-
-    vectors: Floats  # (n, r) columns of Aᵀ, rows weighted
-    quantile: float  # share of rows that keep their full weight
 
 
 def best_measurement(rows: Floats, noise: float) -> Measurement:
@@ -207,7 +199,7 @@ class LabelProcess:
         measurement = best_measurement(wide, 1 / math.sqrt(2 * float(self.rho)))
         vectors = measurement.vectors
         noisy, variance, _ = gaussian_release(
-            vectors.T @ clipped, sensitivity_of(vectors), self.rho, entropy
+            vectors.T @ clipped, measurement.sensitivity, self.rho, entropy
         )
         weights = posterior_mean(vectors, wide, noisy, variance, rows.shape[1] - 1, _RATIOS)
         return ProcessFit(weights, rectifiers, measurement)

@@ -39,10 +39,10 @@ from common.exact.radial_noise import radial_laplace
 from common.guarantees import Adjacency, PureDP
 from common.guarantees.limits import positive
 from common.mechanisms.central.label_statistics import (
+    Measurement,
     limited,
     posterior_mean,
     principal_features,
-    sensitivity_of,
 )
 from common.mechanisms.clipping import checked_labels
 
@@ -52,21 +52,7 @@ QUANTILES = (1.0, 0.999, 0.99, 0.95, 0.9, 0.75)
 _SIGNAL = 0.25
 
 
-@dataclass(frozen=True)
-class Design:
-    """The measured statistic ``vectorsᵀ y``, and how it was chosen."""
-
-    vectors: Floats  # (n, r) ω_i A x_i
-    shape: float  # p
-    quantile: float  # share of rows that keep their full weight
-
-    @property
-    def sensitivity(self) -> Fraction:
-        """Δ, float errors of the sum included."""
-        return sensitivity_of(self.vectors)
-
-
-def design_measurement(rows: Floats, noise: float) -> Design:
+def design_measurement(rows: Floats, noise: float) -> Measurement:
     """Choose A and ω for public (n, d) rows.
 
     ``noise`` is the standard deviation of the noise in each coordinate, relative to Δ. Raises
@@ -86,7 +72,7 @@ def design_measurement(rows: Floats, noise: float) -> Design:
             if error < least:
                 least, best = error, (shape, quantile, weights)
     shape, quantile, weights = present(best)  # at the quantile 1 some length is above 0
-    return Design(weights[:, None] * turned * values ** (-shape / 2), shape, quantile)
+    return Measurement(weights[:, None] * turned * values ** (-shape / 2), quantile, shape)
 
 
 @dataclass(frozen=True)
@@ -94,7 +80,7 @@ class RidgeFit:
     """A linear model: (d,) weights for labels scaled to -1 … 1, and what was measured."""
 
     weights: Floats
-    design: Design
+    design: Measurement
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -53,13 +54,22 @@ def limited(lengths: Floats, quantiles: Sequence[float]) -> Iterator[tuple[float
             yield quantile, top, np.minimum(1.0, top / np.maximum(lengths, 1e-300))
 
 
-def sensitivity_of(vectors: Floats) -> Fraction:
-    """L2 sensitivity of ``vectorsᵀ y`` to one label in -1 … 1, float errors of the sum included."""
-    n = len(vectors)
-    longest = float(np.sqrt(np.max(np.sum(vectors * vectors, axis=1))))
-    # a float sum errs by at most (n + 2) u Σ ‖ω_i A x_i‖, for each of two neighbours
-    slack = 2 * (n + 8) * 2.0**-53 * n * longest
-    return Fraction(2 * longest * (1 + 1e-9) + 2 * slack)
+@dataclass(frozen=True)
+class Measurement:
+    """The measured statistic ``vectorsᵀ y``, and how it was chosen."""
+
+    vectors: Floats  # (n, r) ω_i A x_i
+    quantile: float  # share of rows that keep their full weight
+    shape: float = 0.0  # p, where A is of such a shape
+
+    @property
+    def sensitivity(self) -> Fraction:
+        """Δ, in L2, to one label in -1 … 1, float errors of the sum included."""
+        n = len(self.vectors)
+        longest = float(np.sqrt(np.max(np.sum(self.vectors * self.vectors, axis=1))))
+        # a float sum errs by at most (n + 2) u Σ ‖ω_i A x_i‖, for each of two neighbours
+        slack = 2 * (n + 8) * 2.0**-53 * n * longest
+        return Fraction(2 * longest * (1 + 1e-9) + 2 * slack)
 
 
 def gaussian_release(

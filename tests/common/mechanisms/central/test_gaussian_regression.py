@@ -22,7 +22,6 @@ from common.mechanisms.central.gaussian_regression import (
     water_filling,
 )
 from common.mechanisms.central.label_ridge import LabelRidge
-from common.mechanisms.central.label_statistics import sensitivity_of
 from tests.common.mechanisms.central.test_minimiser import uniforms
 from tests.effort import EXHAUSTIVE, effort
 from tests.statistics import follows, mean_fits
@@ -39,8 +38,8 @@ def _data(n: int = 1500) -> tuple[Floats, Floats]:
 @pytest.mark.parametrize("noise", [0.1, 2.0, 50.0])
 def test_no_change_of_a_label_passes_the_sensitivity(noise: float) -> None:
     rows, labels = _data(200)
-    vectors = best_measurement(rows, noise).vectors
-    bound, worst = float(sensitivity_of(vectors)), 0.0
+    measurement = best_measurement(rows, noise)
+    vectors, bound, worst = measurement.vectors, float(measurement.sensitivity), 0.0
     for record in range(200):
         changed, other = labels.copy(), labels.copy()
         changed[record], other[record] = 1.0, -1.0

@@ -15,8 +15,8 @@ from common.entropy import seeded_entropy
 from common.errors import DataError, PrivacyError
 from common.guarantees import Adjacency, PureDP
 from common.mechanisms.central import label_ridge as module
-from common.mechanisms.central.label_ridge import Design, LabelRidge, design_measurement
-from common.mechanisms.central.label_statistics import gaussian_release
+from common.mechanisms.central.label_ridge import LabelRidge, design_measurement
+from common.mechanisms.central.label_statistics import Measurement, gaussian_release
 from tests.common.mechanisms.central.test_minimiser import uniforms
 from tests.effort import EXHAUSTIVE, effort
 from tests.statistics import follows
@@ -31,7 +31,7 @@ def _data(n: int = 2000) -> tuple[Floats, Floats]:
     return rows, np.clip(truth + 0.2 * uniforms(3, n), -1, 1)
 
 
-def _measured(design: Design, labels: Floats) -> Floats:
+def _measured(design: Measurement, labels: Floats) -> Floats:
     return design.vectors.T @ labels
 
 

@@ -15,7 +15,7 @@ from common.config.declare import Setting, declared, doc, sections
 from common.config.load import load_config
 from common.config.wording import as_toml
 from common.errors import ConfigError
-from common.files import PUBLIC, appearing, file_errors
+from common.files import appearing, file_errors
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -85,7 +85,7 @@ def write_config(
         raise ConfigError(f"{path} exists already; pass --force to overwrite it")
     with (
         file_errors(ConfigError, f"{path} cannot be written"),
-        appearing(path, mode=PUBLIC) as file,
+        appearing(path, mode=0o644) as file,
     ):
         file.write(text.encode())
     return config

@@ -25,6 +25,11 @@ class Additive(Guarantee):
         for name in delta:
             within("[0, 1]", delta=getattr(self, name))
 
+    @property
+    def delta(self) -> float:
+        """δ, or the failure probability, as a float, rounded up."""
+        return float_above(sum(self._numbers()[1:], Fraction(0)))
+
     def compose(self, other: Self) -> Self:
         self.same_neighbours(other)
         return self._with(map(add, self._numbers(), other._numbers()))
@@ -118,11 +123,6 @@ class ApproximateDP(Additive, kind="approximate"):
         """ε as a float, rounded up."""
         return float_above(self.exact_epsilon)
 
-    @property
-    def delta(self) -> float:
-        """δ as a float, rounded up."""
-        return float_above(self.exact_delta)
-
     def scale(self, group: int) -> Self:
         """``(gε, δ (1 + e^ε + … + e^{(g-1)ε}))``."""
         at_least(1, group=group)
@@ -166,11 +166,6 @@ class ZeroConcentratedDP(Additive, kind="zcdp"):
     def rho(self) -> float:
         """ρ as a float, rounded up."""
         return float_above(self.exact_rho)
-
-    @property
-    def delta(self) -> float:
-        """The failure probability as a float, rounded up."""
-        return float_above(self.exact_delta)
 
     def scale(self, group: int) -> Self:
         """``g²ρ``; refused with a failure probability, for which no group theorem is known."""

@@ -79,9 +79,11 @@ class ConditionalFamily:
 
     def information(self, channel: Floats) -> Floats:
         """(m, r, r) Fisher information of one randomized label about θ, for a (k, d) channel."""
-        outputs = self.distributions @ channel
-        moved = np.einsum("mkr,kd->mdr", self.scores, channel)
-        return np.asarray(np.einsum("mdr,mds->mrs", moved / outputs[:, :, None], moved))
+        pieces = []
+        for scores, outputs in zip(self.scores, self.distributions @ channel, strict=True):
+            moved = scores.T @ channel
+            pieces.append((moved / outputs) @ moved.T)
+        return np.array(pieces)
 
     def excess_error(self, channel: Floats, effective: float) -> float:
         """Predicted excess error of a model, in units of the loss, for a (k, d) channel.

@@ -104,7 +104,7 @@ class Targets:
 
     def shares_lost(self, channel: Floats) -> list[float]:
         """Share, 0 … 1, of what could be gained for each label that a (k, d) channel loses."""
-        information = self.effective * self._information(channel)
+        information = self.effective * self.families[0].information(channel)
         return [
             family.excess_given(information) / weight
             for family, weight in zip(self.families, self.weights, strict=True)
@@ -112,17 +112,8 @@ class Targets:
 
     def excess_errors(self, channel: Floats) -> list[float]:
         """Predicted excess error of each label, in the units of its loss."""
-        information = self.effective * self._information(channel)
+        information = self.effective * self.families[0].information(channel)
         return [family.excess_given(information) for family in self.plain]
-
-    def _information(self, channel: Floats) -> Floats:
-        """As :meth:`ConditionalFamily.information`, for thousands of outputs too."""
-        family = self.families[0]
-        pieces = []
-        for scores, outputs in zip(family.scores, family.distributions @ channel, strict=True):
-            moved = scores.T @ channel
-            pieces.append((moved / outputs) @ moved.T)
-        return np.array(pieces)
 
 
 def build_joint_design(

@@ -6,8 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -82,9 +81,7 @@ class RenyiDP(Guarantee, kind="renyi"):
         Floats are results of formulas and are rounded up; a ``Fraction`` is taken as it is.
         Infinite values drop their orders.
         """
-        raw: list[Any] = (
-            [curve(order) for order in orders] if callable(curve) else np.asarray(curve).tolist()
-        )
+        raw = map(curve, orders) if callable(curve) else np.asarray(curve).tolist()
         pairs = [
             (order, value if isinstance(value, Fraction) else Fraction(above(value)))
             for order, value in zip(orders, raw, strict=True)
@@ -92,11 +89,6 @@ class RenyiDP(Guarantee, kind="renyi"):
         ]
         kept, values = tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
         return cls(adjacency, unit, kept, values, Fraction(delta))
-
-    @cached_property
-    def _moments(self) -> tuple[Fraction, ...]:
-        """``(α - 1) ε(α)``."""
-        return tuple((a - 1) * e for a, e in zip(self.orders, self.values, strict=True))
 
     def at(self, order: Fraction | float) -> Fraction:
         """ε(α) at any order 1 < α <= the last one.
@@ -112,12 +104,11 @@ class RenyiDP(Guarantee, kind="renyi"):
         right = bisect_left(self.orders, alpha)
         if self.orders[right] == alpha:
             return self.values[right]
-        low, low_value = Fraction(1), Fraction(0)
-        if right:
-            low, low_value = self.orders[right - 1], self._moments[right - 1]
-        high, high_value = self.orders[right], self._moments[right]
-        moment = low_value + (high_value - low_value) * (alpha - low) / (high - low)
-        return moment / (alpha - 1)
+        # the chord of (α - 1) ε(α) from the order below, or from 0 at α = 1
+        low, first = (self.orders[right - 1], self.values[right - 1]) if right else (1, 0)
+        high, start = self.orders[right], (low - 1) * first
+        rise = (high - 1) * self.values[right] - start
+        return (start + rise * (alpha - low) / (high - low)) / (alpha - 1)
 
     @property
     def delta(self) -> float:

@@ -21,10 +21,10 @@ class BackupOptions(Shown):
 @options("store.directory")
 def backup(config: LabelPartyConfig, wanted: BackupOptions) -> None:
     """Copy the ledger and all releases to one file, while they are served or built."""
-    from label_party.store.backup import run_backup
+    from label_party.store.backup import make_backup
     from label_party.store.release_store import Store
 
-    made = run_backup(Store(config.store.directory), wanted.to, quiet=wanted.quiet)
+    made = make_backup(Store(config.store.directory), wanted.to, quiet=wanted.quiet)
     wanted.answer(
         asdict(made), f"wrote {made.path}: {made.releases:,} releases, {made.size:,} bytes"
     )

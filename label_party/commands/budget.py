@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -20,7 +19,6 @@ from label_party.store.release_store import Store
 
 if TYPE_CHECKING:
     from label_party.store.account import AccountState
-    from label_party.store.entries import Restore
 
 _OF_A_CHARGE = (
     *("data_set", "epoch", "purpose", "composition", "state", "guarantee", "who", "software"),
@@ -38,10 +36,22 @@ budgets = typer.Typer(add_completion=False, rich_markup_mode=None)
 @options("store.directory")
 def budget(context: typer.Context, config: LabelPartyConfig, shown: Json) -> None:
     """Show what every account may spend, who spent what, when, and what is left."""
-    from label_party.store.account import read_accounts, restores
+    from label_party.store.account import read_accounts
 
-    if context.invoked_subcommand is None:
-        print_account(read_accounts(config), shown.as_json, restores(Store(config.store.directory)))
+    accounts = read_accounts(config)
+    if shown.as_json:
+        print_json([as_plain(entry) for entry in accounts])
+        return
+    for entry in accounts:
+        _print_account(entry)
+    with Store(config.store.directory).read_ledger() as ledger:
+        restores = ledger.restores()
+    for event in restores:
+        lost = ", ".join(event.statement["lost"])
+        print(
+            f"restored {event.restored_at[:19]} by {event.restored_by} from the backup of"
+            f" {event.backup_made_at[:19]}, stating: {'lost ' + lost if lost else 'nothing since'}"
+        )
 
 
 class RaiseOptions(Json):
@@ -68,48 +78,35 @@ def raise_cap(config: LabelPartyConfig, wanted: RaiseOptions) -> None:
         )
 
 
-def print_account(
-    accounts: list[AccountState], as_json: bool, restored: Sequence[Restore] = ()
-) -> None:
-    """Print all accounts; below a table also when the ledger was restored."""
-    if as_json:
-        print_json([as_plain(entry) for entry in accounts])
-        return
-    for entry in accounts:
-        print(f"account {entry.account}: budget {entry.limit}")
-        for cap in entry.caps[1:]:
-            print(f"raised to {cap.guarantee} {cap.set_at[:16]} by {cap.set_by}: {cap.reason}")
-        for said in entry.separations:
-            shared = f"{said.events:,}" if said.events else "an unknown number of"
-            print(
-                f"{shared} events of {said.account} are events of {said.other}, too, and"
-                f" counted apart, {said.said_at[:16]} by {said.said_by}: {said.reason}"
-            )
-        table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-        columns = "data set", "epoch", "for", "spent", "state", "who", "when (UTC)", "release"
-        for column in columns:
-            table.add_column(column, overflow="fold", no_wrap=column == "spent")
-        for charge in entry.charges:
-            table.add_row(
-                charge.data_set,
-                charge.epoch,
-                charge.purpose,
-                short(charge.guarantee),
-                ("lost" if charge.lost else charge.state)
-                + (", disjoint" if charge.composition == "disjoint" else ""),
-                charge.who,
-                (charge.committed_at or charge.reserved_at)[:16].replace("T", " "),
-                charge.digest[:8],
-            )
-        if entry.charges:
-            stdout.print(table)
-        print(f"spent {short(entry.spent, 'nothing')}, left {short(entry.left)}\n")
-    for event in restored:
-        lost = ", ".join(event.statement["lost"])
+def _print_account(account: AccountState) -> None:
+    print(f"account {account.account}: budget {account.limit}")
+    for cap in account.caps[1:]:
+        print(f"raised to {cap.guarantee} {cap.set_at[:16]} by {cap.set_by}: {cap.reason}")
+    for said in account.separations:
+        shared = f"{said.events:,}" if said.events else "an unknown number of"
         print(
-            f"restored {event.restored_at[:19]} by {event.restored_by} from the backup of"
-            f" {event.backup_made_at[:19]}, stating: {'lost ' + lost if lost else 'nothing since'}"
+            f"{shared} events of {said.account} are events of {said.other}, too, and counted apart,"
+            f" {said.said_at[:16]} by {said.said_by}: {said.reason}"
         )
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    columns = "data set", "epoch", "for", "spent", "state", "who", "when (UTC)", "release"
+    for column in columns:
+        table.add_column(column, overflow="fold", no_wrap=column == "spent")
+    for charge in account.charges:
+        state = "lost" if charge.lost else charge.state
+        table.add_row(
+            charge.data_set,
+            charge.epoch,
+            charge.purpose,
+            short(charge.guarantee),
+            f"{state}, disjoint" if charge.composition == "disjoint" else state,
+            charge.who,
+            (charge.committed_at or charge.reserved_at)[:16].replace("T", " "),
+            charge.digest[:8],
+        )
+    if account.charges:
+        stdout.print(table)
+    print(f"spent {short(account.spent, 'nothing')}, left {short(account.left)}\n")
 
 
 def as_plain(entry: AccountState) -> dict[str, Any]:

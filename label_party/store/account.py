@@ -8,7 +8,7 @@ from common.errors import PrivacyError, present
 from common.guarantees import Guarantee
 from label_party.config.sections import LabelPartyConfig
 from label_party.store.budget import at_most
-from label_party.store.entries import Cap, Charge, Restore, Separation
+from label_party.store.entries import Cap, Charge, Separation
 from label_party.store.ledger import Ledger
 from label_party.store.release_store import Store
 
@@ -69,9 +69,3 @@ def limit_in_force(config: LabelPartyConfig, ledger: Ledger) -> Guarantee:
         return configured if at_most(configured, cap) else cap
     except PrivacyError:
         return cap
-
-
-def restores(store: Store) -> list[Restore]:
-    """Return when the ledger was restored from a backup, and what was stated then."""
-    with store.read_ledger() as ledger:
-        return ledger.restores()

@@ -25,14 +25,13 @@ import os
 import sqlite3
 import tarfile
 import tempfile
-from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from common.console import progress as progress_bar
+from common.console import progress
 from common.errors import ConfigError, ReleaseError
 from common.files import appearing, file_errors, sync
 from common.version import software
@@ -45,8 +44,6 @@ from label_party.store.release_store import CHARGE_FILE, COVERED, LEDGER_FILE, S
 FORMAT = "labelveil-backup/1"
 INDEX_FILE = "backup.json"
 
-Progress = Callable[[int, int], None]
-
 
 @dataclass(frozen=True)
 class Backup:
@@ -57,22 +54,8 @@ class Backup:
     size: int  # of the file, in bytes
 
 
-def run_backup(store: Store, path: Path, *, quiet: bool = False) -> Backup:
-    """Back up a store, with a progress bar."""
-    bar = progress_bar(quiet=quiet)
-    task = bar.add_task("Copying", total=None, note="releases")
-    with ExitStack() as shown:
-
-        def show(done: int, total: int) -> None:
-            if not done:  # not before there is something to copy: a refusal is one line
-                shown.enter_context(bar)
-            bar.update(task, completed=done, total=total)
-
-        return make_backup(store, path, show)
-
-
-def make_backup(store: Store, path: Path, progress: Progress = lambda done, total: None) -> Backup:
-    """Write a backup under a new name; tell of the directories copied so far, from 0 on, and all.
+def make_backup(store: Store, path: Path, *, quiet: bool = False) -> Backup:
+    """Write a backup of a store under a new name, with a progress bar.
 
     ``LabelveilError`` if there is no ledger, the file exists, or it cannot be written; then no file
     is left.
@@ -83,12 +66,12 @@ def make_backup(store: Store, path: Path, progress: Progress = lambda done, tota
         raise ConfigError(f"{path} exists already; name a new file with --to")
     with file_errors(ConfigError, f"{path} cannot be written", "; set --to"):
         with appearing(path, durable=True) as file:
-            releases = _write(store, file, path.parent, progress)
+            releases = _write(store, file, path.parent, quiet)
         sync(path.parent)
         return Backup(path, releases, path.stat().st_size)
 
 
-def _write(store: Store, file: BinaryIO, place: Path, progress: Progress) -> int:
+def _write(store: Store, file: BinaryIO, place: Path, quiet: bool) -> int:
     digests: dict[str, str] = {}
     made = datetime.now(UTC).isoformat(timespec="seconds")
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
@@ -96,15 +79,16 @@ def _write(store: Store, file: BinaryIO, place: Path, progress: Progress) -> int
             ledger = Path(folder) / LEDGER_FILE
             paid, covered = _copy_ledger(store, ledger)
             digests[LEDGER_FILE] = _add(archive, LEDGER_FILE, ledger)
-        for done, charge in enumerate(paid):
-            progress(done, len(paid))
-            for source in _files(store, charge):
-                name = source.relative_to(store.directory).as_posix()
-                digests[name] = _add(archive, name, source)
+        with progress(quiet=quiet) as bar:  # from here on: a refusal before is one line
+            task = bar.add_task("Copying", total=len(paid), note="releases")
+            for charge in paid:
+                for source in _files(store, charge):
+                    name = source.relative_to(store.directory).as_posix()
+                    digests[name] = _add(archive, name, source)
+                bar.advance(task)
         for digest in sorted(covered):
             name = f"{COVERED}/{digest}"
             digests[name] = _add(archive, name, store.covered / digest)
-        progress(len(paid), len(paid))
         index = {"format": FORMAT, "created": made, "software": software(), "files": digests}
         data = json.dumps(index, sort_keys=True, indent=1).encode()
         member = tarfile.TarInfo(INDEX_FILE)

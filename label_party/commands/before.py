@@ -111,6 +111,8 @@ class Before:
         ``NotBought`` with ``--dry-run``; ``ReleaseError`` if the answer is no.
         """
         from label_party.events.intention import NotBought
+        from label_party.release.plan import too_few_events
+        from label_party.store.entries import LABELS
         from label_party.store.purchase import rehearsing
 
         terminal = sys.stdin.isatty() and sys.stderr.isatty()
@@ -126,6 +128,9 @@ class Before:
         else:
             with rehearsing(self._store) as rehearsal:
                 outlook = rehearsal.buy(intention.purchases)
+        if intention.purchases[-1].purpose == LABELS:
+            rows = intention.tally.rows
+            intention = replace(intention, too_few=lambda: too_few_events(self.config, rows))
         warnings = intention.warnings()
         if self.wanted.dry_run:
             lines = aligned([*self._facts(intention, outlook)])

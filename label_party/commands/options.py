@@ -1,4 +1,4 @@
-"""What commands of ``label-party`` share: their configuration, and switches."""
+"""What commands of ``label-party`` share: flags for their configuration, and switches."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ from label_party.config.sections import DEFAULT_CONFIG, LabelPartyConfig
 
 options = partial(with_options, LabelPartyConfig, file=DEFAULT_CONFIG)
 """Decorator: the configuration, and flags for the settings that it names."""
+
+OF_AN_ANSWER = (
+    *("data.labels", "data.population", "data.data_set", "data.epoch"),
+    *("privacy.epsilon", "privacy.total_epsilon", "keys.secret_file", "store.directory"),
+)
+"""Settings that a command has flags for which buys an answer."""
 
 
 class Shown(Json):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from label_party.commands.before import Before, BeforeOptions, aligned, label_facts
@@ -13,7 +12,6 @@ from label_party.store.budget import short
 
 if TYPE_CHECKING:
     from common.release.manifest import Manifest
-    from label_party.events.intention import Intention
     from label_party.release.run import ReleaseOutcome
 
 
@@ -33,9 +31,6 @@ def release(config: LabelPartyConfig, shown: Shown, how: BeforeOptions) -> None:
     from label_party.release.run import run_release
     from label_party.release.signing import sign_again
 
-    def confirm(intention: Intention) -> None:
-        before(with_prediction(config, intention))
-
     keep_freed_memory()
     with Before(config, how, shown) as before:
         count: Count = count_labels
@@ -44,50 +39,43 @@ def release(config: LabelPartyConfig, shown: Shown, how: BeforeOptions) -> None:
 
             count = answering(config)
         outcome = run_release(
-            config, quiet=shown.quiet, confirm=confirm, find_prior=lambda store, ledger: count
+            config, quiet=shown.quiet, confirm=before, find_prior=lambda store, ledger: count
         )
-        if outcome.existed and not how.dry_run:
+        if outcome.payment.existed and not how.dry_run:
             sign_again(config)
         shown.answer(document(outcome), *_lines(outcome), "next: label-party serve")
 
 
-def with_prediction(config: LabelPartyConfig, intention: Intention) -> Intention:
-    """Let it say, too, where so few events are predicted to be worth next to nothing."""
-    from label_party.release.plan import too_few_events
-
-    return replace(intention, too_few=lambda: too_few_events(config, intention.tally.rows))
-
-
 def document(outcome: ReleaseOutcome) -> dict[str, Any]:
     """Return a release's facts and the budget that is left as JSON values."""
-    manifest, left = outcome.manifest, outcome.left
+    manifest, paid = outcome.manifest, outcome.payment
     return {
         "data_set": manifest.data_set,
         "epoch": manifest.epoch,
-        "existed": outcome.existed,
+        "existed": paid.existed,
         "events": manifest.population.rows,
         "found": None if outcome.tally is None else outcome.tally.to_json(),
-        "randomizer": ", ".join(one.name for one in manifest.by_stratum[0]),
+        "randomizer": ", ".join(each.name for each in manifest.by_stratum[0]),
         "strata": len(manifest.strata),
-        "loss": ", ".join(dict.fromkeys(one.loss for one in manifest.labels)),
+        "loss": ", ".join(dict.fromkeys(label.loss for label in manifest.labels)),
         "outputs": manifest.codebooks.outputs,
         "guarantee": manifest.total_guarantee.to_json(),
         "prior_paid": manifest.prior_paid,
-        "total": outcome.limit.to_json(),
-        "left": None if left is None else left.to_json(),
-        "digest": outcome.digest,
-        "taken_back": outcome.recovered,
+        "total": paid.limit.to_json(),
+        "left": None if paid.left is None else paid.left.to_json(),
+        "digest": paid.charge.digest,
+        "taken_back": paid.recovered,
     }
 
 
 def _lines(outcome: ReleaseOutcome) -> Iterator[str]:
     manifest = outcome.manifest
-    if outcome.existed:
+    if outcome.payment.existed:
         yield (
             f"already released: data set {manifest.data_set!r}, epoch {manifest.epoch!r};"
             " serving the same bytes, nothing spent"
         )
-    yield from aligned(_facts(outcome))
+    yield from aligned([*_facts(outcome)])
 
 
 def epoch_line(outcome: ReleaseOutcome) -> str:
@@ -102,7 +90,7 @@ def epoch_line(outcome: ReleaseOutcome) -> str:
     spent = " + ".join(f"{value:.4g} ({name})" for name, value in parts)
     return (
         f"{manifest.epoch}: {manifest.population.rows:,} events, {_prior(manifest)}; ε = {spent};"
-        f" left {short(outcome.left)}"
+        f" left {short(outcome.payment.left)}"
     )
 
 
@@ -125,66 +113,49 @@ def _prior(manifest: Manifest) -> str:
     return f"prior of {origin}{session}"
 
 
-def _facts(outcome: ReleaseOutcome) -> list[tuple[str, str]]:
-    manifest, tally = outcome.manifest, outcome.tally
-    facts = [
-        ("data set", f"{manifest.data_set}, epoch {manifest.epoch}"),
-        ("events", f"{manifest.population.rows:,}{_origin(manifest)}"),
-    ]
+def _facts(outcome: ReleaseOutcome) -> Iterator[tuple[str, str]]:
+    manifest, paid, tally = outcome.manifest, outcome.payment, outcome.tally
+    origin = " (submitted by the features party)" if manifest.content.key_bytes == 0 else ""
+    yield "data set", f"{manifest.data_set}, epoch {manifest.epoch}"
+    yield "events", f"{manifest.population.rows:,}{origin}"
     if tally is not None:
-        facts += [
-            *label_facts(tally, {one.name: one.missing for one in manifest.labels}),
-            ("  labels left out", f"{tally.left_out:,} (keys outside the population)"),
-            ("  keys merged", f"{tally.merged:,}"),
-        ]
+        yield from label_facts(tally, {label.name: label.missing for label in manifest.labels})
+        yield "  labels left out", f"{tally.left_out:,} (keys outside the population)"
+        yield "  keys merged", f"{tally.merged:,}"
         if manifest.privacy.records_per_unit > 1 or tally.over_limit:
-            facts.append(("  over a user's limit", f"{tally.over_limit:,}"))
-    facts += [
-        *_label_facts(manifest),
-        ("privacy", str(manifest.total_guarantee)),
-        *_prior_facts(manifest),
-        ("  labels", f"ε = {manifest.labels_guarantee.epsilon:.6g}"),
-        ("budget left", f"{short(outcome.left)} of {short(outcome.limit)}"),
-        ("digest", outcome.digest),
-    ]
-    if outcome.recovered:
-        facts.append(("taken back", f"{outcome.recovered} unfinished release(s) of dead processes"))
-    return facts
+            yield "  over a user's limit", f"{tally.over_limit:,}"
+    yield from _channel_facts(manifest)
+    yield "privacy", str(manifest.total_guarantee)
+    if manifest.test_guarantee is not None:
+        yield "  test for drift", f"ε = {manifest.test_guarantee.epsilon:.6g}"
+    if manifest.asked:
+        yield "  histogram", "none: the features party said what it expects"
+    elif all(prior.decoded for prior in manifest.priors):
+        yield "  histogram", "decoded from the codes, free"
+    elif manifest.prior_paid:
+        yield "  histogram", f"ε = {manifest.prior_guarantee.epsilon:.6g}"
+    elif manifest.drift is not None:
+        yield "  histogram", f"that of epoch {manifest.drift.in_force.epoch}, free"
+    yield "  labels", f"ε = {manifest.labels_guarantee.epsilon:.6g}"
+    yield "budget left", f"{short(paid.left)} of {short(paid.limit)}"
+    yield "digest", paid.charge.digest
+    if paid.recovered:
+        yield "taken back", f"{paid.recovered} unfinished release(s) of dead processes"
 
 
-def _label_facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
+def _channel_facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
     grids = {label.name: len(label.grid) for label in manifest.labels}
-    each = [book.radices for book in manifest.codebooks.books]
-    for one, outputs in zip(manifest.by_stratum[0], map(max, zip(*each, strict=True)), strict=True):
-        of = f" of {' and '.join(one.labels)}" if len(grids) > 1 else ""
-        losses = [label.loss for label in manifest.labels if label.name in one.labels]
-        yield f"randomizer{of}", f"{one.name}, {', '.join(dict.fromkeys(losses))} loss"
-        points = " × ".join(f"{grids[name]:,}" for name in one.labels)
+    radices = zip(*(book.radices for book in manifest.codebooks.books), strict=True)
+    for each, outputs in zip(manifest.by_stratum[0], map(max, radices), strict=True):
+        of = f" of {' and '.join(each.labels)}" if len(grids) > 1 else ""
+        losses = [label.loss for label in manifest.labels if label.name in each.labels]
+        yield f"randomizer{of}", f"{each.name}, {', '.join(dict.fromkeys(losses))} loss"
+        points = " × ".join(f"{grids[name]:,}" for name in each.labels)
         yield f"grid{of}", f"{points} points, {outputs:,} outputs"
     if manifest.strata:
         largest = max(manifest.strata, key=lambda stratum: stratum.rows)
         share = largest.rows / manifest.population.rows
-        told = f"the largest, {largest.name}, has {share:.0%} of the events"
+        about = f"the largest, {largest.name}, has {share:.0%} of the events"
         if manifest.asked:
-            bits = manifest.question_bits
-            told = f"what the features party predicts: {bits:.1f} bits an event"
-        yield "strata", f"{len(manifest.strata)}, each with a channel of its own; {told}"
-
-
-def _prior_facts(manifest: Manifest) -> list[tuple[str, str]]:
-    facts = []
-    if manifest.test_guarantee is not None:
-        facts.append(("  test for drift", f"ε = {manifest.test_guarantee.epsilon:.6g}"))
-    if manifest.asked:
-        facts.append(("  histogram", "none: the features party said what it expects"))
-    elif all(prior.decoded for prior in manifest.priors):
-        facts.append(("  histogram", "decoded from the codes, free"))
-    elif manifest.prior_paid:
-        facts.append(("  histogram", f"ε = {manifest.prior_guarantee.epsilon:.6g}"))
-    elif manifest.drift is not None:
-        facts.append(("  histogram", f"that of epoch {manifest.drift.in_force.epoch}, free"))
-    return facts
-
-
-def _origin(manifest: Manifest) -> str:
-    return " (submitted by the features party)" if manifest.content.key_bytes == 0 else ""
+            about = f"what the features party predicts: {manifest.question_bits:.1f} bits an event"
+        yield "strata", f"{len(manifest.strata)}, each with a channel of its own; {about}"

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from common.config import setting
 from common.console import numbers
-from common.files import PARQUET_SUFFIXES
+from common.errors import ConfigError
+from common.files import PARQUET_SUFFIXES, file_errors
 from common.outputs import check_output
-from label_party.commands.answers import OF_AN_ANSWER, answer_document, writing
 from label_party.commands.before import Before, BeforeOptions
-from label_party.commands.options import Shown, options
+from label_party.commands.options import OF_AN_ANSWER, Shown, options
 from label_party.config.sections import LabelPartyConfig
 from label_party.store.budget import short
 
@@ -65,7 +65,7 @@ def synthesize(wanted: TableOptions, config: LabelPartyConfig, how: BeforeOption
         result = synthesis.synthesize(config, request, quiet=wanted.quiet, confirm=before)
         if wanted.out is not None and not how.dry_run:
             write_table(result, wanted.out)
-        wanted.answer(answer_document(result), *_lines(result))
+        wanted.answer(result.to_json(), *_lines(result))
 
 
 def write_table(result: Outcome, path: Path) -> None:
@@ -73,7 +73,7 @@ def write_table(result: Outcome, path: Path) -> None:
     from label_party.queries.synthetic_table import records
 
     suffix = path.suffix.lower()
-    with writing(path):
+    with file_errors(ConfigError, f"{path} cannot be written", "; set --out"):
         if suffix in PARQUET_SUFFIXES:
             records(result.document).write_parquet(path)
         elif suffix == ".json":
@@ -85,7 +85,7 @@ def write_table(result: Outcome, path: Path) -> None:
 def _lines(result: Outcome) -> Iterator[str]:
     """Say what was released, and what it cost."""
     document = result.document
-    if result.existed:
+    if result.payment.existed:
         yield "already released: the same bytes, nothing spent"
     columns = [*(part["column"] for part in document["categories"]), document["label"]]
     single = [item for item in document["measurements"] if len(item["columns"]) == 1]
@@ -99,5 +99,5 @@ def _lines(result: Outcome) -> Iterator[str]:
     yield f"{'measured':<14}{len(document['measurements'])} noisy tables of counts"
     yield f"{'noise':<14}standard deviation {largest:,.0f} on counts of one column"
     yield f"{'privacy':<14}{amount} ({spent['adjacency']}, per {spent['unit']})"
-    yield f"{'budget left':<14}{short(result.left)}"
-    yield f"{'digest':<14}{result.digest}"
+    yield f"{'budget left':<14}{short(result.payment.left)}"
+    yield f"{'digest':<14}{result.payment.charge.digest}"

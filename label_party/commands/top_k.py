@@ -13,11 +13,11 @@ from rich.table import Table
 from common.config import setting
 from common.console import stdout
 from common.errors import ConfigError
+from common.files import file_errors
 from common.guarantees import guarantee_from_json
 from common.outputs import check_output, check_plot
-from label_party.commands.answers import OF_AN_ANSWER, answer_document, writing
 from label_party.commands.before import Before, BeforeOptions
-from label_party.commands.options import Shown, options
+from label_party.commands.options import OF_AN_ANSWER, Shown, options
 from label_party.config.sections import LabelPartyConfig
 from label_party.store.budget import short
 
@@ -84,10 +84,10 @@ def top_k(wanted: TopKOptions, config: LabelPartyConfig, how: BeforeOptions) -> 
     with Before(config, how, wanted, outputs) as before:
         result = run_top_k(config, request, confirm=before)
         if wanted.out is not None and not how.dry_run:
-            with writing(wanted.out):
+            with file_errors(ConfigError, f"{wanted.out} cannot be written", "; set --out"):
                 wanted.out.write_bytes(result.data)  # as they are released
         if wanted.as_json or wanted.quiet:
-            wanted.answer(answer_document(result))
+            wanted.answer(result.to_json())
         else:
             print_top_k(result, counted)
         if wanted.plot is not None and not how.dry_run:
@@ -102,7 +102,7 @@ def margin(document: dict[str, Any]) -> int:
 def print_top_k(result: Outcome, counted: str) -> None:
     """Print the leaders as a table with bars; a stable set as a list."""
     document = result.document
-    if result.existed:
+    if result.payment.existed:
         print("already released: the same bytes, nothing spent")
     table = Table(title=f"{document['k']} of {document['candidates']} by {document['by']}")
     table.add_column(document["by"])
@@ -121,8 +121,8 @@ def print_top_k(result: Outcome, counted: str) -> None:
             table.add_row(row["category"], f"{row['users']:,}", bar)
     stdout.print(table)
     print(f"{'privacy':<14}{guarantee_from_json(document['guarantee'])}")
-    print(f"{'budget left':<14}{short(result.left)}")
-    print(f"{'digest':<14}{result.digest}")
+    print(f"{'budget left':<14}{short(result.payment.left)}")
+    print(f"{'digest':<14}{result.payment.charge.digest}")
 
 
 def draw_top_k(result: Outcome, path: Path, counted: str) -> None:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from common.config import setting
 from label_party.commands.before import Before, BeforeOptions
 from label_party.commands.options import Shown, options
-from label_party.commands.release import document, epoch_line, with_prediction
+from label_party.commands.release import document, epoch_line
 from label_party.config.sections import LabelPartyConfig
 
 if TYPE_CHECKING:
-    from label_party.events.intention import Intention
     from label_party.release.run import ReleaseOutcome
 
 
@@ -42,18 +41,15 @@ def watch(config: LabelPartyConfig, wanted: WatchOptions, how: BeforeOptions) ->
     def report(outcome: ReleaseOutcome) -> None:
         wanted.answer(document(outcome), epoch_line(outcome))
 
-    def confirm(intention: Intention) -> None:
-        before(with_prediction(config, intention))
-
     keep_freed_memory()
     silent = wanted.quiet or wanted.as_json
     if len(config.labels) > 1 and not wanted.quiet:
         print("several labels: every epoch pays for a prior of its own", file=sys.stderr)
     with Before(config, how, wanted) as before, stopped_by_signals() as stop:
         if wanted.once or how.dry_run:
-            done = release_new(config, report, quiet=wanted.quiet, stop=stop, confirm=confirm)
+            done = release_new(config, report, quiet=wanted.quiet, stop=stop, confirm=before)
             if not (done or before.foreseen or silent):
                 print("no new epoch")
         else:
             idle = (lambda line: None) if silent else print
-            Watcher(config, report, idle, wanted.quiet, confirm).run(stop)
+            Watcher(config, report, idle, wanted.quiet, before).run(stop)

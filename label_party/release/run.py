@@ -13,7 +13,6 @@ from functools import cache
 from common.console import row_progress
 from common.entropy import system_entropy
 from common.errors import ConfigError
-from common.guarantees import Guarantee
 from common.randomizers import randomizer_names
 from common.randomizers.message.steps import MessagePlan
 from common.release.manifest import Manifest, manifest_digest
@@ -44,18 +43,9 @@ from label_party.store.release_store import Store
 class ReleaseOutcome:
     """What a release run did, for the labels party's own console."""
 
-    # manifest, digest: the release
     manifest: Manifest
-    digest: str
+    payment: Payment
     tally: Tally | None  # what happened to the raw labels; None if the release existed already
-    # what is left of the data set's total; None where that is not one number
-    left: Guarantee | None
-    limit: Guarantee
-    recovered: int  # reservations of dead processes that were taken back on the way
-
-    @property
-    def existed(self) -> bool:
-        return self.tally is None
 
 
 FindPrior = Callable[[Store, Ledger], Count]
@@ -117,24 +107,13 @@ def run_release(
         paid = pay(store, order, write, events.fingerprints)
         if paid.existed:  # another process was faster
             return _existing(store, paid)
-        return _outcome(paid, built[0].manifest, events.tally)
+        return ReleaseOutcome(built[0].manifest, paid, events.tally)
 
 
 def _existing(store: Store, paid: Payment) -> ReleaseOutcome:
     release = store.open_release(paid.charge)
     release.close()
-    return _outcome(paid, release.manifest, None)
-
-
-def _outcome(paid: Payment, manifest: Manifest, tally: Tally | None) -> ReleaseOutcome:
-    return ReleaseOutcome(
-        manifest=manifest,
-        digest=paid.charge.digest,
-        tally=tally,
-        left=paid.left,
-        limit=paid.limit,
-        recovered=paid.recovered,
-    )
+    return ReleaseOutcome(release.manifest, paid, None)
 
 
 def _write(

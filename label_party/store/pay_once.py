@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from common.errors import ReleaseError
-from common.guarantees import Guarantee
 from label_party.store.entries import Charge
 from label_party.store.ledger import Ledger
 from label_party.store.purchase import Fingerprints, Order, Payment, Written, find_payment, pay
@@ -31,16 +30,23 @@ class Outcome:
     """Bytes that are paid for."""
 
     data: bytes
-    digest: str  # SHA-256 of the bytes, in hexadecimal, as the ledger has it
-    existed: bool  # whether an earlier call made it; then nothing was spent
-    # what a charge of a new epoch may spend; None where that is not one number
-    left: Guarantee | None
+    payment: Payment
 
     @property
     def document(self) -> dict[str, Any]:
         """The bytes as JSON values, of an outcome that is such."""
         parsed: dict[str, Any] = json.loads(self.data)
         return parsed
+
+    def to_json(self) -> dict[str, Any]:
+        """Return such an outcome, and what it left of the budget, as JSON values."""
+        paid = self.payment
+        return {
+            "released": self.document,
+            "digest": paid.charge.digest,
+            "existed": paid.existed,
+            "left": None if paid.left is None else paid.left.to_json(),
+        }
 
 
 def find_paid(store: Store, order: Order) -> Outcome | None:
@@ -49,7 +55,7 @@ def find_paid(store: Store, order: Order) -> Outcome | None:
     ``ReleaseError`` if it was sold on other terms, or its bytes are damaged.
     """
     payment = find_payment(store, order)
-    return None if payment is None else _outcome(store, payment)
+    return None if payment is None else Outcome(read_outcome(store, payment.charge), payment)
 
 
 def pay_once(
@@ -69,12 +75,8 @@ def pay_once(
         store.write_outcome(*order.name, data)
         return Written(hashlib.sha256(data).hexdigest())
 
-    return find_paid(store, order) or _outcome(store, pay(store, order, write, fingerprints))
-
-
-def _outcome(store: Store, payment: Payment) -> Outcome:
-    data = read_outcome(store, payment.charge)
-    return Outcome(data, payment.charge.digest, payment.existed, payment.left)
+    payment = find_payment(store, order) or pay(store, order, write, fingerprints)
+    return Outcome(read_outcome(store, payment.charge), payment)
 
 
 def read_outcome(store: Store, charge: Charge) -> bytes:

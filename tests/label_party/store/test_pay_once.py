@@ -37,14 +37,14 @@ def charges(store: Store) -> list[str]:
 def test_the_first_bytes_stay(store: Store) -> None:
     assert find_paid(store, PURCHASE) is None
     first = pay_once(store, PURCHASE, lambda: b"one")
-    assert not first.existed
-    assert first.left == PureDP.of(Fraction(1))
+    assert not first.payment.existed
+    assert first.payment.left == PureDP.of(Fraction(1))
 
     def never() -> bytes:
         raise AssertionError
 
     again = pay_once(store, PURCHASE, never)
-    assert again == Outcome(b"one", first.digest, True, first.left)
+    assert again == Outcome(b"one", replace(first.payment, existed=True))
     assert find_paid(store, PURCHASE) == again
     other = pay_once(store, replace(PURCHASE, purpose="other"), lambda: b"two")
     assert other.data == b"two"

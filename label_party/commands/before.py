@@ -124,12 +124,12 @@ class Before:
             new = (*(one for one in sessions if one.purpose not in known), last)
             intention = replace(intention, purchases=new)
             self.foreseen.extend(new)
-            outlook = self._rehearsal.buy(new, intention.fingerprints)
+            outlook = self._rehearsal.buy(new, intention.events.fingerprints)
         else:
             with rehearsing(self._store) as rehearsal:
                 outlook = rehearsal.buy(intention.purchases)
         if intention.purchases[-1].purpose == LABELS:
-            rows = intention.tally.rows
+            rows = intention.events.rows
             intention = replace(intention, too_few=lambda: too_few_events(self.config, rows))
         warnings = intention.warnings()
         if self.wanted.dry_run:
@@ -150,8 +150,9 @@ class Before:
         from common.release.size import largest_manifest
         from label_party.store.entries import LABELS
 
-        bought, tally = intention.purchases, intention.tally
+        bought, events = intention.purchases, intention.events
         data, engine = self.config.at(bought[-1].epoch).data, self.config.engine
+        tally = events.tally
         population = data.population_source or "the labels' own keys"
         if data.submitted:
             population = "submitted by the features party"
@@ -159,7 +160,7 @@ class Before:
         yield "labels", f"{data.labels_source}: {tally.label_rows:,} rows"
         yield "population", f"{population}: {tally.rows:,} events"
         yield from label_facts(tally, {one.name: one.missing for one in self.config.labels})
-        for one, (grid, moved) in zip(self.config.labels, intention.placed(), strict=False):
+        for one, (grid, moved) in zip(self.config.labels, intention.placed, strict=False):
             of = f" of {one.name}" if len(self.config.labels) > 1 else ""
             yield f"  grid{of}", f"{grid}; {moved}"
             if not moved.fractional and (grid.points % 1).any():
@@ -173,7 +174,7 @@ class Before:
         if bought[-1].purpose == LABELS:
             most = largest_manifest(self.config.plan_message(tally.rows))
             yield "manifest", f"at most {most:,} bytes, of {MANIFEST_BYTES:,}"
-        how = "in memory" if intention.in_memory else f"{engine.name}, {engine.workers} workers"
+        how = "in memory" if events.in_memory else f"{engine.name}, {engine.workers} workers"
         yield "engine", how
         yield "account", outlook.account
         yield "cap", f"{outlook.limit}{'' if outlook.recorded else ', recorded by this charge'}"
@@ -191,14 +192,14 @@ class Before:
         return {
             "data_set": bought[-1].data_set,
             "epoch": bought[-1].epoch,
-            "found": intention.tally.to_json(),
+            "found": intention.events.tally.to_json(),
             "account": outlook.account,
             "total": outlook.limit.to_json(),
             "charges": {one.purpose: one.guarantee.to_json() for one in bought},
             "left": None if left is None else left.to_json(),
             "grids": [
                 {"points": len(grid), **asdict(moved), "variance_added": moved.share}
-                for grid, moved in intention.placed()
+                for grid, moved in intention.placed
             ],
             "would_write": self._outputs(intention),
             "warnings": warnings,

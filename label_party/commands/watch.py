@@ -36,7 +36,7 @@ def watch(config: LabelPartyConfig, wanted: WatchOptions, how: BeforeOptions) ->
     """
     from common.allocator import keep_freed_memory
     from common.signals import stopped_by_signals
-    from label_party.release.watch import Watcher, release_new
+    from label_party.release.watch import keep_releasing, release_new
 
     def report(outcome: ReleaseOutcome) -> None:
         wanted.answer(document(outcome), epoch_line(outcome))
@@ -52,4 +52,4 @@ def watch(config: LabelPartyConfig, wanted: WatchOptions, how: BeforeOptions) ->
                 print("no new epoch")
         else:
             idle = (lambda line: None) if silent else print
-            Watcher(config, report, idle, wanted.quiet, before).run(stop)
+            keep_releasing(config, report, idle, stop, quiet=wanted.quiet, confirm=before)

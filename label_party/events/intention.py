@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from common.arrays import Integers
 from common.randomizers.grid import Grid, Moved
+from common.randomizers.message.steps import MessagePlan
+from label_party.events.steps import Events
 from label_party.events.tally import LabelTally, Tally
-from label_party.store.purchase import Fingerprints, Order
+from label_party.store.purchase import Order
 
 _FEW = 0.01
 """Below this share of labels or categories, columns or keys rarely fit together."""
@@ -26,10 +29,6 @@ _MOVED = 1.0
 _DOMINATING = 0.05
 _TIMES_AVERAGE = 10
 _DISGUISED = 0.9
-
-
-Placed = tuple[Grid, Moved]
-"""A label's grid, and what placing the labels on it does to them."""
 
 
 class NotBought(Exception):
@@ -58,22 +57,44 @@ class Intention:
     """What would be read and spent, once everything was read and checked."""
 
     purchases: tuple[Order, ...]  # what would be charged, in this order
-    tally: Tally  # what was read
-    # given the ledger's secret, those of the events that the last of them is about
-    fingerprints: Fingerprints
-    in_memory: bool = True  # whether in this process's memory, or by the configured engine
+    events: Events  # what was read; the last purchase is about them
     # names of the labels that it is about; none if it is about categories alone
     labels: Sequence[str] = ()
+    plan: MessagePlan | None = None  # the message that it is about, if it is
     spreads: tuple[Spread, ...] = ()  # of the columns of categories that it is about
     # says, from public facts alone, why nothing useful would come out; None if it might
     too_few: Callable[[], str | None] = lambda: None
-    placed: Callable[[], Sequence[Placed]] = tuple  # what placing each label on its grid does
-    explained: Callable[[], Sequence[float]] = tuple  # what strata tell of each label's variance
+
+    @cached_property
+    def placed(self) -> list[tuple[Grid, Moved]]:
+        """Each label's grid in the message, and what placing the labels on it does to them."""
+        if self.plan is None:
+            return []
+        return [*zip(self.plan.grids, self.events.moved(self.plan.grids), strict=True)]
 
     def warnings(self) -> list[str]:
-        """Everything that speaks against it."""
-        few, placed, told = self.too_few(), self.placed(), self.explained()
-        return warnings_of(self.tally, self.labels, self.spreads, few, placed, told)
+        """Everything that speaks against it, one line each."""
+        tally, strata = self.events.tally, self.plan and self.plan.strata
+        warnings = [f"labels, {odd}" for odd in tally.odd]
+        warnings += [f"population, {odd}" for odd in tally.odd_population]
+        warnings += _of_keys(tally)
+        before = {name: f"label {name!r}: " if len(self.labels) > 1 else "" for name in self.labels}
+        for name, of_label in zip(self.labels, tally.labels, strict=False):
+            warnings += [before[name] + line for line in _of_label(tally.rows, of_label)]
+        for name, (grid, moved) in zip(self.labels, self.placed, strict=False):
+            if moved.share > _MOVED:
+                warnings.append(f"{before[name]}the grid has {grid}; {moved}; choose a finer one")
+        explained = self.events.explained(strata) if strata else []
+        for name, share in zip(self.labels, explained, strict=False):
+            if share > _DISGUISED:
+                warnings.append(
+                    f"{before[name]}the strata tell {share:.0%} of its variance, and both parties"
+                    " know them: is their column made from labels?"
+                )
+        for spread in self.spreads:
+            warnings += _of_categories(spread)
+        too_few = self.too_few()
+        return warnings if too_few is None else [*warnings, too_few]
 
 
 Confirm = Callable[[Intention], None]
@@ -82,35 +103,6 @@ Confirm = Callable[[Intention], None]
 
 def go_on(intention: Intention) -> None:
     """Buy, whatever the labels are, as suits everything that runs without a person."""
-
-
-def warnings_of(
-    tally: Tally,
-    labels: Sequence[str],
-    spreads: Sequence[Spread] = (),
-    too_few: str | None = None,
-    placed: Sequence[Placed] = (),
-    explained: Sequence[float] = (),
-) -> list[str]:
-    """Return what is odd about events and labels, one line each."""
-    found = [f"labels, {one}" for one in tally.odd]
-    found += [f"population, {one}" for one in tally.odd_population]
-    found += _of_keys(tally)
-    before = {name: f"label {name!r}: " if len(labels) > 1 else "" for name in labels}
-    for name, of_label in zip(labels, tally.labels, strict=False):
-        found += [before[name] + line for line in _of_label(tally.rows, of_label)]
-    for name, (grid, moved) in zip(labels, placed, strict=False):
-        if moved.share > _MOVED:
-            found.append(f"{before[name]}the grid has {grid}; {moved}; choose a finer one")
-    for name, share in zip(labels, explained, strict=False):
-        if share > _DISGUISED:
-            found.append(
-                f"{before[name]}the strata tell {share:.0%} of its variance, and both parties know"
-                " them: is their column made from labels?"
-            )
-    for spread in spreads:
-        found += _of_categories(spread)
-    return found if too_few is None else [*found, too_few]
 
 
 def _of_label(rows: int, tally: LabelTally) -> list[str]:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -25,19 +23,6 @@ from common.release.blocks import KEY_BYTES, block_ranges, encode_codes
 from common.release.manifest import block_digest
 
 _ROWS_AT_ONCE, _STRATA_ROWS = 1 << 16, 1 << 19
-
-
-class RowWriter(Protocol):
-    """Where the rows go, in order."""
-
-    @property
-    def folder(self) -> Path:
-        """A folder of the same disk, for files on their way."""
-        ...
-
-    def adopt(self, keys: Path, codes: Path) -> None:
-        """Append rows that lie in files of their own, durably; they become the release's."""
-        ...
 
 
 @dataclass(frozen=True)

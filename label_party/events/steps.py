@@ -7,7 +7,6 @@ one slice and one bucket: the same tasks, and no scratch file.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +28,6 @@ from common.randomizers.message.strata import Strata
 from common.release.blocks import block_ranges
 from label_party.events.completion import Rules, check_population
 from label_party.events.epoch import Rows
-from label_party.events.row_ranges import RowWriter
 from label_party.events.tally import Tally
 from label_party.events.tasks import (
     PRINT,
@@ -244,12 +242,14 @@ class Events:
         codebooks: Codebooks,
         strata: Strata | None,
         entropy: Entropy,
-        writer: RowWriter,
         block_rows: int,
-        progress: Progress,
-    ) -> tuple[list[str], str]:
-        """Write all rows; return their blocks' digests, and the digest of all keys."""
-        folder, books = self._work.folder or writer.folder, self._work.published(codebooks)
+        folder: Path,
+    ) -> Iterator[tuple[Randomize, list[str]]]:
+        """Yield what randomized each part of the rows, in their order, and its blocks' digests.
+
+        Each has written two files, durably: to ``folder``, unless the work has one of its own.
+        """
+        folder, books = self._work.folder or folder, self._work.published(codebooks)
         tasks = [
             Randomize(
                 part,
@@ -262,15 +262,7 @@ class Events:
             )
             for index, part in enumerate(self._ranges(block_rows))
         ]
-        blocks: list[str] = []
-        population = hashlib.sha256()
-        for task, digests in zip(tasks, self._work.stream(tasks, entropy), strict=True):
-            for part in task.rows.by_piece():
-                population.update(part.keys().data)
-            writer.adopt(task.keys, task.codes)
-            blocks += digests
-            progress(task.rows.stop - task.rows.start)
-        return blocks, population.hexdigest()
+        return zip(tasks, self._work.stream(tasks, entropy), strict=True)
 
     def fingerprints(self, secret: bytes) -> Iterator[Prints]:
         """Yield the fingerprints of the events, and of their users, ascending, each once."""

@@ -166,9 +166,7 @@ def synthesize(
         confirm(
             Intention(
                 (order,),
-                events.tally,
-                events.fingerprints,
-                events.in_memory,
+                events,
                 labels=[label],
                 spreads=tuple(
                     Spread.of(name, events.codes(name), len(values) - 1)

@@ -87,9 +87,7 @@ def run_top_k(
         confirm(
             Intention(
                 (order,),
-                events.tally,
-                events.fingerprints,
-                events.in_memory,
+                events,
                 spreads=(spread,),
                 too_few=lambda: _too_few(leaders, events.rows, len(categories)),
             )

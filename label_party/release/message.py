@@ -7,19 +7,19 @@ noisy histogram.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 
+from common.arrays import Integers
 from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.guarantees import PureDP, compose
 from common.randomizers import NoisyPrior
 from common.randomizers.cells import Group
-from common.randomizers.message.codebooks import Codebooks
 from common.randomizers.message.steps import Message, MessagePlan
 from common.release.blocks import KEY_BYTES, decode_codes
 from common.release.claims import CMAC_KEYS, SUBMITTED_KEYS
@@ -37,8 +37,8 @@ from common.release.sections import (
 )
 from common.version import software
 from label_party.config.sections import LabelPartyConfig
-from label_party.events.row_ranges import RowWriter
 from label_party.events.steps import Events
+from label_party.store.release_store import ReleaseWriter
 
 Progress = Callable[[int], None]
 
@@ -71,7 +71,7 @@ def build(
     config: LabelPartyConfig,
     plan: MessagePlan,
     entropy: Entropy,
-    writer: RowWriter,
+    writer: ReleaseWriter,
     progress: Progress = lambda rows: None,
     count: Count | None = None,
 ) -> Built:
@@ -87,12 +87,10 @@ def build(
         raise PrivacyError("a release needs system_entropy(); seeded entropy is for tests alone")
     counted = (count or count_labels)(plan, events, entropy)
     message = counted.message
-    codes = _Codes(writer, message.codebooks)
     decoded = any(prior is None for _, prior in message.priors)
-    receiver = codes if decoded else writer
-    content, population = _randomize(events, message, entropy, receiver, progress)
+    content, population, counts = _randomize(events, message, entropy, writer, progress, decoded)
     if decoded:
-        message = message.decode(codes.counts)
+        message = message.decode(counts)
     manifest = _manifest(config, message, counted, content, population)
     if not manifest.total_guarantee.within(config.privacy.charge):
         raise PrivacyError(
@@ -109,29 +107,29 @@ def count_labels(plan: MessagePlan, events: Events, entropy: Entropy) -> Counted
     return Counted(plan.build(plan.release(counts, entropy)))
 
 
-class _Codes:
-    """A writer that counts the codes on their way."""
-
-    def __init__(self, writer: RowWriter, codebooks: Codebooks) -> None:
-        self._writer, self._codebooks = writer, codebooks
-        self.counts = np.zeros(codebooks.outputs, dtype=np.int64)
-
-    @property
-    def folder(self) -> Path:
-        return self._writer.folder
-
-    def adopt(self, keys: Path, codes: Path) -> None:
-        found = decode_codes(codes.read_bytes(), self._codebooks.code_bytes)
-        self.counts += np.bincount(found, minlength=self.counts.size)
-        self._writer.adopt(keys, codes)
-
-
 def _randomize(
-    events: Events, message: Message, entropy: Entropy, writer: RowWriter, progress: Progress
-) -> tuple[ContentSection, PopulationSection]:
+    events: Events,
+    message: Message,
+    entropy: Entropy,
+    writer: ReleaseWriter,
+    progress: Progress,
+    counted: bool,
+) -> tuple[ContentSection, PopulationSection, Integers]:
+    """Write all rows; say what they are, and how often each code occurs if that is asked."""
     block_rows, codebooks = block_rows_for(events.rows), message.codebooks
     strata = message.strata if len(message.parts) > 1 else None
-    blocks, population = events.randomize(codebooks, strata, entropy, writer, block_rows, progress)
+    blocks, keys = list[str](), hashlib.sha256()
+    counts = np.zeros(codebooks.outputs, dtype=np.int64)
+    parts = events.randomize(codebooks, strata, entropy, block_rows, writer.folder)
+    for part, digests in parts:
+        for piece in part.rows.by_piece():
+            keys.update(piece.keys().data)
+        if counted:
+            codes = decode_codes(part.codes.read_bytes(), codebooks.code_bytes)
+            counts += np.bincount(codes, minlength=counts.size)
+        writer.adopt(part.keys, part.codes)
+        blocks += digests
+        progress(part.rows.stop - part.rows.start)
     content = ContentSection(
         code_bytes=2 if codebooks.code_bytes == 2 else 1,
         key_bytes=0 if events.submitted else KEY_BYTES,
@@ -139,11 +137,12 @@ def _randomize(
         blocks=blocks,
         digest=content_digest(blocks),
     )
-    return content, PopulationSection(
+    population = PopulationSection(
         rows=events.rows,
-        digest=population,
+        digest=keys.hexdigest(),
         keys=SUBMITTED_KEYS if events.submitted else CMAC_KEYS,
     )
+    return content, population, counts
 
 
 def _manifest(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 
 from common.console import row_progress
 from common.entropy import system_entropy
@@ -86,17 +85,7 @@ def run_release(
         # what no message can carry, or no manifest, is refused before anything
         plan = plan_events(config, events, column)
         check_manifest(plan)
-        confirm(
-            Intention(
-                (order,),
-                events.tally,
-                events.fingerprints,
-                events.in_memory,
-                [terms.name for terms in config.labels],
-                placed=cache(lambda: [*zip(plan.grids, events.moved(plan.grids), strict=True)]),
-                explained=lambda: events.explained(plan.strata) if plan.strata else (),
-            )
-        )
+        confirm(Intention((order,), events, [label.name for label in config.labels], plan))
         built: list[Built] = []
 
         def write(ledger: Ledger) -> Written:

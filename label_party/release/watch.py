@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -149,7 +149,7 @@ def _release(
         )
 
     def confirm_both(intention: Intention) -> None:
-        session = session_to_open(config, store, intention.tally.rows)
+        session = session_to_open(config, store, intention.events.rows)
         opened = () if session is None else (session,)
         confirm(replace(intention, purchases=(*opened, *intention.purchases)))
         if session is not None:
@@ -173,28 +173,25 @@ def _waiting(config: LabelPartyConfig, store: Store) -> list[str]:
     return [epoch for epoch in epochs if epoch not in settled]
 
 
-@dataclass(frozen=True)
-class Watcher:
-    """Releases epochs as they arrive, until it is asked to stop."""
+def keep_releasing(
+    config: LabelPartyConfig,
+    report: Report,
+    idle: Callable[[str], None],
+    stop: Stop,
+    *,
+    quiet: bool = False,
+    confirm: Confirm = go_on,
+) -> None:
+    """Look, release, wait, and again, until ``stop``; an epoch that was begun is finished.
 
-    config: LabelPartyConfig
-    report: Report  # told of each release
-    idle: Callable[[str], None]  # told of each wait, in words
-    quiet: bool = False
-    confirm: Confirm = go_on
-
-    def run(self, stop: Stop) -> None:
-        """Look, release, wait, and again; an epoch that was begun is finished.
-
-        An epoch that cannot be read stays to be released; those after it are, meanwhile.
-        """
-        while not stop.is_set():
-            try:
-                release_new(
-                    self.config, self.report, quiet=self.quiet, stop=stop, confirm=self.confirm
-                )
-            except StoreBusy as busy:  # a release by hand, or a backup: it ends by itself
-                self.idle(str(busy))
-            except DataError as error:  # said at every look, until somebody mends it
-                print(f"error: {error}", file=sys.stderr, flush=True)
-            stop.wait(self.config.watch.interval)
+    ``idle`` is told of each wait for another process, in words. An epoch that cannot be read stays
+    to be released; those after it are, meanwhile.
+    """
+    while not stop.is_set():
+        try:
+            release_new(config, report, quiet=quiet, stop=stop, confirm=confirm)
+        except StoreBusy as busy:  # a release by hand, or a backup: it ends by itself
+            idle(str(busy))
+        except DataError as error:  # said at every look, until somebody mends it
+            print(f"error: {error}", file=sys.stderr, flush=True)
+        stop.wait(config.watch.interval)

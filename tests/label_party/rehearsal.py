@@ -18,6 +18,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -67,10 +68,12 @@ def starts(config: LabelPartyConfig, folder: Path, here: int, forked: int, spawn
 
 def start(events: Events, codebooks: Codebooks) -> bytes:
     """Randomize all rows as a release does that begins now; a digest of their codes."""
-    written = Kept()
-    block_rows = block_rows_for(events.rows)
-    events.randomize(codebooks, None, system_entropy(), written, block_rows, lambda rows: None)
-    return hashlib.sha256(written.codes).digest()[:DIGEST_BYTES]
+    digest, block_rows = hashlib.sha256(), block_rows_for(events.rows)
+    with TemporaryDirectory() as folder:
+        parts = events.randomize(codebooks, None, system_entropy(), block_rows, Path(folder))
+        for part, _ in parts:
+            digest.update(part.codes.read_bytes())
+    return digest.digest()[:DIGEST_BYTES]
 
 
 def answers(config: LabelPartyConfig, folder: Path, sessions: int, questions: int) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from common.randomizers.grid import Grid, Moved
 from label_party.events.completion import LabelRows, Rules, complete_part
-from label_party.events.intention import Spread, warnings_of
+from label_party.events.intention import Intention, Spread
 from label_party.events.tally import LabelTally, Tally
 
 USUAL = Tally(
@@ -34,8 +37,19 @@ def usual(changes: dict[str, float]) -> Tally:
     return replace(USUAL, labels=(changed,), **others)  # type: ignore[arg-type]
 
 
+def warnings_of(tally: Tally, labels: Sequence[str], **others: Any) -> list[str]:
+    return Intention((), SimpleNamespace(tally=tally), labels, **others).warnings()
+
+
+def coarse(grid: Grid, moved: Moved) -> list[str]:
+    """What is said where placing the labels on a grid does that."""
+    events = SimpleNamespace(tally=USUAL, moved=lambda grids: [moved])
+    plan = SimpleNamespace(grids=[grid], strata=None)
+    return Intention((), events, NAMES, plan).warnings()
+
+
 def test_nothing_is_said_of_usual_labels() -> None:
-    assert warnings_of(USUAL, NAMES, [Spread("product", 1000, 100, 60)]) == []
+    assert warnings_of(USUAL, NAMES, spreads=(Spread("product", 1000, 100, 60),)) == []
 
 
 @pytest.mark.parametrize(
@@ -58,10 +72,8 @@ def test_each_warning(odd: dict[str, float], still_usual: dict[str, float], said
 def test_a_coarse_grid_is_warned_of() -> None:
     labels = np.linspace(0, 1, 101)
     for grid, warned in ((Grid.from_step(0, 1, 1), True), (Grid.from_step(0, 1, 0.2), False)):
-        found = warnings_of(USUAL, NAMES, placed=[(grid, grid.moved(labels))])
-        assert bool(found) == warned
-    found = warnings_of(USUAL, NAMES, placed=[(Grid.from_step(0, 1, 1), Moved(9, 9, 9, 4, 5, 5))])
-    assert found == [
+        assert bool(coarse(grid, grid.moved(labels))) == warned
+    assert coarse(Grid.from_step(0, 1, 1), Moved(9, 9, 9, 4, 5, 5)) == [
         "the grid has 2 points, 1 apart; 9 of 9 labels lie between, which adds 180.0% to their"
         " variance; choose a finer one"
     ]
@@ -84,7 +96,7 @@ def test_a_label_of_several_is_named() -> None:
     [(0, 0, "only 0 of 1,000"), (9, 5, "only 9 of 1,000"), (100, 100, "all 100 listed values")],
 )
 def test_categories_that_tell_nothing(listed: int, most: int, said: str) -> None:
-    (line,) = warnings_of(USUAL, NAMES, [Spread("product", 1000, listed, most)])
+    (line,) = warnings_of(USUAL, NAMES, spreads=(Spread("product", 1000, listed, most),))
     assert said in line
 
 
@@ -94,7 +106,8 @@ def test_a_spread_counts_what_is_listed() -> None:
 
 
 def test_what_public_facts_say_comes_last() -> None:
-    assert warnings_of(usual({"outside": 6}), NAMES, (), "few events")[1] == "few events"
+    said = warnings_of(usual({"outside": 6}), NAMES, too_few=lambda: "few events")
+    assert said[1] == "few events"
 
 
 def test_ranges_of_keys_add_up_to_what_all_keys_give() -> None:

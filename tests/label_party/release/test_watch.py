@@ -22,7 +22,7 @@ from common.release.table import read_release
 from common.security.pilot_certificates import Credentials
 from feature_party.commands.cli import app
 from label_party.release.prior_in_force import TESTS
-from label_party.release.watch import Watcher, arrived
+from label_party.release.watch import arrived, keep_releasing
 from label_party.server.run import running
 from label_party.store.entries import LABELS, Purchase
 from label_party.store.ledger import Ledger
@@ -323,7 +323,7 @@ def test_a_watcher_stops_between_epochs(party: Party) -> None:
             stop.set()
 
     assert arrived(config) == ["d1", "d2", "d3"]
-    Watcher(config, report, seen.append, quiet=True).run(stop)
+    keep_releasing(config, report, seen.append, stop, quiet=True)
     assert seen == ["epoch", "epoch"]
     assert epochs(party) == ["d1", "d2"]
 

@@ -116,5 +116,4 @@ def fetched(config: LabelPartyConfig, folder: Path) -> tuple[list[Path], list[Ma
             write_release(folder / charge.epoch, release.manifest_bytes, keys, codes)
             folders.append(folder / charge.epoch)
             manifests.append(release.manifest)
-            release.close()
     return folders, manifests

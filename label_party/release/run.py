@@ -100,9 +100,7 @@ def run_release(
 
 
 def _existing(store: Store, paid: Payment) -> ReleaseOutcome:
-    release = store.open_release(paid.charge)
-    release.close()
-    return ReleaseOutcome(release.manifest, paid, None)
+    return ReleaseOutcome(store.open_release(paid.charge).manifest, paid, None)
 
 
 def _write(

@@ -1,4 +1,4 @@
-"""The releases that a server may hand out: committed in the ledger, verified once, kept open."""
+"""The releases that a server may hand out: committed in the ledger, verified once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Catalog:
     """Finds committed releases; safe for any number of threads.
 
     The ledger is asked again every time, so that a release committed while the server runs is
-    served, and an open file is only ever a cache.
+    served, and what was verified is only ever a cache.
     """
 
     def __init__(self, store: Store) -> None:
@@ -85,9 +85,3 @@ class Catalog:
             raise StoreError(f"{self._store.ledger_path} is gone; restore it from a backup")
         with self._store.open_ledger() as ledger:
             ledger.identity()
-
-    def close(self) -> None:
-        with self._lock:
-            for release in self._open.values():
-                release.close()
-            self._open.clear()

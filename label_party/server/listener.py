@@ -23,7 +23,7 @@ _OPTIONS = {
     "grpc.so_reuseport": 0,
     "grpc.max_concurrent_streams": 64,
     "grpc.max_metadata_size": 8192,
-    # the system lets a process open 1,024 files at least, releases' among them
+    # the system lets a process open 1,024 files at least, releases' among them while they are read
     "grpc.max_allowed_incoming_connections": 512,
     "grpc.server_handshake_timeout_ms": 10_000,
     # calls that wait to be looked at; of more, gRPC cancels some by chance, whoever's they are

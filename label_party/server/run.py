@@ -127,7 +127,6 @@ def open_server(
     evaluation = Evaluation(config, store)
     with contextlib.ExitStack() as stack:
         stack.callback(traces.close)
-        stack.callback(catalog.close)
         # a stream occupies one thread at most, so that streams never take the last ones
         threads = ThreadPoolExecutor(settings.max_streams + _SPARE_THREADS, "work")
         stack.callback(threads.shutdown)

@@ -95,7 +95,7 @@ def _read_charge(store: Store, path: Path) -> Charge:
         if store.folder(*charge.name) != path:
             raise ReleaseError(f"{path} holds something of another name")
         if charge.purpose == LABELS:
-            store.open_release(charge).close()
+            store.open_release(charge)
     except (LabelveilError, OSError, ValueError, KeyError, TypeError) as error:
         raise ReleaseError(
             f"{path} is not in the ledger, so that a later ledger paid for it, but it cannot be"

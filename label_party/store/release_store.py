@@ -19,14 +19,13 @@ not know, is settled by the next process that holds the lock (:mod:`label_party.
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from pathlib import Path
 
 from common.errors import ReleaseError
-from common.files import PRIVATE, file_errors, sync
+from common.files import file_errors, sync, write_durably
 from common.release.blocks import block_ranges
 from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE, part_paths
 from common.release.heading import Heading
@@ -129,11 +128,7 @@ class Store:
         with translating_errors(path):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             partial.mkdir(mode=0o700)
-            new = os.open(partial / OUTCOME_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
-            with os.fdopen(new, "wb") as file:
-                file.write(data)  # an evaluation's holds labels
-                sync(file)
-            sync(partial)
+            write_durably(partial / OUTCOME_FILE, data)  # private: an evaluation's holds labels
             partial.rename(path)
             for above in list(path.parents)[:4]:
                 sync(above)
@@ -155,27 +150,14 @@ class Store:
 
         ``ReleaseError`` if its bytes are not those that were committed.
         """
-        path = self.path(charge.data_set, charge.epoch)
-        release = StoredRelease(path)
-        if release.digest != charge.digest:
-            release.close()
-            raise ReleaseError(
-                f"{path} is not the release that the ledger committed; restore it from a backup"
-            )
-        return release
+        return StoredRelease(self.folder(*charge.name), charge.digest)
 
     def read_manifest(self, charge: Charge) -> Manifest:
         """Read the manifest of a committed release, without its rows.
 
         ``ReleaseError`` if it is not the one that was committed.
         """
-        path = self.path(charge.data_set, charge.epoch) / MANIFEST_FILE
-        data = read_paid(path)
-        if manifest_digest(data) != charge.digest:
-            raise ReleaseError(
-                f"{path} is not the manifest that the ledger committed; restore it from a backup"
-            )
-        return Manifest.from_bytes(data)
+        return Manifest.from_bytes(_read_manifest(self.folder(*charge.name), charge.digest))
 
 
 class ReleaseWriter:
@@ -207,10 +189,7 @@ class ReleaseWriter:
         with translating_errors(self._path):
             for name, data in ((MANIFEST_FILE, manifest), (SIGNATURE_FILE, signature)):
                 if data:
-                    with (self._partial / name).open("xb") as new:
-                        new.write(data)
-                        sync(new)
-            sync(self._partial)
+                    write_durably(self._partial / name, data)
 
     def publish(self) -> None:
         """Give the directory its name. Nobody is served from it before the ledger commits."""
@@ -222,29 +201,21 @@ class ReleaseWriter:
 class StoredRelease:
     """A release on the disk, verified when opened, read at any row by any number of threads.
 
-    Of the manifest, its SHA-256 and what it says of the rows are kept in memory, and nothing else.
+    Of the manifest, its SHA-256 (``digest``) and what it says of the rows are kept in memory, and
+    nothing else. ``ReleaseError`` if the bytes are not those of that digest.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, digest: str) -> None:
         self._path = path
-        self._parts: list[tuple[int, int]] = []
-        data = read_paid(path / MANIFEST_FILE)
-        self.digest, self.heading = manifest_digest(data), Heading.of(data)
-        try:
-            with _reading(path):
-                self._open()
-                self._verify()
-        except ReleaseError:
-            self.close()
-            raise
+        self.digest, self.heading = digest, Heading.of(_read_manifest(path, digest))
+        with _reading(path):
+            self._find_parts()
+            self._verify()
 
     @property
     def manifest_bytes(self) -> bytes:
         """The manifest, read again and verified again."""
-        data = read_paid(self._path / MANIFEST_FILE)
-        if manifest_digest(data) != self.digest:
-            raise self._damaged()
-        return data
+        return _read_manifest(self._path, self.digest)
 
     @cached_property
     def manifest(self) -> Manifest:
@@ -276,39 +247,24 @@ class StoredRelease:
         while start < stop:
             part, first = divmod(start, self._part_rows)
             count = min(stop - start, self._part_rows - first)
-            for descriptor, width, found in zip(
-                self._parts[part],
-                (content.key_bytes, content.code_bytes),
-                (keys, codes),
-                strict=True,
-            ):
-                found.append(_read(descriptor, first * width, count * width))
+            of_keys, of_codes = part_paths(self._path, part)
+            keys.append(_read(of_keys, first * content.key_bytes, count * content.key_bytes))
+            codes.append(_read(of_codes, first * content.code_bytes, count * content.code_bytes))
             start += count
         return b"".join(keys), b"".join(codes)
 
-    def close(self) -> None:
-        for descriptors in self._parts:
-            for descriptor in descriptors:
-                os.close(descriptor)
-        self._parts.clear()
-
-    def _open(self) -> None:
-        """Open every part: all but the last have as many rows as the first."""
-        content = self.heading.content
-        rows = 0
+    def _find_parts(self) -> None:
+        """Look at every part: all but the last have as many rows as the first."""
+        content, rows, part = self.heading.content, 0, 0
         while rows < self.rows:
-            keys, codes = (
-                os.open(file, os.O_RDONLY) for file in part_paths(self._path, len(self._parts))
-            )
-            self._parts.append((keys, codes))
-            count = os.fstat(codes).st_size // content.code_bytes
+            keys, codes = (file.stat().st_size for file in part_paths(self._path, part))
+            count = codes // content.code_bytes
             if rows == 0:
                 self._part_rows = count
-            whole = os.fstat(codes).st_size == count * content.code_bytes
-            whole &= os.fstat(keys).st_size == count * content.key_bytes
+            whole = (keys, codes) == (count * content.key_bytes, count * content.code_bytes)
             if not whole or not count or count != min(self._part_rows, self.rows - rows):
                 raise self._damaged()
-            rows += count
+            rows, part = rows + count, part + 1
 
     def _verify(self) -> None:
         content = self.heading.content
@@ -320,6 +276,15 @@ class StoredRelease:
         return ReleaseError(
             f"{self._path} is damaged: its rows do not match its manifest; restore it from a backup"
         )
+
+
+def _read_manifest(folder: Path, digest: str) -> bytes:
+    data = read_paid(folder / MANIFEST_FILE)
+    if manifest_digest(data) != digest:
+        raise ReleaseError(
+            f"{folder} is not the release that the ledger committed; restore it from a backup"
+        )
+    return data
 
 
 def read_paid(path: Path) -> bytes:
@@ -352,11 +317,10 @@ def _partial(path: Path) -> Path:
     return path.parent / (_PARTIAL + path.name)
 
 
-def _read(descriptor: int, offset: int, size: int) -> bytes:
-    data = os.pread(descriptor, size, offset)
-    while len(data) < size:
-        more = os.pread(descriptor, size - len(data), offset + len(data))
-        if not more:
-            raise ReleaseError("a release file became shorter; restore it from a backup")
-        data += more
+def _read(path: Path, offset: int, size: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(offset)
+        data = file.read(size)
+    if len(data) < size:
+        raise ReleaseError(f"{path} became shorter; restore it from a backup")
     return data

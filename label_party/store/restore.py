@@ -223,7 +223,7 @@ def _verify(store: Store, ledger: Ledger) -> int:
     at_hand = [entry for entry in ledger.charges() if not entry.lost]
     for entry in at_hand:
         if is_release(entry):
-            store.open_release(entry).close()
+            store.open_release(entry)
         elif entry.purpose != EVALUATION:
             read_outcome(store, entry)
     return len(at_hand)

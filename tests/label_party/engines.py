@@ -14,7 +14,7 @@ import polars as pl
 from common.engine.local import InProcess
 from common.engine.task import Engine, Secrets
 from common.entropy import Entropy
-from common.release.manifest import Manifest
+from common.release.manifest import Manifest, manifest_digest
 from label_party.config import sections as config
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.epoch import rows_of_epoch
@@ -116,9 +116,9 @@ def _build(folder: Path, chosen: LabelPartyConfig, work: Work, submitted: Path |
     built = build(events, chosen, plan, Entropy(RELEASE_KEY), writer)
     writer.finish(built.manifest_bytes)
     writer.publish()
-    release = StoredRelease(store.path("labels", "1"))  # verifies every block
+    digest = manifest_digest(built.manifest_bytes)
+    release = StoredRelease(store.path("labels", "1"), digest)  # verifies every block
     keys, codes = release.read(0, release.rows)
-    release.close()
     manifest: Manifest = built.manifest
     return Message(
         {"keys": keys, "codes": codes},

@@ -82,5 +82,4 @@ class Witness:
         if release is None:
             return None
         message = release.manifest_bytes + b"".join(release.read(0, release.rows))
-        catalog.close()
         return message

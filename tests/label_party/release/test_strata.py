@@ -18,7 +18,7 @@ from common.guarantees import PureDP
 from common.release.blocks import decode_codes
 from common.release.event_keys import hash_keys, read_secret
 from common.release.limits import MANIFEST_BYTES
-from common.release.manifest import Manifest
+from common.release.manifest import Manifest, manifest_digest
 from common.release.size import largest_manifest
 from label_party.store.release_store import StoredRelease
 from labelveil.audit.certificate.run import certify
@@ -54,12 +54,11 @@ def shops(party: Party) -> Party:
 
 def released(party: Party, epoch: str = "1") -> tuple[Manifest, np.ndarray[Any, Any], bytes]:
     """A release's manifest, codes and keys."""
-    stored = StoredRelease(party.store / "releases" / "labels" / epoch)
+    folder = party.store / "releases" / "labels" / epoch
+    digest = manifest_digest((folder / "manifest.json").read_bytes())
+    stored = StoredRelease(folder, digest)
     keys, codes = stored.read(0, stored.rows)
-    stored.close()
-    manifest = Manifest.from_bytes(
-        (party.store / "releases/labels" / epoch / "manifest.json").read_bytes()
-    )
+    manifest = stored.manifest
     return manifest, decode_codes(codes, manifest.content.code_bytes), keys
 
 

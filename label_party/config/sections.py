@@ -474,12 +474,9 @@ class LabelPartyConfig(Section):
         Two configurations with the same meaning ask for the same release; where files lie and how
         the server is set up are no part of it.
         """
-        # only where it applies, so that older releases keep their meaning
-        population = {"population": SUBMITTED} if self.data.submitted else {}
-        date_column = {} if self.data.date is None else {"date": self.data.date}
         return {
-            **population,
-            **date_column,
+            "population": SUBMITTED if self.data.submitted else None,
+            "date": self.data.date,
             "labels": [label.model_dump(mode="json") for label in self.labels],
             **({"division": self.privacy.division} if len(self.labels) > 1 else {}),
             "duplicates": self.data.duplicates,

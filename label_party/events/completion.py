@@ -163,23 +163,17 @@ def beyond_limit(users: Keys, limit: int) -> Booleans:
 
 
 def hash_column(keys: pl.Series, secret: bytes) -> Keys:
-    """Hash a column of n keys, (n,) 16-byte strings in its order."""
+    """Hash a column of n keys or users: (n,) 16-byte strings, :data:`NOBODY` where null."""
     # fixed-width byte strings compare as their 16 bytes do: padding only matters between widths
-    hashed = np.empty(len(keys), dtype=f"S{KEY_BYTES}")
+    hashed = np.full(len(keys), NOBODY, dtype=f"S{KEY_BYTES}")
+    if keys.null_count():
+        hashed[keys.is_not_null().to_numpy()] = hash_column(keys.drop_nulls(), secret)
+        return hashed
     for start in range(0, len(keys), _SLICE):
         part = keys.slice(start, _SLICE)
         hashed[start : start + len(part)] = np.frombuffer(
             hash_keys(part, secret), dtype=hashed.dtype
         )
-    return hashed
-
-
-def hash_users(users: pl.Series, secret: bytes) -> Keys:
-    """Hash a column of n users, (n,) 16-byte strings in its order; :data:`NOBODY` where null."""
-    if not users.null_count():
-        return hash_column(users, secret)
-    hashed = np.full(len(users), NOBODY, dtype=f"S{KEY_BYTES}")
-    hashed[users.is_not_null().to_numpy()] = hash_column(users.drop_nulls(), secret)
     return hashed
 
 

@@ -63,17 +63,14 @@ from label_party.store.release_store import PART_ROWS
 ResultT = TypeVar("ResultT")
 Progress = Callable[[int], None]
 
-SLICE_ROWS = 1 << 19
-BUCKET_ROWS = 1 << 19
-
 
 @dataclass(frozen=True)
 class Sizes:
     """How the work is cut; what comes out does not depend on it."""
 
-    slice_rows: int = SLICE_ROWS  # rows of a file that one task reads
+    slice_rows: int = 1 << 19  # rows of a file that one task reads
     # rows, of labels and population together, that a bucket holds on average
-    bucket_rows: int = BUCKET_ROWS
+    bucket_rows: int = 1 << 19
     part_rows: int = PART_ROWS  # rows of one part of the release: a multiple of a block's
 
 

@@ -51,7 +51,6 @@ from label_party.events.completion import (
     beyond_limit,
     complete_part,
     hash_column,
-    hash_users,
     label_values,
 )
 from label_party.events.epoch import Rows
@@ -105,7 +104,7 @@ class Slice:
             columns[LABEL] = label_values(events, len(self.table.labels))
             columns[PLACE] = events[PLACE].to_numpy()
         if self.table.user is not None:
-            columns[USER] = hash_users(events[USER], secrets.join)
+            columns[USER] = hash_column(events[USER], secrets.join)
         if (stratum := self.table.stratum) is not None:
             columns[STRATUM] = stratum.places(events[other(stratum.name)]).astype(STRATUM_TYPE)
         for column in self.table.others:

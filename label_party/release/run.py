@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from common.console import row_progress
 from common.entropy import system_entropy
-from common.errors import ConfigError
-from common.randomizers import randomizer_names
 from common.randomizers.message.steps import MessagePlan
 from common.release.manifest import Manifest, manifest_digest
 from common.release.size import check_manifest
@@ -30,7 +28,6 @@ from label_party.store.ledger import Ledger
 from label_party.store.purchase import (
     Order,
     Payment,
-    Written,
     find_payment,
     pay,
     rehearsing,
@@ -64,12 +61,6 @@ def run_release(
     where a prior in force is (:mod:`label_party.release.drift`); by default every release pays for
     its own. ``LabelveilError`` for any refusal; then nothing was spent and nothing can be fetched.
     """
-    known = randomizer_names()
-    if config.randomizer.name not in known:
-        raise ConfigError(
-            f"randomizer={config.randomizer.name!r} must be one of {', '.join(known)};"
-            " set [randomizer] name"
-        )
     config = config.at(config.data.epoch)
     signing_key(config.keys)  # if it cannot be read, that is said before anything is charged
     store = Store(config.store.directory)
@@ -88,10 +79,9 @@ def run_release(
         confirm(Intention((order,), events, [label.name for label in config.labels], plan))
         built: list[Built] = []
 
-        def write(ledger: Ledger) -> Written:
+        def write(ledger: Ledger) -> tuple[str, int]:
             built.append(_write(config, events, plan, store, quiet, find_prior(store, ledger)))
-            digest = manifest_digest(built[0].manifest_bytes)
-            return Written(digest, built[0].manifest.population.rows)
+            return manifest_digest(built[0].manifest_bytes), events.rows
 
         paid = pay(store, order, write, events.fingerprints)
         if paid.existed:  # another process was faster

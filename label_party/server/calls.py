@@ -69,6 +69,7 @@ class Rpc:
     ) -> None:
         self.client, self.record = client, record
         self._context, self._work = context, work
+        self.run = work.run
         self._type = GetMessageClass(method.input_type)
 
     async def request(self) -> Any:
@@ -98,11 +99,6 @@ class Rpc:
         """Send a message, perhaps serialized already; done when the transport has taken it."""
         data = message if isinstance(message, bytes) else message.SerializeToString()
         await _before(seconds, stalled, self._context.write(data))
-
-    async def run(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Work on a thread, and wait for it: even if the client leaves meanwhile, so that nothing
-        is taken away under it."""
-        return await self._work.run(function, *arguments)
 
 
 Method = Callable[[Rpc], Awaitable[None]]
@@ -155,7 +151,8 @@ class ActiveCalls:
         await self._none.wait()
 
     async def run(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Work on a thread; see :meth:`Rpc.run`."""
+        """Work on a thread, and wait for it: even if the client leaves meanwhile, so that nothing
+        is taken away under it."""
         loop = asyncio.get_running_loop()
         done = loop.run_in_executor(self._threads, partial(function, *arguments))
         try:

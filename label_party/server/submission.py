@@ -10,6 +10,7 @@ import contextlib
 import logging
 import re
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -47,12 +48,11 @@ class Reception:
         self._catalog = catalog
         self._populations, self._config = populations, config
         self.data_set = config.data.data_set
-        self._submitted = config.data.submitted
-        self._max_rows = config.server.max_population_rows
-        self._max_waiting = config.server.max_waiting_populations
         clients = sum(self.data_set in sets for sets in config.entitlements.values())
-        self._each = share_of(self._max_waiting, config.server.client_share, clients)
-        self._arriving: dict[str, int] = {}
+        self._each = share_of(
+            config.server.max_waiting_populations, config.server.client_share, clients
+        )
+        self._arriving: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     async def receive(
@@ -70,7 +70,8 @@ class Reception:
             if settled is not None:
                 return settled
             with contextlib.ExitStack() as held:
-                uploads = await rpc.run(self._begin, header, rpc.client, held)
+                arriving = self._arriving_population(header, rpc.client)
+                uploads = await rpc.run(held.enter_context, arriving)
                 try:
                     async for message in rpc.messages(stall_seconds):
                         await rpc.run(self._append, uploads, header, message)
@@ -83,14 +84,8 @@ class Reception:
             _log.error("population not stored", extra={"reason": str(error)})
             raise unavailable("the population cannot be stored") from error
 
-    def _begin(
-        self, header: wire.PopulationHeader, client: str, held: contextlib.ExitStack
-    ) -> Uploads:
-        held.enter_context(self._room(header, client))
-        return held.enter_context(self._populations.upload())
-
     def _check(self, header: wire.PopulationHeader) -> None:
-        if not self._submitted or header.data_set != self.data_set:
+        if not self._config.data.submitted or header.data_set != self.data_set:
             raise refused("this labels party supplies the population itself")
         if not _NAME.fullmatch(header.epoch):
             raise invalid("epoch must be 1 to 64 letters, digits, dots, dashes or underscores")
@@ -104,10 +99,11 @@ class Reception:
             raise invalid("question_sha256 must have 32 bytes, or none")
         if header.question_sha256 and not self._config.rounds.questions:
             raise refused("this labels party takes no questions; submit the keys alone")
-        if header.rows > self._max_rows:
+        most = self._config.server.max_population_rows
+        if header.rows > most:
             raise Refusal(
                 grpc.StatusCode.OUT_OF_RANGE,
-                f"{header.rows} keys are too many; the most allowed is {self._max_rows}",
+                f"{header.rows} keys are too many; the most allowed is {most}",
             )
 
     def _settled(self, header: wire.PopulationHeader) -> wire.SubmitPopulationResponse | None:
@@ -126,23 +122,19 @@ class Reception:
                 "the epoch's release covers another population, forever; name another epoch",
             )
         stored = self._populations.current(header.data_set, header.epoch)
-        if stored is not None and _named(stored) == (
-            header.rows,
-            digest,
-            header.secret_check.hex(),
-            header.question_sha256.hex(),
-        ):
-            return _answer(header, wire.POPULATION_STATUS_ALREADY_STORED)
-        return None
+        if stored is None or stored != _described(header, stored.client, stored.submitted_at):
+            return None
+        return _answer(header, wire.POPULATION_STATUS_ALREADY_STORED)
 
     @contextlib.contextmanager
-    def _room(self, header: wire.PopulationHeader, client: str) -> Iterator[None]:
+    def _arriving_population(self, header: wire.PopulationHeader, client: str) -> Iterator[Uploads]:
         """Hold room for one population: those that arrive count like those that wait."""
         with self._lock:
             self._make_sure_of_room(header, client)
-            self._arriving[client] = self._arriving.get(client, 0) + 1
+            self._arriving[client] += 1
         try:
-            yield
+            with self._populations.upload() as uploads:
+                yield uploads
         finally:
             with self._lock:
                 self._arriving[client] -= 1
@@ -151,14 +143,14 @@ class Reception:
         named = set(self._populations.epochs(header.data_set))
         waiting = named - self._catalog.epochs(header.data_set) - {header.epoch}
         stored = [self._populations.current(header.data_set, epoch) for epoch in waiting]
-        own = sum(one is not None and one.client == client for one in stored)
-        arriving = sum(self._arriving.values())
-        if len(waiting) + arriving >= self._max_waiting:
+        own = sum(known is not None and known.client == client for known in stored)
+        all_of_them = len(waiting) + self._arriving.total()
+        if all_of_them >= self._config.server.max_waiting_populations:
             raise refused(
-                f"{len(waiting) + arriving} populations wait for their releases already; submit"
+                f"{all_of_them} populations wait for their releases already; submit"
                 " again when one of them is released",
             )
-        if own + self._arriving.get(client, 0) >= self._each:
+        if own + self._arriving[client] >= self._each:
             raise refused(
                 f"{self._each} populations of yours wait for their releases already; submit again"
                 " when one of them is released",
@@ -206,14 +198,7 @@ class Reception:
             settled = self._settled(header)  # the release may exist by now
             if settled is not None:
                 return settled
-            facts = Submitted(
-                rows=header.rows,
-                sha256=header.population_sha256.hex(),
-                secret_check=header.secret_check.hex(),
-                client=client,
-                submitted_at=datetime.now(UTC).isoformat(timespec="seconds"),
-                question=header.question_sha256.hex(),
-            )
+            facts = _described(header, client, datetime.now(UTC).isoformat(timespec="seconds"))
             self._populations.store(header.data_set, header.epoch, *uploads, facts)
         return _answer(header, wire.POPULATION_STATUS_STORED)
 
@@ -230,8 +215,15 @@ class Reception:
             raise invalid(str(error)) from error
 
 
-def _named(stored: Submitted) -> tuple[int, str, str, str]:
-    return stored.rows, stored.sha256, stored.secret_check, stored.question
+def _described(header: wire.PopulationHeader, client: str, submitted_at: str) -> Submitted:
+    return Submitted(
+        rows=header.rows,
+        sha256=header.population_sha256.hex(),
+        secret_check=header.secret_check.hex(),
+        client=client,
+        submitted_at=submitted_at,
+        question=header.question_sha256.hex(),
+    )
 
 
 def _answer(

@@ -76,7 +76,7 @@ def header_of(first_line: bytes, dialect: Dialect, path: object) -> list[str]:
     """
     if first_line[:2] in _UTF16:
         raise DataError(f"{path} is UTF-16; save it as UTF-8")
-    line = _without_end(first_line.removeprefix(codecs.BOM_UTF8))
+    line = first_line.removeprefix(codecs.BOM_UTF8).removesuffix(b"\n").removesuffix(b"\r")
     cells, balanced = split_line(line, dialect.separator.encode())
     names = [_text(cell, dialect.encoding) for cell in cells]
     if not balanced or len(line) > LONGEST_LINE or any(isinstance(n, _Bad) for n in names):
@@ -158,10 +158,6 @@ def _text(cell: bytes, encoding: str) -> str | _Bad | None:
         return cell.decode(encoding)
     except UnicodeDecodeError:
         return _Bad(f"bytes that are no {encoding}")
-
-
-def _without_end(line: bytes) -> bytes:
-    return line.removesuffix(b"\n").removesuffix(b"\r")
 
 
 def _frames(lines: bytes, layout: Layout, start: int) -> Iterator[tuple[pl.DataFrame, Oddities]]:

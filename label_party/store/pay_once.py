@@ -21,7 +21,7 @@ from typing import Any
 from common.errors import ReleaseError
 from label_party.store.entries import Charge
 from label_party.store.ledger import Ledger
-from label_party.store.purchase import Fingerprints, Order, Payment, Written, find_payment, pay
+from label_party.store.purchase import Fingerprints, Order, Payment, find_payment, pay
 from label_party.store.release_store import OUTCOME_FILE, Store, read_paid
 
 
@@ -70,10 +70,10 @@ def pay_once(
     is spent.
     """
 
-    def write(_: Ledger) -> Written:
+    def write(_: Ledger) -> tuple[str, int]:
         data = build()
         store.write_outcome(*order.name, data)
-        return Written(hashlib.sha256(data).hexdigest())
+        return hashlib.sha256(data).hexdigest(), 0
 
     payment = find_payment(store, order) or pay(store, order, write, fingerprints)
     return Outcome(read_outcome(store, payment.charge), payment)

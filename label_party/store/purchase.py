@@ -92,14 +92,6 @@ class Order(Purchase):
 
 
 @dataclass(frozen=True)
-class Written:
-    """What lies in the store and waits for its commit: digest, and rows if it has any."""
-
-    digest: str
-    rows: int = 0
-
-
-@dataclass(frozen=True)
 class Payment:
     """A purchase that is paid for."""
 
@@ -169,15 +161,16 @@ def find_payment(store: Store, order: Order) -> Payment | None:
 def pay(
     store: Store,
     order: Order,
-    write: Callable[[Ledger], Written],
+    write: Callable[[Ledger], tuple[str, int]],
     fingerprints: Fingerprints | None = None,
 ) -> Payment:
     """Make a purchase, unless another process was faster.
 
-    ``write`` is given the ledger, to read what was committed before. ``fingerprints``, given the
-    ledger's secret, are those of the events that the purchase is about; None for what is about no
-    particular epoch's: the tests of a watch. ``BudgetError`` if the charge does not fit,
-    ``LabelveilError`` for every other refusal; nothing is spent.
+    ``write`` is given the ledger, to read what was committed before; it returns the digest of what
+    then lies in the store, and its rows, if it has any. ``fingerprints``, given the ledger's
+    secret, are those of the events that the purchase is about; None for what is about no particular
+    epoch's: the tests of a watch. ``BudgetError`` if the charge does not fit, ``LabelveilError``
+    for every other refusal; nothing is spent.
     """
     store.create()
     with store.building(), store.open_ledger() as ledger:
@@ -187,12 +180,12 @@ def pay(
         if charge is None:
             reserved = _reserve(ledger, store.covered, order, fingerprints)
             with undoing(store, ledger, reserved.id):
-                written = write(ledger)
-                bought = replace(reserved, digest=written.digest, rows=written.rows)
+                digest, rows = write(ledger)
+                bought = replace(reserved, digest=digest, rows=rows)
                 path = store.folder(*bought.name) / CHARGE_FILE
                 with translating_errors(path):
                     write_durably(path, bought.to_bytes())
-                ledger.commit(reserved.id, written.digest, written.rows)
+                ledger.commit(reserved.id, digest, rows)
             charge = sold(ledger, order)
             if charge is None:
                 raise LedgerError(f"ledger {ledger.path} lost a charge that it committed")

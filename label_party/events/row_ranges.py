@@ -1,91 +1,144 @@
-"""What a release computes of its rows, as pure functions of a row range.
+"""What a release computes of its rows: tasks that are pure functions of a row range.
 
 Histogram and randomization of rows ``start`` to ``stop`` depend on their labels, on ``start``, and
 on the release's key alone: word ``i`` of a stream of randomness belongs to row ``i``. Anyone who
 computes a range, in whatever order, cut however, once or again after a failure, gets the same
-bytes; every engine calls these functions and no others.
+bytes, on every engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 
-from common.arrays import Floats, Indices, Integers
-from common.engine.shuffle import Keys
-from common.entropy import Entropy
+from common.arrays import Floats, Integers
+from common.engine.task import Secrets
+from common.errors import present
+from common.files import appearing
 from common.randomizers.cells import Group
+from common.randomizers.grid import Grid, Moved
 from common.randomizers.message.codebooks import Codebooks
-from common.randomizers.message.strata import count_cells
+from common.randomizers.message.strata import Strata, count_cells
 from common.release.blocks import KEY_BYTES, block_ranges, encode_codes
 from common.release.manifest import block_digest
+from label_party.events.tasks import Range
+from label_party.sources.tables import STRATUM
 
 _ROWS_AT_ONCE, _STRATA_ROWS = 1 << 16, 1 << 19
 
 
 @dataclass(frozen=True)
-class Randomized:
-    """The message's rows of a row range."""
+class Count:
+    """Count the cells of each group of labels in a range: those of each stratum."""
 
-    # keys, codes: as they will be sent; no keys where the features party submitted them
-    keys: bytes | memoryview
-    codes: bytes
-    blocks: list[str]  # digests of the blocks that begin in the range
+    rows: Range
+    groups: tuple[Group, ...]
+    strata: Strata | None
 
+    def run(self, secrets: Secrets) -> list[Integers]:
+        """(k,) counts of each group; with strata (parts, k).
 
-def count_rows(
-    labels: Floats,
-    start: int,
-    groups: Sequence[Group],
-    entropy: Entropy,
-    strata: Indices | None = None,
-    parts: int = 1,
-) -> list[Integers]:
-    """Round the labels of rows ``start`` … onto their grids, and count the cells of each group.
-
-    The (n, m) labels are completed, and not yet clipped; ``start`` is the row of the first in the
-    whole release. (k,) counts of each group; with the (n,) ``strata`` of the rows (parts, k).
-    """
-    sizes = [len(group.cells) for group in groups]
-    counts = [np.zeros(k if strata is None else (parts, k), dtype=np.int64) for k in sizes]
-    for low, high in block_ranges(len(labels), _ROWS_AT_ONCE):
-        own = None if strata is None else strata[low:high]
-        for group, found in zip(groups, counts, strict=True):
-            cells = group.round(labels[low:high], entropy, start + low)
-            found += count_cells(cells, found.shape[-1], own, parts)
-    return counts
+        The labels are rounded onto their grids for that, as they will be when they are randomized.
+        """
+        labels, strata = self.rows.labels(), self.rows.strata(self.strata)
+        sizes, parts = [len(group.cells) for group in self.groups], 1
+        counts = [np.zeros(size, dtype=np.int64) for size in sizes]
+        if self.strata is not None:
+            parts = len(self.strata.names)
+            counts = [np.zeros((parts, size), dtype=np.int64) for size in sizes]
+        entropy = secrets.entropy()
+        for low, high in block_ranges(len(labels), _ROWS_AT_ONCE):
+            own = None if strata is None else strata[low:high]
+            for group, count in zip(self.groups, counts, strict=True):
+                cells = group.round(labels[low:high], entropy, self.rows.start + low)
+                count += count_cells(cells, count.shape[-1], own, parts)
+        return counts
 
 
-def randomize_rows(
-    labels: Floats,
-    keys: Keys | None,
-    start: int,
-    codebooks: Codebooks,
-    entropy: Entropy,
-    block_rows: int,
-    strata: Indices | None = None,
-) -> Randomized:
-    """Randomize (n, m) completed labels of rows ``start`` … and digest their blocks.
+@dataclass(frozen=True)
+class CountStrata:
+    """Count the events of each public value of a range, and of none of them."""
 
-    ``keys`` are the (n,) hashed keys, or None if they are not sent. ``start`` is a multiple of
-    ``block_rows``, and the range ends with a block, or with the release. ``strata`` has the (n,)
-    stratum of each; None where there is one.
-    """
-    if start % block_rows:
-        raise ValueError(f"start={start} must be a multiple of block_rows={block_rows}")
-    sent = b"" if keys is None else keys.view(np.uint8).data
-    blocks, coded = [], []
-    # a stratum's table of outputs is read once for many rows: there are as many as strata
-    at_once = block_rows if strata is None else max(1, _STRATA_ROWS // block_rows) * block_rows
-    for begin, end in block_ranges(len(labels), at_once):
-        # rounding again costs less than keeping the grid indices of all rows
-        own = None if strata is None else strata[begin:end]
-        randomized = codebooks.randomize(labels[begin:end], own, entropy, start + begin)
-        for low, high in block_ranges(end - begin, block_rows):
-            codes = encode_codes(randomized[low:high], codebooks.code_bytes)
-            keys_of_block = slice(KEY_BYTES * (begin + low), KEY_BYTES * (begin + high))
-            blocks.append(block_digest(sent[keys_of_block], codes))
-            coded.append(codes)
-    return Randomized(sent, b"".join(coded), blocks)
+    rows: Range
+    values: int
+
+    def run(self, secrets: Secrets) -> Integers:
+        return np.bincount(self.rows.read(STRATUM), minlength=self.values + 1)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Find what placing the labels of a range on their grids does to them."""
+
+    rows: Range
+    grids: tuple[Grid, ...]
+
+    def run(self, secrets: Secrets) -> list[Moved]:
+        columns = self.rows.labels().T
+        return [grid.moved(label) for grid, label in zip(self.grids, columns, strict=True)]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sum 1, y and y² of each label over the events of a range: those of each stratum."""
+
+    rows: Range
+    strata: Strata
+
+    def run(self, secrets: Secrets) -> Floats:
+        of_rows, labels = present(self.rows.strata(self.strata)), self.rows.labels().T
+        powers = np.stack([labels**0, labels, labels**2], axis=1)
+        size = len(self.strata.names)
+        return np.apply_along_axis(lambda w: np.bincount(of_rows, w, size), 2, powers)
+
+
+@dataclass(frozen=True)
+class Randomize:
+    """Randomize a range and write its rows, durably: two files of the release."""
+
+    rows: Range  # what to randomize
+    # from labels to codes; for other processes, which would get a copy with every task, a file with
+    # them as JSON. They are public.
+    codebooks: Codebooks | Path
+    block_rows: int
+    submitted: bool  # whether keys are not sent
+    strata: Strata | None  # whose channels send them
+    # keys, codes: the files to write
+    keys: Path
+    codes: Path
+
+    def run(self, secrets: Secrets) -> list[str]:
+        """Return the digests of the range's blocks; it begins with one, and ends with one or with
+        the release."""
+        start, block_rows = self.rows.start, self.block_rows
+        if start % block_rows:
+            raise ValueError(f"start={start} must be a multiple of block_rows={block_rows}")
+        books = self.codebooks
+        books = _codebooks(books) if isinstance(books, Path) else books
+        labels, strata = self.rows.labels(), self.rows.strata(self.strata)
+        keys = b"" if self.submitted else self.rows.keys().view(np.uint8).data
+        entropy, digests, coded = secrets.entropy(), [], []
+        # a stratum's table of outputs is read once for many rows: there are as many as strata
+        at_once = block_rows if strata is None else max(1, _STRATA_ROWS // block_rows) * block_rows
+        for begin, end in block_ranges(len(labels), at_once):
+            # rounding again costs less than keeping the grid indices of all rows
+            own = None if strata is None else strata[begin:end]
+            randomized = books.randomize(labels[begin:end], own, entropy, start + begin)
+            for low, high in block_ranges(end - begin, block_rows):
+                codes = encode_codes(randomized[low:high], books.code_bytes)
+                keys_of_block = slice(KEY_BYTES * (begin + low), KEY_BYTES * (begin + high))
+                digests.append(block_digest(keys[keys_of_block], codes))
+                coded.append(codes)
+        for path, data in ((self.keys, keys), (self.codes, b"".join(coded))):
+            with appearing(path, durable=True) as file:
+                file.write(data)
+        return digests
+
+
+@lru_cache(maxsize=1)
+def _codebooks(path: Path) -> Codebooks:
+    return Codebooks.from_json(json.loads(path.read_text(encoding="utf-8")))

@@ -28,6 +28,7 @@ from common.randomizers.message.strata import Strata
 from common.release.blocks import block_ranges
 from label_party.events.completion import Rules, check_population
 from label_party.events.epoch import Rows
+from label_party.events.row_ranges import Count, CountStrata, Measure, Randomize, Sums
 from label_party.events.tally import Tally
 from label_party.events.tasks import (
     PRINT,
@@ -36,23 +37,18 @@ from label_party.events.tasks import (
     ROWS,
     ROWS_OF_USERS,
     Complete,
-    Count,
-    CountStrata,
     FindBeyond,
     KeyPrints,
     Limit,
-    Measure,
     MergeFingerprints,
     NamePrints,
     Piece,
     Place,
-    Randomize,
     Range,
     SendSlice,
     Slice,
     SubmittedRows,
     SubmittedSlice,
-    Sums,
 )
 from label_party.sources.oddities import NOTHING, Oddities
 from label_party.sources.tables import KEY, PLACE, USER, copy_as_parquet, other, parquet_files

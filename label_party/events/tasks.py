@@ -1,4 +1,4 @@
-"""The tasks that completing and randomizing a population consists of.
+"""The tasks that completing a population consists of.
 
 Labels and population are cut into slices of rows, hashed, and exchanged
 (:mod:`common.engine.shuffle`) so that one task has all rows of a range of keys; those ranges, one
@@ -13,10 +13,8 @@ that was submitted. Neither depends on slices, buckets, workers or engines.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from common.arrays import Floats, Indices, Integers
+from common.arrays import Floats, Indices
 from common.engine.shuffle import (
     KEY_TYPE,
     ROW_TYPE,
@@ -37,11 +35,6 @@ from common.engine.shuffle import (
     read_rows,
 )
 from common.engine.task import Secrets
-from common.errors import present
-from common.files import appearing
-from common.randomizers.cells import Group
-from common.randomizers.grid import Grid, Moved
-from common.randomizers.message.codebooks import Codebooks
 from common.randomizers.message.strata import Strata
 from common.release.blocks import KEY_BYTES
 from label_party.events.columns import NONE
@@ -54,7 +47,6 @@ from label_party.events.completion import (
     label_values,
 )
 from label_party.events.epoch import Rows
-from label_party.events.row_ranges import count_rows, randomize_rows
 from label_party.events.tally import Tally
 from label_party.sources.oddities import NOTHING, Oddities
 from label_party.sources.tables import KEY, LABEL, PLACE, STRATUM, USER, other
@@ -136,7 +128,7 @@ class SubmittedSlice:
 
     def load(self, secrets: Secrets) -> tuple[Columns, Oddities]:
         start, stop = self.start, self.stop
-        keys = read_keys(self.rows.keys, start, stop)
+        keys = read_rows(self.rows.keys, start * KEY_BYTES, stop - start, KEY_TYPE)
         columns: Columns = {KEY: keys, ROW: np.arange(start, stop)}
         if self.rows.question is not None:  # it begins with a byte for each event
             asked = read_rows(self.rows.question, start, stop - start, "u1")
@@ -208,7 +200,8 @@ class Place:
         order = np.empty(piece.rows, dtype=np.int64)
         order[found[ROW] - piece.start] = np.arange(piece.rows)
         columns = {name: values[order] for name, values in found.items()}
-        piece.write(columns | {KEY: read_keys(self.keys, piece.start, piece.stop)})
+        keys = read_rows(self.keys, piece.start * KEY_BYTES, piece.rows, KEY_TYPE)
+        piece.write(columns | {KEY: keys})
 
 
 @dataclass(frozen=True)
@@ -336,95 +329,6 @@ class MergeFingerprints:
         self.out.send(self.bucket, np.zeros(merged.size, dtype=np.int64), {PRINT: merged})
 
 
-@dataclass(frozen=True)
-class Count:
-    """Count the cells of each group of labels in a range: those of each stratum."""
-
-    rows: Range
-    groups: tuple[Group, ...]
-    strata: Strata | None
-
-    def run(self, secrets: Secrets) -> list[Integers]:
-        rows, parts = self.rows, len(self.strata.names) if self.strata else 1
-        of_rows = rows.strata(self.strata)
-        return count_rows(rows.labels(), rows.start, self.groups, secrets.entropy(), of_rows, parts)
-
-
-@dataclass(frozen=True)
-class CountStrata:
-    """Count the events of each public value of a range, and of none of them."""
-
-    rows: Range
-    values: int
-
-    def run(self, secrets: Secrets) -> Integers:
-        return np.bincount(self.rows.read(STRATUM), minlength=self.values + 1)
-
-
-@dataclass(frozen=True)
-class Measure:
-    """Find what placing the labels of a range on their grids does to them."""
-
-    rows: Range
-    grids: tuple[Grid, ...]
-
-    def run(self, secrets: Secrets) -> list[Moved]:
-        columns = self.rows.labels().T
-        return [grid.moved(label) for grid, label in zip(self.grids, columns, strict=True)]
-
-
-@dataclass(frozen=True)
-class Sums:
-    """Sum 1, y and y² of each label over the events of a range: those of each stratum."""
-
-    rows: Range
-    strata: Strata
-
-    def run(self, secrets: Secrets) -> Floats:
-        of_rows, labels = present(self.rows.strata(self.strata)), self.rows.labels().T
-        powers = np.stack([labels**0, labels, labels**2], axis=1)
-        size = len(self.strata.names)
-        return np.apply_along_axis(lambda w: np.bincount(of_rows, w, size), 2, powers)
-
-
-@dataclass(frozen=True)
-class Randomize:
-    """Randomize a range and write its rows, durably: two files of the release."""
-
-    rows: Range  # what to randomize
-    # from labels to codes; for other processes, which would get a copy with every task, a file with
-    # them as JSON. They are public.
-    codebooks: Codebooks | Path
-    block_rows: int
-    submitted: bool  # whether keys are not sent
-    strata: Strata | None  # whose channels send them
-    # keys, codes: the files to write
-    keys: Path
-    codes: Path
-
-    def run(self, secrets: Secrets) -> list[str]:
-        """Return the digests of the range's blocks."""
-        books = self.codebooks
-        done = randomize_rows(
-            self.rows.labels(),
-            None if self.submitted else self.rows.keys(),
-            self.rows.start,
-            _codebooks(books) if isinstance(books, Path) else books,
-            secrets.entropy(),
-            self.block_rows,
-            self.rows.strata(self.strata),
-        )
-        for path, data in ((self.keys, done.keys), (self.codes, done.codes)):
-            with appearing(path, durable=True) as file:
-                file.write(data)
-        return done.blocks
-
-
-@lru_cache(maxsize=1)
-def _codebooks(path: Path) -> Codebooks:
-    return Codebooks.from_json(json.loads(path.read_text(encoding="utf-8")))
-
-
 def fingerprints_of(rows: pl.DataFrame, secret: bytes) -> Prints:
     """Return the fingerprints of the keys of rows, and of their users where these were read.
 
@@ -436,8 +340,3 @@ def fingerprints_of(rows: pl.DataFrame, secret: bytes) -> Prints:
         users = rows[USER].drop_nulls().unique()
         prints = np.concatenate([prints, fingerprint(users, secret, mark="\0")])
     return prints
-
-
-def read_keys(path: Path, start: int, stop: int) -> Keys:
-    """Return keys ``start`` to ``stop`` of a file that begins with 16-byte keys."""
-    return read_rows(path, start * KEY_BYTES, stop - start, KEY_TYPE)

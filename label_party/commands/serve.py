@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from common.config import Section, setting
+from common.errors import ConfigError
+from common.files import PUBLIC, appearing, file_errors
 from label_party.commands.options import options
 from label_party.config.sections import LabelPartyConfig
 
@@ -20,18 +22,29 @@ class ServeOptions(Section):
 def serve(config: LabelPartyConfig, wanted: ServeOptions) -> None:
     """Serve committed releases over mutual TLS until SIGTERM or ^C."""
     from common.allocator import keep_freed_memory
-    from label_party.monitoring import logs
-    from label_party.monitoring import native_stderr as native_log
-    from label_party.server import run as server
+    from common.signals import stopped_by_signals
+    from label_party.monitoring import logs, native_stderr
     from label_party.server.handshakes import Handshakes
+    from label_party.server.run import open_server
 
     keep_freed_memory()
     handshakes = Handshakes()
-    with native_log.captured(handshakes.read):
+    with native_stderr.captured(handshakes.read):
         logs.configure(config.server.log_level, config.server.log_format)
-        server.serve(
-            config,
-            port_file=wanted.port_file,
-            announce=lambda line: print(line, flush=True),
-            handshakes=handshakes,
-        )
+        with stopped_by_signals() as stop, open_server(config, handshakes) as server:
+            print(f"serving on {server.address}", flush=True)
+            if server.observed_at is not None:
+                print(f"probes and metrics on http://{server.observed_at}", flush=True)
+            if server.question is not None:
+                print(
+                    f"the first question about data set {config.data.data_set}, epoch"
+                    f" {config.data.epoch}, will charge account {config.account} {server.question}",
+                    flush=True,
+                )
+            if (path := wanted.port_file) is not None:
+                with (
+                    file_errors(ConfigError, f"port file {path} cannot be written"),
+                    appearing(path, mode=PUBLIC) as file,
+                ):
+                    file.write(f"{server.address.rpartition(':')[2]}\n".encode())
+            stop.wait()

@@ -57,11 +57,6 @@ class Session:
     key: bytes
     labels: Floats
 
-    @classmethod
-    def begin(cls, labels: Floats) -> Self:
-        """A session under a fresh key."""
-        return cls(os.urandom(_KEY_BYTES), labels)
-
     def to_bytes(self) -> bytes:
         """A line of JSON, and the labels."""
         facts = {"format": FORMAT, "key": self.key.hex(), "labels": self.labels.shape[1]}
@@ -166,7 +161,9 @@ class Evaluation:
             if self._session is None:
                 self._session = self._open(release, order, state.charge)
             truth = self._session.labels[:, names.index(label)]
-            value = self.answer(self._session.key, gain, predictions, truth, question)
+            value = self.mechanism.draw(
+                gain, points, truth[asked], question=question, entropy=Entropy(self._session.key)
+            )
             return self._shown(order, self._count(order, question, value, noise))
 
     def _state(self, order: Order) -> _State:
@@ -211,15 +208,6 @@ class Evaluation:
     def _log(self, order: Order) -> Path:
         return self._store.folder(*order.name) / ANSWERED_FILE
 
-    def answer(
-        self, key: bytes, gain: PairedGain, predictions: Floats, labels: Floats, question: str
-    ) -> float:
-        """Answer a question by this name about (rows,) labels; nothing is written, or charged."""
-        asked, entropy = ~np.isnan(predictions), Entropy(key)
-        return self.mechanism.draw(
-            gain, predictions[asked], labels[asked], question=question, entropy=entropy
-        )
-
     def _order(self, release: StoredRelease) -> Order:
         config, settings = self._config, self.settings
         terms = {
@@ -242,8 +230,9 @@ class Evaluation:
         from label_party.events.open import open_events  # reading is no part of a server
 
         with open_events(self._config, quiet=True) as events:
-            build = Session.begin(self._labels(release, events)).to_bytes
-            return Session.from_bytes(pay_once(self._store, order, build, events.fingerprints).data)
+            session = Session(os.urandom(_KEY_BYTES), self._labels(release, events))
+            bought = pay_once(self._store, order, session.to_bytes, events.fingerprints)
+            return Session.from_bytes(bought.data)
 
     def _labels(self, release: StoredRelease, events: Events) -> Floats:
         """(rows, m) true labels in release order, as they are now."""

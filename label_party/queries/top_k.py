@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 
 from common.arrays import Integers
-from common.entropy import Entropy, system_entropy
+from common.entropy import system_entropy
 from common.errors import ConfigError
 from common.exact.rational import decimal_value
 from common.guarantees import Unit
@@ -81,7 +81,8 @@ def run_top_k(
             f" {request.categories}; set --k"
         )
     user = _user(config.privacy, request)
-    with open_events(config, _columns(request.by, user, categories), quiet=True) as events:
+    users = [] if user is None else [Column(user, public=True)]
+    with open_events(config, [Column(request.by, categories), *users], quiet=True) as events:
         counts = _counts(request.by, user, len(categories), events)
         spread = Spread.of(request.by, events.codes(request.by), len(categories))
         confirm(
@@ -146,11 +147,6 @@ def _user(privacy: PrivacySection, request: TopKRequest) -> str | None:
     return user
 
 
-def _columns(by: str, user: str | None, categories: pl.Series) -> list[Column]:
-    users = [] if user is None else [Column(user, public=True)]
-    return [Column(by, categories), *users]
-
-
 def _counts(by: str, user: str | None, categories: int, events: Events) -> Integers:
     """Distinct users of each category, in the list's order: an event is a vote of its user."""
     items = events.codes(by)
@@ -185,9 +181,20 @@ def _build(
     leaders: Leaders | StableLeaders,
     counts: Integers,
 ) -> bytes:
+    noise: dict[str, str] | None = None
     entropy = system_entropy()
     try:
-        found = _select(leaders, categories, counts, entropy)
+        if isinstance(leaders, StableLeaders):
+            chosen = leaders.draw(counts, entropy)
+            places = [] if chosen is None else chosen
+            shown = [{"category": categories[int(place)]} for place in places]
+        else:
+            leading = leaders.draw(counts, entropy)
+            shown = [
+                {"category": categories[int(place)], "users": int(count)}
+                for place, count in zip(leading.chosen, leading.noisy_counts, strict=True)
+            ]
+            noise = {"law": "discrete-laplace", "scale": str(leading.scale)}
     finally:
         entropy.destroy()
     return document_bytes(
@@ -197,7 +204,9 @@ def _build(
         adaptive=request.k is None,
         candidates=len(categories),
         guarantee=leaders.guarantee.to_json(),
-        **found,
+        k=len(shown),
+        leaders=shown,
+        noise=noise,
     )
 
 
@@ -211,21 +220,3 @@ def document_bytes(data: DataSection, form: str, **said: Any) -> bytes:
         **said,
     }
     return json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _select(
-    leaders: Leaders | StableLeaders, categories: pl.Series, counts: Integers, entropy: Entropy
-) -> dict[str, Any]:
-    if isinstance(leaders, StableLeaders):
-        chosen = leaders.draw(counts, entropy)
-        names = [] if chosen is None else [categories[int(index)] for index in chosen]
-        return {"k": len(names), "leaders": [{"category": name} for name in names], "noise": None}
-    leading = leaders.draw(counts, entropy)
-    return {
-        "k": len(leading.chosen),
-        "leaders": [
-            {"category": categories[int(index)], "users": int(count)}
-            for index, count in zip(leading.chosen, leading.noisy_counts, strict=True)
-        ],
-        "noise": {"law": "discrete-laplace", "scale": str(leading.scale)},
-    }

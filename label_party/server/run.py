@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
-from common.errors import ConfigError
-from common.files import PUBLIC, appearing, file_errors
 from common.guarantees import Guarantee
-from common.signals import stopped_by_signals
 from common.wire import evaluation_pb2, label_release_pb2
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.submitted import Populations
@@ -66,34 +62,6 @@ class Running:
     question: Guarantee | None
 
 
-def serve(
-    config: LabelPartyConfig,
-    *,
-    port_file: Path | None = None,
-    announce: Callable[[str], None] = print,
-    handshakes: Handshakes | None = None,
-) -> None:
-    """Serve until SIGTERM or SIGINT; running fetches then get the grace period to finish.
-
-    The port number is written to ``port_file``, atomically, once requests are answered;
-    ``announce`` is told the addresses. ``handshakes`` are where gRPC's log is read; without them,
-    failed ones are not seen. ``LabelveilError`` if certificates, address or store cannot be used.
-    """
-    with stopped_by_signals() as stop, open_server(config, handshakes) as server:
-        announce(f"serving on {server.address}")
-        if server.observed_at is not None:
-            announce(f"probes and metrics on http://{server.observed_at}")
-        if server.question is not None:
-            announce(
-                f"the first question about data set {config.data.data_set}, epoch"
-                f" {config.data.epoch}, will charge account {config.account} {server.question}"
-            )
-        if port_file is not None:
-            _write_port(port_file, server.address.rpartition(":")[2])
-        stop.wait()
-        _log.info("stopping", extra={"grace_seconds": config.server.grace_seconds})
-
-
 @contextlib.contextmanager
 def running(config: LabelPartyConfig) -> Iterator[str]:
     """Run a server in this process's background; yields the address that it listens on."""
@@ -105,7 +73,12 @@ def running(config: LabelPartyConfig) -> Iterator[str]:
 def open_server(
     config: LabelPartyConfig, handshakes: Handshakes | None = None
 ) -> Iterator[Running]:
-    """Run a server in this process's background, with everything around it."""
+    """Run a server in this process's background, with everything around it.
+
+    ``handshakes`` are where gRPC's log is read; without them, failed ones are not seen. At the end
+    running fetches get the grace period to finish. ``LabelveilError`` if certificates, address or
+    store cannot be used.
+    """
     settings = config.server
     heard = handshakes is not None
     handshakes = handshakes or Handshakes()
@@ -161,6 +134,7 @@ def open_server(
         stack.callback(listener.drain, settings.grace_seconds)
         stack.callback(lambda: start(health.update()).result())
         stack.callback(vitals.stop)
+        stack.callback(_log.info, "stopping", extra={"grace_seconds": settings.grace_seconds})
         _log.info(
             "serving",
             extra={"address": listener.address, "observed_at": observed_at, "releases": releases},
@@ -181,11 +155,3 @@ def _ready_store(config: LabelPartyConfig) -> Store:
         if found.counted:
             _log.warning("unknown releases counted as spent", extra={"releases": found.counted})
     return store
-
-
-def _write_port(path: Path, port: str) -> None:
-    with (
-        file_errors(ConfigError, f"port file {path} cannot be written"),
-        appearing(path, mode=PUBLIC) as file,
-    ):
-        file.write(f"{port}\n".encode())

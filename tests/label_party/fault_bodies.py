@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from common.files import write_text
 from common.release.event_keys import read_secret, secret_check
 from common.wire import label_release_pb2 as wire
 from label_party.commands import cli
@@ -159,7 +160,9 @@ class _Arriving:
 
 
 def serve(folder: str, port_file: str) -> None:
-    server.serve(settings(folder), port_file=Path(port_file), announce=lambda line: None)
+    with server.running(settings(folder)) as address:
+        write_text(Path(port_file), address.rpartition(":")[2])
+        threading.Event().wait()
 
 
 def dying(step: str, moment: str, there: str = ".") -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -22,14 +23,14 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from common.entropy import system_entropy
+from common.entropy import Entropy, system_entropy
 from common.mechanisms.paired_gain import PairedGain
 from common.randomizers.message.codebooks import Codebooks
 from common.release.limits import block_rows_for
 from label_party.config.sections import LabelPartyConfig, load
 from label_party.events.open import open_events
 from label_party.events.steps import Events
-from label_party.queries.evaluation import Evaluation, Session, question_name
+from label_party.queries.evaluation import Evaluation, question_name
 from label_party.release.message import build
 from label_party.store.release_store import Store
 from tests.label_party.made_up import Kept
@@ -89,11 +90,16 @@ def answers(config: LabelPartyConfig, folder: Path, sessions: int, questions: in
             points = np.full(truth.size, terms.bounds[0])
             points[:left_out] = np.nan
             name = question_name("", terms.name.encode(), points)
-            asked.append((PairedGain.of_ends(*terms.bounds), points, truth, name))
+            kept = ~np.isnan(points)
+            asked.append((PairedGain.of_ends(*terms.bounds), points[kept], truth[kept], name))
     found = []
     for _ in range(sessions):
-        key = Session.begin(labels).key
-        found.append({"key": key.hex(), "answers": [evaluation.answer(key, *one) for one in asked]})
+        key = os.urandom(32)
+        values = [
+            evaluation.mechanism.draw(gain, points, truth, question=name, entropy=Entropy(key))
+            for gain, points, truth, name in asked
+        ]
+        found.append({"key": key.hex(), "answers": values})
     said = {"questions": [name for *_, name in asked], "sessions": found}
     (folder / "answers.json").write_text(json.dumps(said), encoding="utf-8")
 

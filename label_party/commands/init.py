@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from common.config import Section, setting
+from common.config import Section, checked, setting
 from common.config.names import WHOLE, bounded_column
 from common.config.options import Given
 from common.config.template import Because, write_config
@@ -17,7 +17,7 @@ from common.errors import ConfigError, DataError, LabelveilError
 from common.files import write_text
 from label_party.commands.options import options
 from label_party.config.sections import DataSection, LabelPartyConfig
-from label_party.sources.addresses import check_address, is_database, locate
+from label_party.sources.addresses import check_address, is_database
 
 if TYPE_CHECKING:
     from label_party.sources.foreign import Source
@@ -90,9 +90,9 @@ def init(given: Given, new: New) -> None:
         typer.echo(f"wrote {STRATA_FILE}: {len(strata):,} values of {new.strata_column!r}")
     typer.echo(f"wrote {given.path}; read it, then run: label-party release")
     if several:
-        for one in values["label"]:
-            kind = one["kind"]
-            typer.echo(f"label {one['name']!r}: {kind.value}, {kind.reason}; correct it there")
+        for label in values["label"]:
+            kind = label["kind"]
+            typer.echo(f"label {label['name']!r}: {kind.value}, {kind.reason}; correct it there")
     elif isinstance(grid := values.get("domain.grid"), Because):
         typer.echo(f"grid: {grid.value}, {grid.reason}; correct it there")
     if several_rows := _with_several_rows(config):
@@ -125,8 +125,7 @@ def _strata(column: str, values: Mapping[str, Any]) -> list[str]:
     from label_party.events.epoch import values_of
     from label_party.release.strata import MOST_VALUES
 
-    told = {name.removeprefix("data."): value for name, value in values.items() if "data." in name}
-    data = DataSection(**{"labels": "labels.csv", **told})
+    data = _data(values)
     source = data.population_source
     if source is None:
         raise ConfigError(
@@ -194,32 +193,31 @@ def _labels(given: Sequence[str], others: Mapping[str, Any]) -> dict[str, Any]:
 
     ``ConfigError`` if bounds are missing, or stand twice.
     """
-    source = _source(others)
-    if len(given) == 1 and given[0].count(":") < 2:
+    alone = len(given) == 1 and given[0].count(":") < 2  # its bounds are settings of their own
+    if alone:
         ends = (others.get(f"domain.{end}", 0.0) for end in ("lower", "upper"))
-        grid = {} if "domain.grid" in others else _grid(_whole(source, given[0], *ends))
-        return {"data.label": given[0], **grid}
-    labels = [bounded_column("--label", text) for text in given]
-    said = {"--lower": "domain.lower", "--upper": "domain.upper"}
-    said |= {"--loss": "randomizer.loss", "--grid": "domain.grid"} if len(labels) > 1 else {}
-    for flag, name in said.items():
-        if labels and name in others:
-            raise ConfigError(f"{flag} has no effect beside --label {given[0]}; leave it out")
-    if not labels:
-        return {}
-    each = [
-        Because(True, "as --label says") if whole else _whole(source, column, lower, upper)
-        for column, lower, upper, whole in labels
-    ]
-    if len(labels) == 1:
-        ((column, lower, upper, _),), (whole,) = labels, each
-        grid = {} if "domain.grid" in others else _grid(whole)
-        return {"data.label": column, "domain.lower": lower, "domain.upper": upper, **grid}
-    tables = [
-        {"name": name, "kind": _kind(whole, lower, upper), "lower": lower, "upper": upper}
-        for (name, lower, upper, _), whole in zip(labels, each, strict=True)
-    ]
-    return {"label": tables}
+        labels = [(given[0], *ends, False)]
+    else:
+        labels = [bounded_column("--label", text) for text in given]
+        settings = {"--lower": "domain.lower", "--upper": "domain.upper"}
+        settings |= {"--loss": "randomizer.loss", "--grid": "domain.grid"} if labels[1:] else {}
+        for flag, name in settings.items():
+            if labels and name in others:
+                raise ConfigError(f"{flag} has no effect beside --label {given[0]}; leave it out")
+    source = _data(others).labels_source if "data.labels" in others else None
+    values, tables, grid_is_open = dict[str, Any](), [], "domain.grid" not in others
+    for column, lower, upper, is_whole in labels:
+        whole = Because(True, "as --label says")
+        if grid_is_open and not is_whole:
+            whole = _whole(source, column, lower, upper)
+        of_whole = "binary" if (lower, upper) == (0, 1) else "count"
+        kind = Because(of_whole if whole.value else "amount", whole.reason)
+        tables.append({"name": column, "kind": kind, "lower": lower, "upper": upper})
+        values = {"data.label": column}
+        values |= {} if alone else {"domain.lower": lower, "domain.upper": upper}
+        if grid_is_open:
+            values["domain.grid"] = Because(WHOLE if whole.value else "auto", whole.reason)
+    return {"label": tables} if tables[1:] else values
 
 
 def _queries(new: New, given: Mapping[str, Any]) -> dict[str, str]:
@@ -230,7 +228,7 @@ def _queries(new: New, given: Mapping[str, Any]) -> dict[str, str]:
     of_labels = [text.removesuffix(f":{WHOLE}").rsplit(":", 2)[0] for text in new.label]
     dates = [given["data.date"]] if "data.date" in given else []
     strata = [] if new.strata_column is None else [new.strata_column]
-    found = {}
+    queries = {}
     for name, table, wanted in (
         ("labels", new.table, [*columns, *(of_labels or ["label"]), *dates]),
         ("population", new.population_table, [*columns, *dates, *strata]),
@@ -247,43 +245,28 @@ def _queries(new: New, given: Mapping[str, Any]) -> dict[str, str]:
                 f" --{name}-query"
             )
         if table is not None:
-            found[query] = select(wanted, table)
-    return found
+            queries[query] = select(wanted, table)
+    return queries
 
 
-def _source(values: Mapping[str, Any]) -> Source | None:
-    """Where labels are read; None if it was not said."""
-    if "data.labels" not in values:
-        return None
-    credentials = values.get("data.credentials_file")
-    return locate(
-        check_address(str(values["data.labels"])),
-        values.get("data.labels_query"),
-        None if credentials is None else Path(credentials),
-    )
+def _data(values: Mapping[str, Any]) -> DataSection:
+    """What the file will say of its sources, as far as that is known."""
+    of_sources = "data.labels", "data.population", "data.credentials_file"
+    given = {name[5:]: value for name, value in values.items() if name.startswith(of_sources)}
+    return checked(DataSection, {"labels": "labels.csv", **given})
 
 
 def _whole(source: Source | None, column: str, lower: float, upper: float) -> Because:
     """Whether labels are whole numbers, by nothing but what is declared of their column."""
     from label_party.sources.declared import declared_type
 
+    declared = None
     try:
-        found = None if source is None else declared_type(source, column)
+        declared = None if source is None else declared_type(source, column)
     except LabelveilError as error:  # to be said by a release, which needs the labels
         typer.echo(f"not looked at: {error}")
-        found = None
-    if found is None:
+    if declared is None:
         return Because(False, "as nothing says that labels are whole numbers")
-    kind, whole = found
+    kind, whole = declared
     reason = f"as column {column!r} has type {kind}"
     return Because(whole and lower % 1 == upper % 1 == 0, reason)
-
-
-def _grid(whole: Because) -> dict[str, Because]:
-    return {"domain.grid": Because(WHOLE if whole.value else "auto", whole.reason)}
-
-
-def _kind(whole: Because, lower: float, upper: float) -> Because:
-    """What a label may be, for its owner to correct."""
-    of_whole = "binary" if (lower, upper) == (0, 1) else "count"
-    return Because(of_whole if whole.value else "amount", whole.reason)

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _WIDTH = 80
 _LINE = "{}{:<21}{:>8}{:>12}{:>8}{:>7}{:>11}{:>11}"
 _COLUMNS = ("outputs", "label error", "bias", "worth", "effective", "predicted")
-_NORMAL_95 = 1.96
 _ROUNDING = 1e-9
 """A bias that is less of the label error is that of floating point."""
 
@@ -137,11 +136,9 @@ def print_divisions(plan: DivisionPlan, manifest: int, grids: Sequence[str]) -> 
         mark = "*" if row.auto else " "
         errors = "".join(f"{error:>14.5g}" for error in row.predicted_errors)
         print(f"{row.epsilon:<6g}{mark} {row.division:<10}{row.epsilon_prior:>9.3g}{errors}")
-    for name, known in (
-        ("constant", plan.constant_errors),
-        ("true labels", plan.true_label_errors),
-    ):
-        print(f"{'':<6}  {name:<19}" + "".join(f"{error:>14.5g}" for error in known))
+    bounds = {"constant": plan.constant_errors, "true labels": plan.true_label_errors}
+    for name, errors_of_it in bounds.items():
+        print(f"{'':<6}  {name:<19}" + "".join(f"{error:>14.5g}" for error in errors_of_it))
     notes = [
         f"Predicted error of a model of each label, {plan.knowledge.rows:,} events, over"
         f" {plan.knowledge.source}. Features explain {plan.explained:.0%} of the variances;"
@@ -220,9 +217,11 @@ def _notes(plan: Plan) -> list[str]:
 
 
 def _half_width(plan: Plan, row: PlanRow) -> float:
-    """Of the interval of R²: of a gain that is linear in labels decoded without bias."""
+    """Of the interval of R², 95 %: of a gain that is linear in labels decoded without bias."""
+    from scipy.special import ndtri
+
     noise = row.assessment.label_error / plan.constant_error / plan.knowledge.rows
-    return float(2 * _NORMAL_95 * (plan.explained * noise) ** 0.5)
+    return 2 * float(ndtri(0.975)) * (plan.explained * noise) ** 0.5
 
 
 def _json(plan: Plan | DivisionPlan) -> dict[str, object]:

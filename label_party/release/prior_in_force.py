@@ -12,16 +12,15 @@ from common.mechanisms.interactive import Terms
 from common.mechanisms.interactive.targets import not_prior
 from common.randomizers import NoisyPrior
 from common.randomizers.grid import Grid
-from common.release.manifest import Manifest
 from common.release.sections import InForceSection
 from label_party.config.sections import LabelPartyConfig
 from label_party.release.drift import InForce, PaidSession, test_epsilon
 from label_party.release.message import Count, count_labels
-from label_party.store.entries import LABELS, Charge
+from label_party.store.entries import Charge
 from label_party.store.ledger import Ledger
 from label_party.store.pay_once import pay_once
 from label_party.store.purchase import Order
-from label_party.store.release_store import Store
+from label_party.store.release_store import Store, is_release
 
 TESTS = "tests for drift"
 """Purpose of a session's charge."""
@@ -71,10 +70,15 @@ def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> Co
     asked = (*config.only_label.bounds, config.privacy.group, config.privacy.privacy_unit)
     if manifest.prior.decoded or (points[0], points[-1], group, unit) != asked:
         return count_labels
+    origin = InForceSection(
+        epoch=manifest.epoch, manifest=last.digest, rows=manifest.population.rows
+    )
+    if manifest.drift is not None and not manifest.drift.drifted:
+        origin = manifest.drift.in_force
     counts = np.asarray(manifest.prior.noisy_counts, dtype=np.int64)
     epsilon = manifest.prior_guarantee.exact_epsilon
     in_force = InForce(
-        _origin(manifest, last),
+        origin,
         Grid.from_edges(points),
         NoisyPrior(counts, epsilon, manifest.prior_rows, group),
         config,
@@ -83,26 +87,12 @@ def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> Co
     return in_force.count
 
 
-def _origin(manifest: Manifest, charge: Charge) -> InForceSection:
-    if manifest.drift is not None and not manifest.drift.drifted:
-        return manifest.drift.in_force
-    return InForceSection(
-        epoch=manifest.epoch,
-        manifest=charge.digest,
-        rows=manifest.population.rows,
-    )
-
-
 def _paid_session(config: LabelPartyConfig, store: Store, ledger: Ledger) -> PaidSession | None:
     charge = _session_charge(ledger, config)
     if charge is None:
         return None
     session = PaidSession(charge.digest, Terms.from_json(charge.request["terms"]), None)
-    releases = [
-        entry
-        for entry in ledger.charges(config.data.data_set)
-        if entry.purpose == LABELS and entry.state == "committed"
-    ]
+    releases = [*filter(is_release, ledger.charges(config.data.data_set))]
     last = charge.id
     for entry in releases:  # all of them: what a restored ledger counted may come after its own
         drift = None if entry.lost else store.read_manifest(entry).drift
@@ -123,15 +113,13 @@ def _session_charge(ledger: Ledger, config: LabelPartyConfig) -> Charge | None:
     asked = _asked(config)
     if config.watch.hits is None:
         return None
-    found = [
+    sessions = [
         charge
-        for charge in ledger.charges(config.data.data_set)
-        if charge.purpose == TESTS
-        and charge.state == "committed"
-        and charge.account == config.account  # another's budget does not pay for these events
+        for charge in ledger.charges(config.data.data_set, purpose=TESTS, state="committed")
+        if charge.account == config.account  # another's budget does not pay for these events
         and {key: charge.request.get(key) for key in asked} == asked
     ]
-    return found[-1] if found else None
+    return sessions[-1] if sessions else None
 
 
 def _asked(config: LabelPartyConfig) -> dict[str, Any]:

@@ -28,9 +28,8 @@ from label_party.release.run import ReleaseOutcome, run_release
 from label_party.sources.foreign import Source
 from label_party.sources.tables import days_of
 from label_party.store.disk import StoreBusy
-from label_party.store.entries import LABELS
 from label_party.store.ledger import Ledger
-from label_party.store.release_store import Store
+from label_party.store.release_store import Store, is_release
 
 Report = Callable[[ReleaseOutcome], None]
 
@@ -166,9 +165,7 @@ def _waiting(config: LabelPartyConfig, store: Store) -> list[str]:
     epochs = arrived(config)
     with store.read_ledger() as ledger:
         settled = {
-            charge.epoch
-            for charge in ledger.charges(config.data.data_set)
-            if charge.purpose == LABELS and charge.state == "committed"
+            charge.epoch for charge in filter(is_release, ledger.charges(config.data.data_set))
         }
     return [epoch for epoch in epochs if epoch not in settled]
 

@@ -26,7 +26,7 @@ class Catalog:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._open: dict[int, StoredRelease] = {}
+        self._whole: dict[int, StoredRelease] = {}
         self._damaged: dict[int, str] = {}
         self._lock = threading.Lock()
 
@@ -41,10 +41,10 @@ class Catalog:
         if charge is None:
             return None
         with self._lock:
-            release = self._open.get(charge.id)
+            release = self._whole.get(charge.id)
             if release is None and charge.id not in self._damaged:
                 try:
-                    release = self._open[charge.id] = self._store.open_release(charge)
+                    release = self._whole[charge.id] = self._store.open_release(charge)
                 except (LabelveilError, OSError, ValueError) as error:
                     self._damaged[charge.id] = f"{charge.data_set} {charge.epoch}"
                     facts = {"data_set": charge.data_set, "epoch": charge.epoch}
@@ -71,7 +71,7 @@ class Catalog:
         for entry in entries:
             with suppress(Damaged):
                 self.find(entry.data_set, entry.epoch)
-        return len(self._open)
+        return len(self._whole)
 
     def epochs(self, data_set: str) -> set[str]:
         """Return the epochs of a data set that have a release."""

@@ -77,10 +77,6 @@ class Vitals:
             problems.append("no connection is taken")
         return problems
 
-    def notes(self) -> list[str]:
-        """Return what is wrong although clients are served."""
-        return [f"damaged release left out: {name}" for name in self.catalog.damaged]
-
 
 class HealthService:
     """gRPC's health service, for some names that stand for the server.

@@ -153,10 +153,14 @@ def _paths(
             lines = str(error)
         return HTTPStatus.OK, _HTML, (_PAGE + html.escape(lines) + "\n").encode()
 
+    def ready(accept: str) -> Answer:
+        left_out = [f"damaged release left out: {name}" for name in vitals.catalog.damaged]
+        return _verdict(vitals.unready(), left_out)
+
     return {
         "/": page,
         "/livez": lambda accept: _verdict(vitals.dead()),
-        "/readyz": lambda accept: _verdict(vitals.unready(), vitals.notes()),
+        "/readyz": ready,
         "/metrics": metrics,
     }
 

@@ -11,21 +11,20 @@ are of one range of keys; :mod:`label_party.events.steps` takes the ranges toget
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
 from common.arrays import Booleans, Floats, Integers
-from common.engine.shuffle import Keys, match_keys, sort_keys
+from common.engine.shuffle import Columns, Keys, match_keys, sort_keys
 from common.errors import DataError
 from common.release.blocks import KEY_BYTES
 from common.release.event_keys import hash_keys
 from label_party.events.columns import NONE, one_per_event
 from label_party.events.tally import Duplicates, LabelTally, Tally
 from label_party.sources.oddities import SHOWN, Oddities, oddity
-from label_party.sources.tables import label_column
+from label_party.sources.tables import KEY, LABEL, PLACE, USER, label_column
 
 SEVERAL = "further rows of an event, which so has the missing value; see [data] duplicates"
 STRANGERS = "rows of another user than their event's first row, which do not count"
@@ -45,41 +44,27 @@ class Rules:
     duplicates: Duplicates = "missing"  # what an event's label is if it has several rows
 
 
-@dataclass(frozen=True)
-class LabelRows:
-    """The rows of labels in a range of keys, in file order."""
-
-    keys: Keys  # (r,) hashed keys
-    values: Floats  # (r, m) labels, NaN where there is none
-    places: Integers  # (r,) where the operator finds each row
-    # (r,) hashed users, where the labels' own keys are the population and users count. An event is
-    # its first row's user's; the rows of anybody else do not count, or their labels would change
-    # what is released of somebody who does not pay for them.
-    users: Keys | None = None
-    codes: Mapping[str, Integers] = field(default_factory=dict)  # (r,) codes of further columns
-
-
-@dataclass(frozen=True)
-class Part:
-    """The completed events of one range of keys."""
-
-    keys: Keys  # (n,) hashed keys, ascending
-    labels: Floats  # (n, m) float64 without NaN, not yet clipped
-    # (n,) where each event lies among the population's rows, or, where the labels' own keys are the
-    # population, the first row of labels that has its key
-    order: Integers
-    codes: dict[str, Integers]  # (n,) of each further column that the labels' rows have
-    tally: Tally  # what was found; the rest is of use only if :func:`check_population` lets it pass
-
-
-def complete_part(rows: LabelRows, listed: Keys | None, rules: Rules) -> Part:
+def complete_part(
+    rows: Columns, listed: Keys | None, rules: Rules
+) -> tuple[Columns, Integers, Tally]:
     """Give every event of one range of keys its labels; a function of its arguments alone.
 
-    ``listed`` are the (n,) hashed keys of the population in this range, in its order; None for the
-    labels' own.
+    ``rows`` are the (r,) rows of labels in this range, in file order: hashed keys, (r, m) labels,
+    NaN where there is none, places where the operator finds each, and codes of further columns.
+    Where the labels' own keys are the population and users count, also hashed users: an event is
+    its first row's user's; the rows of anybody else do not count, or their labels would change what
+    is released of somebody who does not pay for them. ``listed`` are the (n,) hashed keys of the
+    population in this range, in its order; None for the labels' own.
+
+    Returns of each event, its (n,) keys ascending, the (n, m) labels, without NaN and not yet
+    clipped, and further codes; where it lies among the population's rows, or, where the labels' own
+    keys are the population, the first row that has its key; and what was found. The rest is of use
+    only if :func:`check_population` lets that pass.
     """
-    by_key = sort_keys(rows.keys)
-    ordered = rows.keys[by_key]
+    users, places = rows.get(USER), rows[PLACE]
+    others = [name for name in rows if name not in (KEY, LABEL, PLACE, USER)]
+    by_key = sort_keys(rows[KEY])
+    ordered = rows[KEY][by_key]
     new = np.ones(ordered.size, dtype=np.bool_)
     new[1:] = ordered[1:] != ordered[:-1]
     starts = np.flatnonzero(new)
@@ -87,9 +72,9 @@ def complete_part(rows: LabelRows, listed: Keys | None, rules: Rules) -> Part:
     order = by_key[starts] if listed is None else sort_keys(listed)
     keys = ordered[starts] if listed is None else listed[order]
     odd = Oddities()
-    if rows.users is not None and each.max(initial=0) > 1:
-        mine = rows.users[by_key] == np.repeat(rows.users[by_key[starts]], each)
-        odd += _odd_rows(STRANGERS, rows.places[by_key[~mine]])
+    if users is not None and each.max(initial=0) > 1:
+        mine = users[by_key] == np.repeat(users[by_key[starts]], each)
+        odd += _odd_rows(STRANGERS, places[by_key[~mine]])
         by_key, each = by_key[mine], np.add.reduceat(mine.astype(np.int64), starts)
     repeated = 0 if listed is None else int(np.count_nonzero(keys[1:] == keys[:-1]))
     tally = Tally(
@@ -100,35 +85,32 @@ def complete_part(rows: LabelRows, listed: Keys | None, rules: Rules) -> Part:
         most_rows=int(each.max(initial=0)),
     )
     if repeated or not keys.size:
-        codes = {name: np.full(keys.size, NONE) for name in rows.codes}
-        return Part(keys, np.tile(rules.missing, (keys.size, 1)), order, codes, tally)
+        columns = {name: np.full(keys.size, NONE) for name in others}
+        return columns | {KEY: keys, LABEL: np.tile(rules.missing, (keys.size, 1))}, order, tally
     # ascending keys are found in one walk; rows of one key stay in file order
-    found, there = match_keys(keys, ordered[starts])
+    where, there = match_keys(keys, ordered[starts])
     several = there & (each > 1)
     merged = int(np.count_nonzero(several))
     if merged and rules.duplicates == "missing":
         further = np.repeat(several, each)
         further[np.cumsum(each) - each] = False
-        odd += _odd_rows(SEVERAL, rows.places[by_key[further]])
+        odd += _odd_rows(SEVERAL, places[by_key[further]])
     known = np.repeat(there & ~several if rules.duplicates == "missing" else there, each)
-    at, by_key = np.repeat(found, each)[known], by_key[known]
+    at, by_key = np.repeat(where, each)[known], by_key[known]
     last = rules.duplicates == "last" or not merged
     labels, of_labels = np.empty((keys.size, len(rules.missing))), []
     for index, (missing, domain) in enumerate(zip(rules.missing, rules.domains, strict=True)):
-        label = _one_per_key(at, rows.values[by_key, index], keys.size, rules.duplicates, last)
+        label = _one_per_key(at, rows[LABEL][by_key, index], keys.size, rules.duplicates, last)
         unlabelled = np.isnan(label)
         label[unlabelled] = missing
         labels[:, index] = label
         outside = (label < domain[0]) | (label > domain[1])
         counts = int(np.count_nonzero(unlabelled)), int(np.count_nonzero(outside))
         of_labels.append(LabelTally(*counts, float(label.min()), float(label.max())))
-    codes = {
-        name: one_per_event(at, codes[by_key], keys.size, last=last)
-        for name, codes in rows.codes.items()
-    }
+    columns = {name: one_per_event(at, rows[name][by_key], keys.size, last=last) for name in others}
     left_out = int(np.count_nonzero(~there))
     tally = replace(tally, left_out=left_out, merged=merged, labels=tuple(of_labels), odd=odd)
-    return Part(keys, labels, order, codes, tally)
+    return columns | {KEY: keys, LABEL: labels}, order, tally
 
 
 def _odd_rows(reason: str, places: Integers) -> Oddities:

@@ -39,7 +39,6 @@ from common.randomizers.message.strata import Strata
 from common.release.blocks import KEY_BYTES
 from label_party.events.columns import NONE
 from label_party.events.completion import (
-    LabelRows,
     Rules,
     beyond_limit,
     complete_part,
@@ -54,7 +53,6 @@ from label_party.store.fingerprints import Prints, fingerprint, fingerprint_hash
 
 ROW, PRINT = "row", "fingerprint"
 STRATUM_TYPE = "<u2"
-_ROLES = KEY, LABEL, PLACE, USER, STRATUM
 ROWS_OF_KEYS = {KEY: KEY_TYPE, ROW: ROW_TYPE}
 ROWS_OF_USERS = {USER: KEY_TYPE, ROW: ROW_TYPE}
 ROWS = {ROW: ROW_TYPE}
@@ -170,21 +168,14 @@ class Complete:
         labels = self.labels.receive(self.bucket)
         own = self.population is None
         listed = labels if self.population is None else self.population.receive(self.bucket)
-        rows = LabelRows(
-            labels[KEY],
-            labels[LABEL],
-            labels[PLACE],
-            labels.get(USER) if own else None,
-            {name: labels[name] for name in labels if name not in _ROLES},
-        )
-        part = complete_part(rows, None if own else listed[KEY], self.rules)
-        columns: Columns = {KEY: part.keys, LABEL: part.labels, **part.codes}
-        columns |= {name: listed[name][part.order] for name in listed if name not in columns}
-        where = np.zeros(part.keys.size, dtype=np.int64)
+        rows = {name: values for name, values in labels.items() if name != STRATUM}
+        columns, order, tally = complete_part(rows, None if own else listed[KEY], self.rules)
+        columns |= {name: listed[name][order] for name in listed if name not in columns}
+        where = np.zeros(tally.rows, dtype=np.int64)
         if self.range_rows:
             where = columns[ROW] // self.range_rows
         self.out.send(self.bucket, where, columns)
-        return part.tally
+        return tally
 
 
 @dataclass(frozen=True)

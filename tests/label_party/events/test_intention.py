@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from common.randomizers.grid import Grid, Moved
-from label_party.events.completion import LabelRows, Rules, complete_part
+from label_party.events.completion import Rules, complete_part
 from label_party.events.intention import Intention, Spread
 from label_party.events.tally import LabelTally, Tally
+from label_party.sources.tables import KEY, LABEL, PLACE
 
 USUAL = Tally(
     rows=1000,
@@ -117,8 +118,8 @@ def test_ranges_of_keys_add_up_to_what_all_keys_give() -> None:
 
     def tally(low: bytes, high: bytes) -> Tally:
         some, named = (keys >= low) & (keys < high), (listed >= low) & (listed < high)
-        rows = LabelRows(keys[some], labels[some, None], places[some])
-        return complete_part(rows, listed[named], Rules((0.0,), ((0.0, 4.0),), "sum")).tally
+        rows = {KEY: keys[some], LABEL: labels[some, None], PLACE: places[some]}
+        return complete_part(rows, listed[named], Rules((0.0,), ((0.0, 4.0),), "sum"))[2]
 
     whole = tally(b"a", b"z")
     assert tally(b"a", b"c") + tally(b"c", b"z") == whole

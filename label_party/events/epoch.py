@@ -14,8 +14,21 @@ from common.errors import present
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.columns import Column
 from label_party.sources.foreign import Source
-from label_party.sources.oddities import Oddities
-from label_party.sources.tables import CSV, KEY, columns_of, other, read_columns, read_events
+from label_party.sources.oddities import LINE, Oddities, oddity_of
+from label_party.sources.tables import (
+    CSV,
+    KEY,
+    PLACE,
+    USER,
+    as_days,
+    as_names,
+    as_numbers,
+    as_words,
+    columns_of,
+    label_column,
+    other,
+    read_columns,
+)
 
 
 @dataclass(frozen=True)
@@ -23,8 +36,7 @@ class Rows:
     """Some columns of a source's rows, of one day if the source has several."""
 
     source: Source
-    # key, labels, user: names of the columns, as :func:`label_party.sources.tables.read_events`
-    # reads them
+    # key, labels, user: names of the columns
     key: str
     labels: tuple[str, ...] = ()
     user: str | None = None
@@ -50,17 +62,47 @@ class Rows:
         return [column.name for column in columns]
 
     def read(self, part: tuple[int, int] | None = None) -> tuple[pl.DataFrame, Oddities]:
-        """Read them all, or those of a part of a Parquet file; and say what is odd about them."""
-        return read_events(
-            self.source,
-            self.key,
-            labels=self.labels,
-            user=self.user,
-            day=self.day,
-            rows=part,
-            others=self._texts,
-            dialect=self.dialect,
-        )
+        """Read the columns, whatever stands in the rows; and what was odd.
+
+        A row speaks for its own event alone. One whose key is missing names none and is left out;
+        so is one of another day, or of none. A cell that is not what its column should hold is
+        missing. In CSV files keys and users are text, exactly as written, so that ``007`` stays
+        ``007``. ``part`` are the first row of a Parquet file, and the one after the last; None for
+        all.
+
+        Returns, in file order (of a directory of Parquet files in that of their names), ``key``
+        (text), the labels as :func:`label_column` calls them (float64, finite; null where the event
+        has none) and ``user`` (text; null where there is none), as far as asked for, the further
+        columns as :func:`other` calls them, as text without the spaces around it, and with labels
+        ``place`` (int64: line or row, as oddities name them). ``DataError`` if the source cannot be
+        read at all, lacks a column, or has one of an unusable type: facts that are public.
+        """
+        source, key, user, day = self.source, self.key, self.user, self.day
+        frame, odd = read_columns(source, self.columns, self.naming, part, self.dialect)
+        places = frame[LINE]
+        names = {name: as_names(frame[name], source) for name in (key, user) if name is not None}
+        absent = names[key].is_null()
+        odd += oddity_of(key, "no key, so that the row names no event", absent, places)
+        kept = ~absent
+        if day is not None:
+            days = as_days(frame[day[0]], source)
+            odd += oddity_of(day[0], "no date of the form YYYY-MM-DD", days.is_null(), places)
+            kept &= (days.cast(pl.String) == day[1]).fill_null(False)
+        frame, places = frame.filter(kept), places.filter(kept)
+        events = [names[key].filter(kept).alias(KEY)]
+        for index, name in enumerate(self.labels):
+            numbers, bad = as_numbers(frame[name], name, source, self.dialect, places)
+            events.append(numbers.alias(label_column(index)))
+            odd += bad
+        if user is not None:
+            users = names[user].filter(kept)
+            odd += oddity_of(user, "no user", users.is_null(), places)
+            events.append(users.alias(USER))
+        words = {name: as_words(frame[name], source) for name in self._texts}
+        events += [text.str.strip_chars().alias(other(name)) for name, text in words.items()]
+        if self.labels:
+            events.append(places.alias(PLACE))
+        return pl.DataFrame(events), odd
 
 
 def rows_of_epoch(

@@ -1,4 +1,4 @@
-"""Read events from files, object stores and databases: keys, labels, users.
+"""Read files, object stores and databases: keys, labels, users.
 
 What stands in a row is never refused: a cell that is not what its column should hold is missing,
 a row without a key names no event, and both are counted with their places, for the operator alone.
@@ -50,62 +50,6 @@ KEY, LABEL, USER, PLACE, STRATUM = "key", "label", "user", "place", "stratum"
 def label_column(index: int) -> str:
     """Name of a label's column in a frame of events."""
     return LABEL if not index else f"{LABEL} {index}"
-
-
-def read_events(
-    path: Source,
-    key: str,
-    *,
-    labels: Sequence[str] = (),
-    user: str | None = None,
-    day: tuple[str, str] | None = None,
-    rows: tuple[int, int] | None = None,
-    others: Sequence[str] = (),
-    dialect: Dialect = CSV,
-) -> tuple[pl.DataFrame, Oddities]:
-    """Read the columns that are needed of one source: whatever stands in its rows; and what was
-    odd.
-
-    A row speaks for its own event alone. One whose key is missing names none and is left out; so is
-    one of another ``day`` (of a column of dates or times, ISO 8601), or of none. A cell that is not
-    what its column should hold is missing. In CSV files keys and users are text, exactly as
-    written, so that ``007`` stays ``007``; ``others`` are further columns, as text without the
-    spaces around it. ``rows`` are the first row of a Parquet file, and the one after the last; None
-    for all. The decimal mark of ``dialect`` is that of all labels in text.
-
-    Returns, in file order (of a directory of Parquet files in that of their names), ``key`` (text),
-    the labels as :func:`label_column` calls them (float64, finite; null where the event has none)
-    and ``user`` (text; null where there is none), as far as asked for, the further columns as
-    :func:`other` calls them, and with labels ``place`` (int64: line or row, as oddities name them).
-    ``DataError`` if the source cannot be read at all, lacks a column, or has one of an unusable
-    type: facts that are public.
-    """
-    naming = [key, *(name for name in (user, day and day[0]) if name is not None)]
-    wanted = list(dict.fromkeys([*naming, *labels, *others]))
-    frame, odd = read_columns(path, wanted, naming, rows, dialect)
-    places = frame[LINE]
-    texts = {name: _text(frame[name], path) for name in (key, user) if name is not None}
-    odd += oddity_of(key, "no key, so that the row names no event", texts[key].is_null(), places)
-    kept = texts[key].is_not_null()
-    if day is not None:
-        days = _days(frame[day[0]], path)
-        odd += oddity_of(day[0], "no date of the form YYYY-MM-DD", days.is_null(), places)
-        kept &= (days.cast(pl.String) == day[1]).fill_null(False)
-    frame, places = frame.filter(kept), places.filter(kept)
-    events = [texts[key].filter(kept).alias(KEY)]
-    for index, name in enumerate(labels):
-        numbers, bad = _numbers(frame[name], name, path, dialect, places)
-        events.append(numbers.alias(label_column(index)))
-        odd += bad
-    if user is not None:
-        users = texts[user].filter(kept)
-        odd += oddity_of(user, "no user", users.is_null(), places)
-        events.append(users.alias(USER))
-    words = (_words(frame[name], path).str.strip_chars().alias(other(name)) for name in others)
-    events += words
-    if labels:
-        events.append(places.alias(PLACE))
-    return pl.DataFrame(events), odd
 
 
 def other(name: str) -> str:
@@ -203,13 +147,13 @@ def days_of(path: Source, column: str, dialect: Dialect = CSV) -> list[str]:
 
     ``DataError`` if the source cannot be read, or lacks the column.
     """
-    days = _days(read_columns(path, [column], dialect=dialect)[0][column], path)
+    days = as_days(read_columns(path, [column], dialect=dialect)[0][column], path)
     return [day.isoformat() for day in days.drop_nulls().unique().sort()]
 
 
-def _days(column: pl.Series, path: Source) -> pl.Series:
+def as_days(column: pl.Series, path: Source) -> pl.Series:
     """(n,) dates, null for what begins with none of the form YYYY-MM-DD."""
-    days = _words(column, path).str.strip_chars().str.slice(0, 10)
+    days = as_words(column, path).str.strip_chars().str.slice(0, 10)
     return days.set(~days.str.contains(r"^\d{4}-\d\d-\d\d$"), None).str.to_date(strict=False)
 
 
@@ -305,7 +249,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _words(column: pl.Series, path: Source) -> pl.Series:
+def as_words(column: pl.Series, path: Source) -> pl.Series:
     """A column of texts, numbers or times as text, each cell by itself."""
     kind = column.dtype
     if kind.is_nested() or kind in (pl.Binary, pl.Object, pl.Time, pl.Duration):
@@ -319,7 +263,7 @@ def _words(column: pl.Series, path: Source) -> pl.Series:
     return column.cast(pl.String)
 
 
-def _text(column: pl.Series, path: Source) -> pl.Series:
+def as_names(column: pl.Series, path: Source) -> pl.Series:
     """Keys or users as text, null where there is none; never one of another row's.
 
     A NUL is in no key: it marks the fingerprints of users.
@@ -334,7 +278,7 @@ def _text(column: pl.Series, path: Source) -> pl.Series:
     return text.set((text == "") | text.str.contains("\0", literal=True), None)
 
 
-def _numbers(
+def as_numbers(
     column: pl.Series, name: str, path: Source, dialect: Dialect, places: pl.Series
 ) -> tuple[pl.Series, Oddities]:
     """Labels, null where there is none, or where the cell is no finite number."""

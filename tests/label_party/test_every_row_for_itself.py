@@ -12,6 +12,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache, partial
 from itertools import cycle, product
 from pathlib import Path
@@ -24,8 +25,8 @@ import pytest
 from common.errors import DataError
 from common.release.event_keys import hash_keys, read_secret
 from label_party.config.sections import LabelPartyConfig
-from label_party.events import epoch
 from label_party.events import open as reader
+from label_party.events.epoch import Rows
 from label_party.store import purchase
 from label_party.store.coverage import cover
 from label_party.store.fingerprints import fingerprint_hashed
@@ -277,16 +278,16 @@ def test_a_reader_that_looks_at_whole_columns_is_caught(
 
 def read_wholly(party: Party, monkeypatch: pytest.MonkeyPatch, leak: Leak) -> None:
     """Let labels be read from what a whole file is made into first."""
-    read = epoch.read_events
+    read = Rows.read
 
-    def leaking(path: Any, *arguments: Any, **named: Any) -> Any:
-        if str(path) != "rows.csv":
-            return read(path, *arguments, **named)
+    def leaking(rows: Rows, part: tuple[int, int] | None = None) -> Any:
+        if str(rows.source) != "rows.csv":
+            return read(rows, part)
         leaked = party.folder / "leaked.csv"
-        leaked.write_bytes(leak(Path(path).read_bytes()))
-        return read(leaked, *arguments, **named)
+        leaked.write_bytes(leak(Path("rows.csv").read_bytes()))
+        return read(replace(rows, source=leaked), part)
 
-    monkeypatch.setattr(epoch, "read_events", leaking)
+    monkeypatch.setattr(Rows, "read", leaking)
 
 
 def _named(name: str) -> Variant:

@@ -14,9 +14,9 @@ from common.errors import ConfigError, DataError
 from label_party.sources.addresses import check_address, locate
 from label_party.sources.databases import Query
 from label_party.sources.object_stores import Remote
-from label_party.sources.tables import read_events
 from tests.label_party.conftest import Party
 from tests.label_party.objects import Objects, serving
+from tests.label_party.sources.reading import read_events
 
 PLANTED = "planted-5ecret"
 FRAME = pl.DataFrame({"id": [7, 8, 9], "y": [1.5, None, 2.0]})

@@ -17,8 +17,9 @@ from label_party.sources import csv_rows
 from label_party.sources.csv_rows import Layout, any_rows, lines_of_file, regular_rows, rows_of
 from label_party.sources.object_stores import Remote
 from label_party.sources.oddities import LINE
-from label_party.sources.tables import copy_as_parquet, read_columns, read_events
+from label_party.sources.tables import copy_as_parquet, read_columns
 from tests.label_party.objects import serving
+from tests.label_party.sources.reading import read_events
 
 HEADER = ["key", "amount", "town"]
 PIECES = [

@@ -19,10 +19,10 @@ from label_party.events.open import open_events
 from label_party.sources import databases
 from label_party.sources.databases import Query, snapshot
 from label_party.sources.declared import select
-from label_party.sources.tables import read_events
 from tests.label_party.conftest import EVENTS, Party, Result
 from tests.label_party.postgres import PASSWORD, Postgres, started
 from tests.label_party.release.test_several import with_labels
+from tests.label_party.sources.reading import read_events
 
 PLANTED = "73571.25"
 

@@ -9,8 +9,9 @@ import pytest
 
 from common.csv_files import Dialect
 from common.errors import DataError
-from label_party.sources.tables import days_of, read_events
+from label_party.sources.tables import days_of
 from tests.label_party.conftest import Party
+from tests.label_party.sources.reading import read_events
 
 PLANTED = "73571.25"
 

@@ -1,0 +1,29 @@
+"""Reading events out of a source, as an epoch's rows are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from common.csv_files import Dialect
+from label_party.events.columns import Column
+from label_party.events.epoch import Rows
+from label_party.sources.foreign import Source
+from label_party.sources.oddities import Oddities
+from label_party.sources.tables import CSV
+
+
+def read_events(
+    source: Source,
+    key: str,
+    *,
+    labels: Sequence[str] = (),
+    user: str | None = None,
+    day: tuple[str, str] | None = None,
+    rows: tuple[int, int] | None = None,
+    others: Sequence[str] = (),
+    dialect: Dialect = CSV,
+) -> tuple[pl.DataFrame, Oddities]:
+    columns = tuple(map(Column, others))
+    return Rows(source, key, tuple(labels), user, day, columns, None, dialect).read(rows)

@@ -221,7 +221,7 @@ def _half_width(plan: Plan, row: PlanRow) -> float:
     from scipy.special import ndtri
 
     noise = row.assessment.label_error / plan.constant_error / plan.knowledge.rows
-    return 2 * float(ndtri(0.975)) * (plan.explained * noise) ** 0.5
+    return float(2 * ndtri(0.975) * (plan.explained * noise) ** 0.5)
 
 
 def _json(plan: Plan | DivisionPlan) -> dict[str, object]:

@@ -303,15 +303,13 @@ def complete(
     labels, listed, odd = _exchange(sources, buckets, work, progress)
     types = {**(listed.types if listed else {}), **labels.types}
     del types[PLACE]
-    if sources.submitted is None:
-        completed = work.exchange("completed", buckets, 1, types)
-        tasks = [Complete(b, labels, listed, rules, completed) for b in range(buckets)]
-    else:
+    ends, sent = [(0, 0)], types
+    if sources.submitted is not None:
         ends = work.ranges(sources.submitted.rows)
-        placed = {name: kind for name, kind in types.items() if name != KEY}
-        completed = work.exchange("completed", buckets, len(ends), placed)
-        size = ends[0][1]
-        tasks = [Complete(b, labels, listed, rules, completed, size) for b in range(buckets)]
+        sent = {name: kind for name, kind in types.items() if name != KEY}
+    completed = work.exchange("completed", buckets, len(ends), sent)
+    size = ends[0][1]
+    tasks = [Complete(bucket, labels, listed, rules, completed, size) for bucket in range(buckets)]
     tallies = work.run(tasks)
     tally = sum(tallies, odd)
     check_population(tally)

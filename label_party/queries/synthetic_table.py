@@ -160,8 +160,7 @@ def synthesize(
     paid = find_paid(store, order)
     if paid is not None:
         return paid
-    columns = [Column(name, pl.Series(values[:-1]), public=True) for name, values in lists.items()]
-    with open_events(config, columns, quiet=quiet) as events:
+    with open_events(config, _columns(lists), quiet=quiet) as events:
         table = domain.histogram(_records(events, request, lists))
         mechanism = SelectMeasureProject(workload, budget)
         confirm(
@@ -239,6 +238,10 @@ def _too_few(mechanism: SelectMeasureProject, events: int) -> str | None:
         f"{events:,} events are few for this budget: noise of standard deviation {deviation:,.0f}"
         f" is more than the {each:,.3g} events of an average value"
     )
+
+
+def _columns(lists: dict[str, list[str]]) -> list[Column]:
+    return [Column(name, pl.Series(values[:-1]), public=True) for name, values in lists.items()]
 
 
 def _records(events: Events, request: TableRequest, lists: dict[str, list[str]]) -> Integers:

@@ -81,8 +81,7 @@ def run_top_k(
             f" {request.categories}; set --k"
         )
     user = _user(config.privacy, request)
-    users = [] if user is None else [Column(user, public=True)]
-    with open_events(config, [Column(request.by, categories), *users], quiet=True) as events:
+    with open_events(config, _columns(request.by, user, categories), quiet=True) as events:
         counts = _counts(request.by, user, len(categories), events)
         spread = Spread.of(request.by, events.codes(request.by), len(categories))
         confirm(
@@ -147,6 +146,11 @@ def _user(privacy: PrivacySection, request: TopKRequest) -> str | None:
     return user
 
 
+def _columns(by: str, user: str | None, categories: pl.Series) -> list[Column]:
+    users = [] if user is None else [Column(user, public=True)]
+    return [Column(by, categories), *users]
+
+
 def _counts(by: str, user: str | None, categories: int, events: Events) -> Integers:
     """Distinct users of each category, in the list's order: an event is a vote of its user."""
     items = events.codes(by)
@@ -181,13 +185,14 @@ def _build(
     leaders: Leaders | StableLeaders,
     counts: Integers,
 ) -> bytes:
+    shown: list[dict[str, Any]]
     noise: dict[str, str] | None = None
     entropy = system_entropy()
     try:
         if isinstance(leaders, StableLeaders):
             chosen = leaders.draw(counts, entropy)
-            places = [] if chosen is None else chosen
-            shown = [{"category": categories[int(place)]} for place in places]
+            places = [] if chosen is None else chosen.tolist()
+            shown = [{"category": categories[place]} for place in places]
         else:
             leading = leaders.draw(counts, entropy)
             shown = [

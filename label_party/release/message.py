@@ -58,6 +58,12 @@ class Counted:
 Count = Callable[[MessagePlan, Events, Entropy], Counted]
 
 
+def count_labels(plan: MessagePlan, events: Events, entropy: Entropy) -> Counted:
+    """Count what the plan asks for, and pay for it."""
+    counts = events.count(plan.groups, entropy, plan.strata) if plan.groups else []
+    return Counted(plan.build(plan.release(counts, entropy)))
+
+
 @dataclass(frozen=True)
 class Built:
     """A finished message, its rows being with the writer already."""
@@ -73,7 +79,7 @@ def build(
     entropy: Entropy,
     writer: ReleaseWriter,
     progress: Progress = lambda rows: None,
-    count: Count | None = None,
+    count: Count = count_labels,
 ) -> Built:
     """Randomize every label and describe how.
 
@@ -85,7 +91,7 @@ def build(
     """
     if not entropy.secure:
         raise PrivacyError("a release needs system_entropy(); seeded entropy is for tests alone")
-    counted = (count or count_labels)(plan, events, entropy)
+    counted = count(plan, events, entropy)
     message = counted.message
     decoded = any(prior is None for _, prior in message.priors)
     content, population, counts = _randomize(events, message, entropy, writer, progress, decoded)
@@ -99,12 +105,6 @@ def build(
     data = manifest.to_bytes()
     Manifest.from_bytes(data)  # what the features party will check, checked before it is served
     return Built(manifest, data)
-
-
-def count_labels(plan: MessagePlan, events: Events, entropy: Entropy) -> Counted:
-    """Count what the plan asks for, and pay for it."""
-    counts = events.count(plan.groups, entropy, plan.strata) if plan.groups else []
-    return Counted(plan.build(plan.release(counts, entropy)))
 
 
 def _randomize(

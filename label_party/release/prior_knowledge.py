@@ -6,7 +6,7 @@ leaks them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 
@@ -149,7 +149,8 @@ def from_table(path: Path, rows: int, names: list[str]) -> PriorKnowledge:
         raise DataError(f"{path}: labels must be finite and weights finite and >= 0")
     if weights.sum() <= 0:
         raise DataError(f"{path}: the weights are all zero; at least one must be positive")
-    return _together(values, weights, rows, f"the prior in {path}")
+    known = KnownLabels(tuple(range(len(names))), values, weights)
+    return PriorKnowledge((known,), rows, f"the prior in {path}")
 
 
 def from_domain(rows: int) -> PriorKnowledge:
@@ -171,16 +172,10 @@ def from_raw_labels(config: LabelPartyConfig) -> PriorKnowledge:
             rows += len(labels)
     counted = counted.sort(names)
     weights = counted["weight"].to_numpy().astype(np.float64)
-    found = _together(counted.select(names).to_numpy(), weights, rows, "the raw labels")
-    return replace(found, leaks=True)
+    known = KnownLabels(tuple(range(len(names))), counted.select(names).to_numpy(), weights)
+    return PriorKnowledge((known,), rows, "the raw labels", leaks=True)
 
 
 def _columns(names: list[str]) -> list[str]:
     """What a table of labels calls them: the only one ``label``."""
     return names if len(names) > 1 else ["label"]
-
-
-def _together(values: Floats, weights: Floats, rows: int, source: str) -> PriorKnowledge:
-    return PriorKnowledge(
-        (KnownLabels(tuple(range(values.shape[1])), values, weights),), rows, source
-    )

@@ -11,13 +11,11 @@ from dataclasses import dataclass
 
 from common.console import row_progress
 from common.entropy import system_entropy
-from common.randomizers.message.steps import MessagePlan
 from common.release.manifest import Manifest, manifest_digest
 from common.release.size import check_manifest
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.intention import Confirm, Intention, go_on
 from label_party.events.open import open_events
-from label_party.events.steps import Events
 from label_party.events.tally import Tally
 from label_party.release.message import Built, Count, build, count_labels
 from label_party.release.signing import signing_key
@@ -80,8 +78,21 @@ def run_release(
         built: list[Built] = []
 
         def write(ledger: Ledger) -> tuple[str, int]:
-            built.append(_write(config, events, plan, store, quiet, find_prior(store, ledger)))
-            return manifest_digest(built[0].manifest_bytes), events.rows
+            writer = store.writer(config.data.data_set, config.data.epoch)
+            entropy = system_entropy()
+            try:
+                with (
+                    translating_errors(store.directory),  # tasks write rows beside each other
+                    row_progress("Randomizing", events.rows, quiet) as advance,
+                ):
+                    count = find_prior(store, ledger)
+                    built.append(build(events, config, plan, entropy, writer, advance, count))
+                data, key = built[0].manifest_bytes, signing_key(config.keys)
+                writer.finish(data, key.sign(data) if key else b"")
+                writer.publish()
+            finally:
+                entropy.destroy()
+            return manifest_digest(data), events.rows
 
         paid = pay(store, order, write, events.fingerprints)
         if paid.existed:  # another process was faster
@@ -91,27 +102,3 @@ def run_release(
 
 def _existing(store: Store, paid: Payment) -> ReleaseOutcome:
     return ReleaseOutcome(store.open_release(paid.charge).manifest, paid, None)
-
-
-def _write(
-    config: LabelPartyConfig,
-    events: Events,
-    plan: MessagePlan,
-    store: Store,
-    quiet: bool,
-    count: Count,
-) -> Built:
-    writer = store.writer(config.data.data_set, config.data.epoch)
-    entropy = system_entropy()
-    try:
-        with (
-            translating_errors(store.directory),  # tasks write rows beside each other
-            row_progress("Randomizing", events.rows, quiet) as advance,
-        ):
-            built = build(events, config, plan, entropy, writer, advance, count)
-        key = signing_key(config.keys)
-        writer.finish(built.manifest_bytes, key.sign(built.manifest_bytes) if key else b"")
-        writer.publish()
-    finally:
-        entropy.destroy()
-    return built

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
 
 import grpc
 
 from common.errors import ConfigError, LabelveilError
-from common.files import read_private
+from common.files import file_errors, read_private
 from common.security.certificate_checks import check_not_ended, check_pair, read_chain
 from common.security.tls import check_tls13_only
 from label_party.config.serving import ServerSection
@@ -73,21 +74,18 @@ class ServerCredentials:
     def _stamps(self) -> _Stamp:
         stamps = []
         for path in (self._server.certificate, self._server.private_key, self._server.client_ca):
-            try:
+            with _reading(path):
                 status = path.stat()
-            except OSError as error:
-                raise _unreadable(path, error) from error
             stamps.append((status.st_mtime_ns, status.st_ino))
         return tuple(stamps)
 
     def _read(self) -> grpc.ServerCertificateConfiguration:
-        try:
-            chain, authority = (
-                path.read_bytes() for path in (self._server.certificate, self._server.client_ca)
-            )
+        with _reading(self._server.certificate):
+            chain = self._server.certificate.read_bytes()
+        with _reading(self._server.client_ca):
+            authority = self._server.client_ca.read_bytes()
+        with _reading(self._server.private_key):
             key = read_private(self._server.private_key, "private_key")
-        except OSError as error:
-            raise _unreadable(Path(error.filename), error) from error
         certificates = read_chain(self._server.certificate, chain)
         authorities = read_chain(self._server.client_ca, authority)
         check_pair(self._server.certificate, certificates[0], self._server.private_key, key)
@@ -102,8 +100,9 @@ class ServerCredentials:
         return grpc.ssl_server_certificate_configuration([(key, chain)], authority)
 
 
-def _unreadable(path: Path, error: OSError) -> ConfigError:
-    return ConfigError(
-        f"{path} cannot be read: {error.strerror}; set [server] certificate, private_key and"
-        " client_ca, or make test certificates with labelveil certificates"
+def _reading(path: Path) -> AbstractContextManager[None]:
+    remedy = (
+        "; set [server] certificate, private_key and client_ca, or make test certificates with"
+        " labelveil certificates"
     )
+    return file_errors(ConfigError, f"{path} cannot be read", remedy)

@@ -9,7 +9,7 @@ from common.config.answers import Json, print_json
 from label_party.commands.budget import as_plain
 from label_party.commands.options import options
 from label_party.config.sections import LabelPartyConfig
-from label_party.monitoring.status import NO_SERVER, Samples, status
+from label_party.monitoring.status import NO_SERVER, Samples, samples_of, status
 
 _SECONDS = 5.0
 
@@ -21,12 +21,11 @@ def show(config: LabelPartyConfig, shown: Json) -> None:
 
     samples, server = _ask(config.observability.listen), NO_SERVER
     accounts = read_accounts(config)
-    if samples is not None and not samples.of_ledger(accounts[0].ledger):
+    ledgers = (samples or {}).get("label_party_ledger_info", [])
+    if samples is not None and accounts[0].ledger not in (of["ledger"] for of, _ in ledgers):
         samples, server = None, f"the one at {config.observability.listen} serves another store"
     if shown.as_json:
-        counted = None if samples is None else samples.found
-        plain = {"accounts": [as_plain(account) for account in accounts], "server": counted}
-        print_json(plain)
+        print_json({"accounts": [as_plain(account) for account in accounts], "server": samples})
         return
     for line in status(accounts, samples, datetime.now(UTC), server):
         print(line)
@@ -42,7 +41,7 @@ def _ask(listen: str | None) -> Samples | None:
     try:
         connection.request("GET", "/metrics", headers={"Accept": "text/plain"})
         text = connection.getresponse().read().decode()
-        return Samples.of(text_string_to_metric_families(text))
+        return samples_of(text_string_to_metric_families(text))
     except (OSError, HTTPException, ValueError):
         return None
     finally:

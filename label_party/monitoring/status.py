@@ -5,9 +5,10 @@ It holds public facts only, as logs and metrics do.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import itemgetter
 
 from prometheus_client.metrics_core import Metric
 
@@ -20,31 +21,17 @@ _SOON_DAYS = 30
 """From so many days before its end a certificate is pointed out."""
 
 
-@dataclass(frozen=True)
-class Samples:
-    """What a server counts, by metric; of each, the labels' values and the number."""
+Samples = Mapping[str, list[tuple[Mapping[str, str], float]]]
+"""What a server counts, by metric; of each, the labels' values and the number."""
 
-    found: Mapping[str, list[tuple[Mapping[str, str], float]]]
 
-    @classmethod
-    def of(cls, families: Iterable[Metric]) -> Samples:
-        """Take what a registry, or the text of ``/metrics``, holds."""
-        found: dict[str, list[tuple[Mapping[str, str], float]]] = {}
-        for family in families:
-            for sample in family.samples:
-                found.setdefault(sample.name, []).append((sample.labels, sample.value))
-        return cls(found)
-
-    def __call__(self, name: str) -> list[tuple[Mapping[str, str], float]]:
-        return self.found.get(name, [])
-
-    def number(self, name: str) -> float | None:
-        """The one number of a metric without labels; None if there is none."""
-        return next((value for _, value in self(name)), None)
-
-    def of_ledger(self, name: str) -> bool:
-        """Whether the server that counts reads a ledger, by its name."""
-        return any(labels["ledger"] == name for labels, _ in self("label_party_ledger_info"))
+def samples_of(families: Iterable[Metric]) -> Samples:
+    """Take what a registry, or the text of ``/metrics``, holds."""
+    samples: dict[str, list[tuple[Mapping[str, str], float]]] = defaultdict(list)
+    for family in families:
+        for sample in family.samples:
+            samples[sample.name].append((sample.labels, sample.value))
+    return dict(samples)
 
 
 def status(
@@ -76,29 +63,32 @@ def status(
 
 
 def _served(samples: Samples, now: datetime) -> Iterator[str]:
-    began = samples.number("process_start_time_seconds")
+    def number(name: str) -> float | None:
+        return next((value for _, value in samples.get(name, ())), None)
+
+    began = number("process_start_time_seconds")
     since = "" if began is None else f" since {_stamp(began)}"
-    active = samples.number("label_party_fetches_active") or 0
-    damaged = samples.number("label_party_releases_damaged") or 0
+    active = number("label_party_fetches_active") or 0
+    damaged = number("label_party_releases_damaged") or 0
     yield f"server: answers{since}; {active:g} fetches running, {damaged:g} damaged releases"
     yield "fetched to the last row, since it started"
-    rows = sorted(samples("label_party_last_fetch_timestamp_seconds"), key=lambda one: -one[1])
-    for labels, stamp in rows:
+    fetches = samples.get("label_party_last_fetch_timestamp_seconds", [])
+    for labels, stamp in sorted(fetches, key=itemgetter(1), reverse=True):
         what = f"{labels['data_set']}, epoch {labels['epoch']}"
         yield f"  {_stamp(stamp)}  {what}: by {labels['client']}"
-    yield from [] if rows else ["  nothing"]
+    yield from [] if fetches else ["  nothing"]
     yield "refused, since it started"
     refused = [
         (labels["reason"], count)
-        for labels, count in samples("label_party_refusals_total")
+        for labels, count in samples.get("label_party_refusals_total", ())
         if count
     ]
-    for reason, count in sorted(refused, key=lambda one: -one[1]):
+    for reason, count in sorted(refused, key=itemgetter(1), reverse=True):
         yield f"  {count:6g}  {reason}"
     yield from [] if refused else ["  nobody"]
     yield "certificates"
     for which, name in (("server", "the server's"), ("client_ca", "the clients' authority")):
-        end = samples.number(f"label_party_{which}_certificate_expiry_timestamp_seconds")
+        end = number(f"label_party_{which}_certificate_expiry_timestamp_seconds")
         if end is not None:
             days = (end - now.timestamp()) / _DAY
             soon = ": renew it" if days < _SOON_DAYS else ""

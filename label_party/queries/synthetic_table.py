@@ -38,7 +38,6 @@ from common.mechanisms.synthesis import (
     SelectMeasureProject,
 )
 from common.randomizers.grid import Grid
-from label_party.config.labels import LabelTable
 from label_party.config.privacy import PrivacySection
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.columns import NONE, Column, read_category_list
@@ -66,17 +65,6 @@ class TableRequest:
     order: int  # the table is made to agree on all sets of up to so many columns
     delta: float | None = None  # δ where noise is Gaussian, accounted in zCDP; None for pure ε
     label: int = 0  # the label's place among those of an event
-
-    def purpose(self, config: LabelPartyConfig) -> str:
-        """Name of the charge in the ledger; of several labels each has tables of its own."""
-        columns = [name for name, _ in self.columns]
-        if len(config.labels) > 1:
-            columns.append(self.terms(config).name)
-        return "synthetic table of " + ", ".join(columns)
-
-    def terms(self, config: LabelPartyConfig) -> LabelTable:
-        """What is asked about the label."""
-        return config.labels[self.label]
 
 
 def records(document: dict[str, Any]) -> pl.DataFrame:
@@ -141,7 +129,7 @@ def synthesize(
     ``confirm`` is called before anything is charged, unless the release exists.
     """
     lists = _lists(config, request)
-    label = request.terms(config).name
+    label = config.labels[request.label].name
     names = (*lists, label)
     domain = Domain(names, (*(len(values) for values in lists.values()), len(request.edges) - 1))
     workload = Marginals.up_to(domain, min(request.order, len(names)))
@@ -153,9 +141,10 @@ def synthesize(
         adjacency=Adjacency.REPLACE_LABEL,
         unit=privacy.privacy_unit,
     )
-    order = Order.configured(
-        config, request.purpose(config), guarantee, _meaning(config, request, lists)
-    )
+    # of several labels each has tables of its own
+    named = names if len(config.labels) > 1 else [*lists]
+    purpose = f"synthetic table of {', '.join(named)}"
+    order = Order.configured(config, purpose, guarantee, _meaning(config, request, lists))
     store = Store(config.store.directory)
     paid = find_paid(store, order)
     if paid is not None:
@@ -211,7 +200,7 @@ def _budget(privacy: PrivacySection, request: TableRequest) -> Budget:
 def _meaning(
     config: LabelPartyConfig, request: TableRequest, lists: dict[str, list[str]]
 ) -> dict[str, Any]:
-    privacy, terms = config.privacy, request.terms(config)
+    privacy, terms = config.privacy, config.labels[request.label]
     return {
         "date": config.data.date,
         "label": terms.name,
@@ -284,7 +273,7 @@ def _document(
     return document_bytes(
         config.data,
         FORMAT,
-        label=request.terms(config).name,
+        label=config.labels[request.label].name,
         edges=list(request.edges),
         categories=[{"column": name, "values": values} for name, values in lists.items()],
         records=records,

@@ -70,16 +70,10 @@ class DivisionPlan:
 
     def gains(self, row: DivisionRow) -> dict[str, float]:
         """What a model of each label gains over a constant: the share of true labels' gain."""
-        found = zip(
-            self.terms,
-            self.constant_errors,
-            row.predicted_errors,
-            self.true_label_errors,
-            strict=True,
-        )
+        known = zip(self.terms, self.constant_errors, self.true_label_errors, strict=True)
         return {
-            one.name: (constant - error) / (constant - truth)
-            for one, constant, error, truth in found
+            label.name: (constant - error) / (constant - truth)
+            for (label, constant, truth), error in zip(known, row.predicted_errors, strict=True)
         }
 
     @property

@@ -30,7 +30,7 @@ from common.files import file_errors
 from label_party.config.sections import LabelPartyConfig
 from label_party.monitoring.budget_metrics import BudgetMetrics
 from label_party.monitoring.calls import Telemetry
-from label_party.monitoring.status import Samples, status
+from label_party.monitoring.status import samples_of, status
 from label_party.server.health import Vitals
 from label_party.server.limits import Places
 from label_party.store.account import AccountState, read_accounts
@@ -97,14 +97,11 @@ def _measure(
         lambda: len(catalog.damaged),
     )
 
-    def end_of(which: str) -> Callable[[], float]:
-        return lambda: credentials.ends(which).timestamp()
-
     for which in ("server", "client_ca"):
         gauge(
             f"label_party_{which}_certificate_expiry_timestamp_seconds",
             "When the certificate in use ends.",
-            end_of(which),
+            lambda which=which: credentials.ends(which).timestamp(),
         )
 
     def accounts() -> list[AccountState]:
@@ -147,7 +144,7 @@ def _paths(
 
     def page(accept: str) -> Answer:
         try:
-            samples = Samples.of(registry.collect())
+            samples = samples_of(registry.collect())
             lines = "\n".join(status(read_accounts(config), samples, datetime.now(UTC)))
         except LabelveilError as error:
             lines = str(error)

@@ -230,15 +230,13 @@ def _check_columns(path: Source, wanted: Sequence[str], present: list[str]) -> N
                     f"{path} has no column {name!r}: its first line holds values, not names; add a"
                     " header line"
                 )
-            shown = listed(present) + _other_separator(present)
+            shown = listed(present)
+            if len(present) == 1 and any(mark in present[0] for mark in ",;\t|"):
+                shown += (
+                    "; set [data] labels_separator, or population_separator, to what stands between"
+                    " them"
+                )
             raise DataError(f"{path} has no column {name!r}; it has {shown}")
-
-
-def _other_separator(present: list[str]) -> str:
-    """What to do where all columns' names were read as one."""
-    if len(present) == 1 and any(mark in present[0] for mark in ",;\t|"):
-        return "; set [data] labels_separator, or population_separator, to what stands between them"
-    return ""
 
 
 def _is_number(text: str) -> bool:

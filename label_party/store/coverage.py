@@ -54,7 +54,8 @@ def check(folder: Path, ledger: Ledger, purchase: Purchase, separate_reason: str
     for charge, other in ledger.coverage():
         if not _compared(charge, purchase):
             continue
-        if charge.account == account and _secret(charge) != _secret(purchase):
+        secret, other_secret = (of.request.get(JOIN_SECRET) for of in (purchase, charge))
+        if charge.account == account and other_secret != secret:
             raise BudgetError(
                 f"the events of epoch {charge.epoch!r} were submitted under another join secret, so"
                 f" that nobody can tell whether epoch {purchase.epoch!r} has some of them, too; set"
@@ -116,10 +117,6 @@ def _remedy(charge: Charge) -> str:
         f'set [privacy] account = "{charge.account}" to share its budget, or separate = true with a'
         " separate_reason that the ledger keeps"
     )
-
-
-def _secret(purchase: Purchase) -> object:
-    return purchase.request.get(JOIN_SECRET)
 
 
 def _compared(charge: Charge, purchase: Purchase) -> bool:

@@ -59,7 +59,12 @@ def recover(store: Store, ledger: Ledger) -> Recovery:
     for entry in open_:
         ledger.abandon(entry.id)  # its bytes went first: dying before this leaves nothing unpaid
     tidy(store.covered, ledger)
-    return Recovery(len(open_), [_shown(charge) for charge in unknown])
+    names = [
+        f"{charge.data_set}/{charge.epoch}"
+        + ("" if charge.purpose == LABELS else f" ({charge.purpose})")
+        for charge in unknown
+    ]
+    return Recovery(len(open_), names)
 
 
 @contextmanager
@@ -102,8 +107,3 @@ def _read_charge(store: Store, path: Path) -> Charge:
             " read; restore it from a backup, or restore the ledger that paid for it"
         ) from error
     return charge
-
-
-def _shown(charge: Charge) -> str:
-    which = "" if charge.purpose == LABELS else f" ({charge.purpose})"
-    return f"{charge.data_set}/{charge.epoch}{which}"

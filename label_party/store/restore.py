@@ -199,8 +199,14 @@ def _place_folders(store: Store, folder: Path) -> None:
         with translating_errors(target):
             if target.exists():
                 for file in source.iterdir():
-                    if file.name != SIGNATURE_FILE:  # it may be signed again with a new key
-                        _check_same(file, target / file.name)
+                    there = target / file.name
+                    if file.name == SIGNATURE_FILE:  # it may be signed again with a new key
+                        continue
+                    if not there.is_file() or sha256_of(there) != sha256_of(file):
+                        raise ReleaseError(
+                            f"{there} differs from the backup's; move its directory away if the"
+                            " backup is right"
+                        )
                 continue
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             sync(source)
@@ -209,13 +215,6 @@ def _place_folders(store: Store, folder: Path) -> None:
                 sync(above)
                 if above == store.directory:
                     break
-
-
-def _check_same(one: Path, other: Path) -> None:
-    if not other.is_file() or sha256_of(one) != sha256_of(other):
-        raise ReleaseError(
-            f"{other} differs from the backup's; move its directory away if the backup is right"
-        )
 
 
 def _verify(store: Store, ledger: Ledger) -> int:

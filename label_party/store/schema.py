@@ -110,6 +110,7 @@ SCHEMA = (
     # a keyed checksum of everything else (label_party.store.seal)
     "CREATE TABLE seals (id INTEGER PRIMARY KEY, mac TEXT NOT NULL)",
 )
+_FILLED = "seals", "charges", "caps", "restores", "secrets", "separations"
 
 
 @contextmanager
@@ -176,18 +177,12 @@ def check(database: sqlite3.Connection, path: Path, seal: Seal) -> bool:
     (sound,) = database.execute("PRAGMA integrity_check(1)").fetchone()
     if sound != "ok":  # an index, say, that hides what its table has
         raise sqlite3.DatabaseError("database disk image is malformed")
-    if not version or _is_unused(database):
-        return False
+    used = (f"SELECT EXISTS (SELECT 1 FROM {name})" for name in _FILLED)
+    if not version or not any(database.execute(query).fetchone()[0] for query in used):
+        return False  # a process may have died before it sealed the new tables
     seal.check(database)
     return True
 
 
 def _version(database: sqlite3.Connection) -> int:
     return int(database.execute("PRAGMA user_version").fetchone()[0])
-
-
-def _is_unused(database: sqlite3.Connection) -> bool:
-    """Whether a process died before it sealed the new tables."""
-    query = "SELECT EXISTS (SELECT 1 FROM {})"
-    tables = ("seals", "charges", "caps", "restores", "secrets", "separations")
-    return not any(database.execute(query.format(name)).fetchone()[0] for name in tables)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import grpc
 import pytest
 
-from label_party.monitoring.status import Samples, status
+from label_party.monitoring.status import status
 from label_party.server.run import open_server
 from tests.label_party.conftest import CLIENT, Client, Party
 from tests.label_party.serving import get
@@ -70,5 +70,5 @@ def test_a_certificate_that_ends_soon_is_pointed_out() -> None:
     name = "label_party_server_certificate_expiry_timestamp_seconds"
     now = datetime(2026, 6, 1, tzinfo=UTC)
     for days, said in ((29, "in 29 days: renew it"), (31, "in 31 days")):
-        samples = Samples({name: [({}, now.timestamp() + days * 86_400)]})
+        samples = {name: [({}, now.timestamp() + days * 86_400)]}
         assert list(status([], samples, now))[-1].endswith(said)

@@ -28,8 +28,7 @@ def release(config: LabelPartyConfig, shown: Shown, how: BeforeOptions) -> None:
     """
     from common.allocator import keep_freed_memory
     from label_party.release.message import Count, count_labels
-    from label_party.release.run import run_release
-    from label_party.release.signing import sign_again
+    from label_party.release.run import run_release, sign_again
 
     keep_freed_memory()
     with Before(config, how, shown) as before:

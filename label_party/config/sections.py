@@ -290,7 +290,12 @@ class LabelPartyConfig(Section):
                 " is part of its own epoch; remove [watch] hits"
             )
         self._check_labels()
-        self._check_strata()
+        chosen = self.randomizer
+        if self.strata.column is not None and (chosen.name != "auto" or chosen.options):
+            raise ConfigError(
+                f"[strata] have channels designed for them, and randomizer={chosen.name!r} with"
+                f' options {chosen.options} none; set [randomizer] name = "auto", without options'
+            )
         if self.rounds.questions:
             self._check_questions()
         several = len(self.labels) > 1
@@ -305,14 +310,6 @@ class LabelPartyConfig(Section):
                 " are several [[label]]; remove [evaluation] largest_loss"
             )
         return self
-
-    def _check_strata(self) -> None:
-        chosen = self.randomizer
-        if self.strata.column is not None and (chosen.name != "auto" or chosen.options):
-            raise ConfigError(
-                f"[strata] have channels designed for them, and randomizer={chosen.name!r} with"
-                f' options {chosen.options} none; set [randomizer] name = "auto", without options'
-            )
 
     def _check_questions(self) -> None:
         refused = {
@@ -428,17 +425,17 @@ class LabelPartyConfig(Section):
     def terms(self) -> list[LabelTerms]:
         return [
             LabelTerms(
-                one.name,
-                *one.bounds,
-                one.fixed,
-                one.loss,
-                one.weight,
-                one.grid == "values",
-                one.whole,
+                label.name,
+                *label.bounds,
+                label.fixed,
+                label.loss,
+                label.weight,
+                label.grid == "values",
+                label.whole,
                 self.randomizer.name,
                 self.randomizer.options,
             )
-            for one in self.labels
+            for label in self.labels
         ]
 
     def plan_message(self, rows: int, epsilon: float | None = None) -> MessagePlan:

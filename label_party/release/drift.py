@@ -108,16 +108,14 @@ class InForce:
         )
         if self.session is None:
             drifted = test.draw(counts, entropy.source(_STREAM)).value
-            return self._section(section, drifted), guarantee
+            return DriftSection(in_force=self.origin, test=section, drifted=drifted), guarantee
         session = self.session.open(counts, entropy)
         if session.halted:
-            return self._section(None, False), None
+            return DriftSection(in_force=self.origin, test=None, drifted=False), None
         drifted = session.run(test)
         paid_by = SessionSection(outcome=self.session.outcome, state=session.to_json())
-        return self._section(section.model_copy(update={"session": paid_by}), drifted), None
-
-    def _section(self, test: TrialSection | None, drifted: bool) -> DriftSection:
-        return DriftSection(in_force=self.origin, test=test, drifted=drifted)
+        section = section.model_copy(update={"session": paid_by})
+        return DriftSection(in_force=self.origin, test=section, drifted=drifted), None
 
 
 def test_epsilon(config: LabelPartyConfig, points: int, rows: int) -> Fraction:

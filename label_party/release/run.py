@@ -9,16 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from common.console import row_progress
 from common.entropy import system_entropy
+from common.files import write_durably
+from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE
 from common.release.manifest import Manifest, manifest_digest
+from common.release.signature import read_signing_key
 from common.release.size import check_manifest
-from label_party.config.sections import LabelPartyConfig
+from label_party.config.sections import KeysSection, LabelPartyConfig
 from label_party.events.intention import Confirm, Intention, go_on
 from label_party.events.open import open_events
 from label_party.events.tally import Tally
 from label_party.release.message import Built, Count, build, count_labels
-from label_party.release.signing import signing_key
 from label_party.release.strata import plan_events, request_of, stratum_column
 from label_party.store.disk import translating_errors
 from label_party.store.entries import LABELS
@@ -60,7 +64,7 @@ def run_release(
     its own. ``LabelveilError`` for any refusal; then nothing was spent and nothing can be fetched.
     """
     config = config.at(config.data.epoch)
-    signing_key(config.keys)  # if it cannot be read, that is said before anything is charged
+    _signing_key(config.keys)  # if it cannot be read, that is said before anything is charged
     store = Store(config.store.directory)
     column = stratum_column(config)
     asked = config.request() | request_of(column)
@@ -87,7 +91,7 @@ def run_release(
                 ):
                     count = find_prior(store, ledger)
                     built.append(build(events, config, plan, entropy, writer, advance, count))
-                data, key = built[0].manifest_bytes, signing_key(config.keys)
+                data, key = built[0].manifest_bytes, _signing_key(config.keys)
                 writer.finish(data, key.sign(data) if key else b"")
                 writer.publish()
             finally:
@@ -102,3 +106,22 @@ def run_release(
 
 def _existing(store: Store, paid: Payment) -> ReleaseOutcome:
     return ReleaseOutcome(store.open_release(paid.charge).manifest, paid, None)
+
+
+def sign_again(config: LabelPartyConfig) -> None:
+    """Sign a release that was made without the configured key.
+
+    Ed25519 signatures are a function of key and bytes, so an equal one is the same.
+    """
+    if (key := _signing_key(config.keys)) is None:
+        return
+    directory = Store(config.store.directory).path(config.data.data_set, config.data.epoch)
+    with translating_errors(directory):
+        signature = key.sign((directory / MANIFEST_FILE).read_bytes())
+        path = directory / SIGNATURE_FILE
+        if not path.is_file() or path.read_bytes() != signature:
+            write_durably(path, signature)
+
+
+def _signing_key(keys: KeysSection) -> Ed25519PrivateKey | None:
+    return None if keys.signing_key is None else read_signing_key(keys.signing_key)

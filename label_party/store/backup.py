@@ -18,7 +18,6 @@ whether it has a label. What an old one means for the budget says :mod:`label_pa
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -33,7 +32,7 @@ from typing import BinaryIO
 
 from common.console import progress
 from common.errors import ConfigError, ReleaseError
-from common.files import appearing, file_errors, sync
+from common.files import appearing, file_errors, sha256_of, sync
 from common.version import software
 from label_party.store import seal
 from label_party.store.disk import StoreError
@@ -131,23 +130,10 @@ def _files(store: Store, charge: Charge) -> list[Path]:
     return sorted(found)
 
 
-class _Hashing:
-    """Reads a file and remembers the digest of what was read."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.digest = hashlib.sha256()
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._file.read(size)
-        self.digest.update(data)
-        return data
-
-
 def _add(archive: tarfile.TarFile, name: str, path: Path) -> str:
+    """Copy a file that never changes; return its digest."""
     with path.open("rb") as file:
         member = tarfile.TarInfo(name)
         member.size, member.mode = os.fstat(file.fileno()).st_size, 0o600
-        reader = _Hashing(file)
-        archive.addfile(member, reader)
-    return reader.digest.hexdigest()
+        archive.addfile(member, file)
+    return sha256_of(path)

@@ -95,7 +95,7 @@ def run_arm(
     prepared = prepare(folders, folder / "features.parquet", settings)
     model = train(prepared, settings)
     labels = prepared.table.select(KEY).join(truth, on=KEY, maintain_order="left")
-    true = labels[LABEL].clip(*config.only_label.bounds).to_numpy()
+    true = labels[LABEL].clip(*config.labels[0].bounds).to_numpy()
     held = prepared.holdout
     predicted = model.predict(prepared.table[held])["prediction"].to_numpy()
     constant = true[prepared.training].mean()

@@ -375,25 +375,12 @@ class LabelPartyConfig(Section):
         """Whether every epoch of a watch counts its labels anew, without a test for drift."""
         return len(self.labels) > 1 or self.strata.column is not None
 
-    @property
-    def only_label(self) -> LabelTable:
-        """What is asked about the label, where there is one.
-
-        ``ConfigError`` if there are several.
-        """
-        if len(self.labels) > 1:
-            raise ConfigError(
-                f"this takes one label, and there are {len(self.labels)} [[label]]:"
-                f" {', '.join(terms.name for terms in self.labels)}"
-            )
-        return self.labels[0]
-
     def place_of(self, name: str | None) -> int:
         """Where a label stands among all; the only one needs no name.
 
         ``ConfigError`` if there is none of that name, or one must be named.
         """
-        names = [one.name for one in self.labels]
+        names = [label.name for label in self.labels]
         if name is None and len(names) > 1:
             raise ConfigError(f"this takes one of the labels {', '.join(names)}; set --label")
         if name is not None and name not in names:

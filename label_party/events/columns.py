@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +61,11 @@ def one_per_event(at: Integers, codes: Integers, events: int, *, last: bool) -> 
     if not last:
         found[at[found[at] != codes]] = NONE
     return found
+
+
+def list_digest(values: Iterable[str]) -> str:
+    """SHA-256 of a list's lines, by which a request says which list it is."""
+    return hashlib.sha256("\n".join(values).encode()).hexdigest()
 
 
 def read_category_list(path: Path, setting: str) -> pl.Series:

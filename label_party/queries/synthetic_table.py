@@ -12,7 +12,6 @@ free.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -40,7 +39,7 @@ from common.mechanisms.synthesis import (
 from common.randomizers.grid import Grid
 from label_party.config.privacy import PrivacySection
 from label_party.config.sections import LabelPartyConfig
-from label_party.events.columns import NONE, Column, read_category_list
+from label_party.events.columns import NONE, Column, list_digest, read_category_list
 from label_party.events.intention import Confirm, Intention, Spread, go_on
 from label_party.events.open import open_events
 from label_party.events.steps import Events
@@ -206,10 +205,7 @@ def _meaning(
         "label": terms.name,
         "missing": terms.missing,
         "duplicates": config.data.duplicates,
-        "columns": {
-            name: hashlib.sha256("\n".join(values).encode()).hexdigest()
-            for name, values in lists.items()
-        },
+        "columns": {name: list_digest(values) for name, values in lists.items()},
         "edges": list(request.edges),
         "order": request.order,
         "epsilon": str(decimal_value(privacy.epsilon)),

@@ -9,7 +9,6 @@ asking again shows the same bytes and spends nothing.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from common.mechanisms.selection.leaders import Leaders, StableLeaders
 from common.version import software
 from label_party.config.privacy import PrivacySection
 from label_party.config.sections import DataSection, LabelPartyConfig
-from label_party.events.columns import NONE, Column, read_category_list
+from label_party.events.columns import NONE, Column, list_digest, read_category_list
 from label_party.events.intention import Confirm, Intention, Spread, go_on
 from label_party.events.open import open_events
 from label_party.events.steps import Events
@@ -174,7 +173,7 @@ def _meaning(
         "epsilon": str(decimal_value(privacy.epsilon)),
         "user": privacy.user or request.user,
         "delta": None if request.delta is None else str(decimal_value(request.delta)),
-        "categories": hashlib.sha256("\n".join(categories).encode()).hexdigest(),
+        "categories": list_digest(categories),
     }
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from common.entropy import Entropy
 from common.errors import ConfigError, DataError, ReleaseError
-from common.randomizers.message.questions import Question
 from common.randomizers.message.steps import MessagePlan
 from common.release.question import read_question
 from common.release.sections import StratumSection
@@ -17,15 +16,6 @@ from common.release.size import check_message
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.steps import Events
 from label_party.release.message import Count, Counted, count_labels
-
-
-def plan_answer(config: LabelPartyConfig, question: Question) -> MessagePlan:
-    """What public facts decide of the message that answers a question.
-
-    ``ConfigError`` if it is about other labels.
-    """
-    (terms,) = config.terms
-    return question.plan(terms, config.privacy.message_epsilon)
 
 
 def answering(config: LabelPartyConfig, otherwise: Count = count_labels) -> Count:
@@ -39,7 +29,7 @@ def answering(config: LabelPartyConfig, otherwise: Count = count_labels) -> Coun
             return otherwise(plan, events, entropy)
         try:
             question = read_question(events.submitted.question, events.rows)
-            plan = plan_answer(config, question)
+            plan = question.plan(config.terms[0], config.privacy.message_epsilon)
             (share,) = plan.channels
             message = plan.build(question.released(share.group))
             check_message(message, events.rows)

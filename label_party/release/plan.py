@@ -72,6 +72,7 @@ def make_plan(
     everything at one has been judged. ``explained`` is the share, in 0 … 1, of the variance of the
     label's normal score that features are taken to explain.
     """
+    (label,) = config.labels
     rows: list[PlanRow] = []
     unfit: dict[str, str] = {}
     constant = true_labels = float("nan")
@@ -82,7 +83,7 @@ def make_plan(
         paid = float(sum(each.epsilon for each in message.histograms))
         each = float(share.epsilon / config.privacy.group)
         prior = knowledge.over(share.group)
-        assessor = Assessor(grid.points, prior, knowledge.rows, config.only_label.loss, explained)
+        assessor = Assessor(grid.points, prior, knowledge.rows, label.loss, explained)
         auto = RESPONSE if len(grid) == 2 else "optimal-design"
         assessments, unfit = assessor.compare(each, names)
         rows += [
@@ -97,7 +98,7 @@ def make_plan(
         ]
         constant, true_labels = assessor.forecast.constant, assessor.forecast.with_true_labels
         on_epsilon(epsilon)
-    return Plan(rows, knowledge, config.only_label.loss, unfit, constant, true_labels, explained)
+    return Plan(rows, knowledge, label.loss, unfit, constant, true_labels, explained)
 
 
 def too_few_events(config: LabelPartyConfig, rows: int) -> str | None:

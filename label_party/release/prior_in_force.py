@@ -67,7 +67,7 @@ def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> Co
     points = manifest.label.grid
     group = manifest.privacy.records_per_unit
     unit = manifest.labels_guarantee.unit
-    asked = (*config.only_label.bounds, config.privacy.group, config.privacy.privacy_unit)
+    asked = (*config.labels[0].bounds, config.privacy.group, config.privacy.privacy_unit)
     if manifest.prior.decoded or (points[0], points[-1], group, unit) != asked:
         return count_labels
     origin = InForceSection(

@@ -13,17 +13,19 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from common.console import row_progress
 from common.entropy import system_entropy
+from common.errors import present
 from common.files import write_durably
 from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE
 from common.release.manifest import Manifest, manifest_digest
 from common.release.signature import read_signing_key
 from common.release.size import check_manifest
 from label_party.config.sections import KeysSection, LabelPartyConfig
+from label_party.events.columns import list_digest
 from label_party.events.intention import Confirm, Intention, go_on
 from label_party.events.open import open_events
 from label_party.events.tally import Tally
 from label_party.release.message import Built, Count, build, count_labels
-from label_party.release.strata import plan_events, request_of, stratum_column
+from label_party.release.strata import plan_events, stratum_column
 from label_party.store.disk import translating_errors
 from label_party.store.entries import LABELS
 from label_party.store.ledger import Ledger
@@ -67,7 +69,10 @@ def run_release(
     _signing_key(config.keys)  # if it cannot be read, that is said before anything is charged
     store = Store(config.store.directory)
     column = stratum_column(config)
-    asked = config.request() | request_of(column)
+    asked = config.request()
+    if column is not None:
+        values = list_digest(present(column.values))
+        asked["strata"] = {"column": column.name, "values": values}
     order = Order.configured(config, LABELS, config.privacy.charge, asked)
     paid = find_payment(store, order)
     if paid is not None:

@@ -7,9 +7,7 @@ values are a list that was made without a look at labels.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from typing import Any
 
 import polars as pl
 
@@ -46,14 +44,6 @@ def stratum_column(config: LabelPartyConfig) -> Column | None:
             f" values that have none, and a name has up to {MOST_LETTERS} letters"
         )
     return Column(name, values)
-
-
-def request_of(column: Column | None) -> dict[str, Any]:
-    """What strata mean for a release, as JSON values."""
-    if column is None:
-        return {}
-    values = hashlib.sha256("\n".join(present(column.values)).encode())
-    return {"strata": {"column": column.name, "values": values.hexdigest()}}
 
 
 def plan_events(config: LabelPartyConfig, events: Events, column: Column | None) -> MessagePlan:

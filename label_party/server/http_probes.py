@@ -97,11 +97,14 @@ def _measure(
         lambda: len(catalog.damaged),
     )
 
+    def end_of(which: str) -> Callable[[], float]:
+        return lambda: credentials.ends(which).timestamp()
+
     for which in ("server", "client_ca"):
         gauge(
             f"label_party_{which}_certificate_expiry_timestamp_seconds",
             "When the certificate in use ends.",
-            lambda which=which: credentials.ends(which).timestamp(),
+            end_of(which),
         )
 
     def accounts() -> list[AccountState]:

@@ -207,10 +207,10 @@ class Reception:
         if question.sha256 != header.question_sha256.hex():
             raise invalid("the question does not give the header's question_sha256")
         from common.release.question import read_question  # most servers are asked nothing
-        from label_party.release.answer import plan_answer
 
         try:
-            plan_answer(self._config, read_question(question.path, header.rows))
+            asked = read_question(question.path, header.rows)
+            asked.plan(self._config.terms[0], self._config.privacy.message_epsilon)
         except LabelveilError as error:
             raise invalid(str(error)) from error
 

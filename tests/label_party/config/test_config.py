@@ -81,7 +81,7 @@ def test_init_writes_a_file_that_release_accepts(
     assert run_cli("init", *arguments, "--secret-file", "s.key", "--new-secret").code == 0
     loaded = config.load(Path("label_party.toml"))
     assert loaded.data.labels == Path('odd "name".csv')
-    assert (*loaded.only_label.bounds, loaded.privacy.epsilon) == (-2, 7, 0.5)
+    assert (*loaded.labels[0].bounds, loaded.privacy.epsilon) == (-2, 7, 0.5)
     assert len((tmp_path / "s.key").read_text().strip()) == 64
     assert loaded.data.population is None
 
@@ -195,7 +195,7 @@ def test_init_refuses_what_does_not_fit(
     assert said in run_cli("init", *arguments).error
     assert not Path("label_party.toml").exists()
     assert run_cli("init", "--label", "a:0:3").code == 0
-    assert config.load(Path("label_party.toml")).only_label.bounds == (0, 3)
+    assert config.load(Path("label_party.toml")).labels[0].bounds == (0, 3)
 
 
 def test_init_never_overwrites_unless_forced(
@@ -233,10 +233,10 @@ def test_every_setting_is_in_the_file_that_init_writes(
 
 
 def test_the_missing_value_is_zero_where_zero_is_a_label(party: Party) -> None:
-    assert party.config().only_label.missing == 0
-    assert party.config(domain__lower=2).only_label.missing == 2
-    assert party.config(domain__lower=-5, domain__upper=-1).only_label.missing == -5
-    assert party.config(data__missing=4).only_label.missing == 4
+    assert party.config().labels[0].missing == 0
+    assert party.config(domain__lower=2).labels[0].missing == 2
+    assert party.config(domain__lower=-5, domain__upper=-1).labels[0].missing == -5
+    assert party.config(data__missing=4).labels[0].missing == 4
 
 
 def test_domain_is_short_for_a_list_of_one_label(party: Party) -> None:

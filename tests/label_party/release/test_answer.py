@@ -28,7 +28,7 @@ from common.release.manifest import Manifest
 from common.release.question import decode_question, encode_question
 from common.release.size import check_message
 from common.wire import label_release_pb2 as wire
-from label_party.release.answer import answering, plan_answer
+from label_party.release.answer import answering
 from label_party.server.run import running
 from label_party.server.submission import MAX_PART_BYTES
 from tests.label_party.conftest import EVENTS, Client, Party
@@ -183,7 +183,8 @@ def test_a_manifest_is_no_larger_than_was_foreseen(world: World) -> None:
     laws = np.random.default_rng(1).integers(1, 1 << 40, (32, len(GRID)))
     asked = asking(np.arange(EVENTS) % 32, laws)
     question = decode_question(asked, EVENTS)
-    plan = plan_answer(world.party.config(**ASKED), question)
+    config = world.party.config(**ASKED)
+    plan = question.plan(config.terms[0], config.privacy.message_epsilon)
     foreseen = check_message(plan.build(question.released(plan.channels[0].group)), EVENTS)
     world.submit(asked)
     size = len(world.released()[0].to_bytes())

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 def label_facts(tally: Tally, missing: Mapping[str, float]) -> Iterator[tuple[str, str]]:
     """Say what was found of each label, given the value of a missing one by its name."""
-    for (name, given), found in zip(missing.items(), tally.labels, strict=True):
+    for (name, given), of_label in zip(missing.items(), tally.labels, strict=True):
         of = f" of {name}" if len(missing) > 1 else ""
-        yield f"  without a label{of}", f"{found.unlabelled:,} (given {given:g})"
-        yield f"  outside the domain{of}", f"{found.outside:,} (clipped)"
+        yield f"  without a label{of}", f"{of_label.unlabelled:,} (given {given:g})"
+        yield f"  outside the domain{of}", f"{of_label.outside:,} (clipped)"
 
 
 def aligned(facts: Sequence[tuple[str, object]]) -> Iterator[str]:
@@ -120,8 +120,8 @@ class Before:
             return
         if self.wanted.dry_run:  # the epochs of a watch add up, and one session serves them all
             *sessions, last = intention.purchases
-            known = {one.purpose for one in self.foreseen}
-            new = (*(one for one in sessions if one.purpose not in known), last)
+            known = {order.purpose for order in self.foreseen}
+            new = (*(order for order in sessions if order.purpose not in known), last)
             intention = replace(intention, purchases=new)
             self.foreseen.extend(new)
             outlook = self._rehearsal.buy(new, intention.events.fingerprints)
@@ -159,9 +159,9 @@ class Before:
         yield "data set", f"{data.data_set}, epoch {bought[-1].epoch}"
         yield "labels", f"{data.labels_source}: {tally.label_rows:,} rows"
         yield "population", f"{population}: {tally.rows:,} events"
-        yield from label_facts(tally, {one.name: one.missing for one in self.config.labels})
-        for one, (grid, moved) in zip(self.config.labels, intention.placed, strict=False):
-            of = f" of {one.name}" if len(self.config.labels) > 1 else ""
+        yield from label_facts(tally, {label.name: label.missing for label in self.config.labels})
+        for label, (grid, moved) in zip(self.config.labels, intention.placed, strict=False):
+            of = f" of {label.name}" if len(self.config.labels) > 1 else ""
             yield f"  grid{of}", f"{grid}; {moved}"
             if not moved.fractional and (grid.points % 1).any():
                 yield "", 'all are whole numbers: if they always are, say grid = "whole"'
@@ -195,7 +195,7 @@ class Before:
             "found": intention.events.tally.to_json(),
             "account": outlook.account,
             "total": outlook.limit.to_json(),
-            "charges": {one.purpose: one.guarantee.to_json() for one in bought},
+            "charges": {order.purpose: order.guarantee.to_json() for order in bought},
             "left": None if left is None else left.to_json(),
             "grids": [
                 {"points": len(grid), **asdict(moved), "variance_added": moved.share}
@@ -206,7 +206,7 @@ class Before:
         }
 
     def _outputs(self, intention: Intention) -> list[Path]:
-        return [*(self._store.folder(*one.name) for one in intention.purchases), *self.outputs]
+        return [*(self._store.folder(*order.name) for order in intention.purchases), *self.outputs]
 
 
 def _agreed() -> bool:

@@ -72,7 +72,7 @@ def plan(config: LabelPartyConfig, wanted: PlanOptions) -> None:
         check_epsilon(epsilon)
     if wanted.plot is not None:
         check_plot(wanted.plot)
-    found: Plan | DivisionPlan
+    compared: Plan | DivisionPlan
     with progress(quiet=wanted.as_json) as bar:
         task = bar.add_task("Comparing", total=len(budgets), note="")
 
@@ -80,7 +80,7 @@ def plan(config: LabelPartyConfig, wanted: PlanOptions) -> None:
             bar.update(task, advance=1)
 
         if len(config.labels) > 1:
-            found = plan_divisions(
+            compared = plan_divisions(
                 config.terms,
                 knowledge,
                 budgets,
@@ -90,7 +90,7 @@ def plan(config: LabelPartyConfig, wanted: PlanOptions) -> None:
                 config.privacy.prior_share,
             )
         else:
-            found = planning.make_plan(
+            compared = planning.make_plan(
                 config, knowledge, budgets, advance, explained=wanted.explained
             )
     if knowledge.leaks:
@@ -100,22 +100,22 @@ def plan(config: LabelPartyConfig, wanted: PlanOptions) -> None:
     grids += (strata := strata_notes(config, budgets))
     if wanted.as_json:
         print_json(
-            _json(found)
+            _json(compared)
             | {"largest_manifest": most, "grids": list(map(len, message.grids)), "strata": strata}
         )
-    elif isinstance(found, planning.Plan):
-        print_plan(found, most, grids)
+    elif isinstance(compared, planning.Plan):
+        print_plan(compared, most, grids)
     else:
-        print_divisions(found, most, grids)
+        print_divisions(compared, most, grids)
     if wanted.plot is not None:
-        draw_plan(found, wanted.plot)
+        draw_plan(compared, wanted.plot)
 
 
 def _grids(config: LabelPartyConfig, grids: Sequence[Grid], knowledge: PriorKnowledge) -> list[str]:
     """Say where labels are placed and, of the labels themselves, how many lie between."""
     import numpy as np
 
-    found = []
+    notes = []
     for place, (label, grid) in enumerate(zip(config.labels, grids, strict=True)):
         of = f" of {label.name}" if len(grids) > 1 else ""
         moved = ""
@@ -123,13 +123,13 @@ def _grids(config: LabelPartyConfig, grids: Sequence[Grid], knowledge: PriorKnow
             (known,) = knowledge.parts
             labels = np.repeat(known.values[:, place], known.weights.astype(np.int64))
             moved = f"; {grid.moved(labels)}"
-        found.append(f"Grid{of} as configured: {grid}{moved}.")
-    return found
+        notes.append(f"Grid{of} as configured: {grid}{moved}.")
+    return notes
 
 
 def print_divisions(plan: DivisionPlan, manifest: int, grids: Sequence[str]) -> None:
     """Print what each label's model is predicted to lose, by ε and division."""
-    names = [one.name for one in plan.terms]
+    names = [label.name for label in plan.terms]
     cells = "".join(f"{name:>14.13}" for name in names)
     print(f"{'ε':<6}  {'division':<10}{'ε prior':>9}{cells}")
     for row in plan.rows:
@@ -162,18 +162,18 @@ def print_plan(plan: Plan, manifest: int, grids: Sequence[str]) -> None:
         )
         print(_LINE.format(" ", "randomizer", *_COLUMNS))
         for row in members:
-            found = row.assessment
-            seen = found.bias > _ROUNDING * found.label_error
+            assessed = row.assessment
+            seen = assessed.bias > _ROUNDING * assessed.label_error
             print(
                 _LINE.format(
                     "*" if row.auto else " ",
-                    found.name,
-                    found.outputs,
-                    f"{found.label_error:.4g}",
-                    f"{found.bias:.2g}" if seen else "0",
-                    f"{found.effective_share:.2%}",
-                    f"{found.effective_sample_size:,.0f}",
-                    f"{found.predicted_error:.5g}",
+                    assessed.name,
+                    assessed.outputs,
+                    f"{assessed.label_error:.4g}",
+                    f"{assessed.bias:.2g}" if seen else "0",
+                    f"{assessed.effective_share:.2%}",
+                    f"{assessed.effective_sample_size:,.0f}",
+                    f"{assessed.predicted_error:.5g}",
                 )
             )
         print()
@@ -238,7 +238,7 @@ def _json(plan: Plan | DivisionPlan) -> dict[str, object]:
         names = ["loss", "constant_error", "true_label_error", "unfit"]
     else:
         names = ["constant_errors", "true_label_errors", "derived"]
-        facts["labels"] = [one.name for one in plan.terms]
+        facts["labels"] = [label.name for label in plan.terms]
     return facts | {name: getattr(plan, name) for name in names}
 
 
@@ -258,13 +258,13 @@ def draw_plan(plan: Plan | DivisionPlan, path: Path) -> None:
         titles = ["Predicted error of the model", "Error of the randomized label"]
         losses = [plan.loss, plan.loss]
         for row in sorted(plan.rows, key=lambda row: row.assessment.name):
-            found = row.assessment
-            for place, error in enumerate((found.predicted_error, found.label_error)):
-                curves.setdefault((place, found.name), []).append((row.epsilon, error))
+            assessed = row.assessment
+            for place, error in enumerate((assessed.predicted_error, assessed.label_error)):
+                curves.setdefault((place, assessed.name), []).append((row.epsilon, error))
     else:
         best, levels = "joint", list(zip(plan.constant_errors, plan.true_label_errors, strict=True))
-        titles = [f"Predicted error of the model of {one.name}" for one in plan.terms]
-        losses = [one.loss for one in plan.terms]
+        titles = [f"Predicted error of the model of {label.name}" for label in plan.terms]
+        losses = [label.loss for label in plan.terms]
         for each in plan.rows:
             for place, error in enumerate(each.predicted_errors):
                 curves.setdefault((place, each.division), []).append((each.epsilon, error))

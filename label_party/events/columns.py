@@ -44,8 +44,8 @@ class Column:
     def places(self, texts: pl.Series) -> Integers:
         """(n,) places in the public list, and after its end for what it lacks."""
         values = self.values if self.values is not None else pl.Series(dtype=pl.String)
-        found = texts.cast(pl.Enum(values), strict=False).to_physical().cast(pl.Int64)
-        return found.fill_null(len(values)).to_numpy()
+        places = texts.cast(pl.Enum(values), strict=False).to_physical().cast(pl.Int64)
+        return places.fill_null(len(values)).to_numpy()
 
 
 def one_per_event(at: Integers, codes: Integers, events: int, *, last: bool) -> Integers:
@@ -56,11 +56,11 @@ def one_per_event(at: Integers, codes: Integers, events: int, *, last: bool) -> 
     none if they do not.
     """
     at, codes = at[codes != NONE], codes[codes != NONE]
-    found = np.full(events, NONE, dtype=np.int64)
-    found[at] = codes  # assignment in file order: the last one stays
+    categories = np.full(events, NONE, dtype=np.int64)
+    categories[at] = codes  # assignment in file order: the last one stays
     if not last:
-        found[at[found[at] != codes]] = NONE
-    return found
+        categories[at[categories[at] != codes]] = NONE
+    return categories
 
 
 def list_digest(values: Iterable[str]) -> str:

@@ -106,36 +106,36 @@ def go_on(intention: Intention) -> None:
 
 
 def _of_label(rows: int, tally: LabelTally) -> list[str]:
-    found, labelled = [], rows - tally.unlabelled
+    warnings, labelled = [], rows - tally.unlabelled
     if labelled < _FEW * rows or not labelled:
-        found.append(
+        warnings.append(
             f"only {_of(labelled, rows, 'events')} have a label; do the keys of labels and"
             " population fit together?"
         )
     if labelled and rows > 1 and tally.smallest == tally.largest:
-        found.append(f"all {rows:,} events have the same label, {tally.smallest:g}")
+        warnings.append(f"all {rows:,} events have the same label, {tally.smallest:g}")
     if tally.outside > _CLIPPED * labelled:
-        found.append(
+        warnings.append(
             f"{_of(tally.outside, labelled, 'labels')} lie outside lower … upper and are clipped"
         )
-    return found
+    return warnings
 
 
 def _of_keys(tally: Tally) -> list[str]:
-    found = []
+    warnings = []
     there = tally.labelled + tally.left_out
     if tally.left_out > _LEFT_OUT * there:
-        found.append(
+        warnings.append(
             f"{_of(tally.left_out, there, 'keys of labels')} are not in the population; are both"
             " of the same epoch, and spelt alike?"
         )
     average = tally.label_rows / max(there, 1)
     if tally.most_rows > max(_DOMINATING * tally.label_rows, _TIMES_AVERAGE * average):
-        found.append(
+        warnings.append(
             f"{_of(tally.most_rows, tally.label_rows, 'rows of labels')} have one and the same key;"
             " is it a placeholder?"
         )
-    return found
+    return warnings
 
 
 def _of_categories(spread: Spread) -> list[str]:

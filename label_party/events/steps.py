@@ -227,8 +227,8 @@ class Events:
 
     def moved(self, grids: Sequence[Grid]) -> list[Moved]:
         """Return what placing each label on its grid does; for the operator alone."""
-        found = self._work.run([Measure(part, tuple(grids)) for part in self._ranges(1)])
-        return [sum(each, Moved()) for each in zip(*found, strict=True)]
+        moved = self._work.run([Measure(part, tuple(grids)) for part in self._ranges(1)])
+        return [sum(each, Moved()) for each in zip(*moved, strict=True)]
 
     def randomize(
         self,
@@ -369,7 +369,7 @@ def _place(
     """Put completed labels in the order in which their keys were submitted."""
     kept = {name: kind for name, kind in types.items() if name != ROW}
     placed = work.exchange("placed", len(ends), 1, kept)
-    pieces = [Piece(placed, index, *one) for index, one in enumerate(ends)]
+    pieces = [Piece(placed, index, start, stop) for index, (start, stop) in enumerate(ends)]
     work.run([Place(piece, ranges, keys) for piece in pieces])
     _remove(ranges)
     return pieces

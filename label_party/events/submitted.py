@@ -105,10 +105,10 @@ class Populations:
         folder = self._store.population(data_set, epoch)
         try:
             text = (folder / CURRENT_FILE).read_text(encoding="utf-8")
-            found = Submitted(**json.loads(text))
-            size = _keys_path(folder, found.sha256).stat().st_size
-            if found.question:
-                _question_path(folder, found.question).stat()
+            submitted = Submitted(**json.loads(text))
+            size = _keys_path(folder, submitted.sha256).stat().st_size
+            if submitted.question:
+                _question_path(folder, submitted.question).stat()
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError) as error:
@@ -116,12 +116,12 @@ class Populations:
                 f"{folder} cannot be read; restore it from a backup, or remove it and have the"
                 " population submitted again"
             ) from error
-        return found if size == found.rows * KEY_BYTES else None
+        return submitted if size == submitted.rows * KEY_BYTES else None
 
     def epochs(self, data_set: str) -> list[str]:
         """Return the epochs of a data set that have a population."""
-        found = self._store.populations.glob(f"{data_set}/*/{CURRENT_FILE}")
-        return sorted(path.parent.name for path in found)
+        pointers = self._store.populations.glob(f"{data_set}/*/{CURRENT_FILE}")
+        return sorted(path.parent.name for path in pointers)
 
     @contextmanager
     def upload(self) -> Iterator[tuple[Upload, Upload]]:
@@ -183,10 +183,10 @@ class Populations:
         if self.current(data_set, epoch) is None:
             raise absent
         with self.exchanging(data_set, epoch):
-            found = self.current(data_set, epoch)
-            if found is None:
+            submitted = self.current(data_set, epoch)
+            if submitted is None:
                 raise absent
-            yield found
+            yield submitted
 
     def rows_of(
         self, data_set: str, epoch: str, submitted: Submitted
@@ -214,8 +214,8 @@ class Populations:
                     lock.unlink(missing_ok=True)
             for lock in sorted(root.glob(f"*/*/{LOCK_FILE}")):
                 with suppress(StoreBusy), exclusive(lock, "alive"):
-                    found = self.current(lock.parent.parent.name, lock.parent.name)
-                    self._tidy(lock.parent, found)
+                    kept = self.current(lock.parent.parent.name, lock.parent.name)
+                    self._tidy(lock.parent, kept)
 
     def _point(self, folder: Path, facts: Submitted) -> None:
         with translating_errors(folder):

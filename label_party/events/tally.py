@@ -71,11 +71,11 @@ class Tally:
     @property
     def labelled(self) -> int:
         """Events with a label of their own, of the label that most events have."""
-        return self.rows - min((one.unlabelled for one in self.labels), default=0)
+        return self.rows - min((label.unlabelled for label in self.labels), default=0)
 
     def to_json(self) -> dict[str, Any]:
         """Return its numbers; those of a label that is the only one stand among them."""
-        found = asdict(self)
-        found |= {"odd": self.odd.to_json(), "odd_population": self.odd_population.to_json()}
-        labels = found.pop("labels")
-        return found | (labels[0] if len(labels) == 1 else {"labels": list(labels)})
+        numbers = asdict(self)
+        numbers |= {"odd": self.odd.to_json(), "odd_population": self.odd_population.to_json()}
+        labels = numbers.pop("labels")
+        return numbers | (labels[0] if len(labels) == 1 else {"labels": list(labels)})

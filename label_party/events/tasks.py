@@ -187,10 +187,10 @@ class Place:
     keys: Path
 
     def run(self, secrets: Secrets) -> None:
-        found, piece = self.ranges.receive(self.piece.index), self.piece
+        completed, piece = self.ranges.receive(self.piece.index), self.piece
         order = np.empty(piece.rows, dtype=np.int64)
-        order[found[ROW] - piece.start] = np.arange(piece.rows)
-        columns = {name: values[order] for name, values in found.items()}
+        order[completed[ROW] - piece.start] = np.arange(piece.rows)
+        columns = {name: values[order] for name, values in completed.items()}
         keys = read_rows(self.keys, piece.start * KEY_BYTES, piece.rows, KEY_TYPE)
         piece.write(columns | {KEY: keys})
 
@@ -206,8 +206,8 @@ class FindBeyond:
     beyond: Exchange
 
     def run(self, secrets: Secrets) -> None:
-        found = self.users.receive(self.bucket)
-        rows = found[ROW][beyond_limit(found[USER], self.limit)]
+        events = self.users.receive(self.bucket)
+        rows = events[ROW][beyond_limit(events[USER], self.limit)]
         piece = np.searchsorted(np.array(self.starts), rows, side="right") - 1
         self.beyond.send(self.bucket, piece, {ROW: rows})
 

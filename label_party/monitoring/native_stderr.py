@@ -71,9 +71,9 @@ def _handle(line: bytes, original: int, take: Callable[[str], bool]) -> None:
     text = line.decode("utf-8", "backslashreplace").rstrip("\n")
     if take(text) or text.startswith(_BEFORE):
         return
-    found = _LINE.match(text)
-    if found is None:
+    entry = _LINE.match(text)
+    if entry is None:
         os.write(original, line)
         return
-    severity, source, message = found.groups()
+    severity, source, message = entry.groups()
     _log.log(_LEVELS[severity], "grpc", extra={"source": source, "text": message})

@@ -110,7 +110,7 @@ class Evaluation:
         """Whether questions about a release and a loss are taken."""
         manifest, data = release.manifest, self._config.data
         mine = (manifest.data_set, manifest.epoch) == (data.data_set, data.epoch)
-        released, names = manifest.names, [one.name for one in self._config.labels]
+        released, names = manifest.names, [label.name for label in self._config.labels]
         same = released == names or len(released) == len(names) == 1
         return self.settings.offered and mine and same and loss == f"{self.settings.loss} gain"
 
@@ -211,7 +211,8 @@ class Evaluation:
     def _order(self, release: StoredRelease) -> Order:
         config, settings = self._config, self.settings
         terms = {
-            one.name: {"domain": list(one.bounds), "missing": one.missing} for one in config.labels
+            label.name: {"domain": list(label.bounds), "missing": label.missing}
+            for label in config.labels
         }
         asked = {
             "release": release.digest,

@@ -175,17 +175,17 @@ def _lists(config: LabelPartyConfig, request: TableRequest) -> dict[str, list[st
     """The public values of each column, "other" last."""
     if not request.columns:
         raise ConfigError("a table needs at least one category column; set --column NAME=FILE")
-    found: dict[str, list[str]] = {}
+    lists: dict[str, list[str]] = {}
     for name, path in request.columns:
-        if name in (*found, config.data.key, *(one.column for one in config.labels)):
+        if name in (*lists, config.data.key, *(label.column for label in config.labels)):
             raise ConfigError(
                 f"column {name!r} must be named once, and be neither label nor key; set --column"
             )
         values = read_category_list(path, "--column").to_list()
         if OTHER in values:
             raise DataError(f"{path} lists {OTHER!r}, which stands for what is not on the list")
-        found[name] = [*values, OTHER]
-    return found
+        lists[name] = [*values, OTHER]
+    return lists
 
 
 def _budget(privacy: PrivacySection, request: TableRequest) -> Budget:

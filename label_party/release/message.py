@@ -195,14 +195,14 @@ def _manifest(
         epoch=config.data.epoch,
         labels=[
             LabelSection(
-                name=one.name,
+                name=label.name,
                 grid=grid.points.tolist(),
-                missing=one.missing,
-                loss=one.loss,
-                weight=one.weight,
-                asked=one.fixed is not None,
+                missing=label.missing,
+                loss=label.loss,
+                weight=label.weight,
+                asked=label.fixed is not None,
             )
-            for one, grid in zip(config.labels, cells.grids, strict=True)
+            for label, grid in zip(config.labels, cells.grids, strict=True)
         ],
         strata=strata,
         priors=priors,

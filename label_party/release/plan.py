@@ -134,7 +134,7 @@ def _gains(config: LabelPartyConfig, rows: int) -> dict[str, float]:
             if gains and gains[0] >= _USELESS:
                 break
         return {"": gains[0]} if gains else {}
-    privacy, found = config.privacy, dict[str, float]()
+    privacy, by_label = config.privacy, dict[str, float]()
     # a channel of each label's own is judged at once, and what is enough for that is for any
     for over_cells in (False, privacy.division != "split"):
         divisions = plan_divisions(
@@ -146,10 +146,10 @@ def _gains(config: LabelPartyConfig, rows: int) -> dict[str, float]:
             over_cells=over_cells,
         )
         taken = [row for row in divisions.rows if row.taken_by(privacy.division)]
-        found = divisions.gains((taken or divisions.rows)[0])
-        if min(found.values()) >= _USELESS:
+        by_label = divisions.gains((taken or divisions.rows)[0])
+        if min(by_label.values()) >= _USELESS:
             break
-    return found
+    return by_label
 
 
 def planned_rows(config: LabelPartyConfig, rows: int | None) -> int:
@@ -157,7 +157,7 @@ def planned_rows(config: LabelPartyConfig, rows: int | None) -> int:
     if rows is not None:
         return rows
     data = config.data
-    found = None
+    submitted = None
     if data.submitted:
-        found = Populations(Store(config.store.directory)).current(data.data_set, data.epoch)
-    return _USUAL_ROWS if found is None else found.rows
+        submitted = Populations(Store(config.store.directory)).current(data.data_set, data.epoch)
+    return _USUAL_ROWS if submitted is None else submitted.rows

@@ -79,8 +79,9 @@ class DivisionPlan:
     @property
     def derived(self) -> str | None:
         """Say which label may be left out, judging by bounds alone."""
-        binary = [one.name for one in self.terms if (one.lower, one.upper) == (0, 1)]
-        amounts = [o.name for o in self.terms if o.lower == 0 and o.name not in binary]
+        binary = [label.name for label in self.terms if (label.lower, label.upper) == (0, 1)]
+        from_zero = [label.name for label in self.terms if label.lower == 0]
+        amounts = [name for name in from_zero if name not in binary]
         if not (binary and amounts):
             return None
         return (
@@ -155,7 +156,7 @@ def _over_cells(
 ) -> list[DivisionRow]:
     """Judge one channel, and one a label, by the share that each label loses."""
     prior, events = _prior(terms, knowledge, Group(tuple(range(len(terms))), cells)), knowledge.rows
-    losses, weights = [one.loss for one in terms], [one.weight for one in terms]
+    losses, weights = [label.loss for label in terms], [label.weight for label in terms]
     targets = Targets.of(cells, prior, losses, weights, events, explained)
     each = round_down(budget.labels / group)
     judged = []
@@ -166,7 +167,7 @@ def _over_cells(
             forecast.error(share * forecast.nothing)
             for forecast, share in zip(forecasts, targets.shares_lost(codes), strict=True)
         ]
-        spent = [group * one.channel.epsilon for _, one in channels]
+        spent = [group * built.channel.epsilon for _, built in channels]
         row = DivisionRow(epsilon, name, float(budget.prior), spent, errors)
         judged.append((targets.lost(codes), row))
     least = min(loss for loss, _ in judged)
@@ -191,8 +192,8 @@ def _split(
     channels = plan.own_channels({each: priors[each] for each in plan.groups})
     grids = [each.cells.grids[0] for each in groups]
     assessors = [
-        Assessor(grid.points, prior, events, one.loss, explained)
-        for one, grid, prior in zip(terms, grids, priors.values(), strict=True)
+        Assessor(grid.points, prior, events, label.loss, explained)
+        for label, grid, prior in zip(terms, grids, priors.values(), strict=True)
     ]
     judged = zip(assessors, channels, strict=True)
     errors = [assessor.assess(built).predicted_error for assessor, built in judged]

@@ -96,7 +96,7 @@ def choose_knowledge(
         raise ConfigError(
             "a plan has one prior; give one of --prior-release, --prior-file and --raw-labels"
         )
-    names = [one.name for one in config.labels]
+    names = [label.name for label in config.labels]
     if release is not None:
         return from_manifest(release, names)
     if table is not None:
@@ -160,8 +160,8 @@ def from_domain(rows: int) -> PriorKnowledge:
 
 def from_raw_labels(config: LabelPartyConfig) -> PriorKnowledge:
     """Use the labels themselves. The result is for the labels party's eyes; it leaks if used."""
-    names, rows = _columns([one.name for one in config.labels]), 0
-    lower, upper = np.transpose([one.bounds for one in config.labels])
+    names, rows = _columns([label.name for label in config.labels]), 0
+    lower, upper = np.transpose([label.bounds for label in config.labels])
     counted = pl.DataFrame(schema={**dict.fromkeys(names, pl.Float64), "weight": pl.UInt64})
     with open_events(config, quiet=True) as events:
         for _, labels in events.parts():

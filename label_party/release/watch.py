@@ -82,8 +82,8 @@ def _files(config: LabelPartyConfig, population: Source | None) -> list[str]:
                 f" epochs='disjoint' denies; set [data] population to a name with {EPOCH_PLACE}"
             )
         templates.pop()
-    found = [set(_epochs_of(template)) for template in templates]
-    return sorted(set.intersection(*found))
+    epochs = [set(_epochs_of(template)) for template in templates]
+    return sorted(set.intersection(*epochs))
 
 
 def _epochs_of(template: Source) -> Iterator[str]:

@@ -39,10 +39,10 @@ _REASONS: Final = {
 
 def reason_of(line: str) -> str | None:
     """Return why a handshake failed, if that is what a line of gRPC's log is about."""
-    found = _FAILED.search(line)
-    if found is None:
+    failed = _FAILED.search(line)
+    if failed is None:
         return None
-    name, detail = found.groups()
+    name, detail = failed.groups()
     if name == "CERTIFICATE_VERIFY_FAILED":
         return "certificate_expired" if "expired" in detail else "certificate_untrusted"
     return _REASONS.get(name, "handshake")

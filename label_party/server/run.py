@@ -149,9 +149,9 @@ def _ready_store(config: LabelPartyConfig) -> Store:
         _log.warning("store is new: nothing is released", extra={"store": str(store.directory)})
     store.create()
     with contextlib.suppress(StoreBusy), store.building(), store.open_ledger() as ledger:
-        found = recover(store, ledger)
-        if found.undone:
-            _log.warning("unfinished releases undone", extra={"count": found.undone})
-        if found.counted:
-            _log.warning("unknown releases counted as spent", extra={"releases": found.counted})
+        recovery = recover(store, ledger)
+        if recovery.undone:
+            _log.warning("unfinished releases undone", extra={"count": recovery.undone})
+        if recovery.counted:
+            _log.warning("unknown releases counted as spent", extra={"releases": recovery.counted})
     return store

@@ -262,7 +262,7 @@ def any_rows(lines: bytes, layout: Layout, start: int) -> tuple[pl.DataFrame, Od
                 text = None
             column.append(text)
     odd = NOTHING
-    for (name, reason), found in places.items():
-        odd += oddity(name, reason, found, len(found))
+    for (name, reason), numbers in places.items():
+        odd += oddity(name, reason, numbers, len(numbers))
     data = dict(zip(layout.wanted, columns, strict=True))
     return pl.DataFrame(data, schema=dict.fromkeys(layout.wanted, pl.String)), odd

@@ -42,13 +42,13 @@ class Oddities:
     each: tuple[Oddity, ...] = ()
 
     def __add__(self, other: Oddities) -> Oddities:
-        merged = {(one.column, one.reason): one for one in self.each}
-        for one in other.each:
-            known = merged.get((one.column, one.reason))
+        merged = {(entry.column, entry.reason): entry for entry in self.each}
+        for entry in other.each:
+            known = merged.get((entry.column, entry.reason))
             if known is not None:
-                places = tuple(sorted(known.places + one.places)[:SHOWN])
-                one = Oddity(one.column, one.reason, known.count + one.count, places)
-            merged[one.column, one.reason] = one
+                places = tuple(sorted(known.places + entry.places)[:SHOWN])
+                entry = Oddity(entry.column, entry.reason, known.count + entry.count, places)
+            merged[entry.column, entry.reason] = entry
         return Oddities(tuple(merged[name] for name in sorted(merged)))
 
     def __bool__(self) -> bool:
@@ -58,7 +58,7 @@ class Oddities:
         return iter(self.each)
 
     def to_json(self) -> list[dict[str, Any]]:
-        return [vars(one) | {"places": list(one.places)} for one in self.each]
+        return [vars(entry) | {"places": list(entry.places)} for entry in self.each]
 
 
 NOTHING = Oddities()

@@ -117,17 +117,17 @@ def _copy_ledger(store: Store, path: Path) -> tuple[list[Charge], set[str]]:
 def _files(store: Store, charge: Charge) -> list[Path]:
     folder = store.folder(*charge.name)
     if charge.purpose == EVALUATION:  # labels, and the key of the noise on answers, stay here
-        found = list(folder.glob(CHARGE_FILE))
+        files = list(folder.glob(CHARGE_FILE))
     else:
-        found = [path for path in folder.glob("*") if path.is_file() and path.name[0] != "."]
-    if not found:
+        files = [path for path in folder.glob("*") if path.is_file() and path.name[0] != "."]
+    if not files:
         raise ReleaseError(f"{folder} is gone; restore it from an earlier backup first")
     if is_release(charge):
         submitted = store.population(charge.data_set, charge.epoch)
-        found += [
+        files += [
             path for path in submitted.glob("*") if path.suffix in (".json", ".keys", ".question")
         ]
-    return sorted(found)
+    return sorted(files)
 
 
 def _add(archive: tarfile.TarFile, name: str, path: Path) -> str:

@@ -151,7 +151,7 @@ def at_most(limit: Guarantee, cap: Guarantee) -> bool:
     limit.same_neighbours(cap)
     if type(limit) is type(cap):
         return limit.within(cap)
-    if not all(isinstance(one, PureDP | ApproximateDP) for one in (limit, cap)):
+    if not all(isinstance(of, PureDP | ApproximateDP) for of in (limit, cap)):
         return False
     return all(one <= other for one, other in zip(_pair(limit), _pair(cap), strict=True))
 

@@ -455,15 +455,12 @@ class LabelPartyConfig(Section):
     def request(self) -> dict[str, Any]:
         """Return what a release of this configuration *means*, as JSON values.
 
-        Two configurations with the same meaning ask for the same release; where files lie and how
-        the server is set up are no part of it.
+        Two configurations with the same meaning ask for the same release of the same events; where
+        files lie and how the server is set up are no part of it.
         """
         return {
-            "population": SUBMITTED if self.data.submitted else None,
-            "date": self.data.date,
             "labels": [label.model_dump(mode="json") for label in self.labels],
             **({"division": self.privacy.division} if len(self.labels) > 1 else {}),
-            "duplicates": self.data.duplicates,
             "privacy": self.privacy.model_dump(mode="json", exclude=NOT_IN_REQUEST),
             "randomizer": self.randomizer.model_dump(mode="json", exclude={"loss"}),
         }

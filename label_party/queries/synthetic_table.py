@@ -201,10 +201,8 @@ def _meaning(
 ) -> dict[str, Any]:
     privacy, terms = config.privacy, config.labels[request.label]
     return {
-        "date": config.data.date,
         "label": terms.name,
         "missing": terms.missing,
-        "duplicates": config.data.duplicates,
         "columns": {name: list_digest(values) for name, values in lists.items()},
         "edges": list(request.edges),
         "order": request.order,

@@ -68,7 +68,7 @@ def run_top_k(
     categories = read_category_list(request.categories, "--categories")
     leaders = _mechanism(config.privacy, request)
     order = Order.configured(
-        config, request.purpose, leaders.guarantee, _meaning(config, request, categories)
+        config, request.purpose, leaders.guarantee, _meaning(config.privacy, request, categories)
     )
     store = Store(config.store.directory)
     paid = find_paid(store, order)
@@ -161,12 +161,9 @@ def _counts(by: str, user: str | None, categories: int, events: Events) -> Integ
 
 
 def _meaning(
-    config: LabelPartyConfig, request: TopKRequest, categories: pl.Series
+    privacy: PrivacySection, request: TopKRequest, categories: pl.Series
 ) -> dict[str, Any]:
-    data, privacy = config.data, config.privacy
     return {
-        "duplicates": data.duplicates,
-        "date": data.date,
         "by": request.by,
         "k": request.k,
         "most": request.most if request.k is None else None,

@@ -36,7 +36,7 @@ from common.errors import ReleaseError
 from common.files import write_durably
 from common.guarantees import Guarantee
 from common.release.event_keys import read_secret, secret_check
-from label_party.config.sections import LabelPartyConfig
+from label_party.config.sections import SUBMITTED, LabelPartyConfig
 from label_party.store.coverage import JOIN_SECRET, cover
 from label_party.store.coverage import check as check_coverage
 from label_party.store.disk import translating_errors
@@ -69,22 +69,26 @@ class Order(Purchase):
         *,
         answers: int = 0,
     ) -> Self:
-        """Order for the configured epoch and privacy unit, from the configured account."""
-        privacy = config.privacy
-        if config.data.submitted and privacy.epochs == "disjoint":
+        """Order for the configured epoch and privacy unit, from the configured account.
+
+        What says which events these are, and what an event is, is part of every request.
+        """
+        privacy, data = config.privacy, config.data
+        events = {"user": privacy.user, "date": data.date, "duplicates": data.duplicates}
+        events["population"] = SUBMITTED if data.submitted else None
+        if data.submitted and privacy.epochs == "disjoint":
             # of two epochs' events only hashed keys are known, which one secret makes comparable
-            secret = secret_check(read_secret(config.keys.secret_file)).hex()
-            request = {JOIN_SECRET: secret, **request}
+            events[JOIN_SECRET] = secret_check(read_secret(config.keys.secret_file)).hex()
         return cls(
-            config.data.data_set,
-            config.data.epoch,
+            data.data_set,
+            data.epoch,
             purpose,
             guarantee,
             config.account,
             privacy.epochs,
             privacy.group,
             answers,
-            {"user": privacy.user, **request},
+            events | request,
             limit=privacy.limit,
             limit_is_stated=privacy.limit_is_stated,
             separate_reason=privacy.separate_reason or "",

@@ -80,15 +80,7 @@ def plan(config: LabelPartyConfig, wanted: PlanOptions) -> None:
             bar.update(task, advance=1)
 
         if len(config.labels) > 1:
-            compared = plan_divisions(
-                config.terms,
-                knowledge,
-                budgets,
-                advance,
-                wanted.explained,
-                config.privacy.group,
-                config.privacy.prior_share,
-            )
+            compared = plan_divisions(config, knowledge, budgets, advance, wanted.explained)
         else:
             compared = planning.make_plan(
                 config, knowledge, budgets, advance, explained=wanted.explained

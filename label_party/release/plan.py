@@ -137,14 +137,7 @@ def _gains(config: LabelPartyConfig, rows: int) -> dict[str, float]:
     privacy, by_label = config.privacy, dict[str, float]()
     # a channel of each label's own is judged at once, and what is enough for that is for any
     for over_cells in (False, privacy.division != "split"):
-        divisions = plan_divisions(
-            config.terms,
-            from_domain(rows),
-            [epsilon],
-            group=privacy.group,
-            prior_share=privacy.prior_share,
-            over_cells=over_cells,
-        )
+        divisions = plan_divisions(config, from_domain(rows), [epsilon], over_cells=over_cells)
         taken = [row for row in divisions.rows if row.taken_by(privacy.division)]
         by_label = divisions.gains((taken or divisions.rows)[0])
         if min(by_label.values()) >= _USELESS:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from fractions import Fraction
 from functools import reduce
 
 import numpy as np
 
 from common.arrays import Floats
-from common.randomizers.budget import BudgetSplit, round_down, split_budget
+from common.randomizers.budget import round_down, split_budget
 from common.randomizers.cells import Cells, Group
 from common.randomizers.design.assessment import Assessor, Forecast
 from common.randomizers.design.conditionals import EXPLAINED
@@ -29,6 +28,8 @@ from common.randomizers.message.division import (
 )
 from common.randomizers.message.plan import plan_message
 from common.randomizers.message.terms import Division, LabelTerms
+from label_party.config.privacy import PrivacySection
+from label_party.config.sections import LabelPartyConfig
 from label_party.release.prior_knowledge import PriorKnowledge
 
 JOINT, SEPARATE, SPLIT = "joint", "separate", "split"
@@ -91,45 +92,35 @@ class DivisionPlan:
 
 
 def plan_divisions(
-    terms: Sequence[LabelTerms],
+    config: LabelPartyConfig,
     knowledge: PriorKnowledge,
     epsilons: Sequence[float],
     on_epsilon: Callable[[float], None] = lambda epsilon: None,
     explained: float = EXPLAINED,
-    group: int = 1,
-    prior_share: float | Fraction = Fraction(1, 8),
     *,
     over_cells: bool = True,
 ) -> DivisionPlan:
     """Judge every division of two labels or more at every ε.
 
-    ``epsilons`` are whole budgets of one privacy unit of ``group`` records, priors included, which
-    may take ``prior_share``; ``on_epsilon`` is called when everything at one has been judged.
-    ``explained`` is the share of the labels' variances, in 0 … 1, that the features are taken to
-    explain. To judge the ways that have one prior ``over_cells`` takes seconds.
+    ``epsilons`` are whole budgets of one privacy unit, priors included; ``on_epsilon`` is called
+    when everything at one has been judged. ``explained`` is the share of the labels' variances, in
+    0 … 1, that the features are taken to explain. To judge the ways that have one prior
+    ``over_cells`` takes seconds.
     """
+    terms, privacy = config.terms, config.privacy
     rows: list[DivisionRow] = []
     forecasts: list[Forecast] = []
-    events = knowledge.rows
     for epsilon in sorted(epsilons):
-        split, forecasts = _split(terms, knowledge, epsilon, explained, group, prior_share)
-        grids = cell_grids(terms, events, epsilon) if over_cells else None
+        split, forecasts = _split(terms, privacy, knowledge, epsilon, explained)
+        grids = cell_grids(terms, knowledge.rows, epsilon) if over_cells else None
         if grids is not None:
             cells = Cells(grids)
-            budget = split_budget(epsilon, len(cells), events, largest_share=prior_share)
-            rows += _over_cells(
-                terms, knowledge, epsilon, budget, cells, forecasts, explained, group
-            )
+            rows += _over_cells(terms, privacy, knowledge, epsilon, cells, forecasts, explained)
         rows.append(replace(split, auto=grids is None))
         on_epsilon(epsilon)
-    return DivisionPlan(
-        rows,
-        terms,
-        knowledge,
-        explained,
-        [forecast.constant for forecast in forecasts],
-        [forecast.with_true_labels for forecast in forecasts],
-    )
+    constants = [forecast.constant for forecast in forecasts]
+    true_labels = [forecast.with_true_labels for forecast in forecasts]
+    return DivisionPlan(rows, terms, knowledge, explained, constants, true_labels)
 
 
 def _prior(terms: Sequence[LabelTerms], knowledge: PriorKnowledge, group: Group) -> Floats:
@@ -146,16 +137,17 @@ def _prior(terms: Sequence[LabelTerms], knowledge: PriorKnowledge, group: Group)
 
 def _over_cells(
     terms: Sequence[LabelTerms],
+    privacy: PrivacySection,
     knowledge: PriorKnowledge,
     epsilon: float,
-    budget: BudgetSplit,
     cells: Cells,
     forecasts: Sequence[Forecast],
     explained: float,
-    group: int,
 ) -> list[DivisionRow]:
     """Judge one channel, and one a label, by the share that each label loses."""
-    prior, events = _prior(terms, knowledge, Group(tuple(range(len(terms))), cells)), knowledge.rows
+    events, group = knowledge.rows, privacy.group
+    budget = split_budget(epsilon, len(cells), events, largest_share=privacy.prior_share)
+    prior = _prior(terms, knowledge, Group(tuple(range(len(terms))), cells))
     losses, weights = [label.loss for label in terms], [label.weight for label in terms]
     targets = Targets.of(cells, prior, losses, weights, events, explained)
     each = round_down(budget.labels / group)
@@ -176,17 +168,14 @@ def _over_cells(
 
 def _split(
     terms: Sequence[LabelTerms],
+    privacy: PrivacySection,
     knowledge: PriorKnowledge,
     epsilon: float,
     explained: float,
-    group: int,
-    prior_share: float | Fraction,
 ) -> tuple[DivisionRow, list[Forecast]]:
     """Judge labels that are sent as if alone; and say what errors are to be compared with."""
-    events = knowledge.rows
-    plan = plan_message(
-        terms, events, epsilon, division="split", records=group, prior_share=prior_share
-    )
+    events, group, share = knowledge.rows, privacy.group, privacy.prior_share
+    plan = plan_message(terms, events, epsilon, division="split", records=group, prior_share=share)
     groups = [share.group for share in plan.channels]
     priors = {share: _prior(terms, knowledge, share) for share in groups}
     channels = plan.own_channels({each: priors[each] for each in plan.groups})

@@ -14,20 +14,25 @@ from common.randomizers.base import Randomizer
 from common.randomizers.cells import Cells, Group, check_outputs
 from common.randomizers.design.assessment import Assessment, Assessor
 from common.randomizers.grid import Grid
-from common.randomizers.message.terms import LabelTerms
 from common.security.new_keys import write_secret
 from label_party.commands.plan import print_divisions
+from label_party.config.sections import LabelPartyConfig
 from label_party.release.plan_divisions import DivisionPlan, plan_divisions
 from label_party.release.prior_knowledge import KnownLabels, PriorKnowledge, from_domain
 from tests.commands import Result
 
-RETURNED = LabelTerms("returned", 0, 1, Grid.from_edges([0.0, 1.0]), values=True)
-AMOUNT = LabelTerms("amount", 0, 60, Grid.from_count(0, 60, 13))
+RETURNED = {"name": "returned", "kind": "binary"}
+AMOUNT = {"name": "amount", "lower": 0, "upper": 60, "grid": "step", "step": 5}
+
+
+def configured(*labels: dict[str, object]) -> LabelPartyConfig:
+    sections = {"data": {"labels": "none.csv"}, "privacy": {"epsilon": 1.0}, "label": [*labels]}
+    return LabelPartyConfig.model_validate(sections)
 
 
 @pytest.fixture(scope="module")
 def plan() -> DivisionPlan:
-    return plan_divisions([RETURNED, AMOUNT], from_domain(20_000), [2.0, 0.5])
+    return plan_divisions(configured(RETURNED, AMOUNT), from_domain(20_000), [2.0, 0.5])
 
 
 def test_every_division_is_judged_and_spends_no_more_than_epsilon(plan: DivisionPlan) -> None:
@@ -57,15 +62,15 @@ def test_one_channel_is_predicted_to_beat_one_a_label(plan: DivisionPlan) -> Non
 
 
 def test_labels_of_too_many_cells_are_split() -> None:
-    three = [LabelTerms(name, 0, 900.5) for name in "abc"]
-    (row,) = plan_divisions(three, from_domain(5000), [1.0]).rows
+    three = [{"name": name, "lower": 0, "upper": 900.5} for name in "abc"]
+    (row,) = plan_divisions(configured(*three), from_domain(5000), [1.0]).rows
     assert (row.division, row.auto) == ("split", True)
 
 
 def test_what_is_split_is_designed_with_the_knots_that_a_message_has_room_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    amounts = [LabelTerms(name, 0, 900.5) for name in "abcd"]
+    amounts = [{"name": name, "lower": 0, "upper": 900.5} for name in "abcd"]
     found: list[Randomizer] = []
 
     def assess(self: Assessor, built: Randomizer) -> Assessment:
@@ -74,7 +79,7 @@ def test_what_is_split_is_designed_with_the_knots_that_a_message_has_room_for(
 
     right = Assessor.assess
     monkeypatch.setattr(Assessor, "assess", assess)
-    plan_divisions(amounts, from_domain(5000), [1.0])
+    plan_divisions(configured(*amounts), from_domain(5000), [1.0])
     check_outputs([one.channel.outputs.size for one in found])
     assert len(found) == 4
 
@@ -87,7 +92,8 @@ def test_it_is_printed_with_what_may_be_left_out(
     assert "leave it out" in shown
     assert shown.count("joint") >= 2
     assert max(map(len, shown.splitlines())) <= 80
-    assert DivisionPlan([], [AMOUNT, AMOUNT], from_domain(9), 0.3, [], []).derived is None
+    amount = configured(AMOUNT).terms[0]
+    assert DivisionPlan([], [amount, amount], from_domain(9), 0.3, [], []).derived is None
 
 
 def test_gains_are_shares_of_what_true_labels_would(plan: DivisionPlan) -> None:

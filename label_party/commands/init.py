@@ -222,8 +222,6 @@ def _labels(given: Sequence[str], others: Mapping[str, Any]) -> dict[str, Any]:
 
 def _queries(new: New, given: Mapping[str, Any]) -> dict[str, str]:
     """The queries of tables that were named."""
-    from label_party.sources.declared import select
-
     columns = [given.get("data.key", "key")]
     of_labels = [text.removesuffix(f":{WHOLE}").rsplit(":", 2)[0] for text in new.label]
     dates = [given["data.date"]] if "data.date" in given else []
@@ -249,6 +247,16 @@ def _queries(new: New, given: Mapping[str, Any]) -> dict[str, str]:
     return queries
 
 
+def select(columns: Sequence[str], table: str) -> str:
+    """Return a query for columns of a table, which may be ``schema.table``."""
+
+    def quoted(name: str) -> str:
+        return '"' + name.replace('"', '""') + '"'
+
+    place = ".".join(map(quoted, table.split(".")))
+    return f"SELECT {', '.join(map(quoted, columns))} FROM {place}"
+
+
 def _data(values: Mapping[str, Any]) -> DataSection:
     """What the file will say of its sources, as far as that is known."""
     of_sources = "data.labels", "data.population", "data.credentials_file"
@@ -258,7 +266,7 @@ def _data(values: Mapping[str, Any]) -> DataSection:
 
 def _whole(source: Source | None, column: str, lower: float, upper: float) -> Because:
     """Whether labels are whole numbers, by nothing but what is declared of their column."""
-    from label_party.sources.declared import declared_type
+    from label_party.sources.tables import declared_type
 
     declared = None
     try:

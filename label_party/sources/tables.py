@@ -167,6 +167,26 @@ def columns_of(path: Source, dialect: Dialect = CSV) -> list[str]:
     return _reading(path, lambda: _scan(path).collect_schema().names())
 
 
+def declared_type(source: Source, column: str) -> tuple[str, bool] | None:
+    """Return the type that a source declares of a column, and whether it is one of whole numbers.
+
+    None if it declares none: a CSV file does not, and what its cells look like is a matter of each
+    single one. ``DataError`` if it cannot be read.
+    """
+    if isinstance(source, Foreign):
+        return source.declared(column)
+    if not source.is_dir() and source.suffix.lower() not in PARQUET_SUFFIXES:
+        return None
+    try:
+        kind = _scan(source).collect_schema().get(column)
+    except (pl.exceptions.PolarsError, OSError):
+        raise DataError(f"{source} cannot be read as Parquet") from None
+    if kind is None:
+        return None
+    whole = kind.is_integer() or kind == pl.Boolean or getattr(kind, "scale", None) == 0
+    return str(kind), whole
+
+
 def _reading(path: Source, read: Callable[[], Read]) -> Read:
     foreign = path if isinstance(path, Foreign) else None
     failures: tuple[type[BaseException], ...] = _FAILURES + (foreign.failures if foreign else ())

@@ -15,10 +15,10 @@ import polars as pl
 import pytest
 
 from common.errors import ConfigError, DataError
+from label_party.commands.init import select
 from label_party.events.open import open_events
 from label_party.sources import databases
 from label_party.sources.databases import Query, snapshot
-from label_party.sources.declared import select
 from tests.label_party.conftest import EVENTS, Party, Result
 from tests.label_party.postgres import PASSWORD, Postgres, started
 from tests.label_party.release.test_several import with_labels

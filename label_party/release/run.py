@@ -29,13 +29,7 @@ from label_party.release.strata import plan_events, stratum_column
 from label_party.store.disk import translating_errors
 from label_party.store.entries import LABELS
 from label_party.store.ledger import Ledger
-from label_party.store.purchase import (
-    Order,
-    Payment,
-    find_payment,
-    pay,
-    rehearsing,
-)
+from label_party.store.purchase import Order, Payment, find_payment, pay, rehearsing
 from label_party.store.release_store import Store
 
 
@@ -76,7 +70,7 @@ def run_release(
     order = Order.configured(config, LABELS, config.privacy.charge, asked)
     paid = find_payment(store, order)
     if paid is not None:
-        return _existing(store, paid)
+        return ReleaseOutcome(store.open_release(paid.charge).manifest, paid, None)
     with rehearsing(store) as rehearsal:  # what no budget allows is refused before a row is read
         rehearsal.buy([order])
     with open_events(config, stratum=column, quiet=quiet) as events:
@@ -87,6 +81,7 @@ def run_release(
         built: list[Built] = []
 
         def write(ledger: Ledger) -> tuple[str, int]:
+            count = find_prior(store, ledger)
             writer = store.writer(config.data.data_set, config.data.epoch)
             entropy = system_entropy()
             try:
@@ -94,7 +89,6 @@ def run_release(
                     translating_errors(store.directory),  # tasks write rows beside each other
                     row_progress("Randomizing", events.rows, quiet) as advance,
                 ):
-                    count = find_prior(store, ledger)
                     built.append(build(events, config, plan, entropy, writer, advance, count))
                 data, key = built[0].manifest_bytes, _signing_key(config.keys)
                 writer.finish(data, key.sign(data) if key else b"")
@@ -105,12 +99,8 @@ def run_release(
 
         paid = pay(store, order, write, events.fingerprints)
         if paid.existed:  # another process was faster
-            return _existing(store, paid)
+            return ReleaseOutcome(store.open_release(paid.charge).manifest, paid, None)
         return ReleaseOutcome(built[0].manifest, paid, events.tally)
-
-
-def _existing(store: Store, paid: Payment) -> ReleaseOutcome:
-    return ReleaseOutcome(store.open_release(paid.charge).manifest, paid, None)
 
 
 def sign_again(config: LabelPartyConfig) -> None:

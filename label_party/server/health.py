@@ -35,8 +35,8 @@ STOPPING = "stopping"
 
 
 @dataclass
-class Vitals:
-    """The state of one running server."""
+class Probes:
+    """What probes are answered from: the parts of one running server."""
 
     work: ActiveCalls
     catalog: Catalog
@@ -84,8 +84,8 @@ class HealthService:
     The library's writes to a watcher while it holds what every other watcher needs.
     """
 
-    def __init__(self, vitals: Vitals, names: tuple[str, ...]) -> None:
-        self._vitals, self._names = vitals, names
+    def __init__(self, probes: Probes, names: tuple[str, ...]) -> None:
+        self._probes, self._names = probes, names
         self._problems: list[str] = []
         self._changed = asyncio.Event()
 
@@ -112,7 +112,7 @@ class HealthService:
     async def update(self) -> None:
         """Look whether the server is ready, and say so."""
         # on a thread of its own: the others may be busy, which is no matter of readiness
-        problems = await asyncio.to_thread(self._vitals.unready)
+        problems = await asyncio.to_thread(self._probes.unready)
         if problems == self._problems:
             return
         if problems and problems != [STOPPING]:

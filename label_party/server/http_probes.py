@@ -31,7 +31,7 @@ from label_party.config.sections import LabelPartyConfig
 from label_party.monitoring.budget_metrics import BudgetMetrics
 from label_party.monitoring.calls import Telemetry
 from label_party.monitoring.status import samples_of, status
-from label_party.server.health import Vitals
+from label_party.server.health import Probes
 from label_party.server.limits import Places
 from label_party.store.account import AccountState, read_accounts
 
@@ -53,17 +53,17 @@ Answer = tuple[HTTPStatus, str, bytes]
 
 @contextmanager
 def observed(
-    config: LabelPartyConfig, listen: str, vitals: Vitals, telemetry: Telemetry, streams: Places
+    config: LabelPartyConfig, listen: str, probes: Probes, telemetry: Telemetry, streams: Places
 ) -> Iterator[str]:
     """Answer in the background on host:port, where port 0 lets the system choose one.
 
     Yields the address; ``ConfigError`` if it cannot be bound.
     """
-    _measure(config, vitals, telemetry.registry, streams)
+    _measure(config, probes, telemetry.registry, streams)
     host, _, port = listen.rpartition(":")
     place = host.strip("[]"), int(port)
     names = {name.lower() for name in (host, "localhost", *config.observability.hosts)}
-    known = {"paths": _paths(config, vitals, telemetry.registry), "hosts": names}
+    known = {"paths": _paths(config, probes, telemetry.registry), "hosts": names}
     handler = type("Handler", (_Handler,), known)
     # a slow reader must not hold up the end
     kept: dict[str, Any] = {"daemon_threads": True, "block_on_close": False}
@@ -82,10 +82,10 @@ def observed(
 
 
 def _measure(
-    config: LabelPartyConfig, vitals: Vitals, registry: CollectorRegistry, streams: Places
+    config: LabelPartyConfig, probes: Probes, registry: CollectorRegistry, streams: Places
 ) -> None:
     """Have everything measured that is asked for at each scrape."""
-    catalog, credentials = vitals.catalog, vitals.credentials
+    catalog, credentials = probes.catalog, probes.credentials
 
     def gauge(name: str, text: str, value: Callable[[], float]) -> None:
         Gauge(name, text, registry=registry).set_function(value)
@@ -112,7 +112,7 @@ def _measure(
         return read_accounts(config)
 
     registry.register(BudgetMetrics(accounts))
-    registry.register(_Connections(vitals))
+    registry.register(_Connections(probes))
     registry.register(ProcessCollector(registry=None))
 
 
@@ -120,26 +120,26 @@ def _measure(
 class _Connections(Collector):
     """Counts that are kept elsewhere."""
 
-    vitals: Vitals
+    probes: Probes
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         yield CounterMetricFamily(
             "label_party_connections",
             "Connections taken, whatever became of them.",
-            self.vitals.handshakes.connections,
+            self.probes.handshakes.connections,
         )
         reloads = CounterMetricFamily(
             "label_party_certificate_reloads",
             "Changed certificate files, by what reading them gave.",
             labels=["outcome"],
         )
-        for outcome, count in self.vitals.credentials.reloads.items():
+        for outcome, count in self.probes.credentials.reloads.items():
             reloads.add_metric([outcome], count)
         yield reloads
 
 
 def _paths(
-    config: LabelPartyConfig, vitals: Vitals, registry: CollectorRegistry
+    config: LabelPartyConfig, probes: Probes, registry: CollectorRegistry
 ) -> dict[str, Callable[[str], Answer]]:
     def metrics(accept: str) -> Answer:
         encode, kind = choose_encoder(accept)
@@ -154,12 +154,12 @@ def _paths(
         return HTTPStatus.OK, _HTML, (_PAGE + html.escape(lines) + "\n").encode()
 
     def ready(accept: str) -> Answer:
-        left_out = [f"damaged release left out: {name}" for name in vitals.catalog.damaged]
-        return _verdict(vitals.unready(), left_out)
+        left_out = [f"damaged release left out: {name}" for name in probes.catalog.damaged]
+        return _verdict(probes.unready(), left_out)
 
     return {
         "/": page,
-        "/livez": lambda accept: _verdict(vitals.dead()),
+        "/livez": lambda accept: _verdict(probes.dead()),
         "/readyz": ready,
         "/metrics": metrics,
     }

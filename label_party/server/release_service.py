@@ -51,7 +51,7 @@ class LabelReleaseService:
     policy: AccessPolicy
     streams: Places  # for calls that last
     stall_seconds: float  # how long such a call may stand still
-    reception: PopulationReceiver
+    submissions: PopulationReceiver
     telemetry: Telemetry
 
     async def DescribeRelease(self, rpc: Rpc) -> None:
@@ -91,13 +91,13 @@ class LabelReleaseService:
 
     async def SubmitPopulation(self, rpc: Rpc) -> None:
         # before a place is taken: no header of anybody else could be accepted
-        self.check_entitled(rpc.client, self.reception.data_set)
+        self.check_entitled(rpc.client, self.submissions.data_set)
         with self.streams.hold(rpc.client):
             began = time.monotonic()
             header = (await rpc.request()).header
             # a stream that begins otherwise has an empty header, which names no data set
             self._check_access(rpc.client, header.data_set, header.epoch)
-            answer = await self.reception.receive(header, rpc, self.stall_seconds)
+            answer = await self.submissions.receive(header, rpc, self.stall_seconds)
         rpc.record.facts |= {
             "data_set": header.data_set,
             "epoch": header.epoch,

@@ -25,14 +25,14 @@ from label_party.server.catalog import Catalog
 from label_party.server.credentials import ServerCredentials
 from label_party.server.evaluation_service import EvaluationService
 from label_party.server.handshakes import Handshakes
-from label_party.server.health import HealthService, Vitals
+from label_party.server.health import HealthService, Probes
 from label_party.server.http_probes import observed
 from label_party.server.limits import Places, RateLimits, share_of
 from label_party.server.listener import Listener, start
 from label_party.server.reflection_service import ReflectionService
 from label_party.server.refusal import too_many_streams
 from label_party.server.release_service import LabelReleaseService
-from label_party.server.submission import Reception
+from label_party.server.submission import Submissions
 from label_party.store.disk import StoreBusy
 from label_party.store.recovery import recover
 from label_party.store.release_store import Store
@@ -80,7 +80,7 @@ def open_server(
     store cannot be used.
     """
     settings = config.server
-    heard = handshakes is not None
+    log_is_read = handshakes is not None
     handshakes = handshakes or Handshakes()
     credentials = ServerCredentials(settings, handshakes)
     traces = make_traces() if config.observability.tracing else Traces()
@@ -93,9 +93,9 @@ def open_server(
     policy = AccessPolicy(config.entitlements)
     each = share_of(settings.max_streams, settings.client_share, policy.clients)
     streams = Places(settings.max_streams, each, too_many_streams)
-    reception = Reception(catalog, populations, config)
+    submissions = Submissions(catalog, populations, config)
     service = LabelReleaseService(
-        catalog, policy, streams, settings.stall_seconds, reception, telemetry
+        catalog, policy, streams, settings.stall_seconds, submissions, telemetry
     )
     evaluation = Evaluation(config, store)
     with contextlib.ExitStack() as stack:
@@ -109,14 +109,14 @@ def open_server(
         calls.add(_EVALUATIONS, EvaluationService(service, evaluation))
         if settings.reflection:
             calls.add(_REFLECTION, ReflectionService([_RELEASES, _EVALUATIONS, _HEALTH]))
-        vitals = Vitals(work, catalog, credentials, handshakes)
-        health = HealthService(vitals, ("", SERVICE))
+        probes = Probes(work, catalog, credentials, handshakes)
+        health = HealthService(probes, ("", SERVICE))
         calls.add(_HEALTH, health, public=True)
         listener = Listener(settings, credentials, calls, work)
         stack.callback(listener.close)
-        vitals.address = listener.address
-        seen = handshakes.try_tls12(listener.address, listening=heard)
-        if heard and not seen:
+        probes.address = listener.address
+        seen = handshakes.try_tls12(listener.address, listening=log_is_read)
+        if log_is_read and not seen:
             _log.warning(
                 "failed handshakes are not counted",
                 extra={"reason": "gRPC's log is silent; is GRPC_VERBOSITY set?"},
@@ -125,7 +125,7 @@ def open_server(
         observed_at = None
         if config.observability.listen is not None:
             observed_at = stack.enter_context(
-                observed(config, config.observability.listen, vitals, telemetry, streams)
+                observed(config, config.observability.listen, probes, telemetry, streams)
             )
         stack.callback(telemetry.flush, ended=True)
         start(health.update()).result()
@@ -133,7 +133,7 @@ def open_server(
         # probes are answered until the last fetch has ended, or an orchestrator loses patience
         stack.callback(listener.drain, settings.grace_seconds)
         stack.callback(lambda: start(health.update()).result())
-        stack.callback(vitals.stop)
+        stack.callback(probes.stop)
         stack.callback(_log.info, "stopping", extra={"grace_seconds": settings.grace_seconds})
         _log.info(
             "serving",

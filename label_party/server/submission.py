@@ -39,7 +39,7 @@ _DIGEST_BYTES = 32
 _NAME = re.compile(NAME_PATTERN)
 
 
-class Reception:
+class Submissions:
     """Receives populations, which an epoch's release freezes; safe for any number of threads."""
 
     def __init__(

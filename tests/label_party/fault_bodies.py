@@ -30,7 +30,7 @@ from label_party.release.watch import release_new
 from label_party.server import run as server
 from label_party.server.calls import Rpc
 from label_party.server.catalog import Catalog
-from label_party.server.submission import Reception
+from label_party.server.submission import Submissions
 from label_party.store.entries import EVALUATION, LABELS
 from label_party.store.release_store import Store
 
@@ -139,8 +139,8 @@ def submit(folder: str, seed: str) -> None:
         secret_check=secret_check(read_secret(loaded.keys.secret_file)),
     )  # fmt: skip
     messages = [wire.SubmitPopulationRequest(keys=part) for part in (keys[:64], keys[64:])]
-    reception = Reception(Catalog(store), populations, loaded)
-    asyncio.run(reception.receive(header, cast(Rpc, _Arriving(messages)), 60))
+    submissions = Submissions(Catalog(store), populations, loaded)
+    asyncio.run(submissions.receive(header, cast(Rpc, _Arriving(messages)), 60))
 
 
 class _Arriving:

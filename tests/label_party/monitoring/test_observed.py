@@ -21,12 +21,12 @@ from common.errors import ConfigError
 from common.security.pilot_certificates import Authority, Role, issue
 from common.wire import label_release_pb2 as wire
 from label_party.monitoring.calls import OncePerMinute
-from label_party.server import health as vitals
+from label_party.server import health as server_health
 from label_party.server.calls import ActiveCalls
 from label_party.server.catalog import Catalog
 from label_party.server.credentials import ServerCredentials
 from label_party.server.handshakes import Handshakes
-from label_party.server.health import Vitals
+from label_party.server.health import Probes
 from label_party.server.run import Running, open_server
 from label_party.store.release_store import Store
 from tests.common.security.keys import write_key
@@ -55,7 +55,7 @@ def test_a_healthy_server_is_alive_and_ready(party: Party) -> None:
 def test_without_a_ledger_it_is_alive_and_not_ready(
     party: Party, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vitals, "_WATCH_SECONDS", 0.02)
+    monkeypatch.setattr(server_health, "_WATCH_SECONDS", 0.02)
     party.release()
     ledger = party.store / "ledger.sqlite"
     kept = ledger.read_bytes()
@@ -116,12 +116,12 @@ class Later(datetime):
 
 
 @contextmanager
-def parts(party: Party, address: str, threads: ThreadPoolExecutor) -> Iterator[Vitals]:
-    """Vitals of a server whose single parts a test can stop."""
+def parts(party: Party, address: str, threads: ThreadPoolExecutor) -> Iterator[Probes]:
+    """Probes of a server whose single parts a test can stop."""
     party.release()
     settings = party.config()
     handshakes = Handshakes()
-    yield Vitals(
+    yield Probes(
         ActiveCalls(threads),
         Catalog(Store(settings.store.directory)),
         ServerCredentials(settings.server, handshakes),
@@ -136,7 +136,7 @@ def test_stuck_threads_are_dead(party: Party, monkeypatch: pytest.MonkeyPatch) -
         assert found.dead() == []
         stuck = [threads.submit(released.wait, 30) for _ in range(2)]
         with monkeypatch.context() as hasty:
-            hasty.setattr(vitals, "BEAT_SECONDS", 0.1)
+            hasty.setattr(server_health, "BEAT_SECONDS", 0.1)
             assert found.dead() == ["calls are not worked on"]
         released.set()
         assert all(call.result() for call in stuck)

@@ -6,7 +6,7 @@
         <sha256>.question what is asked of these events, if anything (common.release.question)
         lock              held while lists are exchanged, and while a release is built over one
     <store>/populations/.uploads/
-        <random>          a list on its way, locked by the process that receives it
+        <random>/         a list on its way (label_party.store.disk)
 
 A list counts once ``current.json`` names it, which one rename brings about after all its bytes are
 on the disk. What a dead process left half done is never named, and the next one clears it up.
@@ -17,9 +17,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -30,13 +29,20 @@ from common.engine.shuffle import Keys, count_repeated
 from common.errors import DataError
 from common.files import file_errors, leftovers, sha256_of, sync, write_durably
 from common.release.blocks import KEY_BYTES
-from label_party.store.disk import StoreBusy, StoreError, exclusive, translating_errors
+from label_party.store.disk import (
+    StoreBusy,
+    StoreError,
+    clean,
+    exclusive,
+    scratch,
+    translating_errors,
+)
 from label_party.store.release_store import Store
 
 CURRENT_FILE = "current.json"
 LOCK_FILE = "lock"
 UPLOADS = ".uploads"
-_KEYS_SUFFIX, _QUESTION_SUFFIX = ".keys", ".question"
+_KEYS, _QUESTION = ".keys", ".question"
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ class Submitted:
 
 
 class Upload:
-    """Bytes on their way to the disk. They are gone when it is closed, unless they were stored."""
+    """Bytes on their way to the disk."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -87,8 +93,6 @@ class Upload:
     def close(self) -> None:
         with suppress(OSError):  # the disk is full: the bytes are to be deleted anyway
             self._file.close()
-        with suppress(OSError):
-            self.path.unlink(missing_ok=True)
 
 
 class Populations:
@@ -106,9 +110,9 @@ class Populations:
         try:
             text = (folder / CURRENT_FILE).read_text(encoding="utf-8")
             submitted = Submitted(**json.loads(text))
-            size = _keys_path(folder, submitted.sha256).stat().st_size
+            size = _path(folder, submitted.sha256, _KEYS).stat().st_size
             if submitted.question:
-                _question_path(folder, submitted.question).stat()
+                _path(folder, submitted.question, _QUESTION).stat()
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError) as error:
@@ -126,16 +130,12 @@ class Populations:
     @contextmanager
     def upload(self) -> Iterator[tuple[Upload, Upload]]:
         """Receive a list, and a question; nothing is left of them at the end unless stored."""
-        folder = self._store.populations / UPLOADS
-        with translating_errors(folder):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = folder / secrets.token_hex(8)
-        lock = path.with_suffix(".lock")
-        with exclusive(lock, f"{path} is in use"), ExitStack() as stack:
-            stack.callback(lock.unlink, missing_ok=True)
-            keys = stack.enter_context(closing(Upload(path)))
-            question = Upload(path.with_suffix(_QUESTION_SUFFIX))
-            yield keys, stack.enter_context(closing(question))
+        with (
+            scratch(self._store.populations / UPLOADS) as folder,
+            closing(Upload(folder / "keys")) as keys,
+            closing(Upload(folder / "question")) as question,
+        ):
+            yield keys, question
 
     @contextmanager
     def exchanging(self, data_set: str, epoch: str) -> Iterator[None]:
@@ -162,9 +162,9 @@ class Populations:
         """Make sealed uploads the population of an epoch; the caller is exchanging."""
         folder = self._store.population(data_set, epoch)
         with translating_errors(folder):
-            keys.path.replace(_keys_path(folder, facts.sha256))
+            keys.path.replace(_path(folder, facts.sha256, _KEYS))
             if facts.question:
-                question.path.replace(_question_path(folder, facts.question))
+                question.path.replace(_path(folder, facts.question, _QUESTION))
             sync(folder)
         self._point(folder, facts)
         self._tidy(folder, facts)
@@ -196,22 +196,18 @@ class Populations:
         ``StoreError`` if they are not what was submitted.
         """
         folder = self._store.population(data_set, epoch)
-        keys, question = _keys_path(folder, submitted.sha256), None
+        keys, question = _path(folder, submitted.sha256, _KEYS), None
         _verify(keys, submitted.sha256)
         if submitted.question:
-            question = _question_path(folder, submitted.question)
+            question = _path(folder, submitted.question, _QUESTION)
             _verify(question, submitted.question)
         return keys, submitted.rows, question
 
     def clean(self) -> None:
         """Remove what dead processes left; harmless beside living ones."""
         root = self._store.populations
+        clean(root / UPLOADS)
         with translating_errors(root):
-            for lock in sorted((root / UPLOADS).glob("*.lock")):
-                with suppress(StoreBusy), exclusive(lock, "alive"):
-                    for suffix in ("", _QUESTION_SUFFIX):
-                        lock.with_suffix(suffix).unlink(missing_ok=True)
-                    lock.unlink(missing_ok=True)
             for lock in sorted(root.glob(f"*/*/{LOCK_FILE}")):
                 with suppress(StoreBusy), exclusive(lock, "alive"):
                     kept = self.current(lock.parent.parent.name, lock.parent.name)
@@ -224,8 +220,8 @@ class Populations:
     def _tidy(self, folder: Path, keep: Submitted | None) -> None:
         wanted = set()
         if keep is not None:
-            wanted = {_keys_path(folder, keep.sha256), _question_path(folder, keep.question)}
-        there = (folder.glob(f"*{suffix}") for suffix in (_KEYS_SUFFIX, _QUESTION_SUFFIX))
+            wanted = {_path(folder, keep.sha256, _KEYS), _path(folder, keep.question, _QUESTION)}
+        there = (folder.glob(f"*{suffix}") for suffix in (_KEYS, _QUESTION))
         with translating_errors(folder):
             for path in (*chain.from_iterable(there), *leftovers(folder / CURRENT_FILE)):
                 if path not in wanted:
@@ -242,9 +238,5 @@ def _verify(path: Path, sha256: str) -> None:
         )
 
 
-def _question_path(folder: Path, sha256: str) -> Path:
-    return folder / f"{os.path.basename(sha256)}{_QUESTION_SUFFIX}"
-
-
-def _keys_path(folder: Path, sha256: str) -> Path:
-    return folder / f"{os.path.basename(sha256)}{_KEYS_SUFFIX}"
+def _path(folder: Path, sha256: str, suffix: str) -> Path:
+    return folder / f"{os.path.basename(sha256)}{suffix}"

@@ -1,4 +1,4 @@
-"""What the labels party's files share: locks, scratch folders, digests, errors of one line."""
+"""What the labels party's files share: locks, scratch folders, errors of one line."""
 
 from __future__ import annotations
 
@@ -47,10 +47,9 @@ _LOCK = ".lock"
 
 @contextmanager
 def scratch(root: Path) -> Iterator[Path]:
-    """Yield a new empty folder, after removing those of dead processes."""
+    """Yield a new empty folder, which is gone afterwards; of a dead process after ``clean``."""
     with translating_errors(root):
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    clean(root)
     folder = root / secrets.token_hex(8)
     with exclusive(folder.with_suffix(_LOCK), f"{folder} is in use"):
         try:

@@ -20,7 +20,7 @@ from common.randomizers.knots import interpolation
 from label_party.events import open as opening
 from label_party.events.steps import Sizes
 from label_party.release.prior_knowledge import from_raw_labels
-from label_party.store.disk import scratch
+from label_party.store.disk import clean, scratch
 from tests.engines import Dies
 from tests.label_party import engines
 from tests.label_party.conftest import Party
@@ -184,6 +184,7 @@ def test_what_a_dead_process_left_is_removed(tmp_path: Path) -> None:
         (root / "dead" / "labels-0").write_text("raw labels")
         (root / "dead.lock").touch()
         with scratch(root) as other:
+            clean(root)
             assert {path.name for path in root.iterdir() if path.is_dir()} == {
                 living.name,
                 other.name,

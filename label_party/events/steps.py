@@ -94,11 +94,6 @@ class Sources:
         listed = self.population.rows if self.population else 0
         return self.labels.rows + listed + (self.submitted.rows if self.submitted else 0)
 
-    @property
-    def named(self) -> Table | None:
-        """The rows that name the events; None if keys were submitted, which are hashed."""
-        return self.population or (None if self.submitted else self.labels)
-
 
 @dataclass(frozen=True)
 class Work:
@@ -183,7 +178,8 @@ class Events:
         self.in_memory = work.folder is None
         self._pieces = pieces
         self._work = work
-        self._named = sources.named
+        # the rows that name the events; None if keys were submitted, which are hashed
+        self._named = sources.population or (None if sources.submitted else sources.labels)
 
     @property
     def rows(self) -> int:

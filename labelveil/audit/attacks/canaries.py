@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from common.arrays import Floats, Integers
 from common.randomizers.cells import Codebook
-from labelveil.audit.attacks.one_run import Secrets, uniform
+from labelveil.audit.attacks.one_run import uniform
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Canaries:
     """Events with a secret bit: which of two labels, or of two sets of all labels of an event."""
 
     rows: Integers  # (m,) where they are
-    secrets: Secrets  # (m,) their bits
+    secrets: Integers  # (m,) their bits
     laws: Floats  # (2, d) stated probabilities of their codes, for either secret
     planted: bool  # whether the labels themselves were the secrets
 

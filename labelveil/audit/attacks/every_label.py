@@ -30,9 +30,8 @@ from common.arrays import Booleans, Floats, Integers
 from common.entropy import system_entropy
 from common.exact.noise import uniform_below
 from labelveil.audit import power
-from labelveil.audit.attacks.implementation import Mechanism
 from labelveil.audit.attacks.one_run import OneRun, draw_secrets
-from labelveil.audit.attacks.views import Observations, View, views_of
+from labelveil.audit.attacks.views import Mechanism, Outputs, View, views_of
 from labelveil.audit.verdict import GATE, Bounds, Power
 
 MOST_LABELS = 400  # labels that are piloted; of more, a random sample
@@ -82,11 +81,11 @@ class Counts:
         self.runs = np.zeros(labels, dtype=np.int64)
         self.tables = [np.zeros((labels, view.size), dtype=np.int64) for view in views]
 
-    def add(self, indices: Integers, observations: Observations) -> None:
+    def add(self, indices: Integers, outputs: Outputs) -> None:
         """Count outputs of the labels with the given indices, (n,) each."""
         self.runs += np.bincount(indices, minlength=self.runs.size)
         for view, table in zip(self.views, self.tables, strict=True):
-            cells = indices * view.size + view.encode(observations)
+            cells = indices * view.size + view.encode(outputs)
             table += np.bincount(cells, minlength=table.size).reshape(table.shape)
 
 
@@ -103,7 +102,7 @@ def every_label(randomize: Mechanism, labels: Floats, epsilon: float, runs: int)
         piloted = np.sort(np.append(inner, [0, labels.size - 1]))
     pilot = pilot_runs(runs, piloted.size)
 
-    def draw(indices: Integers) -> Observations:
+    def draw(indices: Integers) -> Outputs:
         return randomize(labels[piloted][indices])
 
     order = _shuffled(np.resize(np.arange(piloted.size), pilot))
@@ -210,9 +209,7 @@ def _worst_labels(counts: Counts, runs: int, epsilon: float) -> Integers:
     return np.unique(np.concatenate(single))
 
 
-def _test(
-    draw: Callable[[Integers], Observations], suspect: Suspect, runs: int, tests: int
-) -> OneRun:
+def _test(draw: Callable[[Integers], Outputs], suspect: Suspect, runs: int, tests: int) -> OneRun:
     """Guess each run's world by whether the event occurred; no event, no guess.
 
     It is one of several tests, which share the level.

@@ -20,13 +20,13 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from common.arrays import Integers, Words
 from common.entropy import Entropy, system_entropy
 from common.exact.rational import log_upper_bound
 from common.randomizers import Randomizer
 from common.randomizers.base import LABEL_STREAM
+from labelveil.audit.attacks.views import Outputs
 
 WORDS = 1 << 64
 PROBES = 1 << 20
@@ -35,9 +35,7 @@ PROBES = 1 << 20
 _MAX_PROBES = 1 << 24
 _MIN_BITS = 12
 
-Observations = NDArray[Any]
-
-WordSampler = Callable[[Integers, Words], Observations]
+WordSampler = Callable[[Integers, Words], Outputs]
 """Label indices (n,) and one uniform word each, (n,) uint64, to (n,) outputs."""
 
 
@@ -120,7 +118,7 @@ def count_weights(sampler: WordSampler, labels: int, probes: int = PROBES) -> Co
 
 
 def _count_row(sampler: WordSampler, label: int, bits: int) -> dict[Any, int]:
-    def call(words: Words) -> Observations:
+    def call(words: Words) -> Outputs:
         return np.asarray(sampler(np.full(words.size, label, dtype=np.int64), words))
 
     # first word and one random word of each of 2**bits strata, and the last word, ascending
@@ -136,7 +134,7 @@ def _count_row(sampler: WordSampler, label: int, bits: int) -> dict[Any, int]:
 
 
 def _boundaries(
-    call: Callable[[Words], Observations], words: Words, seen: Observations
+    call: Callable[[Words], Outputs], words: Words, seen: Outputs
 ) -> list[tuple[int, Any]]:
     """(first word, output) of every run of words that begins between two tries that differ."""
     boundaries: list[tuple[int, Any]] = []
@@ -178,7 +176,7 @@ class PlantedEntropy(Entropy):
 def randomizer_sampler(randomizer: Randomizer) -> WordSampler:
     """A randomizer's own sampling code, with the words injected as entropy."""
 
-    def sample(indices: Integers, words: Words) -> Observations:
+    def sample(indices: Integers, words: Words) -> Outputs:
         return randomizer.randomize_indices(indices, PlantedEntropy(words))
 
     return sample

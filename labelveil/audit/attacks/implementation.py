@@ -10,21 +10,16 @@ import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
-from common.arrays import Floats
+from common.arrays import Floats, Integers
 from common.entropy import system_entropy
-from labelveil.audit.attacks.one_run import Secrets, rare_event
+from labelveil.audit.attacks.one_run import rare_event
+from labelveil.audit.attacks.views import Outputs
 from labelveil.audit.power import FOUND, rarest_event
 from labelveil.audit.verdict import GATE, Check, Power, Verdict, statistical, verdict_of
-
-Outputs = NDArray[Any]
-Mechanism = Callable[[Floats], Outputs]
-"""(n,) labels to (n,) outputs, with fresh noise at each call."""
 
 SPREAD = 40  # outputs of a finite set are seen so often at least, on average
 
@@ -49,7 +44,7 @@ def byte_equality_check(fetch: Callable[[], bytes]) -> Check:
     )
 
 
-def mantissa_check(outputs: Outputs, secrets: Secrets, claimed: float) -> Check:
+def mantissa_check(outputs: Outputs, secrets: Integers, claimed: float) -> Check:
     """No low bits of (n,) outputs exclude one of two labels, which are secret bits:
     floating-point noise does that."""
     distinct = np.unique(outputs).size

@@ -23,12 +23,10 @@ from common.arrays import Floats, Integers
 from common.entropy import system_entropy
 from common.errors import present
 from common.exact.noise import uniform_below
-from labelveil.audit.attacks.views import Observations, View, views_of
+from labelveil.audit.attacks.views import Outputs, View, views_of
 from labelveil.audit.bounds import one_run_bound
 from labelveil.audit.power import detectable_epsilon
 from labelveil.audit.verdict import GATE, SHOWN, Bounds
-
-Secrets = Integers
 
 PILOT = 0.1  # share of the records from which the guess is learnt
 
@@ -60,17 +58,17 @@ class Guesser:
     """What to guess for each code of a view; -1 where it is better not to guess."""
 
     view: View
-    guess: Secrets
+    guess: Integers
     expected: float  # bound at the gate that the pilot's counts promise
 
-    def __call__(self, observations: Observations) -> Secrets:
-        return self.guess[self.view.encode(observations)]
+    def __call__(self, outputs: Outputs) -> Integers:
+        return self.guess[self.view.encode(outputs)]
 
     def __str__(self) -> str:
         return f"{self.view.name}, {np.count_nonzero(self.guess >= 0)} of {self.view.size} values"
 
 
-def draw_secrets(records: int, values: int = 2) -> Secrets:
+def draw_secrets(records: int, values: int = 2) -> Integers:
     """(records,) uniform integers below ``values``, from the operating system's entropy."""
     return uniform_below(values, records, system_entropy().source("secrets"))
 
@@ -81,12 +79,12 @@ def uniform(count: int) -> Floats:
 
 
 def learn_guesser(
-    observations: Observations,
-    secrets: Secrets,
+    outputs: Outputs,
+    secrets: Integers,
     counted: int,
     *,
     least: float = LEAST,
-    views: Callable[[Observations], list[View]] = views_of,
+    views: Callable[[Outputs], list[View]] = views_of,
 ) -> Guesser:
     """Learn from pilot records which outputs to act on, for the largest bound of ``counted``.
 
@@ -94,8 +92,8 @@ def learn_guesser(
     """
     best: Guesser | None = None
     scale = counted / max(secrets.size, 1)
-    for view in views(observations):
-        codes = view.encode(observations)
+    for view in views(outputs):
+        codes = view.encode(outputs)
         table = np.bincount(2 * codes + secrets, minlength=2 * view.size).reshape(view.size, 2)
         total, right = table.sum(axis=1), table.max(axis=1)
         order = np.argsort(-(right + 0.5) / (total + 1), kind="stable")
@@ -110,27 +108,23 @@ def learn_guesser(
     return present(best)
 
 
-def one_run(observations: Observations, secrets: Secrets) -> OneRun:
-    """Bound ε from one run's (m,) outputs and the uniform independent bits behind them."""
-    return one_run_in_parts(observations, secrets)[0]
+def one_run(outputs: Outputs, secrets: Integers, parts: int = 0) -> list[OneRun]:
+    """Bound ε from one run's (m,) outputs and the uniform independent bits behind them.
 
-
-def one_run_in_parts(observations: Observations, secrets: Secrets, parts: int = 0) -> list[OneRun]:
-    """The same, of all records and of so many equal parts of them; the parts share a half of the
-    level.
+    First of all records, then of so many equal parts of them, which share a half of the level.
     """
     start = max(1, round(PILOT * secrets.size))
-    guesser = learn_guesser(observations[:start], secrets[:start], secrets.size - start)
-    guesses, rest = guesser(observations[start:]), secrets[start:]
+    guesser = learn_guesser(outputs[:start], secrets[:start], secrets.size - start)
+    guesses, rest = guesser(outputs[start:]), secrets[start:]
     split = np.array_split(np.arange(rest.size), parts) if parts else []
     runs = [score(guesses, rest, 1 + (parts > 0))]
     return runs + [score(guesses[part], rest[part], 2 * parts) for part in split]
 
 
 def rare_event(
-    observations: Observations,
-    secrets: Secrets,
-    views: Callable[[Observations], list[View]] = views_of,
+    outputs: Outputs,
+    secrets: Integers,
+    views: Callable[[Outputs], list[View]] = views_of,
     tests: int = 1,
 ) -> tuple[OneRun, str]:
     """The same by an event that may be rare, and the event in words: one half of the records, every
@@ -138,12 +132,12 @@ def rare_event(
     """
     pilot, counted = slice(0, None, 2), slice(1, None, 2)
     guesser = learn_guesser(
-        observations[pilot], secrets[pilot], secrets[counted].size, least=0.0, views=views
+        outputs[pilot], secrets[pilot], secrets[counted].size, least=0.0, views=views
     )
-    return score(guesser(observations[counted]), secrets[counted], tests), str(guesser)
+    return score(guesser(outputs[counted]), secrets[counted], tests), str(guesser)
 
 
-def score(guesses: Secrets, secrets: Secrets, tests: int = 1) -> OneRun:
+def score(guesses: Integers, secrets: Integers, tests: int = 1) -> OneRun:
     """Bound ε from guesses (-1: none) that were fixed without looking at these records' secrets."""
     made = guesses >= 0
     correct = int(np.count_nonzero(guesses[made] == secrets[made]))

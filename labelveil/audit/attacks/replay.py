@@ -25,8 +25,6 @@ from common.entropy import Entropy, seeded_entropy
 from labelveil.audit.attacks.laws import noise_check
 from labelveil.audit.verdict import Check, Verdict, verdict_of
 
-Labels = Floats
-
 SEEDS = 400
 
 
@@ -40,10 +38,10 @@ class Published:
     channel: Hashable  # what else the manifest states about the channel: outputs, weights, bins
 
 
-Releaser = Callable[[Labels, Entropy], Published]
+Releaser = Callable[[Floats, Entropy], Published]
 """One release of the given labels, with all its noise from the given entropy."""
 
-Randomize = Callable[[Labels, Entropy], NDArray[np.generic]]
+Randomize = Callable[[Floats, Entropy], NDArray[np.generic]]
 """(n,) labels to (n,) outputs, with all noise from the given entropy."""
 
 
@@ -61,7 +59,7 @@ class Replay:
         return min(message.scale for message in (*self.releases, *self.neighbours))
 
 
-def replay(release: Releaser, labels: Labels, row: int, value: float, seeds: int = SEEDS) -> Replay:
+def replay(release: Releaser, labels: Floats, row: int, value: float, seeds: int = SEEDS) -> Replay:
     """Release (n,) labels and those with one replaced, with the same noise, seed after seed.
 
     Labels are numbers of histogram cells; a few are enough, so that histograms coincide. The

@@ -12,9 +12,8 @@ from collections.abc import Callable
 import numpy as np
 
 from common.arrays import Floats
-from labelveil.audit.attacks.implementation import Mechanism
 from labelveil.audit.attacks.one_run import draw_secrets, rare_event
-from labelveil.audit.attacks.views import Observations, View
+from labelveil.audit.attacks.views import Mechanism, Outputs, View
 from labelveil.audit.power import smallest_excess
 from labelveil.audit.verdict import GATE, Check, Power, statistical
 
@@ -81,7 +80,7 @@ def timing_check(
 def _joint_view(sample: Floats) -> list[View]:
     edges = np.unique(np.quantile(sample[:, 1], np.linspace(0, 1, BINS + 1)[1:-1]))
 
-    def encode(observed: Observations) -> np.ndarray:
+    def encode(observed: Outputs) -> np.ndarray:
         slowness = np.searchsorted(edges, observed[:, 1], side="right")
         return np.minimum(observed[:, 0].astype(np.int64), last) * (edges.size + 1) + slowness
 

@@ -14,9 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Integers
+from common.arrays import Floats, Integers
 
-Observations = NDArray[Any]
+Outputs = NDArray[Any]
+
+Mechanism = Callable[[Floats], Outputs]
+"""(n,) labels to (n,) outputs, with fresh noise at each call."""
 
 MAX_DISTINCT = 1 << 12
 QUANTILES = 64
@@ -30,19 +33,19 @@ class View:
     """One way of looking at outputs: ``encode`` turns n of them into (n,) codes below ``size``."""
 
     name: str
-    encode: Callable[[Observations], Integers]
+    encode: Callable[[Outputs], Integers]
     size: int
 
 
-def views_of(sample: Observations) -> list[View]:
+def views_of(sample: Outputs) -> list[View]:
     """Views that fit the outputs from which a guess will be learnt."""
     views = []
     distinct = np.unique(bit_patterns(sample))
     # a value that is seen once says nothing about the runs to come
     if distinct.size <= min(MAX_DISTINCT, max(sample.size // REPEATED, 2)):
 
-        def index(observations: Observations) -> Integers:
-            patterns = bit_patterns(observations)
+        def index(outputs: Outputs) -> Integers:
+            patterns = bit_patterns(outputs)
             at = np.searchsorted(distinct, patterns)
             known = distinct[np.minimum(at, distinct.size - 1)] == patterns
             return np.where(known, at, distinct.size)
@@ -59,14 +62,14 @@ def views_of(sample: Observations) -> list[View]:
     return views
 
 
-def bit_patterns(values: Observations) -> Observations:
+def bit_patterns(values: Outputs) -> Outputs:
     """What is sent: floats as their 64 bits, by which -0.0 is not 0.0 and one NaN not another."""
     if not np.issubdtype(values.dtype, np.floating):
         return values
     return np.ascontiguousarray(values, dtype=np.float64).view(np.int64)
 
 
-def lowest_set_bit(values: Observations) -> Integers:
+def lowest_set_bit(values: Outputs) -> Integers:
     """Exponent of the lowest set bit of each float, as a code: 100 + exponent, held in 0 … 129.
 
     A float that was computed as label + noise is a multiple of a power of two that depends on the

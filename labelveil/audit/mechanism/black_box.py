@@ -14,7 +14,7 @@ from labelveil.audit.attacks.every_label import every_label
 from labelveil.audit.attacks.implementation import mantissa_check, permutation_check
 from labelveil.audit.attacks.one_run import (
     draw_secrets,
-    one_run_in_parts,
+    one_run,
     rare_event,
     uniform,
 )
@@ -83,7 +83,7 @@ def one_run_check(trial: Trial) -> Check:
     pair = trial.pair()
     low, high = map(trial.subject.shown, pair)
     secrets = draw_secrets(records)
-    runs = one_run_in_parts(trial.of_bits(secrets, pair), secrets, PARTS)
+    runs = one_run(trial.of_bits(secrets, pair), secrets, PARTS)
     at = max(range(len(runs)), key=lambda part: runs[part].bound)
     run, whole = runs[at], runs[0]
     reach = expected_one_run_bound(epsilon, max(whole.guesses, 1), SHOWN)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import Floats, Integers
 from common.entropy import Entropy, system_entropy
 from common.errors import ConfigError
 from common.exact.channel import FiniteChannel
@@ -29,9 +29,9 @@ from common.randomizers import (
     private_prior,
 )
 from common.randomizers.grid import Grid
-from labelveil.audit.attacks.implementation import Mechanism
-from labelveil.audit.attacks.replay import Labels, Published
+from labelveil.audit.attacks.replay import Published
 from labelveil.audit.attacks.static_rule import release_sources
+from labelveil.audit.attacks.views import Mechanism, Outputs
 
 REPLAY_EPSILON = 1.5
 """Budget of replayed releases; their few rows make ε₁ large enough for histograms to coincide."""
@@ -42,7 +42,7 @@ class NamedSubject:
     """A randomizer that :func:`build_randomizer` knows, for a uniform prior."""
 
     name: str
-    labels: Labels  # (k,) grid
+    labels: Floats  # (k,) grid
     epsilon: float  # claimed ε of one label
     loss: str = "squared"
 
@@ -58,13 +58,13 @@ class NamedSubject:
     def title(self) -> str:
         return f"randomizer {self.name}"
 
-    def mechanism(self, labels: Labels) -> NDArray[Any]:
+    def mechanism(self, labels: Floats) -> Outputs:
         """Labels to output values, with fresh noise at each call."""
         codes = self.randomize(labels, system_entropy())
         # two outputs of one value are still two messages: the code is what is sent
         return codes.astype(np.min_scalar_type(self.randomizer.channel.outputs.size))
 
-    def randomize(self, labels: Labels, entropy: Entropy) -> NDArray[np.generic]:
+    def randomize(self, labels: Floats, entropy: Entropy) -> Outputs:
         return self.randomizer.randomize(labels, entropy)
 
     def noises(self) -> dict[str, Callable[[Entropy], Any]]:
@@ -76,13 +76,13 @@ class NamedSubject:
             "rows": lambda entropy: self.randomize(np.resize(between, 1000), entropy),
         }
 
-    def whole_release(self, entropy: Entropy) -> tuple[NDArray[np.int64], NDArray[np.generic]]:
+    def whole_release(self, entropy: Entropy) -> tuple[Integers, Outputs]:
         """Noise on the histogram of one label of each kind, and their outputs, under one key."""
         counts = np.ones(self.labels.size, dtype=np.int64)
         noisy = private_prior(counts, REPLAY_EPSILON, entropy).noisy_counts
         return noisy - counts, self.randomize(self.labels, entropy)
 
-    def release(self, labels: Labels, entropy: Entropy) -> Published:
+    def release(self, labels: Floats, entropy: Entropy) -> Published:
         """The two-step procedure over this grid's first three points, as a release runs it.
 
         ``ConfigError`` if it has no first step.
@@ -125,9 +125,9 @@ class CallableSubject:
     """An importable callable ``module:function`` from (n,) or (n, m) labels to (n,) outputs."""
 
     target: str  # ``package.module:function``; found from the working directory, too
-    labels: Labels  # (k,) labels that it may be called with
+    labels: Floats  # (k,) labels that it may be called with
     epsilon: float  # claimed ε of one label, or of all labels of an event
-    events: Labels | None = None
+    events: Floats | None = None
     """(k, m) what it is called with instead where an event has several labels; ``labels`` are
     then the numbers 0 … k − 1 of these rows, and neighbours differ in any or all labels of an
     event."""
@@ -161,7 +161,7 @@ class CallableSubject:
     def title(self) -> str:
         return f"callable {self.target}"
 
-    def mechanism(self, labels: Labels) -> NDArray[Any]:
+    def mechanism(self, labels: Floats) -> Outputs:
         """Labels to outputs, one for each label, or event."""
         unit = "a label" if self.events is None else "an event"
         if self.events is not None:  # the labels are numbers of events

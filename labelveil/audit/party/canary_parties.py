@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import polars as pl
 
+from common.arrays import Integers
 from common.exact.rational import parse_rational
 from common.release.event_keys import hash_keys, read_secret
 from common.release.folder import MANIFEST_FILE
@@ -31,7 +32,7 @@ from common.security.pilot_certificates import (
     CertificateFiles,
     write_certificates,
 )
-from labelveil.audit.attacks.one_run import Secrets, draw_secrets
+from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.settings import CanarySettings, Connection
 from labelveil.children import LABEL_PROGRAM
 from labelveil.simulation.processes import StageFailed, run_party, serving
@@ -56,7 +57,7 @@ class World:
         settings: CanarySettings,
         folder: Path,
         files: CertificateFiles,
-        secrets: Secrets,
+        secrets: Integers,
         missing: int | None = None,
         offer: str = "",
         seed: int = 0,
@@ -98,12 +99,12 @@ class World:
         return self.folder / "serve.log"
 
     @property
-    def in_row_order(self) -> Secrets:
+    def in_row_order(self) -> Integers:
         """Secrets in the order of a release's rows: by hashed key."""
         hashed = hash_keys(pl.Series(self._keys), read_secret(self.files.join_secret))
         return self.secrets[np.argsort(np.frombuffer(hashed, dtype="S16"), kind="stable")]
 
-    def write_labels(self, secrets: Secrets, missing: int | None = None) -> None:
+    def write_labels(self, secrets: Integers, missing: int | None = None) -> None:
         """Write (or replace) the labels file alone."""
         labels = np.where(secrets == 1, UPPER, LOWER)
         table = pl.DataFrame(self._public | dict.fromkeys(self.settings.names, labels))

@@ -25,7 +25,7 @@ from common.arrays import Floats, Integers
 from common.entropy import system_entropy
 from common.errors import ConfigError, DataError
 from common.files import PRIVATE, PUBLIC, appearing
-from labelveil.audit.attacks.one_run import Secrets, draw_secrets, uniform
+from labelveil.audit.attacks.one_run import draw_secrets, uniform
 from labelveil.audit.settings import Planting
 
 FORMAT = "labelveil-canaries/1"
@@ -58,7 +58,7 @@ class Planted:
     labels: Floats
     shares: Floats
     keys: pl.Series
-    secrets: Secrets
+    secrets: Integers
     users: Integers
 
     def in_words(self, secret: int) -> str:

@@ -15,7 +15,6 @@ from common.errors import ReleaseError
 from common.release.event_keys import hash_keys, read_secret
 from common.release.manifest import Manifest
 from common.release.rows import keys_column
-from labelveil.audit.attacks.one_run import Secrets
 from labelveil.audit.attacks.rows_apart import Rows
 from labelveil.audit.certificate.run import Evidence
 from labelveil.audit.planted.plant import Planted
@@ -33,7 +32,7 @@ class Returned:
     """(k, m) labels of each secret as the rules make them, in the manifest's order: several rows by
     the planned rule, what the release counts missing ones as, and, where there are users, the same
     for events above their limit."""
-    secrets: Secrets
+    secrets: Integers
     codes: Integers  # (m,) of the canaries that came back
     places: Integers  # (m,) of each among those that were planted
     missing: int  # canaries that did not

@@ -23,7 +23,6 @@ from labelveil.audit.attacks.one_run import (
     PILOT,
     Guesser,
     OneRun,
-    Secrets,
     learn_guesser,
     uniform,
 )
@@ -156,7 +155,7 @@ def _rarer(pair: Worlds, shares: Floats) -> float:
 
 
 def distinguish(
-    codes: Integers, secrets: Secrets, pairs: Sequence[Worlds], shares: Floats
+    codes: Integers, secrets: Integers, pairs: Sequence[Worlds], shares: Floats
 ) -> dict[Worlds, OneRun]:
     """Choose a few pairs of worlds, and guessers, on a pilot share; score them on other records.
 
@@ -165,7 +164,7 @@ def distinguish(
     that each is a fair coin.
     """
     start, coins = max(1, round(PILOT * secrets.size)), uniform(secrets.size)
-    guessers: dict[Worlds, tuple[Guesser, Integers, Secrets]] = {}
+    guessers: dict[Worlds, tuple[Guesser, Integers, Integers]] = {}
     for pair in pairs:
         low, high = (
             np.isin(secrets, world) & (coins * shares[list(world)].sum() < _rarer(pair, shares))

@@ -31,7 +31,8 @@ pytestmark = pytest.mark.statistical
 def one_run_of(rows: twins.Rows, records: int) -> float:
     """Bound at the gate from one run of two labels' secrets."""
     secrets = draw_secrets(records)
-    return one_run(twins.mechanism(twins.word_sampler(rows))(secrets.astype(float)), secrets).bound
+    outputs = twins.mechanism(twins.word_sampler(rows))(secrets.astype(float))
+    return one_run(outputs, secrets)[0].bound
 
 
 def exact(rows: twins.Rows, claim: float) -> tuple[float, bool]:

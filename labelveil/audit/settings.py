@@ -41,7 +41,7 @@ class CanarySettings(Section):
     rows: int = setting(20_000, "Events in the canary data sets.")
     epsilon: float = setting(1.0, "ε of the canary releases.")
     randomizer: str = setting("auto", "Randomizer of the canary releases.")
-    labels: int = setting(1, "Labels of each canary event, 1 to 8.")
+    labels: int = setting(1, "Labels of each canary event.", ge=1, le=8)
     effort: int = setting(
         1, "How many times as many noisy numbers are tested, and fetches timed.", ge=1, le=100
     )

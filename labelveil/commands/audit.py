@@ -168,7 +168,6 @@ def party(
 ) -> None:
     """Question a labels party, and run its software on two data sets that differ in one event."""
     from common.randomizers.base import check_epsilon
-    from common.randomizers.message.terms import MOST_LABELS
     from labelveil.audit.party.run import (
         CANARY_STEPS,
         RUNNING_COST,
@@ -180,8 +179,6 @@ def party(
     check_epsilon(made.epsilon, "--epsilon")
     if made.rows < 1000:
         raise ConfigError(f"--rows {made.rows} must be at least 1000: fewer canaries show nothing")
-    if not 1 <= made.labels <= MOST_LABELS:
-        raise ConfigError(f"--labels {made.labels} must be 1 … {MOST_LABELS}")
     if made.labels > 1 and made.randomizer != "auto":
         raise ConfigError(
             f"--randomizer {made.randomizer} is of one label; leave it or --labels out"

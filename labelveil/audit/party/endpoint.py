@@ -62,13 +62,6 @@ class Refusal:
     text: str
 
 
-class Answered(NamedTuple):
-    """An answer of a session."""
-
-    loss: float
-    answers_left: int
-
-
 class Wrong(NamedTuple):
     """What is wrong about a request that must be refused, and with which status of the contract."""
 
@@ -122,7 +115,7 @@ class Endpoint:
             return _refusal(error)
         return Refusal("OK", "")
 
-    def ask(self, described: Described, predictions: Floats) -> Answered | Refusal:
+    def ask(self, described: Described, predictions: Floats) -> float | Refusal:
         """Ask how much better (rows,) predictions are than a constant, by their squared error."""
         header = evaluation_pb2.EvaluationHeader(
             data_set=self._connection.data_set,
@@ -137,10 +130,9 @@ class Endpoint:
             for start in range(0, predictions.size, 100_000)
         ]
         try:
-            answer = self._questions.EvaluatePredictions(iter(sent), timeout=self._timeout)
+            return self._questions.EvaluatePredictions(iter(sent), timeout=self._timeout).loss
         except grpc.RpcError as error:
             return _refusal(error)
-        return Answered(answer.loss, answer.answers_left)
 
     def describe(self, data_set: str | None = None, epoch: str | None = None) -> Described:
         request = pb2.DescribeReleaseRequest(

@@ -12,7 +12,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -34,10 +34,6 @@ class Shown:
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
     """How wrong requests end, by request."""
     log: frozenset[str] = frozenset()  # the kinds of lines in the server's log
-
-    def with_log(self, path: Path) -> Shown:
-        """Add a server's log, once the server has ended."""
-        return replace(self, log=log_kinds(path))
 
 
 _ASPECTS: tuple[tuple[str, str, str, Callable[[Shown], Any]], ...] = (
@@ -104,9 +100,7 @@ def one_label_checks(party: Shown, neighbour: Shown) -> list[Check]:
     return checks
 
 
-def latency_check(
-    party: Endpoint, neighbour: Endpoint, claimed: float, fetches: int = 150
-) -> Check:
+def latency_check(party: Endpoint, neighbour: Endpoint, claimed: float, fetches: int) -> Check:
     return timing_check(
         "latency of fetches",
         (lambda: len(party.fetch().parts), lambda: len(neighbour.fetch().parts)),

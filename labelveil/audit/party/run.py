@@ -6,6 +6,7 @@ import math
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -33,7 +34,7 @@ from labelveil.audit.party.noises import (
     leaders_check,
     tables_check,
 )
-from labelveil.audit.party.one_label import latency_check, one_label_checks, shown_by
+from labelveil.audit.party.one_label import latency_check, log_kinds, one_label_checks, shown_by
 from labelveil.audit.party.sessions import OFFER, sessions_checks
 from labelveil.audit.settings import CanarySettings, Connection
 from labelveil.audit.verdict import (
@@ -140,8 +141,8 @@ def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: 
             "latency",
         )
     # the logs are whole once their servers have ended
-    shown, other_shown = shown.with_log(whole.log), other_shown.with_log(less.log)
-    audit.add(*one_label_checks(shown, other_shown))
+    shown = replace(shown, log=log_kinds(whole.log))
+    audit.add(*one_label_checks(shown, replace(other_shown, log=log_kinds(less.log))))
     if certify:  # of a running party it has been done already
         checks = endpoint_checks.fetched_certificate(answer).checks
         audit.add(*(check for check in checks if check.verdict is not Verdict.NOT_CHECKABLE))

@@ -20,7 +20,7 @@ from common.mechanisms.paired_gain import RESOLUTION, PairedGain
 from common.release.manifest import Manifest
 from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.party.canary_parties import LOWER, UPPER, World
-from labelveil.audit.party.endpoint import Answered, Described, Endpoint, Refusal, connected
+from labelveil.audit.party.endpoint import Described, Endpoint, Refusal, connected
 from labelveil.audit.power import FOUND, least, rarest_seen
 from labelveil.audit.verdict import GATE, Check, Power, verdict_of
 
@@ -66,7 +66,7 @@ def sessions_checks(world: World) -> list[Check]:
         again += [asked[0].ask(release, sold[0])]
         further += [asked[0].ask(release, next(spare))]
     manifest = Manifest.parse(release.manifest)
-    values = [answer.loss for answer in answers if isinstance(answer, Answered)]
+    values = [answer for answer in answers if isinstance(answer, float)]
     return [
         _paid_check([*answers, *race, *further], bool(removed)),
         _same_check(answers[0], again),
@@ -76,15 +76,15 @@ def sessions_checks(world: World) -> list[Check]:
 
 def _at_once(
     asked: Sequence[Endpoint], release: Described, questions: Sequence[Floats]
-) -> list[Answered | Refusal]:
+) -> list[float | Refusal]:
     with ThreadPoolExecutor(CLIENTS) as pool:
         return list(
-            pool.map(lambda one: one[0].ask(release, one[1]), zip(asked, questions, strict=True))
+            pool.map(lambda client, question: client.ask(release, question), asked, questions)
         )
 
 
-def _paid_check(answers: Sequence[Answered | Refusal], removed: bool) -> Check:
-    given = sum(isinstance(answer, Answered) for answer in answers)
+def _paid_check(answers: Sequence[float | Refusal], removed: bool) -> Check:
+    given = sum(isinstance(answer, float) for answer in answers)
     refused = Counter(answer.status for answer in answers if isinstance(answer, Refusal))
     holds = removed and given == ANSWERS and set(refused) == {"FAILED_PRECONDITION"}
     return Check(
@@ -100,11 +100,8 @@ def _paid_check(answers: Sequence[Answered | Refusal], removed: bool) -> Check:
     )
 
 
-def _same_check(first: Answered | Refusal, again: Sequence[Answered | Refusal]) -> Check:
-    other = sum(
-        not (isinstance(first, Answered) and isinstance(one, Answered) and one.loss == first.loss)
-        for one in again
-    )
+def _same_check(first: float | Refusal, again: Sequence[float | Refusal]) -> Check:
+    other = sum(not isinstance(first, float) or answer != first for answer in again)
     return Check(
         name="the same question again",
         question="Does the same question have the same answer?",

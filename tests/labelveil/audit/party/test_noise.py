@@ -21,7 +21,7 @@ from labelveil.audit.attacks.laws import noise_tails
 from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.party import canary_parties, sessions
 from labelveil.audit.party.canary_parties import HISTOGRAM_ROWS, QUERIED, World
-from labelveil.audit.party.endpoint import Answered, Refusal
+from labelveil.audit.party.endpoint import Refusal
 from labelveil.audit.party.noises import decisions_check, leaders_check, tables_check
 from labelveil.audit.party.run import _answered
 from labelveil.audit.party.sessions import ANSWERS, EPSILON
@@ -117,7 +117,7 @@ def test_the_noise_of_answers(change: Callable[[np.ndarray], np.ndarray], failed
 
 
 def test_answers_that_were_not_sold_and_other_answers_are_seen() -> None:
-    given: list[Answered | Refusal] = [Answered(float(at), 0) for at in range(ANSWERS)]
+    given: list[float | Refusal] = [float(at) for at in range(ANSWERS)]
     refused = [Refusal("FAILED_PRECONDITION", "no")]
     assert sessions._paid_check(given + refused, True).verdict is Verdict.PASS
     assert sessions._paid_check([*given, given[0], *refused], True).verdict is Verdict.FAIL

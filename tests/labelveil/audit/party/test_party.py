@@ -23,7 +23,13 @@ from labelveil.audit.party.endpoint_checks import (
     resume_check,
     sizes_check,
 )
-from labelveil.audit.party.one_label import Shown, latency_check, one_label_checks, shown_by
+from labelveil.audit.party.one_label import (
+    Shown,
+    latency_check,
+    log_kinds,
+    one_label_checks,
+    shown_by,
+)
 from labelveil.audit.party.run import _cold_start_check, audit_party
 from labelveil.audit.settings import CanarySettings
 from labelveil.audit.verdict import Verdict
@@ -161,7 +167,7 @@ def test_logs_are_compared_but_for_times_and_ports(tmp_path: Path) -> None:
     logs = [tmp_path / name for name in ("whole", "same", "less")]
     for log, values in zip(logs, [("1", 7, 300), ("2", 8, 300), ("1", 7, 299)], strict=True):
         log.write_text(line % values + "seconds=0.3 listening\n")
-    whole, same, less = (Shown().with_log(log) for log in logs)
+    whole, same, less = (Shown(log=log_kinds(log)) for log in logs)
     assert {check.verdict for check in one_label_checks(whole, same)} == {Verdict.PASS}
     assert one_label_checks(whole, less)[-1].verdict is Verdict.FAIL
 

@@ -17,10 +17,9 @@ from common.arrays import Integers
 from common.exact.rational import parse_rational
 from common.release.blocks import decode_codes
 from common.release.manifest import Manifest, manifest_digest
-from labelveil.audit.attacks.canaries import Canaries
 from labelveil.audit.attacks.implementation import byte_equality_check, permutation_check
 from labelveil.audit.attacks.laws import same_noise_tails
-from labelveil.audit.attacks.model_attack import attack_control
+from labelveil.audit.attacks.model_attack import Canaries, attack_control
 from labelveil.audit.attacks.static_rule import release_sources, static_check
 from labelveil.audit.attacks.two_noises import same_noise_check
 from labelveil.audit.certificate import manifest_checks as claims

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -15,9 +17,20 @@ from common.errors import ReleaseError
 from common.release.event_keys import hash_keys, read_secret
 from common.release.manifest import Manifest
 from common.release.rows import keys_column
-from labelveil.audit.attacks.rows_apart import Rows
+from labelveil.audit.attacks.laws import same_noise_tails
+from labelveil.audit.attacks.one_run import draw_secrets
+from labelveil.audit.attacks.rows_apart import (
+    GROUPS,
+    Association,
+    Rows,
+    agreement,
+    influence,
+    worst,
+)
 from labelveil.audit.certificate.run import Evidence
 from labelveil.audit.planted.plant import Planted
+from labelveil.audit.power import bernstein_threshold, least_share
+from labelveil.audit.verdict import GATE, Check, Power, Verdict
 
 BLOCKS = 16  # of the events in the order of either side, looked at by themselves
 
@@ -123,3 +136,120 @@ def match(planted: Planted, evidence: Evidence, secret: Path) -> Returned:
         planted.secrets.size - joined.height,
         rows.height - joined.height,
     )
+
+
+def groups_check(returned: Returned) -> Check:
+    """Codes in each part of the events, beside what is stated for their labels."""
+    rows, most, found = returned.rows, returned.rows.laws.max(axis=1), []
+    surprise = (rows.laws.argmax(axis=1)[rows.kinds] == rows.cells) - most[rows.kinds]
+    scores = [*map(rows.centred, np.eye(rows.laws.shape[1])), surprise]
+    variances = [law * (1 - law) for law in (*rows.laws.T, most)]
+    level = GATE / (2 * len(returned.groups) * BLOCKS * len(scores))
+    for name, part in returned.groups.items():
+        for score, variance in zip(scores, variances, strict=True):
+            sums = np.abs(np.bincount(part, score, BLOCKS))
+            each = np.bincount(part, variance[rows.kinds], BLOCKS).astype(np.float64)
+            thresholds = bernstein_threshold(each, 1.0, level)
+            at = int((sums / thresholds).argmax())
+            where = f"{name}, part {at}"
+            found.append(Association(float(sums[at]), float(thresholds[at]), where, BLOCKS, 1.0))
+    certain = float((1 - most[rows.kinds]).mean()) * rows.cells.size / BLOCKS
+    share = least_share(float(thresholds.mean()), float(each.mean()), certain)
+    return replace(worst(*found), least_share=share).check(
+        "groups of keys",
+        f"share of one of {BLOCKS} parts of the events that sends its labels' likeliest codes",
+        question="Are some events' labels randomized less, by their keys or places?",
+        claim="Every event's label is randomized by the stated channel.",
+        tried=f"In {len(returned.groups)} orders (of release, population, keys and their ends) each"
+        f" of {BLOCKS} blocks of rows was compared with what is stated for its labels.",
+        not_looked_at="Other groups of keys, of which there are as many as one likes.",
+    )
+
+
+def other_rows_check(returned: Returned) -> Check:
+    kinds, orders = len(returned.labels), ("of the release", "of the population")
+    high = np.where(returned.labels[:, 0] >= np.median(returned.labels[:, 0]), 1.0, -1.0)
+    signs = np.stack([high, np.where(draw_secrets(kinds) == 1, 1.0, -1.0)])
+    groups, gaps = draw_secrets(kinds, GROUPS), [*((gap,) for gap in range(1, 9)), (1, 2)]
+    found = []
+    for name in orders:
+        rows = returned.rows.reordered(returned.orders[name])
+        one = influence(rows, signs, groups, gaps, GATE / len(orders))
+        found.append(replace(one, where=f"{one.where}, in the order {name}"))
+    largest = worst(*found)
+    return largest.check(
+        "labels of other rows",
+        "share of rows that show another row's label",
+        question="Does an output say anything about another row's label?",
+        claim="A row's output depends on its own label alone.",
+        tried=f"{largest.sums:,} comparisons of an output with another canary's label, or with"
+        " whether others agree, at every distance, in the orders of release and population.",
+        not_looked_at="Dependence of an output on several other rows together.",
+    )
+
+
+def noise_check(returned: Returned) -> Check:
+    """Codes of all pairs of rows, given their labels, by how far they are apart."""
+    found = []
+    for name, order in returned.orders.items():
+        one = agreement(returned.rows.reordered(order), GATE / len(returned.orders))
+        found.append(replace(one, where=f"{one.where} in the order {name}"))
+    largest = worst(*found)
+    return replace(largest, least_share=found[0].least_share).check(
+        "noise of other rows",
+        "share of rows that repeat another's word at one lag",
+        question="Does any row repeat the noise of another?",
+        claim="Every row has noise of its own.",
+        tried=f"Codes were compared given their labels at {largest.sums:,} lags, in the orders of"
+        " release, population, keys and their ends.",
+    )
+
+
+def epochs_check(returned: Returned, before: Sequence[Returned]) -> Check:
+    """The same events' noise in other releases: the words that codes stand for, as far as is known.
+
+    A code z of a label y comes of a word between P(Z < z) and P(Z <= z), if words are turned into
+    codes in their order: the middle of that, less 1/2, has a mean of exactly 0.
+    """
+    name, claim = "noise of two epochs", "Every release has noise of its own."
+    question = "Does an event have the same noise in two releases?"
+    if not before:
+        return Check(
+            name,
+            Verdict.NOT_CHECKABLE,
+            claim,
+            "One release was given.",
+            "Have the partner release the canaries once more, as another epoch, and add --before.",
+            question=question,
+        )
+    found, tails = [], []
+    level = GATE / (4 * len(before))
+    for other in before:
+        tails += same_noise_tails(returned.manifest, other.manifest)
+        both = np.intersect1d(
+            returned.places, other.places, assume_unique=True, return_indices=True
+        )[1:]
+        (words, spread), (others, _) = (
+            [column[rows] for column in release.words]
+            for release, rows in zip((returned, other), both, strict=True)
+        )
+        variance = float(spread @ others**2)
+        threshold = float(bernstein_threshold(variance, 0.25, level))
+        whole = words.size * math.sqrt(float((words**2).mean() * (others**2).mean()))
+        share = least_share(threshold, variance, whole)
+        size = abs(float(words @ others))
+        where = f"epoch {other.manifest.epoch}, {words.size:,} events"
+        found.append(Association(size, threshold, where, 1, share))
+    check = worst(*found).check(
+        name,
+        "share of events that have the same noise again",
+        question=question,
+        claim=claim,
+        tried=f"{len(before)} other releases of the same canaries were compared with this one:"
+        " rows, and how many counts of histograms are the same.",
+    )
+    powers = [Power("cells of a histogram that are the same", cells) for _, cells in tails[:1]]
+    if any(tail < GATE / (2 * len(tails)) for tail, _ in tails):
+        told = f"{check.found} A histogram has the same noise in two releases."
+        check = replace(check, verdict=Verdict.FAIL, found=told, bound=math.inf)
+    return replace(check, power=(*check.power, *powers))

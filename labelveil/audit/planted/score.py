@@ -30,8 +30,14 @@ from labelveil.audit.attacks.one_run import score as score_guesses
 from labelveil.audit.certificate import manifest_checks as claims
 from labelveil.audit.certificate.run import Evidence, certificate
 from labelveil.audit.planted.plant import Planted
-from labelveil.audit.planted.returned import Returned, match
-from labelveil.audit.planted.rows import epochs_check, groups_check, noise_check, other_rows_check
+from labelveil.audit.planted.returned import (
+    Returned,
+    epochs_check,
+    groups_check,
+    match,
+    noise_check,
+    other_rows_check,
+)
 from labelveil.audit.power import detectable_epsilon
 from labelveil.audit.verdict import (
     GATE,

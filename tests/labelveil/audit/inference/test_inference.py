@@ -16,7 +16,6 @@ from common.guarantees import PureDP
 from common.randomizers import build_randomizer
 from common.randomizers.cells import Cells, Codebook, Group
 from common.randomizers.grid import Grid
-from labelveil.audit.attacks.canaries import Canaries, find_canaries
 from labelveil.audit.attacks.message_attack import (
     Counted,
     additive_cap,
@@ -26,7 +25,12 @@ from labelveil.audit.attacks.message_attack import (
     pair_cap,
     worst_pair,
 )
-from labelveil.audit.attacks.model_attack import attack_control, attack_predictions
+from labelveil.audit.attacks.model_attack import (
+    Canaries,
+    attack_control,
+    attack_predictions,
+    find_canaries,
+)
 from labelveil.audit.attacks.one_run import score
 from labelveil.audit.verdict import Verdict
 from tests.statistics import binomial_range, counts_fit

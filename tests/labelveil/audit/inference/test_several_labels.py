@@ -11,8 +11,7 @@ import pytest
 from common.entropy import Entropy
 from common.errors import DataError
 from common.randomizers.cells import Codebook
-from labelveil.audit.attacks.canaries import Canaries
-from labelveil.audit.attacks.model_attack import attack_predictions
+from labelveil.audit.attacks.model_attack import Canaries, attack_predictions
 from labelveil.audit.inference.run import audit_inference, inference_cost
 from labelveil.audit.settings import RunFiles
 from labelveil.audit.verdict import Audit, Verdict

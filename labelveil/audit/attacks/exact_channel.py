@@ -24,7 +24,6 @@ import numpy as np
 from common.arrays import Integers, Words
 from common.entropy import Entropy, system_entropy
 from common.exact.rational import log_upper_bound
-from common.randomizers import Randomizer
 from common.randomizers.base import LABEL_STREAM
 from labelveil.audit.attacks.views import Outputs
 
@@ -171,12 +170,3 @@ class PlantedEntropy(Entropy):
         if stream != LABEL_STREAM:
             return super().words(stream, start, count)
         return self._planted[start : start + count]
-
-
-def randomizer_sampler(randomizer: Randomizer) -> WordSampler:
-    """A randomizer's own sampling code, with the words injected as entropy."""
-
-    def sample(indices: Integers, words: Words) -> Outputs:
-        return randomizer.randomize_indices(indices, PlantedEntropy(words))
-
-    return sample

@@ -94,16 +94,6 @@ class Leakage:
     percentile: float  # 98th, of changes over labels and outputs as they occur
 
 
-def additive_cap(epsilon: float) -> float:
-    """tanh(ε/4): the most that the best guess can gain under any prior."""
-    return math.tanh(epsilon / 4)
-
-
-def pair_cap(epsilon: float) -> float:
-    """tanh(ε/2)/2: the most that it can gain where two labels are equally likely, and no other."""
-    return math.tanh(epsilon / 2) / 2
-
-
 def leakage(parts: Sequence[Counted]) -> Leakage:
     """Compute the advantages of seeing one message, and how far it moves log-odds."""
     best = known = 1.0
@@ -156,7 +146,7 @@ def message_checks(
     pair = worst_pair(codebook)
     low, high = codebook.of_labels(pair)
     apart, ratio = float(np.abs(high - low).sum()) / 4, sum(part.ratio for part in parts)
-    cap, two = additive_cap(epsilon), pair_cap(epsilon)
+    cap, two = math.tanh(epsilon / 4), math.tanh(epsilon / 2) / 2  # the module says of what
     holds = max(released.additive, uniform.additive) <= cap + _SLACK and apart <= two + _SLACK
     values = codebook.cells.values(pair)
     ends = " and ".join(" with ".join(f"{value:g}" for value in event) for event in values)

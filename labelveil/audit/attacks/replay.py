@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from common.arrays import Floats
 from common.entropy import Entropy, seeded_entropy
 from labelveil.audit.attacks.laws import noise_check
+from labelveil.audit.attacks.views import Outputs
 from labelveil.audit.verdict import Check, Verdict, verdict_of
 
 SEEDS = 400
@@ -40,9 +40,6 @@ class Published:
 
 Releaser = Callable[[Floats, Entropy], Published]
 """One release of the given labels, with all its noise from the given entropy."""
-
-Randomize = Callable[[Floats, Entropy], NDArray[np.generic]]
-"""(n,) labels to (n,) outputs, with all noise from the given entropy."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +138,9 @@ def support_check(replayed: Replay) -> Check:
     )
 
 
-def range_check(randomize: Randomize, lower: float, upper: float) -> Check:
+def range_check(
+    randomize: Callable[[Floats, Entropy], Outputs], lower: float, upper: float
+) -> Check:
     span, seeds, rows = upper - lower, 32, 64
     differing = 0
     for seed in range(seeds):

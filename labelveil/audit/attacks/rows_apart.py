@@ -49,24 +49,12 @@ _SLACK = 1.02  # variances are those of estimated probabilities, from hundreds o
 
 @dataclass(frozen=True)
 class Rows:
-    """Outputs beside what is known of their labels.
+    """Outputs beside what is known of their labels."""
 
-    Attributes
-    ----------
-    cells
-        (n,) outputs, below c.
-    kinds
-        (n,) which of K labels each row had.
-    laws
-        (K, c) probabilities of the cells.
-    stated
-        Whether these are stated, not counted in the same outputs.
-    """
-
-    cells: Integers
-    kinds: Integers
-    laws: Floats
-    stated: bool
+    cells: Integers  # (n,) outputs, below c
+    kinds: Integers  # (n,) which of K labels each row had
+    laws: Floats  # (K, c) probabilities of the cells
+    stated: bool  # whether these are stated, not counted in the same outputs
 
     @classmethod
     def of(cls, outputs: Outputs, kinds: Integers | None = None) -> Self:
@@ -336,17 +324,9 @@ def influence(
 ) -> Association:
     """Compare every row's output with the labels of all other rows of one call, in a circle.
 
-    Parameters
-    ----------
-    rows
-        n rows whose labels were drawn independently.
-    signs
-        (f, K) ±1 for each kind: labels are told apart by these; the first are used for gaps too.
-    groups
-        (K,) of each kind, below g: rows are looked at all together and by the groups of their own
-        labels.
-    gaps
-        Distances from a row to others whose signs are multiplied by its own.
+    The labels of the n rows were drawn independently; (f, K) ``signs`` ±1 of each kind tell them
+    apart. ``gaps`` are distances from a row to others whose first signs are multiplied by its own.
+    Rows are looked at all together and by (K,) ``groups``, below g, of their own labels.
     """
     n = rows.cells.size
     features = {"the label": signs[0][rows.kinds]}

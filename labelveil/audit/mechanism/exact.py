@@ -9,7 +9,7 @@ import numpy as np
 
 from common.entropy import system_entropy
 from labelveil.audit.attacks import replay as replays
-from labelveil.audit.attacks.exact_channel import certify, count_weights, randomizer_sampler
+from labelveil.audit.attacks.exact_channel import PlantedEntropy, certify, count_weights
 from labelveil.audit.attacks.exact_joint import joint_audit
 from labelveil.audit.attacks.histogram_event import event_probability, histogram_event
 from labelveil.audit.attacks.two_noises import correlation, tapes_check
@@ -25,9 +25,11 @@ probe = partial(PROBES.add, subject=NamedSubject)
 @probe("exact ε", "Does the sampler itself keep ε for every label, exactly?")
 def sampler_check(trial: Trial) -> Check:
     epsilon, channel = trial.named.epsilon, trial.named.randomizer.channel
-    sampler = randomizer_sampler(trial.named.randomizer)
     rows = np.array([channel.row_of.tolist().index(row) for row in range(len(channel.rows))])
-    counted = count_weights(lambda i, words: sampler(rows[i], words), len(rows))
+    counted = count_weights(
+        lambda i, words: trial.named.randomizer.randomize_indices(rows[i], PlantedEntropy(words)),
+        len(rows),
+    )
     exact = certify(counted.weights, epsilon)
     published = tuple(tuple(row[z] for z in counted.outputs) for row in channel.rows)
     same = published == counted.weights and len(counted.outputs) == channel.outputs.size
@@ -121,7 +123,11 @@ def declared_check(trial: Trial) -> Check:
     "Is any random word used twice, for the histogram and for rows?",
 )
 def shared_words_check(trial: Trial) -> Check:
-    return tapes_check(trial.named.noises(), system_entropy().key)
+    subject, grid = trial.named, trial.named.labels
+    between = np.resize((grid[:-1] + grid[1:]) / 2, 1000)  # so that rounding is random, too
+    return tapes_check(
+        {"prior": subject.noise, "rows": partial(subject.randomize, between)}, system_entropy().key
+    )
 
 
 @probe(
@@ -130,10 +136,10 @@ def shared_words_check(trial: Trial) -> Check:
     not_looked_at="Noise that is shared without leaving a correlation of a cell with a row.",
 )
 def noise_correlation_check(trial: Trial) -> Check:
-    releases = trial.sizes.small_calls // 2
-    drawn = [trial.named.whole_release(system_entropy()) for _ in range(releases)]
-    noise, outputs = (np.stack(part) for part in zip(*drawn, strict=True))
-    largest = correlation(noise, outputs)
+    subject, releases = trial.named, trial.sizes.small_calls // 2
+    keys = [system_entropy() for _ in range(releases)]
+    outputs = np.stack([subject.randomize(subject.labels, entropy) for entropy in keys])
+    largest = correlation(np.stack([*map(subject.noise, keys)]), outputs)
     return largest.check(
         "prior noise and rows",
         "correlation of the noise on a cell with a row",

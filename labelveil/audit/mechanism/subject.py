@@ -6,7 +6,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -67,20 +67,10 @@ class NamedSubject:
     def randomize(self, labels: Floats, entropy: Entropy) -> Outputs:
         return self.randomizer.randomize(labels, entropy)
 
-    def noises(self) -> dict[str, Callable[[Entropy], Any]]:
-        """Everything random about a release, part by part."""
+    def noise(self, entropy: Entropy) -> Integers:
+        """Noise on the histogram of one label of each kind."""
         counts = np.ones(self.labels.size, dtype=np.int64)
-        between = (self.labels[:-1] + self.labels[1:]) / 2  # so that rounding is random, too
-        return {
-            "prior": lambda entropy: private_prior(counts, REPLAY_EPSILON, entropy),
-            "rows": lambda entropy: self.randomize(np.resize(between, 1000), entropy),
-        }
-
-    def whole_release(self, entropy: Entropy) -> tuple[Integers, Outputs]:
-        """Noise on the histogram of one label of each kind, and their outputs, under one key."""
-        counts = np.ones(self.labels.size, dtype=np.int64)
-        noisy = private_prior(counts, REPLAY_EPSILON, entropy).noisy_counts
-        return noisy - counts, self.randomize(self.labels, entropy)
+        return private_prior(counts, REPLAY_EPSILON, entropy).noisy_counts - counts
 
     def release(self, labels: Floats, entropy: Entropy) -> Published:
         """The two-step procedure over this grid's first three points, as a release runs it.

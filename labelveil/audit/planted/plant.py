@@ -40,26 +40,14 @@ labels party warns of more than 5 % of the labels outside the bounds."""
 
 @dataclass(frozen=True)
 class Planted:
-    """A folder of canaries, read.
+    """A folder of canaries, read; events are in the order of the partner's population."""
 
-    Attributes
-    ----------
-    planting
-        How it was made.
-    labels
-        (k, m) labels of each secret. The last two are several rows, and NaN: no label.
-    shares
-        (k,) of the events: with which probability one has each secret.
-    keys, secrets, users
-        (n,) of the events, in the order of the partner's population; users are numbered.
-    """
-
-    planting: Planting
-    labels: Floats
-    shares: Floats
-    keys: pl.Series
-    secrets: Integers
-    users: Integers
+    planting: Planting  # how it was made
+    labels: Floats  # (k, m) of each secret; the last two are several rows, and NaN: no label
+    shares: Floats  # (k,) of the events: with which probability one has each secret
+    keys: pl.Series  # (n,)
+    secrets: Integers  # (n,)
+    users: Integers  # (n,) numbers
 
     def in_words(self, secret: int) -> str:
         """What a secret is; beyond the last, that of an event above its user's limit."""

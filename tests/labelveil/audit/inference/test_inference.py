@@ -18,11 +18,9 @@ from common.randomizers.cells import Cells, Codebook, Group
 from common.randomizers.grid import Grid
 from labelveil.audit.attacks.message_attack import (
     Counted,
-    additive_cap,
     counted_labels,
     leakage,
     message_checks,
-    pair_cap,
     worst_pair,
 )
 from labelveil.audit.attacks.model_attack import (
@@ -47,7 +45,7 @@ def response(outputs: int, epsilon: float) -> FiniteChannel:
 def test_the_cap_is_attained() -> None:
     epsilon = 2 * math.log(7)  # 1 + e^(ε/2) = 8 labels
     found = leakage([Counted(response(8, epsilon).probabilities, np.full(8, 1 / 8))])
-    assert found.additive == pytest.approx(additive_cap(epsilon), abs=1e-12)
+    assert found.additive == pytest.approx(math.tanh(epsilon / 4), abs=1e-12)
 
 
 @pytest.mark.parametrize("outputs", [2, 3, 5, 20])
@@ -57,7 +55,7 @@ def test_nothing_passes_its_cap(outputs: int, epsilon: float) -> None:
     words = seeded_entropy(outputs).words("priors", 0, 40 * outputs).astype(float)
     for prior in words.reshape(40, outputs) ** 3:
         found = leakage([Counted(channel, prior / prior.sum())])
-        assert -1e-12 <= found.additive <= additive_cap(epsilon) + 1e-12
+        assert -1e-12 <= found.additive <= math.tanh(epsilon / 4) + 1e-12
         assert found.multiplicative <= math.exp(epsilon)
         assert found.percentile <= found.largest <= epsilon + 1e-9
 
@@ -137,8 +135,8 @@ def test_the_cap_of_two_labels_is_attained(outputs: int, epsilon: float) -> None
     channel = response(outputs, epsilon)
     low, high = channel.probabilities[worst_pair(one_label(channel))[:, 0]]
     gain = np.abs(high - low).sum() / 4
-    assert gain <= pair_cap(epsilon) + 1e-12
-    assert (outputs > 2) == (gain < pair_cap(epsilon) - 1e-3)
+    assert gain <= math.tanh(epsilon / 2) / 2 + 1e-12
+    assert (outputs > 2) == (gain < math.tanh(epsilon / 2) / 2 - 1e-3)
 
 
 def uniform(words: Words) -> np.ndarray:

@@ -13,10 +13,10 @@ from common.errors import ConfigError
 from common.randomizers import build_randomizer
 from labelveil.audit.attacks import timing
 from labelveil.audit.attacks.exact_channel import (
+    PlantedEntropy,
     certify,
     count_weights,
     exp_series,
-    randomizer_sampler,
 )
 from labelveil.audit.mechanism.black_box import black_box_range_check, every_label_check
 from labelveil.audit.mechanism.run import PROBES, audit_mechanism
@@ -159,7 +159,9 @@ def test_the_series_is_just_below(epsilon: float) -> None:
 @pytest.mark.parametrize("name", ["rr-on-bins", "two-point", "randomized-thresholds"])
 def test_counted_weights_are_the_published_ones(name: str) -> None:
     randomizer = build_randomizer(name, labels=np.arange(7.0), prior=np.ones(7), epsilon=0.7)
-    counted = count_weights(randomizer_sampler(randomizer), 7, 1 << 14)
+    counted = count_weights(
+        lambda i, words: randomizer.randomize_indices(i, PlantedEntropy(words)), 7, 1 << 14
+    )
     assert counted.weights == randomizer.channel.weights
     assert certify(counted.weights, 0.7).holds
     assert not certify(counted.weights, 0.69).holds

@@ -12,7 +12,6 @@ from common.errors import ConfigError
 from common.mechanisms.central.names import (
     AS_PUBLISHED,
     CENTRAL,
-    EQUAL_INFORMATION,
     SEPARATE,
     TRUE_LABELS,
 )
@@ -27,9 +26,9 @@ DIVISIONS = ("auto", "joint", "split", SEPARATE)  # how several labels of one ev
 class Method:
     """A randomizer and how to learn from it."""
 
-    # a name that :func:`common.randomizers.build_randomizer` knows, ``true-labels``,
-    # ``equal-information``, or one of :data:`CENTRAL`. For several labels of one event, which the
-    # library chooses randomizers for, one of :data:`DIVISIONS`.
+    # a name that :func:`common.randomizers.build_randomizer` knows, ``true-labels``, or one of
+    # :data:`CENTRAL`. For several labels of one event, which the library chooses randomizers for,
+    # one of :data:`DIVISIONS`.
     randomizer: str
     # objective, head: as for training: ``raw``, ``debiased``, ``likelihood`` or ``auto``; a head
     # for the last two. Or ``as-published``: the labels and the training of the paper.
@@ -66,9 +65,9 @@ class Method:
                 f"several labels are sent by one of {', '.join(DIVISIONS)}, without options;"
                 " compare randomizers on one label"
             )
-        if name in (*CENTRAL, EQUAL_INFORMATION) and (how != ("auto", "auto") or self.options):
+        if name in CENTRAL and (how != ("auto", "auto") or self.options):
             raise ConfigError(f"{name} has no objective, head or options to choose")
-        known = [*randomizer_names(), *CENTRAL, EQUAL_INFORMATION]
+        known = [*randomizer_names(), *CENTRAL]
         if not several and name not in (TRUE_LABELS, *known):
             raise ConfigError(f"randomizer must be one of {', '.join(known)}")
         options, published = dict(self.options), self.objective == AS_PUBLISHED
@@ -98,7 +97,7 @@ class Method:
     def __str__(self) -> str:
         if self.randomizer == TRUE_LABELS:
             return "true labels"
-        if self.randomizer in (*CENTRAL, EQUAL_INFORMATION):
+        if self.randomizer in CENTRAL:
             return self.randomizer
         options = [
             name if value is True else f"{name} {str(value).lower()}"

@@ -25,7 +25,6 @@ from common.errors import LabelveilError
 from common.mechanisms.central.names import (
     AS_PUBLISHED,
     CENTRAL,
-    EQUAL_INFORMATION,
     SEPARATE,
     TRUE_LABELS,
 )
@@ -45,7 +44,6 @@ from feature_party.training.quick import QuickLearners
 from feature_party.training.run import train
 from labelveil.comparison.as_published import published_predictions
 from labelveil.comparison.central import central_predictions
-from labelveil.comparison.equal_information import equally_noisy, tree_predictions
 from labelveil.comparison.jobs import Job, Method
 
 _BASELINE_EPSILON = 1.0
@@ -112,8 +110,6 @@ class Experiment:
         begun = time.monotonic()
         if job.method.randomizer in CENTRAL:
             figures = self._central(job)
-        elif job.method.randomizer == EQUAL_INFORMATION:
-            figures = self._equal_information(job)
         elif job.method.objective == AS_PUBLISHED:
             figures = self._as_published(job)
         else:
@@ -192,26 +188,6 @@ class Experiment:
             "outputs": outputs,
             "chosen": f"{name}, {AS_PUBLISHED}",
         }
-
-    def _equal_information(self, job: Job) -> dict[str, Any]:
-        """Networks and trees on labels as noisy as the default release; the better of the two."""
-        (label,) = self._simulate("auto", (), job.epsilon, job.run)
-        section = self._training(job, Method(EQUAL_INFORMATION, "true"))
-        events, _ = self._events(label, section)
-        training, holdout = events.training, events.holdout
-        labels = equally_noisy(self.truth, events.problem.informativeness, job.run)
-        model = self._trained(events, section, labels)
-        seen, queries = (model.encoder.encode(self.features[part]) for part in (training, holdout))
-        predictions = {
-            "networks": model.distributions(queries).points,
-            "trees": tree_predictions(seen, labels[training], queries, job.run),
-        }
-        scores = {
-            name: self._scores(points, self.truth, training, holdout)
-            for name, points in predictions.items()
-        }
-        best = min(scores, key=lambda name: float(scores[name]["test_mse"]))
-        return {"label_mse": None, **scores[best], "outputs": None, "chosen": best}
 
     def _events(self, label: PrivateLabels, section: TrainingSection) -> tuple[Prepared, Floats]:
         """Events with what was sent of one label, and the values that its codes stand for."""

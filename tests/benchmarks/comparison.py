@@ -9,25 +9,29 @@ interrupted run takes up where it was.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from common.arrays import Floats
-from common.mechanisms.central.names import EQUAL_INFORMATION
 from labelveil.comparison import CompareSettings, Job, Method, run_comparison
 from labelveil.comparison.jobs import default_methods
+from labelveil.comparison.run import SETTINGS_FILE
+from tests.benchmarks.equal_information import REFERENCE, reference
 from tests.benchmarks.harness import markdown
 from tests.data_sets import BIKE, CENSUS, DIAMONDS, HOUSING, RANDHIE, RETAIL, DataSet
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 PUBLISHED = Method("rr-on-bins", "raw")
 METHODS = [f"{one.randomizer}:{one.objective}" for one in default_methods()]
-REFERENCE = Method(EQUAL_INFORMATION)
 OUT = Path("out/comparison")
 
 
@@ -81,10 +85,16 @@ def _run(data_set: DataSet, rows: int | None, options: argparse.Namespace) -> st
         runs=options.runs,
         rows=rows,
         workers=options.workers,
-        methods=[*(options.method or METHODS), EQUAL_INFORMATION],
+        methods=options.method or METHODS,
         out=out,
     )
     records = run_comparison(settings).records
+    spec = json.loads((out / SETTINGS_FILE).read_text())
+    jobs = [
+        Job(epsilon, run, REFERENCE) for run in range(options.runs) for epsilon in settings.epsilons
+    ]
+    with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
+        records += pool.map(partial(reference, spec, folder=out), jobs)
     print(f"\n{data_set.name}\n{(out / 'table.md').read_text()}")
     return f"## {data_set.name}\n\n{verdict(records)}\n"
 

@@ -28,16 +28,20 @@ def answers(
     folder: Path, rows: int, training: dict[str, Any], *jobs: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """Have a worker do jobs, each the default one at ε = 2 but for what it says."""
+    default = {"epsilon": 2.0, "run": 0, "objective": "auto", "head": "auto"}
+    return served(specified(folder, rows, training), *({**default, **job} for job in jobs))
+
+
+def specified(folder: Path, rows: int, training: dict[str, Any]) -> dict[str, Any]:
+    """Write made-up events, and say of them what a worker is told."""
     table, labels = made_up(rows)
     table.write_parquet(folder / "features.parquet")
     pl.DataFrame({"label": labels}).write_parquet(folder / "truth.parquet")
-    spec = {
+    return {
         **{name: str(folder / f"{name}.parquet") for name in ("features", "truth")},
         "columns": [{"column": "label", "lower": 0, "upper": UPPER, "whole": False}],
         **{"key": "event", "loss": "squared", "holdout": 0.2, "training": training},
     }
-    default = {"epsilon": 2.0, "run": 0, "objective": "auto", "head": "auto"}
-    return served(spec, *({**default, **job} for job in jobs))
 
 
 def served(spec: dict[str, Any], *jobs: dict[str, Any]) -> list[dict[str, Any]]:

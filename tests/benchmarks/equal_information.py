@@ -8,11 +8,20 @@ bound: information at the prior is not information at every x.
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 
 from common.arrays import Floats
+from common.mechanisms.central.names import EQUAL_INFORMATION
 from feature_party.model.encoding import Encoded
 from feature_party.training.trees import lightgbm
+from labelveil.comparison import Job, Method
+from labelveil.comparison.worker import Experiment
+
+REFERENCE = Method(EQUAL_INFORMATION)
 
 LEAVES = (4, 8, 16)
 _ROUNDS, _PATIENCE, _FOLDS = 500, 20, 5
@@ -49,3 +58,36 @@ def tree_predictions(inputs: Encoded, labels: Floats, queries: Encoded, seed: in
     data = lightgbm().Dataset(table, labels, categorical_feature=categories)
     predicted: Floats = lightgbm().train(parameters, data, rounds).predict(queried)
     return predicted
+
+
+class Reference(Experiment):
+    """The same data set, splits and training as a comparison's jobs."""
+
+    def run(self, job: Job) -> dict[str, Any]:
+        """Networks and trees on labels as noisy as the default release; the better of the two."""
+        (label,) = self._simulate("auto", (), job.epsilon, job.run)
+        section = self._training(job, Method(EQUAL_INFORMATION, "true"))
+        events, _ = self._events(label, section)
+        training, holdout = events.training, events.holdout
+        labels = equally_noisy(self.truth, events.problem.informativeness, job.run)
+        model = self._trained(events, section, labels)
+        seen, queries = (model.encoder.encode(self.features[part]) for part in (training, holdout))
+        predictions = {
+            "networks": model.distributions(queries).points,
+            "trees": tree_predictions(seen, labels[training], queries, job.run),
+        }
+        scores = {
+            name: self._scores(points, self.truth, training, holdout)
+            for name, points in predictions.items()
+        }
+        best = min(scores, key=lambda name: float(scores[name]["test_mse"]))
+        return {**scores[best], "chosen": best}
+
+
+def reference(spec: dict[str, Any], job: Job, folder: Path) -> dict[str, Any]:
+    """The record of a job, kept in a folder so that it is not run again."""
+    path = folder / f"{EQUAL_INFORMATION}-{job.epsilon:g}-{job.run}.json"
+    if not path.exists():
+        path.write_text(json.dumps({**job.to_json(), **Reference(spec).run(job)}))
+    record: dict[str, Any] = json.loads(path.read_text())
+    return record

@@ -83,15 +83,6 @@ def rarest_seen(runs: float, times: int = 1, power: float = FOUND) -> float:
     return math.inf if runs < times else float(betaincinv(times, runs - times + 1, power))
 
 
-def selection_margin(candidates: int, missed: float) -> float:
-    """How many deviations a suspect must stand out to be chosen before every other candidate.
-
-    It is itself underestimated with probability ``missed``/2, and any other overestimated as far
-    with the other half, so that it is missed with at most ``missed``.
-    """
-    return float(norm.isf(missed / 2) + norm.isf(missed / (2 * max(candidates, 1))))
-
-
 def birthday_starts(seeds: float) -> int:
     """How many uniform draws of ``seeds`` values show one twice with probability ``FOUND``.
 

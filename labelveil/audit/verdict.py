@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
@@ -10,10 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
-
-from common.files import write_text
 
 FORMAT = "labelveil-audit/1"
 
@@ -209,10 +205,6 @@ class Audit:
         self.checks.append(made)
         return made
 
-    def add(self, *checks: Check) -> None:
-        """Keep checks that have run elsewhere."""
-        self.checks.extend(checks)
-
     def count(self, verdict: Verdict) -> int:
         return sum(check.verdict is verdict for check in self.checks)
 
@@ -242,11 +234,6 @@ class Audit:
             "cpu_seconds": round(sum(check.cpu_seconds for check in self.checks), 3),
             "plots": self.plots,
         }
-
-    def write_json(self, path: Path) -> None:
-        """Write ``audit.json``."""
-        text = json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
-        write_text(path, text + "\n")
 
 
 def number(value: float, digits: int = 4) -> str:

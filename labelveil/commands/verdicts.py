@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from common.command_line import fail
 from common.config import setting
 from common.config.answers import Json, print_json
 from common.console import progress, stderr, stdout
+from common.files import write_text
 from common.outputs import check_folder
 from labelveil.audit.verdict import UNSEEN, Audit, Verdict, number
 
@@ -50,7 +52,8 @@ def conduct(
         audited = audit(lambda step: bar.update(task, completed=next(begun), note=step))
         bar.update(task, completed=steps, total=steps, note="")
     out = shown.out
-    audited.write_json(out / "audit.json")
+    text = json.dumps(audited.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
+    write_text(out / "audit.json", text + "\n")
     page = out / "audit.html"
     try:
         from labelveil.audit.report import write_report

@@ -6,7 +6,6 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
 
 from common.errors import LabelveilError
 from labelveil.children import LABEL_PROGRAM, child_command, child_environment
@@ -19,7 +18,7 @@ class StageFailed(LabelveilError):
     """One of the parties' processes ended with an error; the message is its own."""
 
 
-class Party:
+class Party(subprocess.Popen[bytes]):
     """One party's process, ended without fail when its ``with`` block is left.
 
     It is a module run by this interpreter in a working directory, with command and options; the log
@@ -28,43 +27,33 @@ class Party:
 
     def __init__(self, module: str, arguments: Sequence[str], directory: Path, log: Path) -> None:
         self.name = f"{module.split('.')[0].replace('_', '-')} {arguments[0]}"
-        self._command = child_command(module, *arguments)
-        self._directory = directory
         self._log = log
-
-    def __enter__(self) -> Self:
-        self._log.parent.mkdir(parents=True, exist_ok=True)
+        log.parent.mkdir(parents=True, exist_ok=True)
         environment = child_environment(COLUMNS="100", NO_COLOR="1")
         environment.pop("FORCE_COLOR", None)  # or progress bars would fill the log
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                self._command,
-                cwd=self._directory,
+        with log.open("wb") as output:
+            super().__init__(
+                child_command(module, *arguments),
+                cwd=directory,
                 env=environment,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
+                stdout=output,
                 stderr=subprocess.STDOUT,
             )
-        return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.terminate()
+        self.terminate()
         if not self.ended_within(_STOP_SECONDS):
-            self._process.kill()
-            self._process.wait()
+            self.kill()
+            self.wait()
 
     def ended_within(self, seconds: float) -> bool:
         """Wait for the end for so long at most; return whether it came."""
         try:
-            self._process.wait(seconds)
+            self.wait(seconds)
         except subprocess.TimeoutExpired:
             return False
         return True
-
-    def wait(self) -> None:
-        """Wait for the end; raise ``StageFailed`` if it was not a success."""
-        if self._process.wait() != 0:
-            raise self.failure()
 
     def failure(self) -> StageFailed:
         """Say why the process ended: its own error line, or its last words."""
@@ -75,14 +64,16 @@ class Party:
             return StageFailed(f"{self.name}: {errors[-1].removeprefix('error: ')}")
         last = lines[-1] if lines else "it said nothing"
         return StageFailed(
-            f"{self.name} ended with exit code {self._process.poll()}: {last}"
+            f"{self.name} ended with exit code {self.returncode}: {last}"
             f" (everything it said is in {self._log})"
         )
 
 
 def run_party(module: str, arguments: Sequence[str], directory: Path, log: Path) -> None:
+    """Run a party's command to its end; ``StageFailed`` if it was not a success."""
     with Party(module, arguments, directory, log) as party:
-        party.wait()
+        if party.wait() != 0:
+            raise party.failure()
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import betaincinv
-from scipy.stats import binom
+from scipy.stats import binom, norm
 
 from common.arrays import Booleans, Floats, Integers
 from common.entropy import system_entropy
@@ -109,10 +109,13 @@ def every_label(randomize: Mechanism, labels: Floats, epsilon: float, runs: int)
     outputs = draw(order)
     counts = Counts(views_of(outputs), piloted.size)
     counts.add(order, outputs)
-    order = _shuffled(np.resize(_worst_labels(counts, runs, epsilon), runs))
+    suspects = pair_suspects(counts, runs)[:_KEPT] + rare_suspects(counts, epsilon)[:_KEPT]
+    sides = [side for suspect in suspects for side in (suspect.likely, suspect.unlikely)]
+    worst = [side for side in sides if side.size == 1] if piloted.size > 2 else sides
+    order = _shuffled(np.resize(np.unique(np.concatenate(worst)), runs))
     counts.add(order, draw(order))
     chosen = [(suspect, runs) for suspect in pair_suspects(counts, runs)[:_PAIRS]]
-    chosen += [(suspect, _rare_runs(runs)) for suspect in rare_suspects(counts, epsilon)[:_RARE]]
+    chosen += [(suspect, 3 * runs // 2) for suspect in rare_suspects(counts, epsilon)[:_RARE]]
     tests = [(suspect, _test(draw, suspect, size, len(chosen))) for suspect, size in chosen]
     tested = tuple(sorted(tests, key=lambda test: -test[1].bound))
     powers = _powers(counts, runs, epsilon)
@@ -125,13 +128,9 @@ def pilot_runs(runs: int, labels: int) -> int:
     return max(runs, min(labels * (PILOT_RUNS * runs // 1_000_000), 20 * runs, MOST_PILOT))
 
 
-def _rare_runs(runs: int) -> int:
-    return 3 * runs // 2
-
-
 def all_runs(runs: int, labels: int) -> int:
     """Of the whole search."""
-    return pilot_runs(runs, labels) + (1 + _PAIRS) * runs + _RARE * _rare_runs(runs)
+    return pilot_runs(runs, labels) + (1 + _PAIRS) * runs + _RARE * (3 * runs // 2)
 
 
 def pair_suspects(counts: Counts, runs: int) -> list[Suspect]:
@@ -201,14 +200,6 @@ def _bounds(likely: Floats, unlikely: Floats, runs: int) -> Floats:
     return np.asarray(np.log(np.maximum(share, 1e-12)) - np.log1p(-np.minimum(share, 1 - 1e-12)))
 
 
-def _worst_labels(counts: Counts, runs: int, epsilon: float) -> Integers:
-    """Labels of the worst suspects, which are looked at again."""
-    suspects = pair_suspects(counts, runs)[:_KEPT] + rare_suspects(counts, epsilon)[:_KEPT]
-    sides = [side for suspect in suspects for side in (suspect.likely, suspect.unlikely)]
-    single = [side for side in sides if side.size == 1] if counts.runs.size > 2 else sides
-    return np.unique(np.concatenate(single))
-
-
 def _test(draw: Callable[[Integers], Outputs], suspect: Suspect, runs: int, tests: int) -> OneRun:
     """Guess each run's world by whether the event occurred; no event, no guess.
 
@@ -232,19 +223,21 @@ def _powers(counts: Counts, runs: int, epsilon: float) -> tuple[Power, ...]:
     seen = float(counts.runs.min())
     cells = sum(table.size for table in counts.tables)
     commonest = float((counts.tables[0] / counts.runs[:, None]).max(axis=1).min())
+    # a suspect is itself underestimated with a half of ``missed``, any other overestimated with one
+    margin = float(norm.isf(missed / 2) + norm.isf(missed / (2 * cells)))
 
     def chosen(probability: float) -> float:
         """Excess of ε that stands out of all other candidates."""
         rarer = probability * math.exp(-epsilon)
         spread = math.sqrt((1 - probability) / probability + (1 - rarer) / rarer)
-        return power.selection_margin(cells, missed) * spread / math.sqrt(seen)
+        return margin * spread / math.sqrt(seen)
 
     refuted = power.smallest_excess(commonest, runs, epsilon, level, power.FOUND + missed)
     odds = math.exp(epsilon) / (labels - 1)
     needed = max(math.ceil(math.log(missed / (2 * cells)) / math.log(odds / (1 + odds))), 1)
     alone = max(
         power.rarest_seen(seen, needed, power.FOUND + missed),
-        power.rarest_event(math.inf, _rare_runs(runs), epsilon, level, power.FOUND + missed),
+        power.rarest_event(math.inf, 3 * runs // 2, epsilon, level, power.FOUND + missed),
     )
     likelier = max(
         power.least(lambda probability: chosen(probability) <= 1, 1e-9, 1.0),

@@ -30,9 +30,6 @@ from labelveil.audit.verdict import GATE, SHOWN, Bounds
 
 PILOT = 0.1  # share of the records from which the guess is learnt
 
-LEAST = 0.1
-"""Share of the pilot's records that must be guessed, so that a few lucky ones do not decide."""
-
 
 @dataclass(frozen=True)
 class OneRun(Bounds):
@@ -83,12 +80,12 @@ def learn_guesser(
     secrets: Integers,
     counted: int,
     *,
-    least: float = LEAST,
+    least: float = 0.1,
     views: Callable[[Outputs], list[View]] = views_of,
 ) -> Guesser:
     """Learn from pilot records which outputs to act on, for the largest bound of ``counted``.
 
-    A share ``least`` of the pilot must be guessed.
+    A share ``least`` of the pilot must be guessed, so that a few lucky records do not decide.
     """
     best: Guesser | None = None
     scale = counted / max(secrets.size, 1)

@@ -61,7 +61,7 @@ def epochs_certificate(
         for check in certified.checks:
             if check.name != ORIGIN:  # all epochs together decide it
                 checks[check.name].append((epoch, check))
-    audit.add(*map(_worst, checks.values()))
+    audit.checks += map(_worst, checks.values())
     audit.run(lambda: origin_check(releases))
     audit.run(lambda: session_check(manifests))
     spent = audit.run(lambda: disjoint_check(releases))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -97,7 +98,14 @@ def certify(
     try:
         manifest = Manifest.parse(data)
     except ReleaseError:
-        return _refused(directory, data)
+        # it says what it has no place for, or not what it must
+        audit = Audit("certificate", f"release {directory.name}", checks=[_form_check(data)])
+        with suppress(ReleaseError):
+            document = parse_json(data)
+            if isinstance(document, dict):
+                audit.fields = fields(document, audit.checks)
+                audit.checks.append(fields_check(audit.fields))
+        return audit
     evidence = Evidence(directory, data, manifest, read_labels(directory, manifest))
     return certificate(evidence, public_key=public_key, progress=progress)
 
@@ -109,20 +117,6 @@ def _manifest_bytes(directory: Path) -> bytes:
             " or of many such"
         )
     return read_manifest(directory)
-
-
-def _refused(directory: Path, data: bytes) -> Audit:
-    """The audit of a manifest that says what it has no place for, or not what it must."""
-    audit = Audit("certificate", f"release {directory.name}")
-    audit.add(_form_check(data))
-    try:
-        document = parse_json(data)
-    except ReleaseError:
-        return audit
-    if isinstance(document, dict):
-        audit.fields = fields(document, audit.checks)
-        audit.add(fields_check(audit.fields))
-    return audit
 
 
 def certificate(
@@ -168,7 +162,7 @@ def certificate(
     for name, check in steps.items():
         if applies.get(name, True):
             audit.run(partial(_readable, name, check), name)
-    audit.add(*out_of_reach(manifest))
+    audit.checks += out_of_reach(manifest)
     audit.fields = fields(parse_json(evidence.data), audit.checks)
     audit.run(lambda: fields_check(audit.fields))
     audit.plots = claims.plots(manifest)

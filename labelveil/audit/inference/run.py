@@ -68,13 +68,13 @@ def audit_inference(files: RunFiles, progress: Progress = silent) -> Audit:
     books, released = manifest.codebooks, manifest.released
     codebook = books.books[stratum]
     priors = [*(released.laws_of_strata or [released.laws])[stratum].items()]
-    audit.add(*message_checks(codebook, priors, epsilon))
+    audit.checks += message_checks(codebook, priors, epsilon)
     audit.plots["beliefs"] = beliefs_plot(codebook, priors, epsilon)
     progress("read the run")
     run = read_run(files, *books.starts[stratum : stratum + 2])
     canaries = None if run is None else choose_canaries(run, codebook)
     if run is None or canaries is None:
-        audit.add(_nothing_to_attack(files, run))
+        audit.checks.append(_nothing_to_attack(files, run))
         return audit
     total = audit.claimed if audit.claimed is not None else epsilon
     audit.plots["attack"] = curves = dict[str, Any](ceiling=guess_probability(total))

@@ -12,12 +12,7 @@ from common.arrays import Floats
 from labelveil.audit.attacks import rows_apart
 from labelveil.audit.attacks.every_label import every_label
 from labelveil.audit.attacks.implementation import mantissa_check, permutation_check
-from labelveil.audit.attacks.one_run import (
-    draw_secrets,
-    one_run,
-    rare_event,
-    uniform,
-)
+from labelveil.audit.attacks.one_run import draw_secrets, one_run, rare_event, uniform
 from labelveil.audit.attacks.seeds import seeds_check
 from labelveil.audit.attacks.static_rule import static_check
 from labelveil.audit.attacks.timing import most_apart, timing_check
@@ -115,10 +110,11 @@ _ROWS_MISSED = "Dependence of an output on several other rows together, but for 
 )
 def repeats_check(trial: Trial) -> Check:
     """Equal labels in one call and in a much longer one, and labels all over the domain."""
-    equal = trial.repeat(label := trial.one(), trial.about(trial.sizes.rows))
-    long = trial.repeat(trial.one(), trial.about(trial.sizes.long_rows))
+    label, mechanism = trial.label(), trial.subject.mechanism
+    equal = mechanism(np.full(trial.about(trial.sizes.rows), label))
+    long = mechanism(np.full(trial.about(trial.sizes.long_rows), trial.label()))
     kinds = draw_secrets(trial.about(trial.sizes.rows), trial.labels.size)
-    mixed = rows_apart.Rows.of(trial.subject.mechanism(trial.labels[kinds]), kinds)
+    mixed = rows_apart.Rows.of(mechanism(trial.labels[kinds]), kinds)
     starts = [0, *draw_secrets(STARTS_AGAIN, long.size // 4).tolist()]
     again = rows_apart.find_again(long, starts, GATE / 4)
     longest = long.size - max(starts) if again.window else 0

@@ -43,4 +43,5 @@ def mechanism_cost(trial: Trial) -> float:
     rows += 2 * (sizes.long_rows + sizes.rows) + 1.25 * (sizes.records + small)
     calls = 1.25 * sizes.small_calls + 3 * sizes.calls + sizes.starts
     loaded = 0.01 * sizes.starts * isinstance(trial.subject, CallableSubject)
-    return 1.0 + 11e-6 * sizes.runs + loaded + trial.seconds(rows, calls)
+    row, call = trial.pace
+    return 1.0 + 11e-6 * sizes.runs + loaded + rows * row + calls * call

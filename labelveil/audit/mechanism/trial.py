@@ -107,7 +107,7 @@ class Trial:
         low, high = draw_secrets(2, grid.size // 2).tolist()
         return float(grid[low]), float(grid[-1 - high])
 
-    def one(self) -> float:
+    def label(self) -> float:
         """A label, drawn at each call."""
         return float(self.labels[draw_secrets(1, self.labels.size)[0]])
 
@@ -115,10 +115,6 @@ class Trial:
     def about(least: int) -> int:
         """A number of rows from the least to a quarter more."""
         return least + int(draw_secrets(1, least // 4 + 1)[0])
-
-    def repeat(self, label: float, runs: int) -> Outputs:
-        """Outputs of one call for equal labels."""
-        return self.subject.mechanism(np.full(runs, label))
 
     def of_bits(self, bits: Integers, labels: tuple[float, float]) -> Outputs:
         """Outputs of one call for two labels."""
@@ -132,18 +128,13 @@ class Trial:
         return replays.replay(self.named.release, labels, 0, 1.0, self.sizes.seeds)
 
     @cached_property
-    def _pace(self) -> tuple[float, float]:
+    def pace(self) -> tuple[float, float]:
         """CPU seconds of one row in a long call, and of one short call."""
         self.subject.mechanism(self.subject.labels[:1])  # pays for what is made once
         labels = np.resize(self.subject.labels, _PACE_ROWS)
         row = cpu_seconds(lambda: self.subject.mechanism(labels)) / _PACE_ROWS
         call = cpu_seconds(lambda: [self.subject.mechanism(labels[:1]) for _ in range(_PACE_CALLS)])
         return row, call / _PACE_CALLS
-
-    def seconds(self, rows: float, calls: float = 1) -> float:
-        """CPU seconds that the subject takes for so many rows in so many calls, roughly."""
-        row, call = self._pace
-        return rows * row + calls * call
 
 
 @dataclass(frozen=True)

@@ -23,16 +23,9 @@ from labelveil.audit.attacks.model_attack import Canaries, attack_control
 from labelveil.audit.attacks.static_rule import release_sources, static_check
 from labelveil.audit.attacks.two_noises import same_noise_check
 from labelveil.audit.certificate import manifest_checks as claims
-from labelveil.audit.party import endpoint_checks
+from labelveil.audit.party import endpoint_checks, noises
 from labelveil.audit.party.canary_parties import HISTOGRAMS, QUERIED, UPPER, World, make_worlds
 from labelveil.audit.party.endpoint import Fetched, connected
-from labelveil.audit.party.noises import (
-    DECISIONS,
-    decisions_check,
-    histograms_check,
-    leaders_check,
-    tables_check,
-)
 from labelveil.audit.party.one_label import latency_check, log_kinds, one_label_checks, shown_by
 from labelveil.audit.party.sessions import OFFER, sessions_checks
 from labelveil.audit.settings import CanarySettings, Connection
@@ -98,8 +91,8 @@ def _running(audit: Audit, connection: Connection) -> None:
         certified = endpoint_checks.fetched_certificate(whole)
         audit.fields = certified.fields
         here = "errors and latency say nothing"  # some was tried, and the rest is named
-        audit.add(*(check for check in certified.checks if check.name != here))
-        audit.add(*endpoint_checks.beyond_an_endpoint())
+        audit.checks += (check for check in certified.checks if check.name != here)
+        audit.checks += endpoint_checks.beyond_an_endpoint()
 
 
 def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: bool) -> None:
@@ -116,7 +109,7 @@ def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: 
                 tried="`label-party release` was run on them.",
                 found=refusal,
             )
-            audit.add(check)
+            audit.checks.append(check)
             return
     audit.progress("serve two worlds")
     with (
@@ -141,21 +134,20 @@ def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: 
         )
     # the logs are whole once their servers have ended
     shown = replace(shown, log=log_kinds(whole.log))
-    audit.add(*one_label_checks(shown, replace(other_shown, log=log_kinds(less.log))))
+    audit.checks += one_label_checks(shown, replace(other_shown, log=log_kinds(less.log)))
     if certify:  # of a running party it has been done already
         checks = endpoint_checks.fetched_certificate(answer).checks
-        audit.add(*(check for check in checks if check.verdict is not Verdict.NOT_CHECKABLE))
+        audit.checks += (c for c in checks if c.verdict is not Verdict.NOT_CHECKABLE)
     with again.serving() as connection, connected(connection) as endpoint:
         second = endpoint.fetch()
     audit.run(lambda: _cold_start_check(answer, second))
     audit.run(lambda: same_noise_check(_codes(answer), _codes(second), manifest.codebook))
-    audit.run(lambda: histograms_check(small), "noise")
-    for queries in (leaders_check, tables_check):
+    audit.run(lambda: noises.histograms_check(small), "noise")
+    for queries in (noises.leaders_check, noises.tables_check):
         audit.run(partial(_answered, queries, small[: QUERIED * settings.effort]))
-    audit.run(lambda: decisions_check(DECISIONS * settings.effort))
+    audit.run(lambda: noises.decisions_check(noises.DECISIONS * settings.effort))
     audit.progress("sessions")
-    for check in sessions_checks(asked):
-        audit.run(lambda check=check: check)  # type: ignore[misc]
+    audit.checks += sessions_checks(asked)
     audit.run(lambda: _budget_check(whole, manifest), "budget")
     audit.run(lambda: _frozen_check(whole, answer), "update a label")
     audit.run(lambda: static_check(release_sources(), "the labels party"), "static rule")

@@ -19,13 +19,7 @@ from common.randomizers.cells import row_products
 from common.release.manifest import manifest_digest
 from labelveil.audit.attacks import laws
 from labelveil.audit.attacks.implementation import permutation_check
-from labelveil.audit.attacks.one_run import (
-    PILOT,
-    Guesser,
-    OneRun,
-    learn_guesser,
-    uniform,
-)
+from labelveil.audit.attacks.one_run import PILOT, Guesser, OneRun, learn_guesser, uniform
 from labelveil.audit.attacks.one_run import score as score_guesses
 from labelveil.audit.certificate import manifest_checks as claims
 from labelveil.audit.certificate.run import Evidence, certificate
@@ -100,7 +94,7 @@ def score(
     progress("certificate")
     certified = certificate(evidence, public_key=public_key)
     seen = {"the codes were drawn by this channel", "the histogram's noise was drawn as stated"}
-    audit.add(*(check for check in certified.checks if check.name not in seen))
+    audit.checks += (check for check in certified.checks if check.name not in seen)
     audit.fields, audit.plots = certified.fields, certified.plots
     return audit
 

@@ -199,7 +199,7 @@ def test_a_killed_run_goes_on_with_what_it_asked(settings: Settings, stop: str) 
         command = ["run", "--config", "feature_party.toml", "--address", world.address, *sets]
         with Party(FEATURE_PROGRAM, command, ours, settings.out / "logs" / "killed.log") as party:
             eventually((world.release / stop).exists, 120)
-            party._process.kill()
+            party.kill()
         kept = {
             world.release / path.relative_to(world.release).parts[0] / path.name: path.read_bytes()
             for path in (*world.release.glob("*/submission/*"), *world.release.glob("*/*.*"))

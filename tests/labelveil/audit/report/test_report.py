@@ -13,7 +13,7 @@ import pytest
 
 from labelveil.audit.report import plots, render_report
 from labelveil.audit.verdict import UNSEEN, Audit, Bounds, Check, Field, Power, Verdict, statistical
-from labelveil.commands.verdicts import show
+from labelveil.commands.verdicts import VerdictOptions, conduct, show
 from tests.imports import ROOT
 
 
@@ -25,11 +25,11 @@ def make_audit(*, fails: bool = False) -> Audit:
             "one run", Bounds(2.0 if fails else 0.9, 0.95), claim="c", tried="t", claimed=1.0
         )
     )
-    audit.add(
+    audit.checks += [
         Check("exact ε", Verdict.PASS, "c", "t", "f", 1.0, 1.0, 1.0, 1.0),
         Check("replay", Verdict.PASS, "c", "t", "f", 1.0, math.inf if fails else 0.5),
         Check("signature", Verdict.NOT_CHECKABLE, "c", "t", "pass a key"),
-    )
+    ]
     audit.plots = {
         "output_ranges": {
             "outputs": [0.0, 1.0, 2.0],
@@ -66,7 +66,7 @@ def test_the_page_leads_with_the_verdict(fails: bool) -> None:
 def test_the_page_says_what_was_asked_and_what_would_have_been_found() -> None:
     audit = make_audit()
     power = (Power("excess of ε at any label", 0.02), Power("rarer <output>", math.inf))
-    audit.add(
+    audit.checks.append(
         replace(
             audit.checks[0], question="Is it private?", power=power, not_looked_at="Other rows."
         )
@@ -124,9 +124,11 @@ def test_failures_are_printed_last(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_json_is_strict(tmp_path: Path) -> None:
-    audit = make_audit(fails=True)
-    audit.write_json(tmp_path / "a" / "audit.json")
-    data = json.loads((tmp_path / "a" / "audit.json").read_text())
+    with pytest.raises(SystemExit):
+        conduct(
+            "audit", 1, VerdictOptions(out=tmp_path, quiet=True), lambda _: make_audit(fails=True)
+        )
+    data = json.loads((tmp_path / "audit.json").read_text())
     assert data["verdict"] == "fail"
     assert [check["verdict"] for check in data["checks"]].count("not checkable") == 1
     assert data["checks"][2]["measured_bound"] == "infinity"

@@ -2,12 +2,20 @@
 
 Results are appended to ``results.jsonl`` as they come; a comparison that is started again in the
 same folder with the same settings takes up where it was.
+
+Training happens in worker processes, a job at a time: it brings torch, and several jobs run at
+once. A worker gets the data set, then a job a line on standard input, and answers each with a line
+of JSON.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import queue
+import subprocess
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,15 +24,14 @@ import numpy as np
 
 from common.console import progress
 from common.entropy import seeded_entropy
-from common.errors import ConfigError, DataError
+from common.errors import ConfigError, DataError, LabelveilError, present
 from common.extras import need
 from common.files import PUBLIC, appearing
 from common.mechanisms.central.names import CENTRAL, NEED_DELTA
+from labelveil.children import child_command, child_environment
 from labelveil.comparison.jobs import Job
-from labelveil.comparison.plots import draw
 from labelveil.comparison.settings import CompareSettings
-from labelveil.comparison.tables import Cell, summarise, write_csv, write_markdown
-from labelveil.comparison.workers import run_jobs
+from labelveil.comparison.tables import Cell, draw, summarise, write_csv, write_markdown
 from labelveil.simulation.inputs import Inputs, read_inputs
 
 SETTINGS_FILE = "comparison.json"
@@ -140,3 +147,73 @@ def _earlier(path: Path) -> dict[Job, dict[str, Any]]:
         with appearing(path, mode=PUBLIC) as file:
             file.write("".join(whole).encode())
     return results
+
+
+class WorkerFailed(LabelveilError):
+    """A worker process died; the message says where its log is."""
+
+
+def run_jobs(
+    jobs: Iterable[Job],
+    data_set: dict[str, Any],
+    workers: int,
+    log: Path,
+    on_result: Callable[[Job, dict[str, Any]], None],
+) -> None:
+    """Run jobs on ``workers`` processes, and report each result as it comes.
+
+    ``WorkerFailed`` if a worker dies; results that were reported until then stand.
+    """
+    processes = [_start(workers, log.with_suffix(f".{index}.log")) for index in range(workers)]
+    idle = queue.SimpleQueue[subprocess.Popen[str]]()
+
+    def prepare(process: subprocess.Popen[str]) -> None:
+        _ask(process, data_set, log)
+        idle.put(process)
+
+    def run(job: Job) -> tuple[Job, dict[str, Any]]:
+        process = idle.get()
+        try:
+            return job, _ask(process, job.to_json(), log)
+        finally:
+            idle.put(process)  # a dead one, too: no thread may wait for ever
+
+    pool = ThreadPoolExecutor(workers)  # each thread waits for one process
+    try:
+        list(pool.map(prepare, processes))
+        for future in as_completed([pool.submit(run, job) for job in jobs]):
+            on_result(*future.result())
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def _start(workers: int, log: Path) -> subprocess.Popen[str]:
+    threads = str(max(1, (os.cpu_count() or 1) // workers))
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a") as errors:
+        return subprocess.Popen(
+            child_command("labelveil.comparison.worker"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env=child_environment(OMP_NUM_THREADS=threads, OMP_WAIT_POLICY="PASSIVE"),
+        )
+
+
+def _ask(process: subprocess.Popen[str], message: dict[str, Any], log: Path) -> dict[str, Any]:
+    requests, replies = present(process.stdin), present(process.stdout)
+    try:
+        requests.write(json.dumps(message) + "\n")
+        requests.flush()
+        answer: dict[str, Any] = json.loads(replies.readline())
+    except (OSError, ValueError) as error:  # a closed pipe, or no line
+        process.kill()
+        code = process.wait()
+        raise WorkerFailed(
+            f"a worker died with exit code {code}; its log is beside {log}"
+        ) from error
+    return answer

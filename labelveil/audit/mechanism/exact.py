@@ -10,9 +10,8 @@ import numpy as np
 from common.entropy import system_entropy
 from labelveil.audit.attacks import replay as replays
 from labelveil.audit.attacks.exact_channel import PlantedEntropy, certify, count_weights
-from labelveil.audit.attacks.exact_joint import joint_audit
-from labelveil.audit.attacks.histogram_event import event_probability, histogram_event
 from labelveil.audit.attacks.two_noises import correlation, tapes_check
+from labelveil.audit.attacks.two_steps import event_probability, histogram_event, joint_audit
 from labelveil.audit.mechanism.subject import NamedSubject
 from labelveil.audit.mechanism.trial import Probes, Trial
 from labelveil.audit.power import rarest_seen, smallest_excess

@@ -17,15 +17,15 @@ from common.entropy import seeded_entropy
 from common.errors import ConfigError
 from labelveil.commands.cli import main
 from labelveil.comparison.jobs import Job, Method, make_jobs
-from labelveil.comparison.plots import draw
+from labelveil.comparison.run import WorkerFailed, run_jobs
 from labelveil.comparison.tables import (
     GAIN,
     by_label,
+    draw,
     summarise,
     write_csv,
     write_markdown,
 )
-from labelveil.comparison.workers import WorkerFailed, run_jobs
 from tests.commands import Result, RunCommand
 
 
@@ -149,7 +149,7 @@ def test_a_worker_that_dies_ends_the_comparison(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dies = [sys.executable, "-c", "raise SystemExit(3)"]
-    monkeypatch.setattr("labelveil.comparison.workers.child_command", lambda module: dies)
+    monkeypatch.setattr("labelveil.comparison.run.child_command", lambda module: dies)
     jobs = make_jobs([Method("auto")], [1.0], runs=2)
     with pytest.raises(WorkerFailed, match=r"died with exit code 3; its log is beside .*worker"):
         run_jobs(jobs, {}, 2, tmp_path / "worker", lambda job, answer: None)

@@ -22,8 +22,8 @@ from common.errors import DataError
 from common.release.table import read_release
 from labelveil.audit.inference.run import audit_inference
 from labelveil.audit.settings import RunFiles
+from labelveil.runs import write_events
 from labelveil.simulation import Settings, run_simulation
-from labelveil.simulation.one_table import write_events
 from labelveil.simulation.processes import StageFailed
 from tests.statistics import deviations
 

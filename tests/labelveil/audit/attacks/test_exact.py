@@ -11,7 +11,6 @@ import pytest
 from common.exact.channel import FiniteChannel, randomized_response_rows
 from common.randomizers import NoisyPrior, build_randomizer
 from labelveil.audit.attacks.exact_channel import certify, count_weights
-from labelveil.audit.attacks.exact_joint import joint_audit
 from labelveil.audit.attacks.one_run import draw_secrets, one_run
 from labelveil.audit.attacks.replay import (
     function_check,
@@ -20,6 +19,7 @@ from labelveil.audit.attacks.replay import (
     sensitivity_check,
     support_check,
 )
+from labelveil.audit.attacks.two_steps import joint_audit
 from labelveil.audit.verdict import Verdict
 from tests.labelveil.audit.twins import samplers as twins
 

@@ -11,7 +11,6 @@ import pytest
 from common.entropy import Entropy, system_entropy
 from common.exact.noise import discrete_laplace
 from labelveil.audit.attacks import timing
-from labelveil.audit.attacks.histogram_event import histogram_event
 from labelveil.audit.attacks.implementation import (
     byte_equality_check,
     mantissa_check,
@@ -19,6 +18,7 @@ from labelveil.audit.attacks.implementation import (
 )
 from labelveil.audit.attacks.one_run import draw_secrets, one_run, rare_event
 from labelveil.audit.attacks.replay import Replay, noise_scale_check, range_check, replay
+from labelveil.audit.attacks.two_steps import histogram_event
 from labelveil.audit.mechanism.black_box import clock_check
 from labelveil.audit.mechanism.subject import CallableSubject
 from labelveil.audit.mechanism.trial import Sizes, Trial

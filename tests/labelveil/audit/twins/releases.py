@@ -12,7 +12,7 @@ from common.entropy import Entropy, seeded_entropy, system_entropy
 from common.mechanisms.paired_gain import RESOLUTION, NoisyAnswers, PairedGain
 from common.randomizers import private_prior
 from labelveil.audit.attacks import implementation, replay, two_noises
-from labelveil.audit.attacks.histogram_event import histogram_event
+from labelveil.audit.attacks.two_steps import histogram_event
 from labelveil.audit.party.one_label import one_label_checks
 from labelveil.audit.verdict import Check, statistical
 from tests.label_party import answered, rehearsed

@@ -153,7 +153,6 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def verdict_of(holds: bool) -> Verdict:
-    """Pass or fail."""
     return Verdict.PASS if holds else Verdict.FAIL
 
 
@@ -210,7 +209,6 @@ class Audit:
 
     @property
     def passed(self) -> bool:
-        """Whether no check failed."""
         return self.count(Verdict.FAIL) == 0
 
     @property

@@ -146,8 +146,6 @@ def mechanism(
 
 
 def _ends(text: str) -> tuple[float, float]:
-    """Read ``LOWER:UPPER``."""
-
     try:
         lower, upper = map(float, text.split(":"))
     except ValueError:

@@ -39,7 +39,6 @@ class Inputs:
         return label.whole or ((kind.is_integer() or kind == pl.Boolean) and ends)
 
     def binary(self, label: LabelColumn) -> bool:
-        """Whether labels of a column have two values."""
         return self.whole(label) and label.upper - label.lower == 1
 
 

@@ -144,7 +144,14 @@ class _Simulation:
             address = f"127.0.0.1:{port}"
             if self._settings.shares:
                 text = "features party: submit, fetch, train, ask, and again; evaluate"
-                with self._stage("features_party", text), self._watching():
+                # the labels party releases every round as soon as it is submitted
+                watch = ["watch", "--config", config_file("label_party"), "--quiet"]
+                watch += _sets(self._settings.label_settings)
+                log = workspace.logs / "watch.log"
+                with (
+                    self._stage("features_party", text),
+                    Party(LABEL_PROGRAM, watch, workspace.label_party, log),
+                ):
                     self._run(FEATURE_PROGRAM, "run", "--address", address)
                 return
             if self._settings.submit_population:
@@ -154,13 +161,6 @@ class _Simulation:
             text = "features party: fetch, join, train, predict, evaluate"
             with self._stage("features_party", text):
                 self._run(FEATURE_PROGRAM, "run", "--address", address)
-
-    def _watching(self) -> Party:
-        """The labels party, releasing every round as soon as it is submitted."""
-        watch = ["watch", "--config", config_file("label_party"), "--quiet"]
-        watch += _sets(self._settings.label_settings)
-        workspace = self._workspace
-        return Party(LABEL_PROGRAM, watch, workspace.label_party, workspace.logs / "watch.log")
 
     def _score(
         self, releases: Sequence[Path], inputs: Inputs, files: CertificateFiles

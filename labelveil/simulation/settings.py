@@ -63,8 +63,7 @@ class LabelColumn:
     column: str
     lower: float
     upper: float
-    whole: bool = False
-    """Whether they were said to be whole numbers."""
+    whole: bool = False  # whether they were said to be whole numbers
 
 
 _OneAlone = BeforeValidator(lambda label: [label] if isinstance(label, str) else label)
@@ -139,7 +138,6 @@ class DataSettings(Section):
 
     @property
     def same_file(self) -> bool:
-        """Whether labels and features come from one file."""
         return self.labels.resolve() == self.features.resolve()
 
 

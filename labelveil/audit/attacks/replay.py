@@ -73,7 +73,6 @@ def replay(release: Releaser, labels: Floats, row: int, value: float, seeds: int
 
 
 def sensitivity_check(replayed: Replay) -> Check:
-    """Counts move by at most 2, and the stated noise scale pays for that."""
     scale = replayed.scale
     claimed = min(m.prior_epsilon for m in (*replayed.releases, *replayed.neighbours))
     pairs = zip(replayed.releases, replayed.neighbours, strict=True)
@@ -92,7 +91,6 @@ def sensitivity_check(replayed: Replay) -> Check:
 
 
 def noise_scale_check(replayed: Replay) -> Check:
-    """The noise that was drawn follows the law that is stated."""
     noise = np.array([message.noisy for message in replayed.releases]) - np.array(replayed.truth)
     scale = float(replayed.scale)
     return noise_check(

@@ -84,7 +84,6 @@ class Rows:
         return np.asarray(weights[self.cells] - (self.laws @ weights)[self.kinds])
 
     def variance(self, weights: Floats) -> float:
-        """Of their sum."""
         each = self.laws @ weights**2 - (self.laws @ weights) ** 2
         return float(np.bincount(self.kinds, minlength=len(each)) @ each)
 

@@ -38,7 +38,6 @@ class TapedEntropy(Entropy):
         self.tape = np.empty(0, np.uint64)
 
     def words(self, stream: str, start: int, count: int) -> Words:
-        """Return the words, and keep them."""
         words = super().words(stream, start, count)
         self.tape = np.append(self.tape, words)
         return words

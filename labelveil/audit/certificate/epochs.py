@@ -139,7 +139,6 @@ def _is_origin(manifest: Manifest, origin: Manifest, named: InForceSection) -> b
 
 
 def session_check(manifests: Sequence[Manifest]) -> Check:
-    """Hits and calls of a session go on from epoch to epoch, and stay within its terms."""
     sessions: dict[str, list[tuple[Manifest, TrialSection, SessionSection]]] = defaultdict(list)
     for manifest in manifests:
         test = None if manifest.drift is None else manifest.drift.test

@@ -98,7 +98,6 @@ def fields_of_all(audits: Iterable[Audit], checks: Iterable[Check]) -> list[Fiel
 
 
 def fields_check(judged: Sequence[Field]) -> Check:
-    """Fail where a manifest has a field that no check knows."""
     unknown = [field.name for field in judged if not field.decided_by]
     count = {verdict: sum(field.verdict is verdict for field in judged) for verdict in Verdict}
     return Check(

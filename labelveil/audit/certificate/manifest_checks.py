@@ -368,7 +368,6 @@ def plots(manifest: Manifest) -> dict[str, Any]:
 
 
 def strata_check(manifest: Manifest, codes: Integers) -> Check:
-    """As many codes are of each stratum's channel as the manifest says events are in it."""
     counts = manifest.codebooks.rows_of(codes)
     stated = [stratum.rows for stratum in manifest.strata]
     wrong = sum(count != rows for count, rows in zip(counts, stated, strict=True))

@@ -153,7 +153,6 @@ def _build(manifest: Manifest, name: str) -> list[Randomizer]:
 
 
 def rebuilt_check(manifest: Manifest) -> Check:
-    """Outputs and weights are what the builder makes of the noisy histogram."""
     names = ", ".join(repr(stated.name) for stated in manifest.randomizers)
 
     def judged(verdict: Verdict, found: str) -> Check:

@@ -180,7 +180,6 @@ def _readable(name: str, run: Callable[[], Check]) -> Check:
 
 
 def _form_check(data: bytes) -> Check:
-    """The strict reader that every features party uses accepts the manifest."""
     reading, holds = "It accepts them.", True
     try:
         Manifest.from_bytes(data)

@@ -109,7 +109,6 @@ _ROWS_MISSED = "Dependence of an output on several other rows together, but for 
     not_looked_at="Words that come back after more rows than that.",
 )
 def repeats_check(trial: Trial) -> Check:
-    """Equal labels in one call and in a much longer one, and labels all over the domain."""
     label, mechanism = trial.label(), trial.subject.mechanism
     equal = mechanism(np.full(trial.about(trial.sizes.rows), label))
     long = mechanism(np.full(trial.about(trial.sizes.long_rows), trial.label()))
@@ -136,7 +135,6 @@ def repeats_check(trial: Trial) -> Check:
     "Does one release repeat the noise of another?",
 )
 def calls_check(trial: Trial) -> Check:
-    """The same labels in every call, all over the domain."""
     calls, rows = trial.sizes.small_calls // 4, trial.sizes.small_rows
     kinds = draw_secrets(rows, trial.some.size)
     labels = trial.some[kinds]

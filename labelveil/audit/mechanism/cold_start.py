@@ -11,17 +11,17 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
+import pickle
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import replace
 
 import numpy as np
 
 from common.arrays import Floats
 from common.errors import ConfigError
-from labelveil.audit.mechanism.subject import CallableSubject, NamedSubject, Subject
+from labelveil.audit.mechanism.subject import CallableSubject, Subject
 from labelveil.children import child_command, child_environment
 
 DIGEST_BYTES = 16  # of a digest of one start's outputs
@@ -37,11 +37,11 @@ def cold_digests(
 
     ``ConfigError`` if one of the starts fails.
     """
-    spec = json.dumps(asdict(subject), default=np.ndarray.tolist)
-    words = json.dumps(labels.tolist()), str(rows), str(starts), str(forks)
-    command = child_command(__name__, spec, *words)
+    # a copy holds nothing that was loaded here
+    spec = pickle.dumps((replace(subject), np.repeat(labels[:, None], rows, axis=1)))
+    command = child_command(__name__, str(starts), str(forks))
     environment = child_environment(OMP_NUM_THREADS="1")
-    done = subprocess.run(command, capture_output=True, env=environment, check=False)
+    done = subprocess.run(command, input=spec, capture_output=True, env=environment, check=False)
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         raise ConfigError(f"a second process could not run it: {lines[-1] if lines else '?'}")
@@ -50,10 +50,9 @@ def cold_digests(
     return [digests[at :: labels.size] for at in range(labels.size)]
 
 
-def main(spec: str, values: str, rows: str, starts: str, forks: str) -> None:
-    """Write a digest for each start and label: of its outputs in ``rows`` rows."""
-    subject = _described(spec)
-    labels = np.repeat(np.array(json.loads(values))[:, None], int(rows), axis=1)
+def main(starts: str, forks: str) -> None:
+    """Write a digest for each start and label: of the outputs of its rows."""
+    subject, labels = pickle.load(sys.stdin.buffer)
     loaded = set(sys.modules)
     _fork(subject, labels, int(forks))
     for _ in range(int(starts)):
@@ -63,18 +62,10 @@ def main(spec: str, values: str, rows: str, starts: str, forks: str) -> None:
             for name in set(sys.modules) - loaded:
                 if name.partition(".")[0] == top:
                     del sys.modules[name]
-            subject = _described(spec)
+            subject = replace(subject)
         os.write(1, _digest(subject, labels))
     subject.mechanism(labels.ravel())
     _fork(subject, labels, int(forks))
-
-
-def _described(spec: str) -> Subject:
-    fields = json.loads(spec)
-    for name in ("labels", "events"):
-        if fields.get(name) is not None:
-            fields[name] = np.asarray(fields[name], dtype=np.float64)
-    return CallableSubject(**fields) if "target" in fields else NamedSubject(**fields)
 
 
 def _fork(subject: Subject, labels: np.ndarray, forks: int) -> None:

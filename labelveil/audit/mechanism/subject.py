@@ -102,7 +102,6 @@ class NamedSubject:
         ).channel
 
     def shown(self, label: float) -> str:
-        """A label in words."""
         return f"{label:g}"
 
     @property

@@ -27,8 +27,7 @@ _PACE_ROWS, _PACE_CALLS = 500_000, 200
 class Sizes:
     """How much is tried: with an effort of 1, or so many times as much."""
 
-    runs: int = 1_000_000
-    """Of the search over labels, which takes about seven times as many."""
+    runs: int = 1_000_000  # of the search over labels, which takes about seven times as many
     records: int = 1_000_000  # rows whose labels reach other rows
     releases: int = 500_000  # two-step ones, for each of two worlds
     calls: int = 2_000  # timed single calls for each of two labels

@@ -194,8 +194,7 @@ grace_seconds = 2.0
 {labels}{self._offer}"""
 
 
-HISTOGRAMS, HISTOGRAM_ROWS = 12, 1000
-"""Releases of few events, whose histograms' noise is tested."""
+HISTOGRAMS, HISTOGRAM_ROWS = 12, 1000  # releases of few events, whose histograms' noise is tested
 QUERIED = 4
 """How many of these answer further queries, too: where one cell has no noise, by chance as often in
 none of a million audits."""

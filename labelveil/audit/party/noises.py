@@ -30,7 +30,6 @@ BINS = 8  # of the labels in a synthetic table
 
 
 def histograms_check(worlds: Sequence[World]) -> Check:
-    """Noise of the histograms of equal data sets whose labels are known."""
     noises: defaultdict[tuple[str, int, float], list[Integers]] = defaultdict(list)
     for world in worlds:
         manifest = world.manifest
@@ -53,7 +52,6 @@ def histograms_check(worlds: Sequence[World]) -> Check:
 
 
 def leaders_check(worlds: Sequence[World]) -> Check:
-    """Noise of the counts of `top-k`, where every category is named."""
     noises: defaultdict[tuple[str, int, float], list[Integers]] = defaultdict(list)
     spent = claimed = 0.0
     for world in worlds:

@@ -195,7 +195,6 @@ def _labels(audit: Audit, world: World, answer: Fetched, manifest: Manifest) -> 
 
 
 def _cold_start_check(answer: Fetched, second: Fetched) -> Check:
-    """Neither the rows' noise nor that of a histogram is the same again."""
     same = ["rows"] * (answer.codes == second.codes)
     tails = same_noise_tails(*(Manifest.parse(sent.manifest) for sent in (answer, second)))
     same += ["a histogram"] * any(tail < GATE / len(tails) for tail, _ in tails)

@@ -139,7 +139,6 @@ def match(planted: Planted, evidence: Evidence, secret: Path) -> Returned:
 
 
 def groups_check(returned: Returned) -> Check:
-    """Codes in each part of the events, beside what is stated for their labels."""
     rows, most, found = returned.rows, returned.rows.laws.max(axis=1), []
     surprise = (rows.laws.argmax(axis=1)[rows.kinds] == rows.cells) - most[rows.kinds]
     scores = [*map(rows.centred, np.eye(rows.laws.shape[1])), surprise]
@@ -189,7 +188,6 @@ def other_rows_check(returned: Returned) -> Check:
 
 
 def noise_check(returned: Returned) -> Check:
-    """Codes of all pairs of rows, given their labels, by how far they are apart."""
     found = []
     for name, order in returned.orders.items():
         one = agreement(returned.rows.reordered(order), GATE / len(returned.orders))

@@ -26,7 +26,6 @@ def write_report(path: Path, audit: Audit) -> None:
 
 
 def render_report(audit: Audit) -> str:
-    """Return the page as text."""
     measured = [c for c in audit.checks if c.claimed is not None and c.bound is not None]
     outputs = audit.plots.get("output_ranges")
     return page_template("labelveil.audit.report", "audit.html.j2").render(

@@ -12,7 +12,7 @@ from common.entropy import system_entropy
 from common.exact.channel import FiniteChannel, randomized_response_rows
 from labelveil.audit.attacks.one_run import draw_secrets, score
 from labelveil.audit.attacks.two_steps import event_probability, histogram_event
-from labelveil.audit.bounds import (
+from labelveil.audit.power import (
     expected_one_run_bound,
     guess_probability,
     one_run_bound,

@@ -24,8 +24,7 @@ from common.entropy import system_entropy
 from common.errors import present
 from common.exact.noise import uniform_below
 from labelveil.audit.attacks.views import Outputs, View, views_of
-from labelveil.audit.bounds import one_run_bound
-from labelveil.audit.power import detectable_epsilon
+from labelveil.audit.power import detectable_epsilon, one_run_bound
 from labelveil.audit.verdict import GATE, SHOWN, Bounds
 
 PILOT = 0.1  # share of the records from which the guess is learnt

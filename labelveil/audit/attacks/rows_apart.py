@@ -31,8 +31,7 @@ from scipy import fft
 
 from common.arrays import Booleans, Floats, Integers
 from labelveil.audit.attacks.views import Outputs
-from labelveil.audit.bounds import clopper_pearson_upper
-from labelveil.audit.power import bernstein_threshold, least_share
+from labelveil.audit.power import bernstein_threshold, clopper_pearson_upper, least_share
 from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
 
 Transform = NDArray[np.complex64]

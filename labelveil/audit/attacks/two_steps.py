@@ -36,7 +36,7 @@ from common.entropy import system_entropy
 from common.exact.channel import FiniteChannel, randomized_response_rows
 from common.randomizers import private_prior
 from labelveil.audit.attacks.one_run import OneRun, draw_secrets
-from labelveil.audit.bounds import guess_probability
+from labelveil.audit.power import guess_probability
 
 BATCH = 1 << 16
 

@@ -26,9 +26,9 @@ from labelveil.audit.attacks.model_attack import (
     attack_predictions,
     find_canaries,
 )
-from labelveil.audit.bounds import expected_one_run_bound, guess_probability
 from labelveil.audit.certificate import manifest_checks as claims
 from labelveil.audit.certificate.run import read_evidence
+from labelveil.audit.power import expected_one_run_bound, guess_probability
 from labelveil.audit.settings import RunFiles
 from labelveil.audit.verdict import (
     GATE,

@@ -11,16 +11,19 @@ from scipy.fft import next_fast_len
 from common.arrays import Floats
 from labelveil.audit.attacks import rows_apart
 from labelveil.audit.attacks.every_label import every_label
-from labelveil.audit.attacks.implementation import mantissa_check, permutation_check
+from labelveil.audit.attacks.implementation import (
+    mantissa_check,
+    most_apart,
+    permutation_check,
+    timing_check,
+)
 from labelveil.audit.attacks.one_run import draw_secrets, one_run, rare_event, uniform
 from labelveil.audit.attacks.seeds import seeds_check
 from labelveil.audit.attacks.static_rule import static_check
-from labelveil.audit.attacks.timing import most_apart, timing_check
-from labelveil.audit.bounds import expected_one_run_bound
 from labelveil.audit.mechanism.cold_start import cold_digests
 from labelveil.audit.mechanism.subject import CallableSubject
 from labelveil.audit.mechanism.trial import Probes, Trial
-from labelveil.audit.power import rarest_event
+from labelveil.audit.power import expected_one_run_bound, rarest_event
 from labelveil.audit.verdict import GATE, SHOWN, Check, Power, Verdict, statistical
 
 PROBES = Probes()

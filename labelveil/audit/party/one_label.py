@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from common.release.blocks import KEY_BYTES
-from labelveil.audit.attacks.timing import timing_check
+from labelveil.audit.attacks.implementation import timing_check
 from labelveil.audit.party.endpoint import REQUESTS, Endpoint, Fetched, Refusal
 from labelveil.audit.verdict import Check, verdict_of
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta, binom
 
-from labelveil.audit import bounds
+from labelveil.audit import power
 from labelveil.audit.attacks.one_run import draw_secrets, score
 from tests.benchmarks.audit import expected_histogram_event_bound
 
@@ -28,42 +28,42 @@ REACH = {  # (ε, m): 95%, one in a million
 @pytest.mark.parametrize(("key", "reach"), REACH.items())
 def test_one_run_reaches_what_it_can(key: tuple[float, float], reach: tuple[float, float]) -> None:
     for alpha, expected in zip((0.05, 1e-6), reach, strict=True):
-        assert bounds.expected_one_run_bound(*key, alpha) == pytest.approx(expected, abs=0.003)
+        assert power.expected_one_run_bound(*key, alpha) == pytest.approx(expected, abs=0.003)
 
 
 @pytest.mark.parametrize(
     ("epsilon", "reach"), [(1.0, (0.649, 0.892, 0.966, 0.989)), (4.0, (3.073, 3.704, 3.907, 3.971))]
 )
 def test_the_histogram_event_reaches_what_it_can(epsilon: float, reach: tuple[float, ...]) -> None:
-    for power, expected in zip((3, 4, 5, 6), reach, strict=True):
-        found = expected_histogram_event_bound(epsilon, 2 * 10**power, 0.05, continuous=True)
+    for digits, expected in zip((3, 4, 5, 6), reach, strict=True):
+        found = expected_histogram_event_bound(epsilon, 2 * 10**digits, 0.05, continuous=True)
         assert found == pytest.approx(expected, abs=0.003)
-        discrete = expected_histogram_event_bound(epsilon, 2 * 10**power, 0.05)
+        discrete = expected_histogram_event_bound(epsilon, 2 * 10**digits, 0.05)
         assert discrete >= expected  # whole counts hit the closed half-lines more often
 
 
 def test_clopper_pearson_is_the_beta_quantile() -> None:
     for hits, runs in ((1, 10), (7, 10), (10, 10), (500, 1000)):
-        assert bounds.clopper_pearson_lower(hits, runs, 0.05) == pytest.approx(
+        assert power.clopper_pearson_lower(hits, runs, 0.05) == pytest.approx(
             beta.ppf(0.05, hits, runs - hits + 1)
         )
         if hits < runs:
-            assert bounds.clopper_pearson_upper(hits, runs, 1e-6) == pytest.approx(
+            assert power.clopper_pearson_upper(hits, runs, 1e-6) == pytest.approx(
                 beta.isf(1e-6, hits + 1, runs - hits)
             )
-    assert bounds.clopper_pearson_lower(0, 10, 0.05) == 0
-    assert bounds.clopper_pearson_upper(10, 10, 0.05) == 1
+    assert power.clopper_pearson_lower(0, 10, 0.05) == 0
+    assert power.clopper_pearson_upper(10, 10, 0.05) == 1
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
 def test_the_one_run_bound_covers_exactly(epsilon: float) -> None:
     """The chance of a bound above the truth, summed over every count, is at most α."""
     runs, alpha = 200, 0.05
-    share = bounds.guess_probability(epsilon)
+    share = power.guess_probability(epsilon)
     wrong = sum(
         binom.pmf(hits, runs, share)
         for hits in range(runs + 1)
-        if bounds.one_run_bound(hits, runs, alpha) > epsilon
+        if power.one_run_bound(hits, runs, alpha) > epsilon
     )
     assert 0.001 < wrong <= alpha
 
@@ -113,7 +113,7 @@ def test_the_published_bound_and_ours(
 ) -> None:
     """Theirs is of (ε, δ), so a little below; without δ there is no difference."""
     assert published_bound(correct, guesses, level, delta) == pytest.approx(theirs, abs=1e-5)
-    ours = bounds.one_run_bound(correct, guesses, level)
+    ours = power.one_run_bound(correct, guesses, level)
     assert ours == pytest.approx(published_bound(correct, guesses, level, 0.0), abs=1e-6)
     assert ours >= theirs
 
@@ -126,14 +126,14 @@ def test_on_the_same_scores_all_bounds_are_below_the_truth(epsilon: float) -> No
     right "in"s over the largest of wrong ones, at half of the level each.
     """
     bits = draw_secrets(20_000)
-    kept = draw_secrets(20_000, 1 << 40) < bounds.guess_probability(epsilon) * 2**40
+    kept = draw_secrets(20_000, 1 << 40) < power.guess_probability(epsilon) * 2**40
     sent = np.where(kept, bits, 1 - bits)
     ours = score(sent, bits)
     right, wrong = (int(((sent == 1) & (bits == bit)).sum()) for bit in (1, 0))
     ones = int(bits.sum())
     apart = math.log(
-        bounds.clopper_pearson_lower(right, ones, 5e-7)
-        / bounds.clopper_pearson_upper(wrong, bits.size - ones, 5e-7)
+        power.clopper_pearson_lower(right, ones, 5e-7)
+        / power.clopper_pearson_upper(wrong, bits.size - ones, 5e-7)
     )
     theirs = published_bound(ours.correct, ours.guesses, 1e-6, 1e-9)
     assert ours.bound <= epsilon
@@ -146,4 +146,4 @@ def test_on_the_same_scores_all_bounds_are_below_the_truth(epsilon: float) -> No
 @pytest.mark.parametrize(("hits", "runs", "alpha"), [(-1, 10, 0.1), (11, 10, 0.1), (1, 10, 0.0)])
 def test_impossible_counts_are_refused(hits: float, runs: float, alpha: float) -> None:
     with pytest.raises(ValueError, match="must lie"):
-        bounds.clopper_pearson_lower(hits, runs, alpha)
+        power.clopper_pearson_lower(hits, runs, alpha)

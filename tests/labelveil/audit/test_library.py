@@ -10,7 +10,7 @@ import pytest
 from common.entropy import system_entropy
 from common.exact.channel import randomized_response_rows
 from common.exact.noise import uniform_below
-from labelveil.audit.attacks import timing
+from labelveil.audit.attacks import implementation
 from labelveil.audit.attacks.every_label import every_label
 from labelveil.audit.mechanism.black_box import (
     black_box_range_check,
@@ -90,7 +90,7 @@ def test_a_twin_that_is_drawn_is_caught(
     kind: type[drawn.Drawn], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By one of the probes at hand, with as much effort as audits take by default."""
-    monkeypatch.setattr(timing, "clock", samplers.CLOCK)
+    monkeypatch.setattr(implementation, "clock", samplers.CLOCK)
     target = f"{drawn.__name__}:{kind.__name__}_{seed}"
     sizes = replace(Sizes(), starts=300, forks=2)
     trial = Trial(CallableSubject(target, drawn.LABELS, 1.0), sizes)

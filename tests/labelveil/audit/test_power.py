@@ -11,7 +11,7 @@ from scipy.stats import binom
 from labelveil.audit import power
 from labelveil.audit.attacks import rows_apart
 from labelveil.audit.attacks.one_run import draw_secrets
-from labelveil.audit.bounds import guess_probability, one_run_bound
+from labelveil.audit.power import guess_probability, one_run_bound
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])

@@ -19,10 +19,12 @@ from common.guarantees.pld import PrivacyLoss
 from common.mechanisms.central.names import CENTRAL, NEED_DELTA
 from feature_party.model.encoding import Encoder
 from labelveil.commands.cli import main
-from labelveil.comparison import dp_sgd
-from labelveil.comparison.central import MOST_VALUES, central_predictions, dense_features
-from labelveil.comparison.dp_sgd import (
+from labelveil.comparison import central as baselines
+from labelveil.comparison.central import (
+    MOST_VALUES,
     PrivateSteps,
+    central_predictions,
+    dense_features,
     noise_multiplier,
     spent_epsilon,
     train_privately,
@@ -52,13 +54,13 @@ def test_dense_features_are_numbers_indicators_and_a_constant() -> None:
 def _moved(rows: Floats, labels: Floats, sigma: float, monkeypatch: pytest.MonkeyPatch) -> Floats:
     """Noisy sum of clipped gradients of one step over all rows."""
     monkeypatch.setattr(torch.optim, "Adam", lambda params, lr: torch.optim.SGD(params, lr=1.0))
-    monkeypatch.setattr(dp_sgd, "noise_multiplier", lambda *_: sigma)
-    monkeypatch.setattr(dp_sgd, "spent_epsilon", lambda *_: 1.0)
+    monkeypatch.setattr(baselines, "noise_multiplier", lambda *_: sigma)
+    monkeypatch.setattr(baselines, "spent_epsilon", lambda *_: 1.0)
     steps = PrivateSteps(1.0, 1, clip=0.5)
     entropy = seeded_entropy(3)
     after = train_privately(rows, labels, 1.0, 1e-6, entropy, (40, 30), steps).module
     key = int(entropy.words("DP-SGD", 0, 2)[1] >> np.uint64(1))
-    before = dp_sgd._network(rows.shape[1], (40, 30), key)
+    before = baselines._network(rows.shape[1], (40, 30), key)
     pairs = zip(before.parameters(), after.parameters(), strict=True)
     change = np.concatenate([(a - b).detach().double().numpy().ravel() for a, b in pairs])
     return np.asarray(change * len(rows))

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from common.errors import ConfigError
 from common.randomizers import build_randomizer
-from labelveil.audit.attacks import timing
+from labelveil.audit.attacks import implementation
 from labelveil.audit.attacks.exact_channel import (
     PlantedEntropy,
     certify,
@@ -62,7 +62,7 @@ def test_two_labels_of_which_no_histogram_is_released() -> None:
 )
 @pytest.mark.slow
 def test_a_callable(name: str, names: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "clock", twins.CLOCK)
+    monkeypatch.setattr(implementation, "clock", twins.CLOCK)
     subject = CallableSubject(f"tests.labelveil.audit.twins.{name}", np.array([0.0, 1.0]), 1.0)
     audit = audit_mechanism(Trial(subject, replace(SMALL, calls=600)))
     failed = {check.name for check in audit.checks if check.verdict is Verdict.FAIL}

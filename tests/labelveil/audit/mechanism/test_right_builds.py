@@ -10,7 +10,7 @@ import pytest
 
 from common.entropy import Entropy, system_entropy
 from common.exact.noise import discrete_laplace
-from labelveil.audit.attacks import timing
+from labelveil.audit.attacks import implementation
 from labelveil.audit.attacks.implementation import (
     byte_equality_check,
     mantissa_check,
@@ -94,7 +94,7 @@ def test_noise_over_many_repetitions() -> None:
 
 @pytest.mark.slow
 def test_timing_over_many_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "clock", twins.CLOCK)
+    monkeypatch.setattr(implementation, "clock", twins.CLOCK)
     target = "tests.labelveil.audit.twins.samplers:right_response"
     trial = Trial(CallableSubject(target, np.array([0.0, 1.0]), 1.0), Sizes(calls=60))
     for _ in range(effort(REPETITIONS // 4, REPETITIONS)):

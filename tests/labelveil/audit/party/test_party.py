@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from common.release.manifest import Manifest
-from labelveil.audit.attacks import timing
+from labelveil.audit.attacks import implementation
 from labelveil.audit.attacks.implementation import byte_equality_check
 from labelveil.audit.party.canary_parties import make_worlds
 from labelveil.audit.party.endpoint import REQUESTS, Fetched, Part, Refusal, Wrong
@@ -173,7 +173,7 @@ def test_logs_are_compared_but_for_times_and_ports(tmp_path: Path) -> None:
 
 
 def test_latency_of_two_worlds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "clock", twins.CLOCK)
+    monkeypatch.setattr(implementation, "clock", twins.CLOCK)
     assert latency_check(Double(), Double(work=500), 1.0, 200).verdict is Verdict.FAIL
     assert latency_check(Double(), Double(), 1.0, 200).verdict is Verdict.PASS
 

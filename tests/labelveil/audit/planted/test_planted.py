@@ -20,7 +20,6 @@ from common.security.new_keys import write_secret
 from label_party.config.sections import load
 from label_party.release.run import run_release
 from labelveil.audit.attacks.laws import noise_probability, output_probability
-from labelveil.audit.bounds import guess_probability, one_run_bound
 from labelveil.audit.certificate.run import Evidence, read_evidence
 from labelveil.audit.planted.plant import (
     PLAN_FILE,
@@ -31,7 +30,7 @@ from labelveil.audit.planted.plant import (
 )
 from labelveil.audit.planted.returned import Returned, match
 from labelveil.audit.planted.score import bounds_check, distinguish, score
-from labelveil.audit.power import detectable_epsilon
+from labelveil.audit.power import detectable_epsilon, guess_probability, one_run_bound
 from labelveil.audit.settings import Planting
 from labelveil.audit.verdict import GATE, Verdict
 from tests.commands import RunCommand

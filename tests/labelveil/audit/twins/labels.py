@@ -10,7 +10,7 @@ import numpy as np
 from common.arrays import Floats
 from common.entropy import system_entropy
 from common.exact.channel import TOTAL, randomized_response_rows
-from labelveil.audit.attacks import timing
+from labelveil.audit.attacks import implementation
 from labelveil.audit.verdict import Check
 from tests.labelveil.audit.twins import samplers
 from tests.labelveil.audit.twins.library import SIZES, MechanismTwin, Outputs, twin
@@ -210,5 +210,5 @@ class SlowFlips(MechanismTwin):
         return out
 
     def audit(self) -> Check:
-        with mock.patch.object(timing, "clock", samplers.CLOCK):
+        with mock.patch.object(implementation, "clock", samplers.CLOCK):
             return super().audit()

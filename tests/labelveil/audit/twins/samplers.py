@@ -19,8 +19,8 @@ from common.exact.channel import TOTAL, FiniteChannel, randomized_response_rows
 from common.randomizers import build_randomizer, private_prior
 from labelveil.audit.attacks.exact_channel import WordSampler
 from labelveil.audit.attacks.replay import Published
-from labelveil.audit.bounds import guess_probability
 from labelveil.audit.party.one_label import Shown
+from labelveil.audit.power import guess_probability
 
 Rows = list[list[int]]
 Labels = Floats

@@ -15,11 +15,11 @@ from labelveil.audit.attacks.implementation import (
     mantissa_check,
     most_apart,
     permutation_check,
+    static_check,
     timing_check,
 )
 from labelveil.audit.attacks.one_run import draw_secrets, one_run, rare_event, uniform
 from labelveil.audit.attacks.seeds import seeds_check
-from labelveil.audit.attacks.static_rule import static_check
 from labelveil.audit.mechanism.cold_start import cold_digests
 from labelveil.audit.mechanism.subject import CallableSubject
 from labelveil.audit.mechanism.trial import Probes, Trial

@@ -29,8 +29,8 @@ from common.randomizers import (
     private_prior,
 )
 from common.randomizers.grid import Grid
+from labelveil.audit.attacks.implementation import release_sources
 from labelveil.audit.attacks.replay import Published
-from labelveil.audit.attacks.static_rule import release_sources
 from labelveil.audit.attacks.views import Mechanism, Outputs
 
 REPLAY_EPSILON = 1.5

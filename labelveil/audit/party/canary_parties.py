@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -49,33 +50,26 @@ QUERY_EPSILON = 0.05
 """So much noise that a cell of a query that has none in a few releases stands out."""
 
 
+@dataclass(eq=False)
 class World:
     """One labels party with its own folder, store and data; all share one set of certificates."""
 
-    def __init__(
-        self,
-        settings: CanarySettings,
-        folder: Path,
-        files: CertificateFiles,
-        secrets: Integers,
-        missing: int | None = None,
-        offer: str = "",
-        seed: int = 0,
-        further: float = 0.0,
-    ) -> None:
-        """Write labels, population and configuration.
+    settings: CanarySettings
+    folder: Path
+    files: CertificateFiles
+    secrets: Integers
+    missing: int | None = None  # an event without a label
+    offer: str = ""  # further sections of the configuration
+    seed: int = 0  # of the name and the keys
+    further: float = 0.0  # what else may be spent
 
-        ``missing`` is an event without a label, ``offer`` further sections of the configuration,
-        ``further`` what else may be spent; the name and the keys are made of a ``seed``. Events
-        have categories in turn.
-        """
-        self.settings, self.folder, self.files, self.secrets = settings, folder, files, secrets
-        self._offer, self._further, self._seed = offer, further, seed
-        self.data_set = NAMES[seed % len(NAMES)]
-        self.categories = np.arange(secrets.size) % len(CATEGORIES)
+    def __post_init__(self) -> None:
+        """Write labels, population and configuration; events have categories in turn."""
+        self.data_set = NAMES[self.seed % len(NAMES)]
+        self.categories = np.arange(self.secrets.size) % len(CATEGORIES)
         self._public = {"key": self._keys, "category": np.array(CATEGORIES)[self.categories]}
         self.folder.mkdir(parents=True)
-        self.write_labels(secrets, missing)
+        self.write_labels(self.secrets)
         pl.DataFrame(self._public).write_parquet(self.folder / "population.parquet")
         (self.folder / LIST).write_text("\n".join(CATEGORIES), encoding="utf-8")
         (self.folder / CONFIG).write_text(self._config(), encoding="utf-8")
@@ -104,12 +98,12 @@ class World:
         hashed = hash_keys(pl.Series(self._keys), read_secret(self.files.join_secret))
         return self.secrets[np.argsort(np.frombuffer(hashed, dtype="S16"), kind="stable")]
 
-    def write_labels(self, secrets: Integers, missing: int | None = None) -> None:
+    def write_labels(self, secrets: Integers) -> None:
         """Write (or replace) the labels file alone."""
         labels = np.where(secrets == 1, UPPER, LOWER)
         table = pl.DataFrame(self._public | dict.fromkeys(self.settings.names, labels))
-        if missing is not None:
-            table = table.filter(pl.arange(0, pl.len()) != missing)
+        if self.missing is not None:
+            table = table.filter(pl.arange(0, pl.len()) != self.missing)
         table.write_parquet(self.folder / "labels.parquet")
 
     def release(self, *arguments: str) -> str | None:
@@ -155,7 +149,7 @@ class World:
 
     @cached_property
     def _keys(self) -> list[str]:
-        texts = (f"{self._seed} {i}".encode() for i in range(self.secrets.size))
+        texts = (f"{self.seed} {i}".encode() for i in range(self.secrets.size))
         return [hashlib.sha256(text).hexdigest()[:32] for text in texts]
 
     def _config(self) -> str:
@@ -178,7 +172,7 @@ data_set = "{self.data_set}"
 epoch = "1"
 [privacy]
 epsilon = {settings.epsilon}
-total_epsilon = {settings.epsilon + self._further}
+total_epsilon = {settings.epsilon + self.further}
 [keys]
 secret_file = {path(files.join_secret)}
 [store]
@@ -191,7 +185,7 @@ client_ca = {path(files.authority)}
 client_san = "{FEATURE_PARTY}"
 requests_per_minute = 1_000_000
 grace_seconds = 2.0
-{labels}{self._offer}"""
+{labels}{self.offer}"""
 
 
 HISTOGRAMS, HISTOGRAM_ROWS = 12, 1000  # releases of few events, whose histograms' noise is tested

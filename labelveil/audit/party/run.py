@@ -17,13 +17,17 @@ from common.arrays import Integers
 from common.exact.rational import parse_rational
 from common.release.blocks import decode_codes
 from common.release.manifest import Manifest, manifest_digest
-from labelveil.audit.attacks.implementation import byte_equality_check, permutation_check
+from labelveil.audit.attacks.implementation import (
+    byte_equality_check,
+    permutation_check,
+    release_sources,
+    static_check,
+)
 from labelveil.audit.attacks.laws import same_noise_tails
 from labelveil.audit.attacks.model_attack import Canaries, attack_control
-from labelveil.audit.attacks.static_rule import release_sources, static_check
 from labelveil.audit.attacks.two_noises import same_noise_check
 from labelveil.audit.certificate import manifest_checks as claims
-from labelveil.audit.party import endpoint_checks, noises
+from labelveil.audit.party import endpoint, noises
 from labelveil.audit.party.canary_parties import HISTOGRAMS, QUERIED, UPPER, World, make_worlds
 from labelveil.audit.party.endpoint import Fetched, connected
 from labelveil.audit.party.one_label import latency_check, log_kinds, one_label_checks, shown_by
@@ -75,24 +79,24 @@ def canary_cost(settings: CanarySettings) -> float:
 
 
 def _running(audit: Audit, connection: Connection) -> None:
-    with connected(connection) as endpoint:
+    with connected(connection) as client:
         audit.progress("fetch")
-        whole = endpoint.fetch()
+        whole = client.fetch()
         manifest = Manifest.parse(whole.manifest)
         audit.claimed = claims.claimed_epsilon(manifest)
         audit.facts = claims.facts(manifest, manifest_digest(whole.manifest))
         audit.plots |= claims.plots(manifest)
-        audit.run(lambda: byte_equality_check(lambda: endpoint.fetch().to_bytes()), "fetch again")
-        audit.run(lambda: endpoint_checks.resume_check(endpoint, whole))
-        audit.run(lambda: endpoint_checks.sizes_check(endpoint, whole))
-        audit.run(lambda: endpoint_checks.refusals_check(endpoint), "refusals")
-        audit.run(lambda: endpoint_checks.unknown_clients_check(connection), "unknown clients")
+        audit.run(lambda: byte_equality_check(lambda: client.fetch().to_bytes()), "fetch again")
+        audit.run(lambda: endpoint.resume_check(client, whole))
+        audit.run(lambda: endpoint.sizes_check(client, whole))
+        audit.run(lambda: endpoint.refusals_check(client), "refusals")
+        audit.run(lambda: endpoint.unknown_clients_check(connection), "unknown clients")
         audit.progress("certificate")
-        certified = endpoint_checks.fetched_certificate(whole)
+        certified = endpoint.fetched_certificate(whole)
         audit.fields = certified.fields
         here = "errors and latency say nothing"  # some was tried, and the rest is named
         audit.checks += (check for check in certified.checks if check.name != here)
-        audit.checks += endpoint_checks.beyond_an_endpoint()
+        audit.checks += endpoint.beyond_an_endpoint()
 
 
 def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: bool) -> None:
@@ -115,31 +119,29 @@ def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: 
     with (
         whole.serving() as connection,
         less.serving() as other_connection,
-        connected(connection) as endpoint,
-        connected(other_connection) as other_endpoint,
+        connected(connection) as client,
+        connected(other_connection) as other_client,
     ):
-        answer, other = endpoint.fetch(), other_endpoint.fetch()
+        answer, other = client.fetch(), other_client.fetch()
         manifest = Manifest.parse(answer.manifest)
         audit.claimed = audit.claimed or claims.claimed_epsilon(manifest)
         audit.facts |= {"canary events": f"{settings.rows:,}", "canary ε": f"{settings.epsilon:g}"}
-        audit.run(lambda: byte_equality_check(lambda: endpoint.fetch().to_bytes()), "compare")
-        audit.run(lambda: endpoint_checks.sizes_check(endpoint, answer))
-        shown, other_shown = shown_by(endpoint, answer), shown_by(other_endpoint, other)
+        audit.run(lambda: byte_equality_check(lambda: client.fetch().to_bytes()), "compare")
+        audit.run(lambda: endpoint.sizes_check(client, answer))
+        shown, other_shown = shown_by(client, answer), shown_by(other_client, other)
         _labels(audit, whole, answer, manifest)
         audit.run(
-            lambda: latency_check(
-                endpoint, other_endpoint, settings.epsilon, 600 * settings.effort
-            ),
+            lambda: latency_check(client, other_client, settings.epsilon, 600 * settings.effort),
             "latency",
         )
     # the logs are whole once their servers have ended
     shown = replace(shown, log=log_kinds(whole.log))
     audit.checks += one_label_checks(shown, replace(other_shown, log=log_kinds(less.log)))
     if certify:  # of a running party it has been done already
-        checks = endpoint_checks.fetched_certificate(answer).checks
+        checks = endpoint.fetched_certificate(answer).checks
         audit.checks += (c for c in checks if c.verdict is not Verdict.NOT_CHECKABLE)
-    with again.serving() as connection, connected(connection) as endpoint:
-        second = endpoint.fetch()
+    with again.serving() as connection, connected(connection) as client:
+        second = client.fetch()
     audit.run(lambda: _cold_start_check(answer, second))
     audit.run(lambda: same_noise_check(_codes(answer), _codes(second), manifest.codebook))
     audit.run(lambda: noises.histograms_check(small), "noise")
@@ -239,8 +241,8 @@ def _budget_check(world: World, manifest: Manifest) -> Check:
 def _frozen_check(world: World, answer: Fetched) -> Check:
     world.write_labels(1 - world.secrets)
     refusal = world.release()
-    with world.serving() as connection, connected(connection) as endpoint:
-        same = endpoint.fetch().to_bytes() == answer.to_bytes()
+    with world.serving() as connection, connected(connection) as client:
+        same = client.fetch().to_bytes() == answer.to_bytes()
     spent = world.spent
     return Check(
         name="updated labels",

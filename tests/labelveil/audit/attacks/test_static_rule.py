@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from labelveil.audit.attacks.static_rule import static_check
+from labelveil.audit.attacks.implementation import static_check
 from labelveil.audit.verdict import Verdict
 
 

@@ -16,8 +16,12 @@ from common.release.manifest import Manifest
 from labelveil.audit.attacks import implementation
 from labelveil.audit.attacks.implementation import byte_equality_check
 from labelveil.audit.party.canary_parties import make_worlds
-from labelveil.audit.party.endpoint import REQUESTS, Fetched, Part, Refusal, Wrong
-from labelveil.audit.party.endpoint_checks import (
+from labelveil.audit.party.endpoint import (
+    REQUESTS,
+    Fetched,
+    Part,
+    Refusal,
+    Wrong,
     fetched_certificate,
     refusals_check,
     resume_check,

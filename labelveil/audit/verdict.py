@@ -74,6 +74,24 @@ class Bounds:
     bound: float
     shown: float
 
+    def check(self, name: str, *, claimed: float, claim: str, tried: str, **more: Any) -> Check:
+        """Judge them against the claim: one that lies above it refutes it."""
+        holds = self.bound <= claimed
+        relation = "does not exceed" if holds else "exceeds"
+        return Check(
+            name,
+            verdict_of(holds),
+            claim,
+            tried,
+            f"The true ε is at least {self.bound:.3f} with confidence 1 - {GATE:g}, which"
+            f" {relation} the claimed {claimed:.4g}; at 95% it is at least {self.shown:.3f}.",
+            claimed=claimed,
+            bound=self.bound,
+            shown=self.shown,
+            confidence=1 - GATE,
+            **more,
+        )
+
 
 @dataclass(frozen=True)
 class Check:
@@ -154,27 +172,6 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 def verdict_of(holds: bool) -> Verdict:
     return Verdict.PASS if holds else Verdict.FAIL
-
-
-def statistical(
-    name: str, measured: Bounds, *, claimed: float, claim: str, tried: str, **more: Any
-) -> Check:
-    """Judge a measured lower bound of ε against the claim: above it, the claim is refuted."""
-    holds = measured.bound <= claimed
-    relation = "does not exceed" if holds else "exceeds"
-    return Check(
-        name,
-        verdict_of(holds),
-        claim,
-        tried,
-        f"The true ε is at least {measured.bound:.3f} with confidence 1 - {GATE:g}, which"
-        f" {relation} the claimed {claimed:.4g}; at 95% it is at least {measured.shown:.3f}.",
-        claimed=claimed,
-        bound=measured.bound,
-        shown=measured.shown,
-        confidence=1 - GATE,
-        **more,
-    )
 
 
 @dataclass

@@ -24,7 +24,7 @@ from common.errors import ConfigError
 from labelveil.audit.attacks.one_run import draw_secrets, rare_event
 from labelveil.audit.attacks.views import Mechanism, Outputs, View
 from labelveil.audit.power import FOUND, rarest_event, smallest_excess
-from labelveil.audit.verdict import GATE, Check, Power, Verdict, statistical, verdict_of
+from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
 
 SPREAD = 40  # outputs of a finite set are seen so often at least, on average
 
@@ -63,9 +63,8 @@ def mantissa_check(outputs: Outputs, secrets: Integers, claimed: float) -> Check
     distinct = np.unique(outputs).size
     measured, event = rare_event(outputs, secrets)
     rarest = rarest_event(math.inf, outputs.size / 2, claimed, GATE)
-    check = statistical(
+    check = measured.check(
         "float mantissa",
-        measured,
         claim="No floating-point noise leaves: outputs come from a finite set, and their low bits"
         " say nothing about the label.",
         tried=f"{outputs.size:,} outputs for one of two labels were compared by value, quantile"
@@ -153,9 +152,8 @@ def timing_check(
     measured, _ = rare_event(observed, order, _joint_view)
     medians = [float(np.median(seconds[order == world])) * 1000 for world in (0, 1)]
     excess = smallest_excess(0.5, calls, claimed, GATE)
-    return statistical(
+    return measured.check(
         name,
-        measured,
         question=question,
         claim=claim,
         tried=tried.format(*medians),

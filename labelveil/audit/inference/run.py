@@ -40,7 +40,6 @@ from labelveil.audit.verdict import (
     Verdict,
     cpu_seconds,
     silent,
-    statistical,
     verdict_of,
 )
 
@@ -116,9 +115,8 @@ def _model_check(run: Run, canaries: Canaries, claimed: float, curves: dict[str,
     attack = attack_predictions(run.predictions, run.features, canaries)
     curves["model"] = attack.curve
     result, origin = attack.result, "planted" if canaries.planted else "found"
-    return statistical(
+    return result.check(
         "label inference from the model",
-        result,
         question="Does the trained model remember labels?",
         claim=f"From the model a canary's secret bit is guessed with probability at most"
         f" {guess_probability(claimed):.4f}.",

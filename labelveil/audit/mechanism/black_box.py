@@ -24,7 +24,7 @@ from labelveil.audit.mechanism.cold_start import cold_digests
 from labelveil.audit.mechanism.subject import CallableSubject
 from labelveil.audit.mechanism.trial import Probes, Trial
 from labelveil.audit.power import expected_one_run_bound, rarest_event
-from labelveil.audit.verdict import GATE, SHOWN, Check, Power, Verdict, statistical
+from labelveil.audit.verdict import GATE, SHOWN, Check, Power, Verdict
 
 PROBES = Probes()
 
@@ -53,9 +53,8 @@ def every_label_check(trial: Trial) -> Check:
         subject.shown(labels[side[0]]) if side.size == 1 else "all others"
         for side in (suspect.likely, suspect.unlikely)
     ]
-    return statistical(
+    return search.check(
         "every label",
-        search,
         claim=f"No event is more than e^ε times likelier for one label than for another,"
         f" ε = {subject.epsilon:g}.",
         tried=f"{search.pilot:,} pilot runs over {labels.size} labels"
@@ -85,9 +84,8 @@ def one_run_check(trial: Trial) -> Check:
     at = max(range(len(runs)), key=lambda part: runs[part].bound)
     run, whole = runs[at], runs[0]
     reach = expected_one_run_bound(epsilon, max(whole.guesses, 1), SHOWN)
-    return statistical(
+    return run.check(
         "one run",
-        run,
         claim=f"A uniform secret bit is guessed with probability at most"
         f" e^ε/(e^ε+1) = {1 / (1 + math.exp(-epsilon)):.4f}.",
         tried=f"{records:,} labels were drawn among {low} and {high}, randomized once, and"
@@ -310,9 +308,8 @@ def black_box_range_check(trial: Trial) -> Check:
     sides = (f"above {shown(high)}" if other > high else f"below {shown(low)}" for _, other in far)
     near = (shown(label) for label, _ in far)
     pairs = "; ".join(f"{one} and one far {side}" for one, side in zip(near, sides, strict=True))
-    return statistical(
+    return measured.check(
         name,
-        measured,
         claim=claim,
         tried=f"{secrets.size:,} runs each for one of two labels: {pairs}.",
         claimed=trial.subject.epsilon,

@@ -15,7 +15,7 @@ from labelveil.audit.attacks.two_steps import event_probability, histogram_event
 from labelveil.audit.mechanism.subject import NamedSubject
 from labelveil.audit.mechanism.trial import Probes, Trial
 from labelveil.audit.power import rarest_seen, smallest_excess
-from labelveil.audit.verdict import GATE, Check, Power, statistical, verdict_of
+from labelveil.audit.verdict import GATE, Check, Power, verdict_of
 
 PROBES = Probes()
 probe = partial(PROBES.add, subject=NamedSubject)
@@ -159,9 +159,8 @@ def two_step_check(trial: Trial) -> Check:
     event = histogram_event(half, half, 2 * releases)
     chance = event_probability(float(half), float(half))
     excess = smallest_excess(chance, 2 * releases, epsilon, GATE)
-    return statistical(
+    return event.check(
         "two-step event",
-        event,
         claim=f"Noisy histogram and randomized label together spend at most {epsilon:g}.",
         tried=f"E* = {{noisy h_a ≥ c_a, noisy h_b ≤ c_b, ỹ = Φ(a)}} was looked for in"
         f" {2 * releases:,} releases of one of two neighbours at random: {event.correct:,} of the"

@@ -42,7 +42,6 @@ from labelveil.audit.verdict import (
     Verdict,
     cpu_seconds,
     silent,
-    statistical,
     verdict_of,
 )
 from labelveil.children import child_command, child_environment
@@ -181,9 +180,8 @@ def _labels(audit: Audit, world: World, answer: Fetched, manifest: Manifest) -> 
         ends = manifest.codebook.at_the_ends
         planted = Canaries(np.arange(codes.size), secrets, ends, planted=True)
         run = attack_control(codes, None, planted, epsilon).result
-        return statistical(
+        return run.check(
             "one run",
-            run,
             question="How well does an output tell two labels apart?",
             claim=f"An output reveals at most ε₂ = {epsilon:.4g} about its label{'s' * several}.",
             tried=f"{codes.size:,} labels were secret bits"

@@ -33,17 +33,7 @@ from labelveil.audit.planted.returned import (
     other_rows_check,
 )
 from labelveil.audit.power import detectable_epsilon
-from labelveil.audit.verdict import (
-    GATE,
-    Audit,
-    Check,
-    Power,
-    Progress,
-    Verdict,
-    silent,
-    statistical,
-    verdict_of,
-)
+from labelveil.audit.verdict import GATE, Audit, Check, Power, Progress, Verdict, silent, verdict_of
 
 STEPS = 11  # how many are named on the way
 
@@ -124,9 +114,8 @@ def distinguish_check(returned: Returned, claimed: float) -> Check:
     few = round(commonest.guesses * float(shares.min()) / _rarer(common, shares))
     rarest = detectable_epsilon(claimed, few, GATE / TESTED) - claimed
     low, high = (" or ".join(map(returned.planted.in_words, world)) for world in pair)
-    return statistical(
+    return result.check(
         "canaries told apart",
-        result,
         question="How well do outputs tell labels apart, whatever made them?",
         claim=f"An output reveals at most ε₂ = {claimed:.4g} about its"
         f" label{'s' * (len(returned.manifest.labels) > 1)}.",

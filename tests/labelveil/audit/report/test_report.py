@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from labelveil.audit.report import plots, render_report
-from labelveil.audit.verdict import UNSEEN, Audit, Bounds, Check, Field, Power, Verdict, statistical
+from labelveil.audit.verdict import UNSEEN, Audit, Bounds, Check, Field, Power, Verdict
 from labelveil.commands.verdicts import VerdictOptions, conduct, show
 from tests.imports import ROOT
 
@@ -21,8 +21,8 @@ def make_audit(*, fails: bool = False) -> Audit:
     audit = Audit("inference", "release <b>sales</b> · 1", 1.0)
     audit.facts = {"events": "1,000"}
     audit.run(
-        lambda: statistical(
-            "one run", Bounds(2.0 if fails else 0.9, 0.95), claim="c", tried="t", claimed=1.0
+        lambda: Bounds(2.0 if fails else 0.9, 0.95).check(
+            "one run", claim="c", tried="t", claimed=1.0
         )
     )
     audit.checks += [

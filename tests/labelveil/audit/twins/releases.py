@@ -14,7 +14,7 @@ from common.randomizers import private_prior
 from labelveil.audit.attacks import implementation, replay, two_noises
 from labelveil.audit.attacks.two_steps import histogram_event
 from labelveil.audit.party.one_label import one_label_checks
-from labelveil.audit.verdict import Check, statistical
+from labelveil.audit.verdict import Check
 from tests.label_party import answered, rehearsed
 from tests.labelveil.audit.twins import samplers
 from tests.labelveil.audit.twins.library import RESPONSE, Twin, twin
@@ -30,7 +30,7 @@ class UnchargedHistogram(Twin):
 
     def audit(self) -> Check:
         event = histogram_event(0.5, 0.5, 400_000)
-        return statistical(self.caught_by, event, claim="ε = 1/2", tried="E*", claimed=0.5)
+        return event.check(self.caught_by, claim="ε = 1/2", tried="E*", claimed=0.5)
 
 
 @twin

@@ -8,8 +8,7 @@ from common.config.answers import Json, print_json
 from common.config.options import with_options
 from common.console import stdout
 from labelveil.simulation import Settings, run_simulation
-from labelveil.simulation.run import Outcome
-from labelveil.simulation.summary import summary_table
+from labelveil.simulation.run import Outcome, summary_table
 
 
 @with_options()

@@ -23,8 +23,8 @@ import numpy as np
 
 from common.arrays import Floats
 from labelveil.comparison import CompareSettings, Job, Method, run_comparison
-from labelveil.comparison.jobs import default_methods
 from labelveil.comparison.run import SETTINGS_FILE
+from labelveil.comparison.settings import default_methods
 from tests.benchmarks.equal_information import REFERENCE, reference
 from tests.benchmarks.harness import markdown
 from tests.data_sets import BIKE, CENSUS, DIAMONDS, HOUSING, RANDHIE, RETAIL, DataSet

@@ -177,8 +177,7 @@ def noise_check(
     exact = noise_tails(np.where(np.arange(cells) == 0, 0, most), largest)
     powers = [
         Power(
-            "share by which noise is too narrow",
-            detectable_narrowness(most.size, largest, level),
+            "share by which noise is too narrow", detectable_narrowness(most.size, largest, level)
         )
     ]
     if exact["so often no noise in one cell"] < level:

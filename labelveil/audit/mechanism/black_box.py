@@ -131,10 +131,7 @@ def repeats_check(trial: Trial) -> Check:
     )
 
 
-@PROBES.add(
-    "call against call",
-    "Does one release repeat the noise of another?",
-)
+@PROBES.add("call against call", "Does one release repeat the noise of another?")
 def calls_check(trial: Trial) -> Check:
     calls, rows = trial.sizes.small_calls // 4, trial.sizes.small_rows
     kinds = draw_secrets(rows, trial.some.size)
@@ -196,10 +193,7 @@ def influence_check(trial: Trial) -> Check:
     return replace(check, power=powers)
 
 
-@PROBES.add(
-    "order",
-    "Do outputs stand in the order of their rows, not in one of their own?",
-)
+@PROBES.add("order", "Do outputs stand in the order of their rows, not in one of their own?")
 def order_check(trial: Trial) -> Check:
     rows = max(trial.sizes.records // 4, 1000)
     labels = trial.labels[draw_secrets(rows, trial.labels.size)]
@@ -239,10 +233,7 @@ def starts_check(trial: Trial) -> Check:
     )
 
 
-@PROBES.add(
-    "float mantissa",
-    "Do the low bits of floating-point outputs give labels away?",
-)
+@PROBES.add("float mantissa", "Do the low bits of floating-point outputs give labels away?")
 def floats_check(trial: Trial) -> Check:
     secrets = draw_secrets(2 * trial.sizes.runs // 5)
     outputs = trial.of_bits(secrets, trial.pair())

@@ -91,18 +91,12 @@ for _name, _question, _replayed in (
     )
 
 
-@probe(
-    "range",
-    "Is a label far outside the domain treated as the nearest bound?",
-)
+@probe("range", "Is a label far outside the domain treated as the nearest bound?")
 def far_labels_check(trial: Trial) -> Check:
     return replays.range_check(trial.named.randomize, *trial.ends)
 
 
-@probe(
-    "declared outputs",
-    "Is every value that is sent a declared one?",
-)
+@probe("declared outputs", "Is every value that is sent a declared one?")
 def declared_check(trial: Trial) -> Check:
     sent = trial.named.mechanism(np.resize(trial.named.labels, trial.sizes.runs // 10))
     declared = trial.named.randomizer.channel.outputs.size
@@ -117,10 +111,7 @@ def declared_check(trial: Trial) -> Check:
     )
 
 
-@probe(
-    "two noises",
-    "Is any random word used twice, for the histogram and for rows?",
-)
+@probe("two noises", "Is any random word used twice, for the histogram and for rows?")
 def shared_words_check(trial: Trial) -> Check:
     subject, grid = trial.named, trial.named.labels
     between = np.resize((grid[:-1] + grid[1:]) / 2, 1000)  # so that rounding is random, too
@@ -148,10 +139,7 @@ def noise_correlation_check(trial: Trial) -> Check:
     )
 
 
-@probe(
-    "two-step event",
-    "Do histogram and one label together say more than both steps may?",
-)
+@probe("two-step event", "Do histogram and one label together say more than both steps may?")
 def two_step_check(trial: Trial) -> Check:
     """E* against this project's own histogram and sampler, ε₁ = ε₂ = ε/2 over four labels."""
     epsilon, releases = trial.named.epsilon, trial.sizes.releases

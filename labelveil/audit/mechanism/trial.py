@@ -159,9 +159,7 @@ class Probe:
                 found=f"The subject refused: {error}",
             )
         return replace(
-            check,
-            question=self.question,
-            not_looked_at=check.not_looked_at or self.not_looked_at,
+            check, question=self.question, not_looked_at=check.not_looked_at or self.not_looked_at
         )
 
 
@@ -169,12 +167,7 @@ class Probes(list[Probe]):
     """Probes, in the order in which they run."""
 
     def add(
-        self,
-        name: str,
-        question: str,
-        *,
-        subject: type[object] = object,
-        not_looked_at: str = "",
+        self, name: str, question: str, *, subject: type[object] = object, not_looked_at: str = ""
     ) -> Callable[[Callable[[Trial], Check]], Probe]:
         """Decorator: the function becomes a probe, the last one."""
 

@@ -76,13 +76,10 @@ class Returned:
     @cached_property
     def groups(self) -> dict[str, Integers]:
         """(m,) which part of the events each row is in, by all that is known of them."""
-        parts: dict[str, Integers] = {}
-        for name, order in self.orders.items():
-            parts[f"block in the order {name}"] = np.empty_like(order)
-            parts[f"block in the order {name}"][order] = (
-                BLOCKS * np.arange(order.size) // order.size
-            )
-        return parts
+        return {
+            f"block in the order {name}": BLOCKS * np.argsort(order) // order.size
+            for name, order in self.orders.items()
+        }
 
     @cached_property
     def words(self) -> tuple[Floats, Floats]:

@@ -28,6 +28,11 @@ def write_report(path: Path, audit: Audit) -> None:
 def render_report(audit: Audit) -> str:
     measured = [c for c in audit.checks if c.claimed is not None and c.bound is not None]
     outputs = audit.plots.get("output_ranges")
+    inferred: dict[str, Markup] = {}
+    if drawn := audit.plots.keys() & {"beliefs", "attack"}:
+        from labelveil.audit.report import plots
+
+        inferred = {name: getattr(plots, name)(audit.plots[name]) for name in drawn}
     return page_template("labelveil.audit.report", "audit.html.j2").render(
         audit=audit,
         verdicts=Verdict,
@@ -38,21 +43,11 @@ def render_report(audit: Audit) -> str:
         place_of=place_of,
         beyond=BEYOND,
         ranges=outputs and ranges(outputs),
-        inferred=_inferred(audit.plots),
+        inferred=inferred,
         number=number,
         share="{:.1%}".format,
         seconds=lambda value: f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s",
     )
-
-
-def _inferred(data: Mapping[str, Any]) -> dict[str, Markup]:
-    """Pictures that matplotlib draws."""
-    if not data.keys() & {"beliefs", "attack"}:
-        return {}
-    from labelveil.audit.report import plots
-
-    drawn = {"beliefs": plots.beliefs, "attack": plots.attack}
-    return {name: draw(data[name]) for name, draw in drawn.items() if name in data}
 
 
 BEYOND = 1.3  # what lies farther above a claim is drawn here

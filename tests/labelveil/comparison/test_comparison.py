@@ -16,8 +16,8 @@ import pytest
 from common.entropy import seeded_entropy
 from common.errors import ConfigError
 from labelveil.commands.cli import main
-from labelveil.comparison.jobs import Job, Method, make_jobs
 from labelveil.comparison.run import WorkerFailed, run_jobs
+from labelveil.comparison.settings import Job, Method, make_jobs
 from labelveil.comparison.tables import (
     GAIN,
     by_label,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from labelveil.comparison.jobs import DIVISIONS
+from labelveil.comparison.settings import DIVISIONS
 from labelveil.comparison.worker import Experiment
 from tests.feature_party.two_labels import NAMES, made_up_orders
 from tests.labelveil.comparison.runs import served

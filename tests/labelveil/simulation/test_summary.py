@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from labelveil.simulation.summary import number, summary_table
+from labelveil.simulation.run import number, summary_table
 
 METRICS: dict[str, Any] = {
     "epsilon": 1.0, "epsilon_prior": 0.0625, "epsilon_labels": 0.9375,

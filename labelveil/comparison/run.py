@@ -36,8 +36,6 @@ from labelveil.simulation.inputs import Inputs, read_inputs
 SETTINGS_FILE = "comparison.json"
 RESULTS_FILE = "results.jsonl"
 
-_SUBSAMPLE_SEED = 0
-
 
 @dataclass(frozen=True)
 class Comparison:
@@ -103,7 +101,7 @@ def _prepare(inputs: Inputs, shared: dict[str, Any], rows: int | None, out: Path
             " comparison needs the same events on both sides"
         )
     if rows is not None and rows < features.height:
-        words = seeded_entropy(_SUBSAMPLE_SEED).words("subsample", 0, features.height)
+        words = seeded_entropy(0).words("subsample", 0, features.height)
         chosen = np.sort(np.argsort(words)[:rows])
         features, truth = features[chosen], truth[chosen]
     folder = (out / "data").resolve()

@@ -9,15 +9,8 @@ import numpy as np
 from scipy.fft import next_fast_len
 
 from common.arrays import Floats
-from labelveil.audit.attacks import rows_apart
+from labelveil.audit.attacks import implementation, rows_apart
 from labelveil.audit.attacks.every_label import every_label
-from labelveil.audit.attacks.implementation import (
-    mantissa_check,
-    most_apart,
-    permutation_check,
-    static_check,
-    timing_check,
-)
 from labelveil.audit.attacks.one_run import draw_secrets, one_run, rare_event, uniform
 from labelveil.audit.attacks.seeds import seeds_check
 from labelveil.audit.mechanism.cold_start import cold_digests
@@ -101,9 +94,6 @@ def one_run_check(trial: Trial) -> Check:
     )
 
 
-_ROWS_MISSED = "Dependence of an output on several other rows together, but for those drawn."
-
-
 @PROBES.add(
     "repeated words",
     "Does any randomness come back in other rows, at any distance, block borders included?",
@@ -150,7 +140,7 @@ def calls_check(trial: Trial) -> Check:
 @PROBES.add(
     "labels of other rows",
     "Is any label used in another row than its own, of one long call or of many small ones?",
-    not_looked_at=_ROWS_MISSED,
+    not_looked_at="Dependence of an output on several other rows together, but for those drawn.",
 )
 def influence_check(trial: Trial) -> Check:
     """Labels all over the domain; how they are told apart is drawn, but for high and low."""
@@ -197,7 +187,7 @@ def influence_check(trial: Trial) -> Check:
 def order_check(trial: Trial) -> Check:
     rows = max(trial.sizes.records // 4, 1000)
     labels = trial.labels[draw_secrets(rows, trial.labels.size)]
-    return permutation_check(trial.subject.mechanism(labels).astype(np.float64))
+    return implementation.permutation_check(trial.subject.mechanism(labels).astype(np.float64))
 
 
 @PROBES.add(
@@ -237,7 +227,7 @@ def starts_check(trial: Trial) -> Check:
 def floats_check(trial: Trial) -> Check:
     secrets = draw_secrets(2 * trial.sizes.runs // 5)
     outputs = trial.of_bits(secrets, trial.pair())
-    return mantissa_check(outputs, secrets, trial.subject.epsilon)
+    return implementation.mantissa_check(outputs, secrets, trial.subject.epsilon)
 
 
 @PROBES.add(
@@ -247,9 +237,9 @@ def floats_check(trial: Trial) -> Check:
 )
 def clock_check(trial: Trial) -> Check:
     mechanism, labels = trial.subject.mechanism, trial.labels
-    slowest, fastest = most_apart(mechanism, labels, trial.sizes.calls)
+    slowest, fastest = implementation.most_apart(mechanism, labels, trial.sizes.calls)
     low, high = labels[[fastest]], labels[[slowest]]
-    return timing_check(
+    return implementation.timing_check(
         "timing",
         (lambda: mechanism(low)[0], lambda: mechanism(high)[0]),
         trial.sizes.calls,
@@ -268,7 +258,7 @@ def clock_check(trial: Trial) -> Check:
     not_looked_at="Libraries that the sources call.",
 )
 def sources_check(trial: Trial) -> Check:
-    return static_check(trial.subject.sources, trial.subject.title)
+    return implementation.static_check(trial.subject.sources, trial.subject.title)
 
 
 @PROBES.add(

@@ -72,23 +72,18 @@ def joint_check(trial: Trial) -> Check:
     )
 
 
-for _name, _question, _replayed in (
-    (
-        "replay",
-        "Does one label move the histogram by no more than its noise pays for?",
-        replays.sensitivity_check,
-    ),
-    (
-        "noise scale",
-        "Is the histogram's noise as wide as it is said to be?",
-        replays.noise_scale_check,
-    ),
-    ("bins", "Is the channel built from the noisy histogram alone?", replays.function_check),
-    ("support", "Do empty cells of the histogram get noise, too?", replays.support_check),
-):
-    probe(_name, _question)(
-        lambda trial, check=_replayed: check(trial.replay)  # type: ignore[misc]
-    )
+probe("replay", "Does one label move the histogram by no more than its noise pays for?")(
+    lambda trial: replays.sensitivity_check(trial.replay)
+)
+probe("noise scale", "Is the histogram's noise as wide as it is said to be?")(
+    lambda trial: replays.noise_scale_check(trial.replay)
+)
+probe("bins", "Is the channel built from the noisy histogram alone?")(
+    lambda trial: replays.function_check(trial.replay)
+)
+probe("support", "Do empty cells of the histogram get noise, too?")(
+    lambda trial: replays.support_check(trial.replay)
+)
 
 
 @probe("range", "Is a label far outside the domain treated as the nearest bound?")

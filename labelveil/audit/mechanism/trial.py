@@ -172,9 +172,8 @@ class Probes(list[Probe]):
         """Decorator: the function becomes a probe, the last one."""
 
         def made(run: Callable[[Trial], Check]) -> Probe:
-            probe = Probe(name, question, run, subject, not_looked_at)
-            self.append(probe)
-            return probe
+            self.append(Probe(name, question, run, subject, not_looked_at))
+            return self[-1]
 
         return made
 

@@ -14,7 +14,7 @@ import grpc
 
 from common.arrays import Floats
 from common.errors import ConfigError, ConnectionFailed, present
-from common.files import read_private
+from common.files import file_errors, read_private
 from common.release.limits import CHUNK_BYTES, MESSAGE_BYTES
 from common.release.manifest import Manifest
 from common.release.table import write_release
@@ -193,10 +193,8 @@ def _refusal(error: grpc.RpcError) -> Refusal:
 
 
 def _read(option: str, path: Path, *, secret: bool = False) -> bytes:
-    try:
+    with file_errors(ConfigError, f"{option} {path} cannot be read"):
         return read_private(path, option) if secret else path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{option} {path} cannot be read: {error.strerror}") from error
 
 
 def resume_check(endpoint: Endpoint, whole: Fetched) -> Check:

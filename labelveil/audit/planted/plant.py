@@ -24,7 +24,7 @@ import polars as pl
 from common.arrays import Floats, Integers
 from common.entropy import system_entropy
 from common.errors import ConfigError, DataError
-from common.files import PRIVATE, PUBLIC, appearing
+from common.files import PRIVATE, PUBLIC, appearing, file_errors
 from labelveil.audit.attacks.one_run import draw_secrets, uniform
 from labelveil.audit.settings import Planting
 
@@ -95,7 +95,7 @@ def plant(folder: Path, planting: Planting) -> bool:
     plan_text = {"format": FORMAT, "labels": labels[:-1].tolist(), "shares": shares.tolist()}
     plan_text |= planting.model_dump()
     public = [planting.key, *day, *(["user"] if planting.users else [])]
-    try:
+    with file_errors(ConfigError, f"{folder} cannot be written"):
         (folder / PARTNER).mkdir(parents=True, exist_ok=True)
         hidden = pl.DataFrame({"key": keys, "secret": secrets, "user": users})
         for path, made, mode in (
@@ -107,8 +107,6 @@ def plant(folder: Path, planting: Planting) -> bool:
                 made.write_parquet(file)
         with appearing(plan) as file:
             file.write(json.dumps(plan_text, indent=2).encode())
-    except OSError as error:
-        raise ConfigError(f"{folder} cannot be written: {error.strerror}") from error
     return True
 
 

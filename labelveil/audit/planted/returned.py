@@ -167,12 +167,12 @@ def other_rows_check(returned: Returned) -> Check:
     high = np.where(returned.labels[:, 0] >= np.median(returned.labels[:, 0]), 1.0, -1.0)
     signs = np.stack([high, np.where(draw_secrets(kinds) == 1, 1.0, -1.0)])
     groups, gaps = draw_secrets(kinds, GROUPS), [*((gap,) for gap in range(1, 9)), (1, 2)]
-    found = []
+    sums = []
     for name in orders:
         rows = returned.rows.reordered(returned.orders[name])
-        one = influence(rows, signs, groups, gaps, GATE / len(orders))
-        found.append(replace(one, where=f"{one.where}, in the order {name}"))
-    largest = worst(*found)
+        largest = influence(rows, signs, groups, gaps, GATE / len(orders))
+        sums.append(replace(largest, where=f"{largest.where}, in the order {name}"))
+    largest = worst(*sums)
     return largest.check(
         "labels of other rows",
         "share of rows that show another row's label",
@@ -185,12 +185,12 @@ def other_rows_check(returned: Returned) -> Check:
 
 
 def noise_check(returned: Returned) -> Check:
-    found = []
+    sums = []
     for name, order in returned.orders.items():
-        one = agreement(returned.rows.reordered(order), GATE / len(returned.orders))
-        found.append(replace(one, where=f"{one.where} in the order {name}"))
-    largest = worst(*found)
-    return replace(largest, least_share=found[0].least_share).check(
+        largest = agreement(returned.rows.reordered(order), GATE / len(returned.orders))
+        sums.append(replace(largest, where=f"{largest.where} in the order {name}"))
+    largest = worst(*sums)
+    return replace(largest, least_share=sums[0].least_share).check(
         "noise of other rows",
         "share of rows that repeat another's word at one lag",
         question="Does any row repeat the noise of another?",
@@ -245,6 +245,6 @@ def epochs_check(returned: Returned, before: Sequence[Returned]) -> Check:
     )
     powers = [Power("cells of a histogram that are the same", cells) for _, cells in tails[:1]]
     if any(tail < GATE / (2 * len(tails)) for tail, _ in tails):
-        told = f"{check.found} A histogram has the same noise in two releases."
-        check = replace(check, verdict=Verdict.FAIL, found=told, bound=math.inf)
+        both = f"{check.found} A histogram has the same noise in two releases."
+        check = replace(check, verdict=Verdict.FAIL, found=both, bound=math.inf)
     return replace(check, power=(*check.power, *powers))

@@ -41,7 +41,6 @@ def certificates(options: CertificateOptions, shown: Json) -> None:
     under which both hash their event keys. A real deployment brings its own authority: here one
     command sees both parties' keys, and the authority's key is forgotten, so that nothing can be
     renewed or revoked.
-
     """
     out = options.out
     files = write_certificates(

@@ -26,11 +26,6 @@ _DECIDED = "0.15,0.25,0.6"
 MOST_ROUNDS = 9
 
 
-def round_shares(count: int) -> list[float]:
-    """Shares of so many rounds, each twice the one before: little is asked before much is known."""
-    return [2**number / (2**count - 1) for number in range(count)]
-
-
 _OWN_OPTIONS = {
     "strata.column": "--strata",
     "data.labels": "--labels",
@@ -239,7 +234,8 @@ class Settings(DataSettings):
             given = [float(share) for share in self.rounds.split(",")]
             if len(given) == 1 and given[0] in range(1, MOST_ROUNDS + 1):
                 count = int(given[0])
-                return round_shares(count) if count > 1 else []
+                # each twice the one before: little is asked before much is known
+                return [2**at / (2**count - 1) for at in range(count)] if count > 1 else []
             if len(given) == 1 or abs(sum(given) - 1) > 1e-9 or min(given) <= 0:
                 raise ValueError
             return given

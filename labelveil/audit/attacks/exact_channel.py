@@ -108,9 +108,8 @@ def count_weights(sampler: WordSampler, labels: int, probes: int = PROBES) -> Co
     the counts with the published weights, and the check is complete. The sampler must be
     deterministic, given its words.
     """
-    bits = min(max((probes - 1).bit_length(), _MIN_BITS), 24)
-    while (labels << bits) > _MAX_PROBES and bits > _MIN_BITS:
-        bits -= 1
+    most = (_MAX_PROBES // labels).bit_length() - 1
+    bits = max(min((probes - 1).bit_length(), most), _MIN_BITS)
     counted = [_count_row(sampler, label, bits) for label in range(labels)]
     outputs = tuple(sorted({value for row in counted for value in row}))
     return CountedMatrix(outputs, tuple(tuple(row.get(z, 0) for z in outputs) for row in counted))

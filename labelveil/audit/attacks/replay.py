@@ -25,8 +25,6 @@ from labelveil.audit.attacks.laws import noise_check
 from labelveil.audit.attacks.views import Outputs
 from labelveil.audit.verdict import Check, Verdict, verdict_of
 
-SEEDS = 400
-
 
 @dataclass(frozen=True)
 class Published:
@@ -56,7 +54,7 @@ class Replay:
         return min(message.scale for message in (*self.releases, *self.neighbours))
 
 
-def replay(release: Releaser, labels: Floats, row: int, value: float, seeds: int = SEEDS) -> Replay:
+def replay(release: Releaser, labels: Floats, row: int, value: float, seeds: int) -> Replay:
     """Release (n,) labels and those with one replaced, with the same noise, seed after seed.
 
     Labels are numbers of histogram cells; a few are enough, so that histograms coincide. The

@@ -33,9 +33,8 @@ def cold_digests(
     """Digests of the outputs of first starts, for each of (k,) labels in ``rows`` rows of a call.
 
     So many ``starts`` are in one process that loads the subject anew, ``forks`` in processes forked
-    before it was loaded, and as many in those forked after it has randomized.
-
-    ``ConfigError`` if one of the starts fails.
+    before it was loaded, and as many in those forked after it has randomized. ``ConfigError`` if
+    one of the starts fails.
     """
     # a copy holds nothing that was loaded here
     spec = pickle.dumps((replace(subject), np.repeat(labels[:, None], rows, axis=1)))

@@ -62,7 +62,6 @@ def plant(folder: Path, planting: Planting) -> bool:
     """Draw secrets and write the files; False if exactly this was planted before.
 
     A folder that was begun and not finished has been given to nobody, and is made anew.
-
     ``ConfigError`` if other canaries are planted there, or nothing can be written.
     """
     plan = folder / PLAN_FILE

@@ -50,12 +50,9 @@ def score(
 ) -> Audit:
     """Audit a release of planted canaries, whose keys are hashed with ``secret``.
 
-    ``before`` are other releases of the same canaries, to which its noise is compared.
-
     The claim for one label is ``epsilon``, the manifest's by default; ``public_key`` is the labels
-    party's, for its signature.
-
-    ``ReleaseError`` if none of the canaries is in the release.
+    party's, for its signature; ``before`` are other releases of the same canaries, to which its
+    noise is compared. ``ReleaseError`` if none of the canaries is in the release.
     """
     manifest = evidence.manifest
     subject = f"release {manifest.data_set} · {manifest.epoch}"

@@ -84,7 +84,7 @@ def test_half_the_histogram_noise() -> None:
 
 
 def test_right_replays_pass() -> None:
-    found = replay(twins.releaser(), LABELS, 0, 1.0)
+    found = replay(twins.releaser(), LABELS, 0, 1.0, 400)
     checks = (sensitivity_check, noise_scale_check, function_check, support_check)
     assert [check(found).verdict for check in checks] == [Verdict.PASS] * 4
 

@@ -42,7 +42,7 @@ class BinsOfRawCounts(Twin):
 
     def audit(self) -> Check:
         release = samplers.releaser(raw_bins=True)
-        return replay.function_check(replay.replay(release, LABELS, 0, 1.0))
+        return replay.function_check(replay.replay(release, LABELS, 0, 1.0, 400))
 
 
 @twin

@@ -128,8 +128,8 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         """
         from feature_party.learning.questions import ask
 
-        found = self.predict_distribution(X)
-        return ask(self.model_.problem, self.model_.support, lambda: [found], strata)
+        predicted = self.predict_distribution(X)
+        return ask(self.model_.problem, self.model_.support, lambda: [predicted], strata)
 
     def predict_distribution(self, X: Any) -> Floats:
         """Return (n, m) probabilities of the labels :attr:`labels_`."""

@@ -36,16 +36,16 @@ def lazily(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
 
     def get(name: str) -> Any:
         if name == "__all__":
-            found: Any = every_name()
+            value: Any = every_name()
         elif places.get(name) == module:  # a module in this package
-            found = import_module(f"{module}.{name}")
+            value = import_module(f"{module}.{name}")
         elif name in places or (not name.startswith("_") and name in every_name()):
             check_own_packages()
             others = (other for other in whole if name in import_module(other).__all__)
-            found = getattr(import_module(places.get(name) or next(others)), name)
+            value = getattr(import_module(places.get(name) or next(others)), name)
         else:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        setattr(sys.modules[module], name, found)
-        return found
+        setattr(sys.modules[module], name, value)
+        return value
 
     return get, lambda: sorted({*vars(sys.modules[module]), *every_name()})

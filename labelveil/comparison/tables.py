@@ -52,8 +52,7 @@ class Cell:
                 return {name: finite(inner) for name, inner in value.items()}
             return None if isinstance(value, float) and not math.isfinite(value) else value
 
-        values = {name: finite(value) for name, value in asdict(self).items()}
-        return {name: value for name, value in values.items() if name != "label"}
+        return {name: finite(value) for name, value in asdict(self).items() if name != "label"}
 
 
 def by_label(cells: Sequence[Cell]) -> dict[str, list[Cell]]:

@@ -101,8 +101,8 @@ def _beside(events: pl.DataFrame, key: str, known: pl.DataFrame) -> pl.DataFrame
     """Give events what is known of their canonical keys."""
     each = known.unique(KEY, keep="first")
     keys = pl.DataFrame({KEY: canonical_keys(events[key])})
-    found = keys.join(each, on=KEY, how="left", maintain_order="left")
-    return events.with_columns(found.drop(KEY).get_columns())
+    beside = keys.join(each, on=KEY, how="left", maintain_order="left")
+    return events.with_columns(beside.drop(KEY).get_columns())
 
 
 def _need(table: pl.DataFrame, column: str, path: Path) -> None:

@@ -111,7 +111,7 @@ def same_noise_tails(manifest: Manifest, other: Manifest) -> list[tuple[float, f
     (1-q)² (1+q²) / ((1+q)² (1-q²)), q = e^(-1/scale). Beside it, the least number of equal cells
     that passes a millionth. Priors that are decoded, or another release's, have no noise of theirs.
     """
-    found = []
+    tails = []
     others = {tuple(prior.labels): prior for prior in other.priors}
     for prior in manifest.priors if manifest.prior_paid and other.prior_paid else ():
         before = others.get(tuple(prior.labels), prior)
@@ -124,8 +124,8 @@ def same_noise_tails(manifest: Manifest, other: Manifest) -> list[tuple[float, f
         same = sum(map(operator.eq, counts, again))
         needed = int(binom.isf(GATE, len(counts), chance)) + 1
         tail = float(binom.sf(same - 1, len(counts), chance))
-        found.append((tail, float(needed) if needed <= len(counts) else math.inf))
-    return found
+        tails.append((tail, float(needed) if needed <= len(counts) else math.inf))
+    return tails
 
 
 def detectable_narrowness(cells: int, scale: float, alpha: float) -> float:

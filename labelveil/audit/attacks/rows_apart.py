@@ -34,8 +34,6 @@ from labelveil.audit.attacks.views import Outputs
 from labelveil.audit.power import bernstein_threshold, clopper_pearson_upper, least_share
 from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
 
-Transform = NDArray[np.complex64]
-
 CELLS = 8
 """Outputs are told apart in so many cells; rarer or neighbouring ones are counted together."""
 
@@ -148,8 +146,8 @@ class Association:
 
 def worst(*associations: Association) -> Association:
     """The one that is largest as a multiple of its threshold, with the sums of all."""
-    largest = max(associations, key=lambda one: one.ratio)
-    return replace(largest, sums=sum(one.sums for one in associations))
+    largest = max(associations, key=lambda each: each.ratio)
+    return replace(largest, sums=sum(each.sums for each in associations))
 
 
 def words_check(
@@ -168,18 +166,18 @@ def words_check(
     largest = worst(*lags)
     again = next((repeat for repeat in repeats if repeat.exists), None)
     blind = not any(r.window for r in repeats) and all(math.isinf(a.least_share) for a in lags)
-    found = again is not None or largest.exceeds
+    comes_back = again is not None or largest.exceeds
     windows = [float(repeat.window) for repeat in repeats if repeat.window]
     return Check(
         name=name,
-        verdict=Verdict.NOT_CHECKABLE if blind else verdict_of(not found),
+        verdict=Verdict.NOT_CHECKABLE if blind else verdict_of(not comes_back),
         claim=claim,
         tried=f"{tried}, and compared: every window of some rows with every other one, and outputs"
         f" at {largest.sums:,} lags.",
         found=f"The rows from {again.first:,} on are the same {again.lag:,} rows later."
         if again is not None
         else str(largest),
-        bound=math.inf if found else None if blind else 0.0,
+        bound=math.inf if comes_back else None if blind else 0.0,
         confidence=1 - GATE,
         power=(
             Power("rows of a stretch that is repeated", max(windows, default=math.inf)),
@@ -348,7 +346,7 @@ def influence(
     error = math.sqrt(len(rows.laws)) + math.sqrt(-8 * math.log(level))
     slack = 0.0 if rows.stated else error**2 / 2
     turned = {name: np.conj(_transform(feature, n)) for name, feature in features.items()}
-    found, shares = [Association(0.0, 1.0, "", 0, math.inf)], [math.inf]
+    associations, shares = [Association(0.0, 1.0, "", 0, math.inf)], [math.inf]
     for weights in scores:
         centred = rows.centred(weights)
         for mask, chosen in masks.items():
@@ -365,8 +363,9 @@ def influence(
                 at = int(sums.argmax())
                 lag = f"{at:,} rows before" if at <= n // 2 else f"{n - at:,} rows behind"
                 where = f"{name} {lag}{mask}"
-                found.append(Association(float(sums[at]), threshold, where, n, math.inf))
-    return replace(worst(*found), least_share=min(shares))
+                size = float(sums[at])
+                associations.append(Association(size, threshold, where, n, math.inf))
+    return replace(worst(*associations), least_share=min(shares))
 
 
 def influence_in_calls(rows: Rows, calls: int, signs: Floats, alpha: float = GATE) -> Association:
@@ -390,16 +389,16 @@ def influence_in_calls(rows: Rows, calls: int, signs: Floats, alpha: float = GAT
     places = np.tile(np.arange(size), calls) * kinds + rows.kinds
     counts = np.maximum(np.bincount(places, minlength=size * kinds), 1)
     scores = rows.scores(signs)
-    found = []
+    sums = []
     for weights in scores:
         score = weights[rows.cells]
         means = np.bincount(places, score, size * kinds) / counts
         centred = (score - means[places]).reshape(calls, size)
-        found.append(largest_sum(centred, features, where, alpha / len(scores), own))
-    return replace(worst(*found), least_share=min(one.least_share for one in found))
+        sums.append(largest_sum(centred, features, where, alpha / len(scores), own))
+    return replace(worst(*sums), least_share=min(each.least_share for each in sums))
 
 
-def _transform(values: Floats, length: int) -> Transform:
+def _transform(values: Floats, length: int) -> NDArray[np.complex64]:
     """In single precision: sums are of thousands, and need no more."""
     return np.asarray(fft.rfft(values.astype(np.float32), length))
 

@@ -130,7 +130,7 @@ def histogram_event(
     channel = FiniteChannel(grid, grid, randomized_response_rows(points, labels_epsilon))
 
     def hits(counts: Integers, label: int, runs: int) -> int:
-        found = 0
+        seen = 0
         for start in range(0, runs, BATCH):
             size, entropy = min(BATCH, runs - start), system_entropy()
             # noise is drawn cell by cell: one call on repeated counts is many releases
@@ -138,8 +138,8 @@ def histogram_event(
             noisy = drawn.noisy_counts.reshape(size, counts.size)
             sent = channel.sample(np.full(size, label), entropy.words("labels", 0, size))
             inside = (noisy[:, 0] >= first[0]) & (noisy[:, 1] <= first[1])
-            found += int(np.count_nonzero(inside & (sent == 0)))
-        return found
+            seen += int(np.count_nonzero(inside & (sent == 0)))
+        return seen
 
     others = int(draw_secrets(runs).sum())
     right = hits(first, 0, runs - others)

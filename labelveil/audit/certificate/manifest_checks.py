@@ -31,7 +31,6 @@ from labelveil.audit.certificate.rebuild import prior_share
 from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of, worst
 
 SectionT = TypeVar("SectionT", PriorSection, StatedRandomizer)
-SectionCheck = Callable[[Manifest, SectionT], Check]
 
 _LONGEST_RATIO = 80
 DECODED = "histogram is decoded from the codes"
@@ -77,7 +76,7 @@ def facts(manifest: Manifest, digest: str) -> dict[str, str]:
 def _prior_facts(manifest: Manifest) -> dict[str, str]:
     drift = manifest.drift
     if manifest.strata:
-        counted = [one.guarantee for one in (*manifest.priors, *manifest.tables)]
+        counted = [prior.guarantee for prior in (*manifest.priors, *manifest.tables)]
         expected = "0: what was asked says what is expected of each stratum"
         return {
             "strata": f"{len(manifest.strata)}, each with channels of its own: "
@@ -407,7 +406,9 @@ def _of(manifest: Manifest, names: Sequence[str]) -> str:
     return f" of {', '.join(names)}" if len(manifest.labels) > 1 else ""
 
 
-def each(manifest: Manifest, sections: Sequence[SectionT], check: SectionCheck[SectionT]) -> Check:
+def each(
+    manifest: Manifest, sections: Sequence[SectionT], check: Callable[[Manifest, SectionT], Check]
+) -> Check:
     """Run a check on some sections of a manifest; return the worst, with what all found."""
     made = [check(manifest, section) for section in sections]
     if len(made) == 1:

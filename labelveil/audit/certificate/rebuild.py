@@ -143,13 +143,14 @@ def _build(manifest: Manifest, name: str) -> list[Randomizer]:
         if share is None:
             raise OtherSplitError(_OTHER_SPLIT)
         message = plan_of(manifest, share).build(_noisy(manifest))
-    made, found = [dict(part) for part in message.parts], []
-    for channels, stratum in zip(made, manifest.by_stratum, strict=True):
+    randomizers: list[Randomizer] = []
+    for part, stratum in zip(message.parts, manifest.by_stratum, strict=True):
+        channels = dict(part)
         groups = [manifest.group(stated.labels) for stated in stratum]
         if set(groups) != set(channels):
             raise OtherSplitError("labels are grouped otherwise")
-        found += [channels[group] for group in groups]
-    return found
+        randomizers += [channels[group] for group in groups]
+    return randomizers
 
 
 def rebuilt_check(manifest: Manifest) -> Check:

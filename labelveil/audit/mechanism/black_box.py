@@ -288,7 +288,7 @@ def black_box_range_check(trial: Trial) -> Check:
     rarest = rarest_event(math.inf, secrets.size / 2, trial.subject.epsilon, level)
     sides = (f"above {shown(high)}" if other > high else f"below {shown(low)}" for _, other in far)
     near = (shown(label) for label, _ in far)
-    pairs = "; ".join(f"{one} and one far {side}" for one, side in zip(near, sides, strict=True))
+    pairs = "; ".join(f"{at} and one far {side}" for at, side in zip(near, sides, strict=True))
     return measured.check(
         name,
         claim=claim,

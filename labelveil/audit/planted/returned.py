@@ -136,7 +136,7 @@ def match(planted: Planted, evidence: Evidence, secret: Path) -> Returned:
 
 
 def groups_check(returned: Returned) -> Check:
-    rows, most, found = returned.rows, returned.rows.laws.max(axis=1), []
+    rows, most, associations = returned.rows, returned.rows.laws.max(axis=1), []
     surprise = (rows.laws.argmax(axis=1)[rows.kinds] == rows.cells) - most[rows.kinds]
     scores = [*map(rows.centred, np.eye(rows.laws.shape[1])), surprise]
     variances = [law * (1 - law) for law in (*rows.laws.T, most)]
@@ -148,10 +148,11 @@ def groups_check(returned: Returned) -> Check:
             thresholds = bernstein_threshold(each, 1.0, level)
             at = int((sums / thresholds).argmax())
             where = f"{name}, part {at}"
-            found.append(Association(float(sums[at]), float(thresholds[at]), where, BLOCKS, 1.0))
+            size, threshold = float(sums[at]), float(thresholds[at])
+            associations.append(Association(size, threshold, where, BLOCKS, 1.0))
     certain = float((1 - most[rows.kinds]).mean()) * rows.cells.size / BLOCKS
     share = least_share(float(thresholds.mean()), float(each.mean()), certain)
-    return replace(worst(*found), least_share=share).check(
+    return replace(worst(*associations), least_share=share).check(
         "groups of keys",
         f"share of one of {BLOCKS} parts of the events that sends its labels' likeliest codes",
         question="Are some events' labels randomized less, by their keys or places?",
@@ -217,7 +218,7 @@ def epochs_check(returned: Returned, before: Sequence[Returned]) -> Check:
             "Have the partner release the canaries once more, as another epoch, and add --before.",
             question=question,
         )
-    found, tails = [], []
+    associations, tails = [], []
     level = GATE / (4 * len(before))
     for other in before:
         tails += same_noise_tails(returned.manifest, other.manifest)
@@ -234,8 +235,8 @@ def epochs_check(returned: Returned, before: Sequence[Returned]) -> Check:
         share = least_share(threshold, variance, whole)
         size = abs(float(words @ others))
         where = f"epoch {other.manifest.epoch}, {words.size:,} events"
-        found.append(Association(size, threshold, where, 1, share))
-    check = worst(*found).check(
+        associations.append(Association(size, threshold, where, 1, share))
+    check = worst(*associations).check(
         name,
         "share of events that have the same noise again",
         question=question,
@@ -245,6 +246,6 @@ def epochs_check(returned: Returned, before: Sequence[Returned]) -> Check:
     )
     powers = [Power("cells of a histogram that are the same", cells) for _, cells in tails[:1]]
     if any(tail < GATE / (2 * len(tails)) for tail, _ in tails):
-        both = f"{check.found} A histogram has the same noise in two releases."
-        check = replace(check, verdict=Verdict.FAIL, found=both, bound=math.inf)
+        twice = f"{check.found} A histogram has the same noise in two releases."
+        check = replace(check, verdict=Verdict.FAIL, found=twice, bound=math.inf)
     return replace(check, power=(*check.power, *powers))

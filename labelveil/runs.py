@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import wraps
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, signature
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import TYPE_CHECKING, Any
@@ -65,13 +65,6 @@ def _bounds(labels: pl.Series) -> tuple[float, float]:
     return math.floor(lower / step) * step, math.ceil(upper / step) * step
 
 
-def _shown(function: Any) -> Signature:
-    """The keywords' signature, with the table before them."""
-    shown = signature(function)
-    first = Parameter("table", Parameter.POSITIONAL_ONLY, default=None)
-    return shown.replace(parameters=[first, *shown.parameters.values()])
-
-
 @with_keywords(Settings)
 def _simulate(settings: Settings) -> Outcome:
     """Run both parties on this machine, with mutual TLS between them, and score the model.
@@ -97,7 +90,11 @@ def simulate(table: Table | None = None, /, **settings: Any) -> Outcome:
         return _simulate(**write_events(table, path, settings))
 
 
-simulate.__signature__ = _shown(simulate)  # type: ignore[attr-defined]
+_keywords = signature(_simulate)
+_table = Parameter("table", Parameter.POSITIONAL_ONLY, default=None)
+simulate.__signature__ = _keywords.replace(  # type: ignore[attr-defined]
+    parameters=[_table, *_keywords.parameters.values()]
+)
 
 
 @with_keywords(CompareSettings)

@@ -35,15 +35,12 @@ from labelveil.audit.attacks.views import Mechanism, Outputs, View, views_of
 from labelveil.audit.verdict import GATE, Bounds, Power
 
 MOST_LABELS = 400  # labels that are piloted; of more, a random sample
-
 PILOT_RUNS = 150_000  # pilot runs of each label at least, where ``MOST_PILOT`` allows
 
 MOST_PILOT = 20_000_000
 
 _PAIRS, _RARE = 2, 1  # suspects of either kind that are tested
-
 _KEPT = 6  # suspects of either kind whose labels are run again
-
 _RARE_SHARE = 0.02  # outputs that every label gives less often are rare ones
 
 

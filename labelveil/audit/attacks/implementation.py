@@ -27,7 +27,6 @@ from labelveil.audit.power import FOUND, rarest_event, smallest_excess
 from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
 
 SPREAD = 40  # outputs of a finite set are seen so often at least, on average
-
 BINS = 16  # of durations, by quantile
 
 GENERATORS = "numpy.random", "random", "torch.rand", "torch.randn", "torch.randint", "torch.normal"

@@ -38,9 +38,7 @@ CELLS = 8
 """Outputs are told apart in so many cells; rarer or neighbouring ones are counted together."""
 
 NEAR = 4  # in small calls, whether two labels at most so far apart agree
-
 GROUPS = 4  # own labels are put in so many groups, anew in each run
-
 _SLACK = 1.02  # variances are those of estimated probabilities, from hundreds of thousands of rows
 
 

@@ -54,9 +54,7 @@ class JointAudit:
     """What the enumeration found."""
 
     epsilon: float  # the largest log-likelihood ratio of any message under any two neighbours
-    messages: int
-    """Number of (pair of neighbours, noisy histogram) combinations enumerated; all outputs of
-    all labels are covered in each."""
+    messages: int  # pairs of neighbours × noisy histograms, with all outputs of all labels in each
     data_set: Counts  # true counts, where the largest ratio occurs
     neighbour: Counts  # and of the other data set
 

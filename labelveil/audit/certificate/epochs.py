@@ -14,7 +14,7 @@ from pathlib import Path
 
 import polars as pl
 
-from common.errors import PrivacyError, ReleaseError
+from common.errors import PrivacyError, ReleaseError, listed
 from common.exact.rational import parse_rational
 from common.mechanisms.interactive import Terms
 from common.release.manifest import Manifest, manifest_digest
@@ -77,7 +77,7 @@ def _facts(manifests: Sequence[Manifest]) -> dict[str, str]:
         "data set": manifests[0].data_set,
         "epochs": f"{len(manifests)}, {manifests[0].epoch} … {manifests[-1].epoch}",
         "events": f"{sum(manifest.population.rows for manifest in manifests):,}",
-        "priors paid for": f"{len(paid)}: {_list(paid)}",
+        "priors paid for": f"{len(paid)}: {listed(paid, _NAMED)}",
         "tests for drift": f"{len(tests)}",
     }
 
@@ -91,7 +91,7 @@ def _worst(checks: Sequence[tuple[str, Check]]) -> Check:
         return first
     where = f"In all {len(checks)} epochs."
     if len(epochs) < len(checks):
-        where = f"{len(epochs)} of {len(checks)} epochs: {verdict} ({_list(epochs)})."
+        where = f"{len(epochs)} of {len(checks)} epochs: {verdict} ({listed(epochs, _NAMED)})."
     return replace(
         first,
         claim=f"In every epoch: {first.claim}",
@@ -228,9 +228,4 @@ def _undecided_if(unknown: bool, holds: bool) -> Verdict:
 
 
 def _which(epochs: Sequence[str]) -> str:
-    return f" ({_list(epochs)})" if epochs else ""
-
-
-def _list(epochs: Sequence[str]) -> str:
-    more = len(epochs) - _NAMED
-    return ", ".join(epochs[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return f" ({listed(epochs, _NAMED)})" if epochs else ""

@@ -32,7 +32,6 @@ from common.version import software
 from labelveil.audit.verdict import Check, Verdict
 
 CLOSE = 1e-6  # largest difference of a probability that another solver or processor may explain
-
 _DIGITS = 7  # of a probability, by which outputs of equal value are put in order
 
 

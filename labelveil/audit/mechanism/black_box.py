@@ -22,9 +22,7 @@ from labelveil.audit.verdict import GATE, SHOWN, Check, Power, Verdict
 PROBES = Probes()
 
 PARTS = 32  # of a long call, each of which is guessed by itself
-
 STARTS_AGAIN = 7  # rows of a long call that are looked for again, beside the first
-
 PAIRED = 8  # influence is looked for of whether two labels at most so far apart agree
 
 TRIPLES = ((1, 2), (1, 3), (2, 3))

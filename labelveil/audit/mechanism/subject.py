@@ -7,6 +7,7 @@ import inspect
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -175,11 +176,10 @@ class CallableSubject:
     @property
     def sources(self) -> list[Path]:
         """The file that the callable is defined in."""
-        try:
-            path = inspect.getsourcefile(inspect.unwrap(self.function))
-        except TypeError:
-            path = None
-        return [Path(path)] if path else []
+        with suppress(TypeError):
+            if path := inspect.getsourcefile(inspect.unwrap(self.function)):
+                return [Path(path)]
+        return []
 
 
 Subject = NamedSubject | CallableSubject

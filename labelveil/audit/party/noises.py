@@ -25,7 +25,6 @@ from labelveil.audit.party.canary_parties import CATEGORIES, LIST, World
 from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
 
 DECISIONS = 4000  # of each kind
-
 BINS = 8  # of the labels in a synthetic table
 
 

@@ -48,9 +48,8 @@ from labelveil.children import child_command, child_environment
 from labelveil.simulation.processes import StageFailed
 
 RUNNING_COST = "8 fetches of the release, 20 small requests: all of it is in the partner's log"
+# what canaries cost, in starts of a labels party's process: measured with 2,000 to 200,000 rows
 _STARTS, _STARTS_A_ROW = 40.0, 6e-5
-"""What canaries cost, in starts of a labels party's process: measured with 2,000 to 200,000 rows.
-"""
 
 RUNNING_STEPS, CANARY_STEPS = 5, 9  # how many are named on the way
 

@@ -51,7 +51,6 @@ def render_report(audit: Audit) -> str:
 
 
 BEYOND = 1.3  # what lies farther above a claim is drawn here
-
 _WIDE = 0.8  # share of the width that the outputs take; ε is drawn in the rest
 
 

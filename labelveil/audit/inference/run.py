@@ -233,7 +233,7 @@ def read_run(files: RunFiles, start: int, stop: int) -> Run | None:
     if files.canaries is not None:
         bits = _numbers(beside(files.canaries, "key", ["secret"]).select("secret"))[:, 0]
         planted = np.where(np.isnan(bits), -1, bits).astype(np.int64)
-    if files.features.is_file():
+    if table.height and files.features.is_file():
         features = numeric_features(beside(files.features, key))
     held_out = (
         table["held_out"].to_numpy() if "held_out" in table.columns else np.zeros(table.height)

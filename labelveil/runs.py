@@ -1,4 +1,4 @@
-"""The two commands that a notebook wants, as functions."""
+"""The two commands that a notebook wants, as functions, of files or of a table at hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Canaries that came back in a release, beside what is known of them."""
+"""Canaries that came back: rows beside each other, the stated laws, and another release."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from common.randomizers.grid import Grid
 from common.randomizers.message.questions import Question
 from common.randomizers.message.strata import MOST_STRATA
 from feature_party.learning.problem import LabelProblem
+from feature_party.learning.several_releases import unrounded
 from feature_party.learning.support import Support
 
 STRATA = 16
@@ -19,6 +20,8 @@ _DOUBT = 0.05
 """Share of the released prior in what is expected: no label is impossible because a model says so.
 """
 _WEIGHTS = 1 << 30
+_PIECES = 1024
+"""Of equally many events, by which the density of their means is known."""
 
 LEAST_EXPLAINED = 0.05
 """Of the labels' variance: a question of a model that explains less gains nothing that can be seen
@@ -49,12 +52,12 @@ def ask(
     predicted: Callable[[], Iterable[Floats]],
     strata: int = STRATA,
 ) -> Question:
-    """Gather events of like predicted means into strata, about as many in each.
+    """Gather events of like predicted means into strata.
 
     ``problem`` and ``support`` are what the model was trained on, and the m cells that it predicts.
     ``predicted`` yields the (n, m) predicted distributions of the events, a batch after another; it
     is called twice, so that no more than a batch is in memory. Of ``strata``, 1 … 32, there are
-    fewer where there are fewer events. ``ConfigError`` if that is no number of strata, or labels
+    fewer where not so many have events. ``ConfigError`` if that is no number of strata, or labels
     are a few values: to ask them in another way gains nothing, for the best channel does not depend
     on what is expected of them.
     """
@@ -65,20 +68,40 @@ def ask(
             f"labels of {problem.values.size} values are asked in the same way whatever is expected"
             " of them; send all events in one round"
         )
-    order = np.argsort(
-        np.concatenate([batch @ support.values for batch in predicted()]), kind="stable"
-    )
-    n, first = order.size, 0
-    count = min(strata, n)
-    stratum = np.empty(n, dtype=np.int64)
-    stratum[order] = np.arange(n) * count // n
-    sums = np.zeros((count, support.size))
+    means = np.concatenate([batch @ support.values for batch in predicted()])
+    found = np.searchsorted(quantized(means, strata), means)
+    stratum = np.unique(found, return_inverse=True)[1].reshape(-1)
+    rows, first = np.bincount(stratum), 0
+    sums = np.zeros((rows.size, support.size))
     for batch in predicted():
         np.add.at(sums, stratum[first : first + len(batch)], batch)
         first += len(batch)
-    means = sums / np.bincount(stratum, minlength=count)[:, None]
-    laws = means[:, support.cell_of] * support.within
+    laws = (sums / rows[:, None])[:, support.cell_of] * support.within
     laws = (1 - _DOUBT) * laws / laws.sum(axis=1, keepdims=True) + _DOUBT * problem.prior
-    # of one grid, whatever the labels that share its points are
-    weights = np.rint(laws * _WEIGHTS).astype(np.int64)
-    return Question(stratum, Grid(problem.grid), weights)
+    grid = unpaid_grid(problem.grid)
+    weights = np.rint(unrounded(laws, problem.grid, grid.points) * _WEIGHTS).astype(np.int64)
+    return Question(stratum, grid, weights)
+
+
+def quantized(means: Floats, strata: int) -> Floats:
+    """(S − 1,) ascending ends of strata within which (n,) means vary least, in the average.
+
+    A stratum's channel suits an event the less the farther its mean lies from the stratum's. The
+    best density of ends is proportional to the cube root of the means' (Panter and Dite,
+    *Quantization Distortion in Pulse-Count Modulation*, Proceedings of the IRE 1951). Strata of
+    equally many events would leave the upper end of a skewed label to one or two.
+    """
+    pieces = np.quantile(means, np.linspace(0, 1, 1 + _PIECES))
+    places = np.append(0.0, np.cumsum(np.diff(pieces) ** (2 / 3)))
+    return np.interp(np.arange(1, strata) * (places[-1] / strata), places, pieces)
+
+
+def unpaid_grid(points: Floats) -> Grid:
+    """The grid to ask on: as fine as it may be, where a histogram afforded no more even ``points``.
+
+    Between 16 points a price of 1 and one of 1,000 are sent alike; a question is paid by nobody.
+    Points that are not evenly spaced, or one for each whole number, were chosen: they stay.
+    """
+    finest = Grid.default(points[0], points[-1], 1 << 40, 1.0, whole=True)
+    even = np.allclose(points, np.linspace(points[0], points[-1], points.size))
+    return finest if even and len(finest) > points.size else Grid(points)

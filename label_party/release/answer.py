@@ -38,7 +38,8 @@ def answering(config: LabelPartyConfig, otherwise: Count = count_labels) -> Coun
                 f"what was asked of epoch {config.data.epoch!r} cannot be answered: {error}; have"
                 " its population submitted again"
             ) from error
-        stated = zip(question.classes.rows, question.laws.tolist(), strict=True)
+        laws = question.on(share.group.cells.grids[0]).laws
+        stated = zip(question.classes.rows, laws.tolist(), strict=True)
         strata = [
             StratumSection(name=str(number), rows=rows, law=law)
             for number, (rows, law) in enumerate(stated)

@@ -68,7 +68,8 @@ def test_strata_are_of_like_predictions(events: Events, rounds: Rounds) -> None:
     question = model.ask(x[REST], strata=5)
     predicted = model.predict(x[REST])
     by_stratum = [predicted[question.strata == s] for s in range(5)]
-    assert [part.size for part in by_stratum] == [1200] * 5
+    assert all(part.size > 300 for part in by_stratum)
+    assert len(question.grid) == 101  # a point for each whole number, as it is without a histogram
     ends = [end for part in by_stratum for end in (part.min(), part.max())]
     assert ends == sorted(ends)
     means = question.laws @ question.grid.points / question.laws.sum(axis=1)

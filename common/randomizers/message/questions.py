@@ -25,7 +25,6 @@ from common.arrays import Integers
 from common.errors import ConfigError
 from common.randomizers.cells import Group
 from common.randomizers.grid import Grid
-from common.randomizers.knots import interpolation
 from common.randomizers.message.plan import plan_message
 from common.randomizers.message.steps import MessagePlan, Released
 from common.randomizers.message.strata import MOST_STRATA, MOST_WEIGHT, Strata
@@ -74,7 +73,9 @@ class Question:
             raise ConfigError(f"every event's stratum must be one of 0 … {len(laws) - 1}")
 
     def plan(self, terms: LabelTerms, epsilon: float) -> MessagePlan:
-        """Plan the message that answers it: nothing is counted.
+        """Plan the message that answers it, on the points that are configured, if any are.
+
+        Nothing is counted.
 
         Raises
         ------
@@ -82,13 +83,12 @@ class Question:
             If it is about another range of labels, or labels are two or a few values, for which no
             other channel is better, whatever is expected of them.
         """
-        grid = self.grid
-        if (grid.lower, grid.upper) != (terms.lower, terms.upper):
+        asked, grid = self.grid, terms.grid or self.grid
+        if (asked.lower, asked.upper) != (terms.lower, terms.upper):
             raise ConfigError(
-                f"the question is about labels in {grid.lower:g} … {grid.upper:g}, not in"
+                f"the question is about labels in {asked.lower:g} … {asked.upper:g}, not in"
                 f" {terms.lower:g} … {terms.upper:g}; name the same bounds in all rounds"
             )
-        grid = terms.grid or grid
         if not terms.needs_prior(grid):
             raise ConfigError(
                 f"labels of {len(grid)} values are asked in the same way whatever is expected of"
@@ -97,12 +97,15 @@ class Question:
         return plan_asked(terms, grid, self.classes, epsilon)
 
     def on(self, grid: Grid) -> Question:
-        """The same question, of labels that are placed on other points of its range."""
+        """The same question of labels that are placed on other points of its range."""
         if grid == self.grid:
             return self
-        laws = self.laws / self.laws.sum(axis=1, keepdims=True)
-        moved = np.ceil(_WEIGHTS * laws @ interpolation(self.grid.points, grid.points))
-        return Question(self.strata, grid, moved.astype(np.int64))
+        laws = _WEIGHTS * self.laws / self.laws.sum(axis=1, keepdims=True)
+        moved = np.zeros((len(laws), len(grid)))
+        neighbours = grid.neighbours(self.grid.points)
+        for places, shares in zip(*(each.T for each in neighbours), strict=True):
+            np.add.at(moved, (slice(None), places), laws * shares)
+        return Question(self.strata, grid, np.ceil(moved).astype(np.int64))
 
     @property
     def classes(self) -> Strata:

@@ -118,6 +118,20 @@ def test_workers_randomize_by_stratum(world: World, workers: int) -> None:
     assert np.abs(outputs[codes] - truth)[near].max() <= 1
 
 
+def test_labels_stay_on_the_points_that_are_configured(world: World) -> None:
+    """Whoever asks may not know whether points were chosen, or are all that was affordable."""
+    world.submit(asking())
+    manifest, codes = world.released(domain__grid='"step"', domain__step=1.0)
+    assert manifest.label.grid == list(range(11))
+    assert {len(channel.inputs) for channel in manifest.channels} == {11}
+    assert codes.size == EVENTS
+    moved = np.array([stratum.law for stratum in manifest.strata])
+    expected = LAWS[:, ::2] + 0.5 * np.pad(LAWS[:, 1::2], ((0, 0), (1, 0)))
+    expected += 0.5 * np.pad(LAWS[:, 1::2], ((0, 0), (0, 1)))
+    shares = expected / LAWS.sum(axis=1, keepdims=True)
+    assert moved / moved.sum(axis=1, keepdims=True) == pytest.approx(shares, abs=1e-8)
+
+
 def alone() -> np.ndarray:
     return (np.arange(EVENTS) == 4).astype(np.int64)
 

@@ -93,7 +93,7 @@ def quantized(means: Floats, strata: int) -> Floats:
     """
     pieces = np.quantile(means, np.linspace(0, 1, 1 + _PIECES))
     places = np.append(0.0, np.cumsum(np.diff(pieces) ** (2 / 3)))
-    return np.interp(np.arange(1, strata) * (places[-1] / strata), places, pieces)
+    return np.asarray(np.interp(np.arange(1, strata) * (places[-1] / strata), places, pieces))
 
 
 def unpaid_grid(points: Floats) -> Grid:

@@ -101,11 +101,11 @@ class Question:
         if grid == self.grid:
             return self
         laws = _WEIGHTS * self.laws / self.laws.sum(axis=1, keepdims=True)
-        moved = np.zeros((len(laws), len(grid)))
+        moved = np.zeros((len(grid), len(laws)))
         neighbours = grid.neighbours(self.grid.points)
         for places, shares in zip(*(each.T for each in neighbours), strict=True):
-            np.add.at(moved, (slice(None), places), laws * shares)
-        return Question(self.strata, grid, np.ceil(moved).astype(np.int64))
+            np.add.at(moved, places, (laws * shares).T)
+        return Question(self.strata, grid, np.ceil(moved.T).astype(np.int64))
 
     @property
     def classes(self) -> Strata:

@@ -116,6 +116,7 @@ def test_the_joint_channel_is_a_published_mixture() -> None:
     coarse = joint.parts[2]
     assert coarse.channel[1] == pytest.approx((coarse.channel[0] + coarse.channel[2]) / 2)
     assert coarse.mean == pytest.approx(problems(3)[2].mean)
+    assert coarse.prior.min() > 0.1  # which is where some of them were
 
 
 def test_a_code_has_the_likelihood_of_its_own_channel() -> None:

@@ -62,7 +62,7 @@ def run_release(
     config = config.at(config.data.epoch)
     _signing_key(config.keys)  # if it cannot be read, that is said before anything is charged
     store = Store(config.store.directory)
-    column = stratum_column(config)
+    column = stratum_column(config.strata)
     asked = config.request()
     if column is not None:
         values = list_digest(present(column.values))

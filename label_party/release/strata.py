@@ -15,6 +15,7 @@ from common.errors import ConfigError, present
 from common.randomizers.message.steps import MessagePlan
 from common.randomizers.message.strata import OTHERS
 from common.release.sections import MOST_LETTERS
+from label_party.config.offers import StrataSection
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.columns import Column, read_category_list
 from label_party.events.epoch import rows_of_values
@@ -24,12 +25,12 @@ MOST_VALUES = 65_535
 _WHY_ONE = "no two classes have the 16 events for each 1/ε of their histogram's, or codes tell all"
 
 
-def stratum_column(config: LabelPartyConfig) -> Column | None:
+def stratum_column(strata: StrataSection) -> Column | None:
     """The column, with its public values, ascending; None without one.
 
     ``DataError`` if the list cannot be read; ``ConfigError`` if it is too long.
     """
-    name, path = config.strata.column, config.strata.values
+    name, path = strata.column, strata.values
     if name is None:
         return None
     values = read_category_list(present(path), "[strata] values")
@@ -60,7 +61,7 @@ def plan_events(config: LabelPartyConfig, events: Events, column: Column | None)
 
 def strata_notes(config: LabelPartyConfig, epsilons: Sequence[float]) -> list[str]:
     """What public facts say beforehand of a plan in strata, at each ε; nothing without strata."""
-    column = stratum_column(config)
+    column = stratum_column(config.strata)
     if column is None:
         return []
     values, rows = present(column.values), rows_of_values(config, column)

@@ -103,7 +103,7 @@ def with_engine(
 
 def _build(folder: Path, chosen: LabelPartyConfig, work: Work, submitted: Path | None) -> Message:
     named = None if submitted is None else SubmittedRows(submitted, submitted.stat().st_size // 16)
-    column = stratum_column(chosen)
+    column = stratum_column(chosen.strata)
     labels, population = rows_of_epoch(chosen, (), column)
     listed = None if population is None else work.open_table(population, "population")
     sources = Sources(work.open_table(labels, "labels"), listed, named)

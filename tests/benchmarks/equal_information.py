@@ -9,19 +9,20 @@ bound: information at the prior is not information at every x.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from common.arrays import Floats
-from common.mechanisms.central.names import EQUAL_INFORMATION
 from feature_party.model.encoding import Encoded
 from feature_party.training.trees import lightgbm
 from labelveil.comparison import Job, Method
 from labelveil.comparison.worker import Experiment
 
-REFERENCE = Method(EQUAL_INFORMATION)
+REFERENCE = Method("equal-information")
+"""Trains on true labels with noise that leaves them what a release tells."""
 
 LEAVES = (4, 8, 16)
 _ROUNDS, _PATIENCE, _FOLDS = 500, 20, 5
@@ -66,7 +67,7 @@ class Reference(Experiment):
     def run(self, job: Job) -> dict[str, Any]:
         """Networks and trees on labels as noisy as the default release; the better of the two."""
         (label,) = self._simulate("auto", (), job.epsilon, job.run)
-        section = self._training(job, Method(EQUAL_INFORMATION, "true"))
+        section = self._training(job, replace(REFERENCE, objective="true"))
         events, _ = self._events(label, section)
         training, holdout = events.training, events.holdout
         labels = equally_noisy(self.truth, events.problem.informativeness, job.run)
@@ -86,7 +87,7 @@ class Reference(Experiment):
 
 def reference(spec: dict[str, Any], job: Job, folder: Path) -> dict[str, Any]:
     """The record of a job, kept in a folder so that it is not run again."""
-    path = folder / f"{EQUAL_INFORMATION}-{job.epsilon:g}-{job.run}.json"
+    path = folder / f"{REFERENCE.randomizer}-{job.epsilon:g}-{job.run}.json"
     if not path.exists():
         path.write_text(json.dumps({**job.to_json(), **Reference(spec).run(job)}))
     record: dict[str, Any] = json.loads(path.read_text())

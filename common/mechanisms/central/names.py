@@ -5,9 +5,6 @@ from __future__ import annotations
 TRUE_LABELS = "true-labels"
 """Name of the reference that trains on the labels themselves."""
 
-EQUAL_INFORMATION = "equal-information"
-"""Name of the reference that trains on labels with noise that leaves them what a release tells."""
-
 SEPARATE = "separate"
 """Name of the reference in which every label of an event has a message, and its part of ε."""
 

@@ -96,7 +96,7 @@ class IndividualSparseVector:
             matches, values = question
         else:
             matches, values = question, np.full(question.shape, self._grain, dtype=np.int64)
-        matches, values = counted(matches, "matches"), counted(values, "values")
+        matches, values = counted(matches, "indices of records"), counted(values, "values")
         if values.size != matches.size:
             raise DataError(f"{values.size} values of {matches.size} matches must be one each")
         if matches.size and matches.max() >= self._charges.size:

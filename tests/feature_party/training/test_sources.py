@@ -175,7 +175,8 @@ def test_labels_below_zero_are_centred() -> None:
     moved = [replace(part, grid=part.grid - part.grid[-1] / 2) for part in parts]
     joint = join_sources(moved, [1, 1], ["a", "b"])
     assert [own.mean for own in joint.parts] == pytest.approx([0, 0])
-    assert [own.deviation for own in joint.parts] == pytest.approx([1, 1])
+    # labels between a party's own points vary less than those that were rounded to them
+    assert all(0.95 < own.deviation < 1 for own in joint.parts)
 
 
 def binary(values: tuple[float, float], share: float) -> LabelProblem:

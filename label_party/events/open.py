@@ -40,10 +40,10 @@ from pathlib import Path
 
 from common.console import row_progress
 from common.engine.local import open_engine
-from common.engine.task import EngineError
+from common.engine.task import EngineError, EngineSection
 from common.errors import DataError
 from common.release.event_keys import read_secret, secret_check
-from label_party.config.sections import LabelPartyConfig
+from label_party.config.sections import DataSection, LabelPartyConfig
 from label_party.events.columns import Column
 from label_party.events.completion import Rules
 from label_party.events.epoch import rows_of_epoch
@@ -131,7 +131,7 @@ def _work(
     config: LabelPartyConfig, store: Store, secret: bytes, submitted: SubmittedRows | None
 ) -> Iterator[Work]:
     """Where events are completed. A store is made for it, and taken away if it stays empty."""
-    if _fits(config, submitted):
+    if _fits(config.data, config.engine, submitted):
         yield Work.in_memory(secret)
         return
     existed = store.directory.exists()
@@ -144,12 +144,12 @@ def _work(
             store.remove_if_empty()
 
 
-def _fits(config: LabelPartyConfig, submitted: SubmittedRows | None) -> bool:
+def _fits(data: DataSection, engine: EngineSection, submitted: SubmittedRows | None) -> bool:
     """Whether all rows fit into this process's memory, and no other engine is asked for."""
-    if config.engine.name != "local" or config.engine.workers > 1:
+    if engine.name != "local" or engine.workers > 1:
         return False
     rows = 0 if submitted is None else submitted.rows
-    for source in (config.data.labels_source, config.data.population_source):
+    for source in (data.labels_source, data.population_source):
         if not isinstance(source, Path) or not source.exists():
             continue  # nobody knows how much it is
         files = parquet_files(source)

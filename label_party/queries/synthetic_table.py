@@ -13,6 +13,7 @@ free.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -127,7 +128,7 @@ def synthesize(
 
     ``confirm`` is called before anything is charged, unless the release exists.
     """
-    lists = _lists(config, request)
+    lists = _lists(request, (config.data.key, *(label.column for label in config.labels)))
     label = config.labels[request.label].name
     names = (*lists, label)
     domain = Domain(names, (*(len(values) for values in lists.values()), len(request.edges) - 1))
@@ -171,13 +172,13 @@ def synthesize(
         return pay_once(store, order, build, events.fingerprints)
 
 
-def _lists(config: LabelPartyConfig, request: TableRequest) -> dict[str, list[str]]:
-    """The public values of each column, "other" last."""
+def _lists(request: TableRequest, taken: Sequence[str]) -> dict[str, list[str]]:
+    """The public values of each column, "other" last; names of the key and of labels are taken."""
     if not request.columns:
         raise ConfigError("a table needs at least one category column; set --column NAME=FILE")
     lists: dict[str, list[str]] = {}
     for name, path in request.columns:
-        if name in (*lists, config.data.key, *(label.column for label in config.labels)):
+        if name in (*lists, *taken):
             raise ConfigError(
                 f"column {name!r} must be named once, and be neither label nor key; set --column"
             )

@@ -31,7 +31,8 @@ from common.randomizers.grid import Grid
 from common.randomizers.message.steps import MessagePlan, Released, Share
 from common.randomizers.prior import rational_epsilon
 from common.release.sections import DriftSection, InForceSection, SessionSection, TrialSection
-from label_party.config.sections import LabelPartyConfig
+from label_party.config.offers import WatchSection
+from label_party.config.privacy import PrivacySection
 from label_party.events.steps import Events
 from label_party.release.message import Counted, count_labels
 
@@ -65,16 +66,18 @@ class InForce:
     # grid, prior: the released histogram
     grid: Grid
     prior: NoisyPrior
-    config: LabelPartyConfig  # what a test may cost
+    # what a test may cost
+    watch: WatchSection
+    privacy: PrivacySection
     session: PaidSession | None = None  # the session that pays for tests; None if each epoch does
 
     def test(self, rows: int) -> DriftTest:
         """The test that an epoch of so many events gets; a function of public facts."""
-        watch, group = self.config.watch, self.config.privacy.group
+        watch, group = self.watch, self.privacy.group
         if self.session is not None:
             epsilon = self.session.terms.target.epsilon
         else:
-            epsilon = test_epsilon(self.config, len(self.grid), rows)
+            epsilon = test_epsilon(watch, self.privacy, len(self.grid), rows)
         return DriftTest(self.prior, rows, epsilon, group, watch.tolerance, watch.false_alarm)
 
     def count(self, plan: MessagePlan, events: Events, entropy: Entropy) -> Counted:
@@ -102,7 +105,7 @@ class InForce:
         Returns what the manifest says, and the test's guarantee, if the epoch pays for it.
         """
         test = self.test(int(counts.sum()))
-        guarantee = PureDP.of(test.epsilon, unit=self.config.privacy.privacy_unit)
+        guarantee = PureDP.of(test.epsilon, unit=self.privacy.privacy_unit)
         section = TrialSection(
             scale=str(test.scale), threshold=test.threshold, guarantee=guarantee.to_json()
         )
@@ -118,9 +121,8 @@ class InForce:
         return DriftSection(in_force=self.origin, test=section, drifted=drifted), None
 
 
-def test_epsilon(config: LabelPartyConfig, points: int, rows: int) -> Fraction:
+def test_epsilon(watch: WatchSection, privacy: PrivacySection, points: int, rows: int) -> Fraction:
     """ε of one test for one privacy unit: as configured, or what the tolerance needs."""
-    watch, privacy = config.watch, config.privacy
     if watch.epsilon != "auto":
         return rational_epsilon(decimal_value(watch.epsilon))
     share = Fraction(privacy.prior_share)

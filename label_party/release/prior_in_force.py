@@ -37,7 +37,7 @@ def session_to_open(config: LabelPartyConfig, store: Store, rows: int) -> Order 
     plan = config.plan_message(rows)
     if not plan.groups:  # nothing is ever tested
         return None
-    epsilon = test_epsilon(config, len(plan.groups[0].cells), rows)
+    epsilon = test_epsilon(config.watch, privacy, len(plan.groups[0].cells), rows)
     terms = Terms(not_prior(epsilon), hits, unit=privacy.privacy_unit)
     asked = {**_asked(config), "terms": terms.to_json()}
     return Order.configured(config, TESTS, terms.guarantee, asked)
@@ -81,7 +81,8 @@ def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> Co
         origin,
         Grid.from_edges(points),
         NoisyPrior(counts, epsilon, manifest.prior_rows, group),
-        config,
+        config.watch,
+        config.privacy,
         _paid_session(config, store, ledger),
     )
     return in_force.count

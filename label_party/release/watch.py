@@ -51,7 +51,7 @@ def arrived(config: LabelPartyConfig) -> list[str]:
         )
     population = data.population_source
     if by_file:
-        return _files(config, population)
+        return _files(data.labels_source, population, config.privacy.epochs)
     today = datetime.now(UTC).date().isoformat()
     if data.submitted:  # the submitter says which days there are, and no row of labels does
         return [epoch for epoch in _submitted(config) if _is_day(epoch) and epoch < today]
@@ -73,10 +73,10 @@ def _is_day(epoch: str) -> bool:
         return False
 
 
-def _files(config: LabelPartyConfig, population: Source | None) -> list[str]:
-    templates = [config.data.labels_source, *([] if population is None else [population])]
+def _files(labels: Source, population: Source | None, epochs_are: str) -> list[str]:
+    templates = [labels, *([] if population is None else [population])]
     if population is not None and EPOCH_PLACE not in str(population):
-        if config.privacy.epochs == "disjoint":
+        if epochs_are == "disjoint":
             raise ConfigError(
                 f"population={str(population)!r} covers the same events in every epoch, which"
                 f" epochs='disjoint' denies; set [data] population to a name with {EPOCH_PLACE}"

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from grpc_health.v1 import health_pb2
@@ -85,7 +86,7 @@ def open_server(
     credentials = ServerCredentials(settings, handshakes)
     traces = make_traces() if config.observability.tracing else Traces()
     telemetry = Telemetry(traces)
-    store = _ready_store(config)
+    store = _ready_store(config.store.directory)
     catalog, populations = Catalog(store), Populations(store)
     populations.clean()
     data_sets = sorted({name for names in config.entitlements.values() for name in names})
@@ -142,9 +143,9 @@ def open_server(
         yield Running(listener.address, observed_at, evaluation.price())
 
 
-def _ready_store(config: LabelPartyConfig) -> Store:
+def _ready_store(directory: Path) -> Store:
     """Open the store, and clear up after dead builders unless a living one is at work."""
-    store = Store(config.store.directory)
+    store = Store(directory)
     if not store.directory.is_dir():  # mistyped, or the server is started before the first release
         _log.warning("store is new: nothing is released", extra={"store": str(store.directory)})
     store.create()

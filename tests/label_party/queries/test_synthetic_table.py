@@ -61,7 +61,7 @@ def request(party: Party, **settings: Any) -> TableRequest:
 def truth(party: Party, **settings: Any) -> np.ndarray:
     """(n, 3) true codes, as the command makes them."""
     config = party.config(**settings)
-    lists = synthesize._lists(config, request(party))
+    lists = synthesize._lists(request(party), [])
     with open_events(config, synthesize._columns(lists), quiet=True) as events:
         return synthesize._records(events, request(party), lists)
 

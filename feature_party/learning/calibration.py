@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from common.arrays import Floats
 from feature_party.learning.decoding import decoder
@@ -28,7 +28,7 @@ class Slope:
     @property
     def interval(self) -> tuple[float, float]:
         """Where the slope lies with 95% probability."""
-        half = float(ndtri(0.975)) * self.error
+        half = NormalDist().inv_cdf(0.975) * self.error
         return self.value - half, self.value + half
 
     @property

@@ -80,7 +80,8 @@ class Installed:
     cwd: Path  # where commands are run
 
     def run(self, *command: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
-        ours = {n: v for n, v in os.environ.items() if not n.startswith(("PYTHON", "PYTEST"))}
+        kept = (name for name in os.environ if not name.startswith(("PYTHON", "PYTEST", "PYSPARK")))
+        ours = {name: os.environ[name] for name in kept}
         path = f"{self.programs}{os.pathsep}{os.environ['PATH']}"
         return subprocess.run(
             [self.programs / command[0], *command[1:]], cwd=self.cwd, capture_output=True,

@@ -146,5 +146,8 @@ def _described(release: StoredRelease) -> bytes:
 
 
 def _rows(release: StoredRelease, start: int, stop: int) -> bytes:
-    keys, codes = release.read(start, stop)
+    try:
+        keys, codes = release.read(start, stop)
+    except ReleaseError as error:
+        raise damaged() from error
     return wire.FetchReleaseResponse(start_row=start, keys=keys, codes=codes).SerializeToString()

@@ -19,6 +19,7 @@ not know, is settled by the next process that holds the lock (:mod:`label_party.
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from contextlib import AbstractContextManager, suppress
 from functools import cached_property
@@ -247,24 +248,32 @@ class StoredRelease:
         while start < stop:
             part, first = divmod(start, self._part_rows)
             count = min(stop - start, self._part_rows - first)
-            of_keys, of_codes = part_paths(self._path, part)
-            keys.append(_read(of_keys, first * content.key_bytes, count * content.key_bytes))
-            codes.append(_read(of_codes, first * content.code_bytes, count * content.code_bytes))
+            for found, path, state, width in zip(
+                (keys, codes),
+                part_paths(self._path, part),
+                self._states[part],
+                (content.key_bytes, content.code_bytes),
+                strict=True,
+            ):
+                found.append(_read(path, state, first * width, count * width))
             start += count
         return b"".join(keys), b"".join(codes)
 
     def _find_parts(self) -> None:
         """Look at every part: all but the last have as many rows as the first."""
-        content, rows, part = self.heading.content, 0, 0
+        content, rows = self.heading.content, 0
+        self._states: list[list[_State]] = []
         while rows < self.rows:
-            keys, codes = (file.stat().st_size for file in part_paths(self._path, part))
+            paths = part_paths(self._path, len(self._states))
+            self._states.append([_state(path.stat()) for path in paths])
+            keys, codes = (state[0] for state in self._states[-1])
             count = codes // content.code_bytes
             if rows == 0:
                 self._part_rows = count
             whole = (keys, codes) == (count * content.key_bytes, count * content.code_bytes)
             if not whole or not count or count != min(self._part_rows, self.rows - rows):
                 raise self._damaged()
-            rows, part = rows + count, part + 1
+            rows += count
 
     def _verify(self) -> None:
         content = self.heading.content
@@ -317,10 +326,18 @@ def _partial(path: Path) -> Path:
     return path.parent / (_PARTIAL + path.name)
 
 
-def _read(path: Path, offset: int, size: int) -> bytes:
+_State = tuple[int, int, int, int]
+"""What tells a file from another, and from itself written again; its size first."""
+
+
+def _state(stat: os.stat_result) -> _State:
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino, stat.st_dev
+
+
+def _read(path: Path, state: _State, offset: int, size: int) -> bytes:
+    """Read a part of a file, which must be the one that was verified."""
     with path.open("rb") as file:
+        if _state(os.fstat(file.fileno())) != state:
+            raise ReleaseError(f"{path} has changed since it was verified; start serving anew")
         file.seek(offset)
-        data = file.read(size)
-    if len(data) < size:
-        raise ReleaseError(f"{path} became shorter; restore it from a backup")
-    return data
+        return file.read(size)

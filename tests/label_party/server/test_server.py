@@ -114,6 +114,20 @@ def test_a_manifest_that_changes_while_it_is_served_is_damaged(
     assert refused(connect(served).describe)[0] == grpc.StatusCode.DATA_LOSS
 
 
+@pytest.mark.parametrize("in_place", [True, False])
+def test_rows_that_change_while_they_are_served_are_not_sent(
+    party: Party, served: str, connect: Connect, in_place: bool
+) -> None:
+    client = connect(served)
+    described = client.describe()
+    path = party.store / "releases" / "labels" / "1" / "codes.bin"
+    other = bytes(path.stat().st_size)
+    if not in_place:
+        path.unlink()
+    path.write_bytes(other)
+    assert refused(lambda: client.fetch(described))[0] == grpc.StatusCode.DATA_LOSS
+
+
 def test_several_data_sets(party: Party, connect: Connect) -> None:
     party.release()
     for name in ("second", "private"):

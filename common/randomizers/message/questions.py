@@ -100,7 +100,7 @@ class Question:
         """The same question of labels that are placed on other points of its range."""
         if grid == self.grid:
             return self
-        laws = _WEIGHTS * self.laws / self.laws.sum(axis=1, keepdims=True)
+        laws = _WEIGHTS * (self.laws / self.laws.sum(axis=1, keepdims=True))
         moved = np.zeros((len(grid), len(laws)))
         neighbours = grid.neighbours(self.grid.points)
         for places, shares in zip(*(each.T for each in neighbours), strict=True):

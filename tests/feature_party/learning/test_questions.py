@@ -9,6 +9,7 @@ from common.arrays import Floats
 from common.randomizers.grid import Grid
 from common.randomizers.knots import interpolation
 from common.randomizers.message.questions import Question
+from common.randomizers.message.strata import MOST_WEIGHT
 from feature_party.learning.questions import explained_by, quantized, unpaid_grid
 from feature_party.learning.several_releases import unrounded
 
@@ -99,3 +100,6 @@ def test_a_question_is_moved_to_the_points_that_are_configured() -> None:
     )
     rare = Question(np.array([0]), Grid(np.arange(513.0)), np.eye(1, 513, 3).astype(np.int64))
     assert rare.on(Grid(np.array([0.0, 512.0]))).laws.all()
+    # the heaviest weights that a question may have are moved as light ones are
+    heavy = Question(question.strata, POINTS, question.laws * (MOST_WEIGHT // 3))
+    assert (heavy.on(moved.grid).laws == moved.laws).all()

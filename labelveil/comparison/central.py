@@ -33,9 +33,9 @@ from common.errors import ConfigError, PrivacyError, present
 from common.guarantees import Adjacency, ApproximateDP, Guarantee
 from common.mechanisms.central.gaussian_regression import LabelProcess
 from common.mechanisms.central.label_ridge import LabelRidge
-from common.mechanisms.central.names import DP_SGD, FEATURE_AWARE_GAUSSIAN, NEED_DELTA
 from common.mechanisms.central.scaling import LabelScaling
 from feature_party.model.encoding import Encoded, Encoder
+from labelveil.comparison.names import DP_SGD, FEATURE_AWARE_GAUSSIAN, NEED_DELTA
 
 _PIECES = 8  # pieces of a numeric column's range
 MOST_VALUES = 64
@@ -199,8 +199,8 @@ def central_predictions(
 ) -> Central:
     """Train a baseline on events with true labels, within public bounds, and predict others.
 
-    ``name`` is one of :data:`common.mechanisms.central.names.CENTRAL`; δ is for those of
-    :data:`common.mechanisms.central.names.NEED_DELTA`, ``hidden`` for networks.
+    ``name`` is one of :data:`labelveil.comparison.names.CENTRAL`; δ is for those of
+    :data:`labelveil.comparison.names.NEED_DELTA`, ``hidden`` for networks.
     """
     encoder = Encoder.fit(features, ignore=[key], pieces=_PIECES)
     rows = dense_features(encoder, encoder.encode(features))

@@ -27,8 +27,8 @@ from common.entropy import seeded_entropy
 from common.errors import ConfigError, DataError, LabelveilError, present
 from common.extras import need
 from common.files import PUBLIC, appearing
-from common.mechanisms.central.names import CENTRAL, NEED_DELTA
 from labelveil.children import child_command, child_environment
+from labelveil.comparison.names import CENTRAL, NEED_DELTA
 from labelveil.comparison.settings import CompareSettings, Job
 from labelveil.comparison.tables import Cell, draw, summarise, write_csv, write_markdown
 from labelveil.simulation.inputs import Inputs, read_inputs

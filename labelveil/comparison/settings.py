@@ -12,11 +12,11 @@ from pydantic import BeforeValidator, Field, model_validator
 from common.config import Words, parse_settings, setting
 from common.console import numbers
 from common.errors import ConfigError
-from common.mechanisms.central.names import AS_PUBLISHED, CENTRAL, NEED_DELTA, SEPARATE, TRUE_LABELS
 from common.randomizers import randomizer_names
 from common.randomizers.as_published import CONTINUOUS_NOISE
 from common.randomizers.base import MAX_EPSILON
 from common.release.facts import check_options
+from labelveil.comparison.names import AS_PUBLISHED, CENTRAL, NEED_DELTA, SEPARATE, TRUE_LABELS
 from labelveil.simulation.inputs import LABEL, Inputs
 from labelveil.simulation.settings import DataSettings, Settings
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from common.mechanisms.central.names import SEPARATE, TRUE_LABELS
+from labelveil.comparison.names import SEPARATE, TRUE_LABELS
 from labelveil.comparison.settings import Job
 
 if TYPE_CHECKING:

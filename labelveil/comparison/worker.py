@@ -22,7 +22,6 @@ import polars as pl
 from common.arrays import Floats, Integers
 from common.entropy import system_entropy
 from common.errors import LabelveilError
-from common.mechanisms.central.names import AS_PUBLISHED, CENTRAL, SEPARATE, TRUE_LABELS
 from common.randomizers.as_published import integers, randomize_as_published
 from common.randomizers.budget import PRIOR_SHARE
 from common.randomizers.losses import get_loss
@@ -39,6 +38,7 @@ from feature_party.training.quick import QuickLearners
 from feature_party.training.run import train
 from labelveil.comparison.as_published import published_predictions
 from labelveil.comparison.central import central_predictions
+from labelveil.comparison.names import AS_PUBLISHED, CENTRAL, SEPARATE, TRUE_LABELS
 from labelveil.comparison.settings import Job, Method
 
 _BASELINE_EPSILON = 1.0

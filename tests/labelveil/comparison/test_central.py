@@ -16,7 +16,6 @@ from common.errors import ConfigError, PrivacyError
 from common.guarantees import epsilon_at, guarantee_from_json, subsampled_gaussian
 from common.guarantees.gaussian import gaussian_sigma
 from common.guarantees.pld import PrivacyLoss
-from common.mechanisms.central.names import CENTRAL, NEED_DELTA
 from feature_party.model.encoding import Encoder
 from labelveil.commands.cli import main
 from labelveil.comparison import central as baselines
@@ -29,6 +28,7 @@ from labelveil.comparison.central import (
     spent_epsilon,
     train_privately,
 )
+from labelveil.comparison.names import CENTRAL, NEED_DELTA
 from tests.commands import RunCommand
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NoReturn
-from unittest.mock import patch
 
 import pytest
 
@@ -30,6 +30,24 @@ class Result:
         return self.err
 
 
+@contextmanager
+def same_environment() -> Iterator[None]:
+    """Have the environment afterwards as it was before.
+
+    What is the same is not touched: C's ``getenv``, which threads of gRPC's call at any time, may
+    not run beside a change.
+    """
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        for name, value in before.items():
+            if os.environ.get(name) != value:
+                os.environ[name] = value
+
+
 @pytest.fixture
 def run_command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> RunCommand:
     """Run an entry point with arguments; its output is captured."""
@@ -38,7 +56,7 @@ def run_command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[st
         monkeypatch.setattr("sys.argv", ["command", *arguments])
         capfd.readouterr()
         # a program may set what it alone, as a process of its own, would see
-        with patch.dict(os.environ), pytest.raises(SystemExit) as ended:
+        with same_environment(), pytest.raises(SystemExit) as ended:
             main()
         out, err = capfd.readouterr()
         assert isinstance(ended.value.code, int)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import gc
 import os
 import pickle
@@ -10,12 +11,12 @@ import signal
 import sys
 from collections.abc import Iterator
 from typing import Any
-from unittest.mock import patch
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # there are as many of these as cores
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
 from markupsafe import Markup
 
@@ -23,7 +24,7 @@ import common  # noqa: F401  before any test module imports gRPC: TLS 1.3 only
 from common.arrays import Floats
 from common.randomizers import prior
 from common.randomizers.denoising import denoise_histogram
-from tests.commands import run_command
+from tests.commands import run_command, same_environment
 from tests.effort import effort
 from tests.engines import spark
 from tests.statistics import repeatable
@@ -56,10 +57,15 @@ def pytest_collection_finish() -> None:
     atexit.register(gc.freeze)
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Where a worker crashes is written to the run's own output: servers move it to theirs."""
+    faulthandler.enable(file=item.config.stash[fault_handler_stderr_fd_key])
+
+
 @pytest.fixture(autouse=True)
-def same_environment() -> Iterator[None]:
+def own_environment() -> Iterator[None]:
     """What a program sets for itself is not there in the next test: gRPC's silence, for one."""
-    with patch.dict(os.environ):
+    with same_environment():
         yield
 
 

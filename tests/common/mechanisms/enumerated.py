@@ -165,6 +165,9 @@ def _ballots(counts: tuple[int, ...], teachers: int = 3) -> Any:
 
 
 def _labels(vote: Any, teachers: int = 3) -> Callable[[Data, Entropy], Hashable]:
+    stated = vote.guarantee(1, 2)
+    object.__setattr__(vote, "guarantee", lambda *_: stated)  # it takes far longer than to draw
+
     def draw(counts: Data, entropy: Entropy) -> Hashable:
         answers = vote.draw(_ballots(counts, teachers), entropy)
         return answers.answered.tobytes(), answers.labels.tobytes()

@@ -68,22 +68,15 @@ class ValuesTable:
 class MeanTable:
     """Half the squared distance of a mean from what a code says of it, as of a :class:`LawTable`.
 
-    A code z says u = E[y] + (E[y | z] − E[y]) / I of a label, I = Var(E[y | z]) / Var(y): at the
-    prior that has slope 1 in the label's mean, and a variance that no unbiased decoding is below.
-    The information of its channel, I, is its weight.
+    What codes say are :class:`.support.Estimates`; the information of their channel is their
+    weight.
     """
 
     outputs, scale, of_a_label = 1, None, 1.0
 
     def __init__(self, support: Support) -> None:
-        centre = support.prior @ support.values
-        axis = (support.values - centre) / np.sqrt(support.prior @ (support.values - centre) ** 2)
-        marginal = support.prior @ support.likelihood
-        scores = (support.prior * axis) @ support.likelihood / marginal
-        explained = np.bincount(support.channel_of, weights=marginal * scores**2)
-        rows = np.bincount(support.channel_of, weights=marginal)
-        self._information = (explained / rows)[support.channel_of]
-        self._targets = scores / np.maximum(self._information, 1e-12)
+        self._targets = support.estimates.of_code
+        self._information = support.estimates.information[support.channel_of]
 
     def loss(self, outputs: Floats, codes: NDArray[np.integer]) -> Floats:
         """(n,) losses of (n, 1) outputs."""

@@ -173,19 +173,19 @@ class NegativeBinomialHead(Head):
 
 
 class MeanHead(Head):
-    """The prior tilted to a mean, by its distance from the prior's in deviations: for what predicts
-    a mean alone. Of all laws with that mean it is the nearest to the prior.
+    """The prior tilted to an expected estimate: for what learns nothing but what codes say of a
+    mean. Of all laws under which codes say that much it is the nearest to the prior.
+
+    ``axis`` are the (m,) expectations of :class:`.support.Estimates`. They bend where labels are
+    skewed: a mean that is read off them without a law is then too far from the prior's.
 
     Source: Csiszár, *I-Divergence Geometry of Probability Distributions*, 1975.
     """
 
     outputs = 1
 
-    def __init__(self, values: Floats, prior: Floats) -> None:
+    def __init__(self, axis: Floats, prior: Floats) -> None:
         self.name = "mean"
-        centre = float(prior @ values)
-        scale = max(float(prior @ (values - centre) ** 2) ** 0.5, 1e-12)
-        axis = (values - centre) / scale
         tilts = np.sinh(np.linspace(-_STEEP, _STEEP, _TILTS))
         laws = np.log(prior) + tilts[:, None] * axis
         laws = np.exp(laws - laws.max(axis=1, keepdims=True))
@@ -324,7 +324,7 @@ def build_head(name: str, support: Support, tilts: Floats | None = None) -> Head
             )
         return LinearHead(name, base, np.array([[0.0], [1.0]]))
     if name == "mean":
-        return MeanHead(values, prior)
+        return MeanHead(support.estimates.overall, prior)
     if name == "prior-tilt":
         return LinearHead(name, base, _tilts(values, prior))
     if name == "log-prior-tilt":

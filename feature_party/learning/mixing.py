@@ -21,7 +21,7 @@ _FARTHEST = 4.0
 """Standard errors from which on it does not matter how far behind a candidate is: what adds to the
 others grows from there."""
 _ROUNDS = 500
-_LIKELY_SHARE = 0.25  # of means, before any decoded label is seen: about so far from none
+_LIKELY_SHARE = 0.25  # of means, before any code is seen: about so far from none
 _BELIEF = 10.0
 """Rows that the shares before any is seen stand for. A candidate that moves them must explain the
 labels better by about as many nats in all: the best of several, stopped in time, does so by a few
@@ -131,18 +131,18 @@ class Gain:
         return self.value > _STANDARD_ERRORS * self.error
 
 
-def mean_share(decoded: Floats, mixed: Floats, rival: Floats) -> float:
+def mean_share(said: Floats, mixed: Floats, rival: Floats) -> float:
     """Share s of a rival's predictions g in (1 − s) f + s g that makes the squared error least, 0 …
     1.
 
-    With u unbiased for the label y given y, E[(f + s (g − f) − u)²] is the true error but for a
-    constant, and least at s = E[(u − f) (g − f)] / E[(g − f)²]. Before any label is seen s is about
-    0, give or take a quarter; the expectation under that normal prior is returned if it is above
-    its deviation, so that labels that are too noisy to tell leave f as it is, and 0 where it is
-    negligible. ``decoded`` are (n,) values u of rows that neither prediction, ``mixed`` f and
-    ``rival`` g, has seen.
+    With u what codes say, f and g what they should say, E[((1 − s) f + s g − u)²] is the error of
+    the mixture but for a constant, and least at s = E[(u − f) (g − f)] / E[(g − f)²]. Before any
+    label is seen s is about 0, give or take a quarter; the expectation under that normal prior is
+    returned if it is above its deviation, so that labels that are too noisy to tell leave f as it
+    is, and 0 where it is negligible. ``said`` are (n,) values u of rows that neither prediction,
+    ``mixed`` f and ``rival`` g, has seen.
     """
-    away, residual = rival - mixed, decoded - mixed
+    away, residual = rival - mixed, said - mixed
     information = max(away @ away + residual.var() / _LIKELY_SHARE**2, 1e-300)
     share = float(np.clip(away @ residual / information, 0.0, 1.0))
     return share if share > max((residual.var() / information) ** 0.5, _NEGLIGIBLE) else 0.0

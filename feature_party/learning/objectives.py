@@ -81,6 +81,11 @@ class Objective(ABC):
     def points(self, raw: Tensor) -> Tensor:
         """(…,) point predictions of a single network, in label units."""
 
+    def estimates(self, raw: Tensor, targets: Tensor) -> Tensor:
+        """(…,) what the codes should say of a mean under the predicted distributions; 0 without
+        any."""
+        return torch.zeros_like(raw[..., 0])
+
     def moved(self, location: float, scale: float) -> Objective:
         """The same objective, with points for labels location + scale · y."""
         return self
@@ -163,7 +168,13 @@ class LikelihoodObjective(Objective):
         self.columns = support.likelihood / support.likelihood.max(axis=0)
         self.factors = torch.as_tensor(self.columns.T.copy(), dtype=torch.float32)
         self.values = torch.as_tensor(support.values, dtype=torch.float32)
+        self.expected = torch.as_tensor(support.estimates.expected, dtype=torch.float32)
+        self.channel_of = torch.as_tensor(support.channel_of)
         self._table: LawTable | None = None
+
+    def estimates(self, raw: Tensor, targets: Tensor) -> Tensor:
+        expected = torch.softmax(self.family.logits(raw), dim=-1) @ self.expected
+        return expected.gather(-1, self.channel_of[targets][..., None])[..., 0]
 
     def targets(self, codes: NDArray[np.integer]) -> Tensor:
         return torch.as_tensor(codes.astype(np.int64))

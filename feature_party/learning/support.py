@@ -7,6 +7,7 @@ released prior, so that a grid of 400 points costs no more than one of 64.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -75,6 +76,11 @@ class Support:
     def size(self) -> int:
         return int(self.values.size)
 
+    @cached_property
+    def estimates(self) -> Estimates:
+        """What codes say of a label's mean."""
+        return Estimates.of(self)
+
     @property
     def low_atom(self) -> bool:
         """Whether the lowest cell is a point mass: far more likely than its neighbours."""
@@ -96,6 +102,35 @@ class Support:
         centred = self.values - float(self.prior @ self.values)
         variance = float(self.prior @ centred**2)
         return float(self.prior @ centred**3 / max(variance, 1e-300) ** 1.5)
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """What a code says of its label's mean, in the prior's deviations from the prior's.
+
+    A code z says u = (E[y | z] − E[y]) / I, with I = Var(E[y | z]) / Var(y) the information of its
+    channel: at the prior that has slope 1 in the label's mean, and a variance that no unbiased
+    decoding is below.
+    """
+
+    of_code: Floats  # (d,) u
+    information: Floats  # (c,) I of each channel
+    expected: Floats  # (m, c) E[u | y] of each cell through each channel
+    overall: Floats  # (m,) the same over all rows, each counting by its channel's information
+
+    @classmethod
+    def of(cls, support: Support) -> Estimates:
+        centred = support.values - support.prior @ support.values
+        axis = centred / np.sqrt(support.prior @ centred**2)
+        marginal = support.prior @ support.likelihood
+        scores = (support.prior * axis) @ support.likelihood / marginal
+        through = np.eye(support.shares.size)[support.channel_of]
+        information = (marginal * scores**2) @ through / (marginal @ through)
+        information = np.maximum(information, 1e-12)
+        of_code = scores / information[support.channel_of]
+        expected = (support.likelihood * of_code) @ through / (support.likelihood @ through)
+        counting = support.shares * information
+        return cls(of_code, information, expected, expected @ counting / counting.sum())
 
 
 def _floored(problem: LabelProblem) -> Floats:

@@ -77,6 +77,7 @@ class Fit:
     rows: Integers  # (v,) training row of each out-of-fold value
     losses: Floats  # (v,)
     predictions: Floats  # (v,)
+    estimates: Floats  # (v,) what the codes should say of a mean, in the prior's deviations
     marginal: Floats  # (m,) average of the predicted distributions; empty for point predictions
 
 
@@ -140,7 +141,7 @@ class Fitter:
         laws = zip(self.objective.parts, self._out_of_fold(points=True), strict=True)
         for (_, outputs), law in laws:
             network, masses = self.network.only(outputs), law.masses / law.masses.sum()
-            values = (law.losses, law.predictions, masses)
+            values = (law.losses, law.predictions, law.estimates, masses)
             arrays = (each.reshape(-1).double().cpu().numpy() for each in values)
             fits.append(Fit(network, self.history, rows, *arrays))
         return fits
@@ -218,6 +219,7 @@ class Fitter:
             _OutOfFold(
                 torch.zeros(places, device=self.device),
                 torch.zeros(places if points else (0, 0), device=self.device),
+                torch.zeros(places if points else (0, 0), device=self.device),
                 torch.zeros(law.cells, dtype=torch.float64, device=self.device),
             )
             for law, _ in self.objective.parts
@@ -237,6 +239,8 @@ class Fitter:
                     values.losses[:, here] = self._of_ensemble(law, raw, batch.targets, loss)
                     if points:
                         values.predictions[:, here] = self._grouped(law.points(raw)).mean(dim=1)
+                        estimates = law.estimates(raw, batch.targets)
+                        values.estimates[:, here] = self._grouped(estimates).mean(dim=1)
                         distributions = law.distributions(raw)
                         if distributions is not None:
                             values.masses.add_(distributions.sum(dim=(0, 1), dtype=torch.float64))
@@ -315,10 +319,12 @@ def _learning_rate(peak: float, step: int, steps: int) -> float:
 
 
 class _OutOfFold(NamedTuple):
-    """What one law says of rows left out: (G, v) losses and predictions, (m,) sums of masses."""
+    """What one law says of rows left out: (G, v) losses, predictions and what codes should say of
+    a mean; (m,) sums of masses."""
 
     losses: Tensor
     predictions: Tensor
+    estimates: Tensor
     masses: Tensor
 
 

@@ -74,13 +74,17 @@ class FoldedRows:
 
         ``outputs`` are each member's (v, p) for the rows of its fold.
         """
-        losses, predictions, marginal = [], [], np.zeros(objective.cells)
+        losses, predictions, estimates, marginal = [], [], [], np.zeros(objective.cells)
         rows, raw = self.folds.reshape(-1), np.concatenate(outputs)
         for start in range(0, rows.size, _ROWS_AT_ONCE):
             part = slice(start, start + _ROWS_AT_ONCE)
             some = torch.as_tensor(raw[part], dtype=torch.float32)
-            losses.append(objective.loss(some, objective.targets(self.codes[rows[part]])).numpy())
+            targets = objective.targets(self.codes[rows[part]])
+            losses.append(objective.loss(some, targets).numpy())
+            estimates.append(objective.estimates(some, targets).numpy())
             predictions.append(objective.points(some).numpy())
             marginal += objective.distributions(some).sum(dim=0).numpy()
-        loss, points = (np.concatenate(each).astype(np.float64) for each in (losses, predictions))
-        return Fit(learned, history, rows, loss, points, marginal / marginal.sum())
+        loss, points, said = (
+            np.concatenate(each).astype(np.float64) for each in (losses, predictions, estimates)
+        )
+        return Fit(learned, history, rows, loss, points, said, marginal / marginal.sum())

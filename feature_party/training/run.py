@@ -15,7 +15,6 @@ import torch
 from common.arrays import Floats
 from common.errors import ConfigError
 from feature_party.learning.calibration import decoding_slope
-from feature_party.learning.decoding import decoder
 from feature_party.learning.heads import candidate_heads
 from feature_party.learning.mixing import (
     Gain,
@@ -206,20 +205,22 @@ class _Run:
         """Let trees that learn means alone take part, by their share of the least squared error.
 
         A likelihood would judge them by the shape of their distributions, which they do not learn.
-        Labels decoded without bias judge means; where the channel does not allow that, or the loss
-        is of medians, nothing does.
+        What codes say of a mean judges them, with far less noise than labels decoded without bias;
+        where the loss is of medians, nothing does.
         """
-        decoded, learners = decoder(self.problem, self.problem.grid), self._learners([MEAN])
-        blind = self.support.values_alone or self.problem.loss == "absolute"
-        if blind or not decoded.exact or learners is None:
+        learners, said = self._learners([MEAN]), self.support.estimates
+        if self.support.values_alone or self.problem.loss == "absolute" or learners is None:
             return mixture
         alone = self.workers.first
         trained = learners.trees({}, lambda _: True) if alone else ({}, [])
         means, _ = self.workers.from_first(trained)
         fits = {**mixture.fits, **means}
         for each, fit in means.items():
-            labels = decoded.values[self.rows.codes_of(fit.rows), 0]
-            share = mean_share(labels, self._predictions(mixture, shrinkage), fit.predictions)
+            codes = self.rows.codes_of(fit.rows)
+            weight = np.sqrt(said.information)[self.support.channel_of[codes]]
+            mixed = (1 - shrinkage) * mixture.average(lambda fit: fit.estimates)
+            compared = (said.of_code[codes], mixed, fit.estimates)
+            share = mean_share(*(weight * values for values in compared))
             weights = {other: (1 - share) * w for other, w in mixture.weights.items()}
             mixture = replace(mixture, weights=weights | ({each: share} if share else {}))
         return replace(mixture, fits=fits)

@@ -1,6 +1,8 @@
-"""``auto`` lets trees that learn means take part where decoded labels speak for them."""
+"""``auto`` lets trees that learn means take part where codes speak for them."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -13,6 +15,7 @@ from feature_party.config import FeaturePartyConfig
 from feature_party.learning.derivatives import MeanTable
 from feature_party.learning.heads import build_head
 from feature_party.learning.mixing import mean_share
+from feature_party.learning.objectives import LikelihoodObjective
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
 from feature_party.model.model import Model
@@ -51,8 +54,8 @@ def test_a_share_makes_the_prediction_a_mixture(monkeypatch: pytest.MonkeyPatch)
     data = prepared(*two_kinds(3_000), "discrete-laplace")
     seen = []
 
-    def half(decoded: np.ndarray, mixed: np.ndarray, rival: np.ndarray) -> float:
-        seen.append((decoded, mixed, rival))
+    def half(said: np.ndarray, mixed: np.ndarray, rival: np.ndarray) -> float:
+        seen.append((said, mixed, rival))
         return 0.5
 
     points = {}
@@ -63,16 +66,19 @@ def test_a_share_makes_the_prediction_a_mixture(monkeypatch: pytest.MonkeyPatch)
         weight = model.facts.heads[TREES].weight
         points[weight] = model.predict(data.table)["prediction"].to_numpy()
     np.testing.assert_allclose(points[0.5], (points[0.0] + points[1.0]) / 2, atol=0.02)
-    ((decoded, mixed, rival),) = seen
-    assert decoded.std() > 2 * max(mixed.std(), rival.std())  # decodings, then predictions
+    ((said, mixed, rival),) = seen
+    assert said.std() > 1.2 * max(mixed.std(), rival.std())  # with noise, then without
 
 
-def test_nothing_is_compared_with_a_chosen_head_or_a_channel_that_decodes_nothing() -> None:
+def test_nothing_is_compared_with_a_chosen_head() -> None:
     labels, x = two_kinds(2_000)
     chosen = fitted(prepared(labels, x, "randomized-response"), head="softmax", epochs=1)
     assert TREES not in chosen.facts.heads
-    undecodable = fitted(prepared(labels, x, "rr-with-prior"), epochs=1)
-    assert TREES not in undecodable.facts.heads
+
+
+def test_a_channel_that_decodes_nothing_judges_means_too() -> None:
+    model = fitted(prepared(*two_kinds(2_000), "rr-with-prior"), epochs=1)
+    assert TREES in model.facts.heads
 
 
 @pytest.mark.parametrize(("noise", "least", "most"), [(1.0, 0.75, 0.85), (5000.0, 0.0, 0.2)])
@@ -85,18 +91,41 @@ def test_the_share_is_that_of_the_least_true_error(noise: float, least: float, m
     assert mean_share(truth, truth, worse) == 0.0
 
 
-def test_a_law_has_the_mean_that_is_its_output() -> None:
-    data = prepared(*two_kinds(3_000))
-    support = Support.of(data.problem)
-    head = build_head("mean", support)
-    raw = torch.linspace(-0.5, 2.3, 50, dtype=torch.float64)[:, None]
-    means = torch.softmax(head.logits(raw), dim=-1).numpy() @ support.values
-    centre = support.prior @ support.values
-    deviation = np.sqrt(support.prior @ (support.values - centre) ** 2)
-    np.testing.assert_allclose(means, centre + deviation * raw[:, 0].numpy(), rtol=1e-3)
+def test_codes_of_a_law_say_on_average_what_its_output_is() -> None:
+    support = Support.of(prepared(*two_kinds(3_000)).problem)
+    head, said = build_head("mean", support), support.estimates.of_code
+    overall = support.estimates.overall
+    low, high = overall.min(), overall.max()
+    raw = torch.linspace(0.9 * low, 0.9 * high, 50, dtype=torch.float64)[:, None]
+    laws = torch.softmax(head.logits(raw), dim=-1).numpy()
+    codes = laws @ support.likelihood
+    np.testing.assert_allclose(codes @ said, raw[:, 0].numpy(), rtol=1e-2, atol=1e-2)
+    assert np.all(np.diff(laws @ support.values) > 0)  # the more they say, the higher the mean
     far = torch.tensor([[-99.0], [99.0]])
-    ends = torch.softmax(head.logits(far), dim=-1).numpy() @ support.values
-    np.testing.assert_allclose(ends, support.values[[0, -1]], atol=0.2)
+    ends = torch.softmax(head.logits(far), dim=-1).numpy() @ overall
+    np.testing.assert_allclose(ends, [low, high], atol=0.1)
+
+
+def test_what_codes_should_say_is_their_expectation_by_each_channel() -> None:
+    """A fourth of the rows goes through a second channel, which tells more."""
+    data = prepared(*two_kinds(3_000))
+    weak = Support.of(data.problem)
+    strong = np.eye(weak.size) + 0.01
+    support = replace(
+        weak,
+        likelihood=np.concatenate([weak.likelihood, strong / strong.sum(axis=1)[:, None]], axis=1),
+        channel_of=np.repeat([0, 1], [weak.likelihood.shape[1], weak.size]),
+        shares=np.array([0.75, 0.25]),
+    )
+    objective = LikelihoodObjective(data.problem, support, build_head("gaussian", support))
+    raw = torch.linspace(-0.4, 0.3, 2 * objective.outputs).view(2, -1)
+    laws = objective.distributions(raw).numpy()
+    for channel in (0, 1):
+        own = np.flatnonzero(support.channel_of == channel)
+        expected = laws @ support.likelihood[:, own] @ support.estimates.of_code[own]
+        through = objective.targets(np.full(2, own[0]))
+        np.testing.assert_allclose(objective.estimates(raw, through), expected, atol=1e-5)
+    assert support.estimates.information[0] < support.estimates.information[1]
 
 
 def test_what_a_code_says_has_slope_one_at_the_prior() -> None:

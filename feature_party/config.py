@@ -256,7 +256,7 @@ class TrainingSection(Section):
     objective: Annotated[str, Choice(("auto", *OBJECTIVE_NAMES))] = setting(
         "auto",
         "What is minimised. auto chooses by the privatized validation likelihood, lets a model of"
-        " means alone take part by labels decoded without bias, and moves"
+        " means alone take part by what codes say of a mean, and moves"
         " what a mixture of heads predicts on average towards the released prior, by half the"
         " way where the labels say as much as 1,000 true ones.",
     )

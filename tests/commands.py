@@ -34,8 +34,8 @@ class Result:
 def same_environment() -> Iterator[None]:
     """Have the environment afterwards as it was before.
 
-    What is the same is not touched: C's ``getenv``, which threads of gRPC's call at any time, may
-    not run beside a change.
+    What is the same is not touched: a thread of Polars' asks C's ``getenv`` every few seconds, and
+    one that does so while the environment is emptied and filled again takes the process with it.
     """
     before = dict(os.environ)
     try:

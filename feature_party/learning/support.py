@@ -19,6 +19,8 @@ _PRIOR_FLOOR = 0.005
 _ANYWHERE = 1e-6
 """Share of a code's mean probability that every cell gives it at least. Less leaves only a channel
 next to no noise, through which a narrow law would hold codes for impossible in floating point."""
+_ALIKE = 0.2
+"""Deviations between what channels say of one label that a model of means alone bears."""
 _VALUES_FLOOR = 1e-4
 """Of few values each is counted well, and the rarest often matters most."""
 
@@ -117,6 +119,13 @@ class Estimates:
     information: Floats  # (c,) I of each channel
     expected: Floats  # (m, c) E[u | y] of each cell through each channel
     overall: Floats  # (m,) the same over all rows, each counting by its channel's information
+    apart: float  # how far channels' expectations of a label lie from those overall, in the mean
+
+    @property
+    def alike(self) -> bool:
+        """Whether channels say about the same of a label, as those of days do: of questions that
+        suit some labels each, an average over all rows stands for no label's mean."""
+        return self.apart < _ALIKE
 
     @classmethod
     def of(cls, support: Support) -> Estimates:
@@ -129,8 +138,10 @@ class Estimates:
         information = np.maximum(information, 1e-12)
         of_code = scores / information[support.channel_of]
         expected = (support.likelihood * of_code) @ through / (support.likelihood @ through)
-        counting = support.shares * information
-        return cls(of_code, information, expected, expected @ counting / counting.sum())
+        counting = support.shares * information / (support.shares @ information)
+        overall = expected @ counting
+        apart = support.prior @ (expected - overall[:, None]) ** 2 @ counting
+        return cls(of_code, information, expected, overall, float(apart) ** 0.5)
 
 
 def _floored(problem: LabelProblem) -> Floats:

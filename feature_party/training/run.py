@@ -206,16 +206,17 @@ class _Run:
 
         A likelihood would judge them by the shape of their distributions, which they do not learn.
         What codes say of a mean judges them, with far less noise than labels decoded without bias;
-        where the loss is of medians, nothing does.
+        where the loss is of medians, or channels say different things, nothing does.
         """
         learners, said = self._learners([MEAN]), self.support.estimates
-        if self.support.values_alone or self.problem.loss == "absolute" or learners is None:
+        means = self.problem.loss != "absolute" and said.alike and not self.support.values_alone
+        if not means or learners is None:
             return mixture
         alone = self.workers.first
         trained = learners.trees({}, lambda _: True) if alone else ({}, [])
-        means, _ = self.workers.from_first(trained)
-        fits = {**mixture.fits, **means}
-        for each, fit in means.items():
+        trees, _ = self.workers.from_first(trained)
+        fits = {**mixture.fits, **trees}
+        for each, fit in trees.items():
             codes = self.rows.codes_of(fit.rows)
             weight = np.sqrt(said.information)[self.support.channel_of[codes]]
             mixed = (1 - shrinkage) * mixture.average(lambda fit: fit.estimates)

@@ -106,17 +106,22 @@ def test_codes_of_a_law_say_on_average_what_its_output_is() -> None:
     np.testing.assert_allclose(ends, [low, high], atol=0.1)
 
 
+def with_another(support: Support, channel: np.ndarray) -> Support:
+    """A fourth of the rows goes through a second channel, (m, d)."""
+    first = support.likelihood.shape[1]
+    return replace(
+        support,
+        likelihood=np.concatenate([support.likelihood, channel], axis=1),
+        channel_of=np.repeat([0, 1], [first, channel.shape[1]]),
+        shares=np.array([0.75, 0.25]),
+    )
+
+
 def test_what_codes_should_say_is_their_expectation_by_each_channel() -> None:
-    """A fourth of the rows goes through a second channel, which tells more."""
     data = prepared(*two_kinds(3_000))
     weak = Support.of(data.problem)
     strong = np.eye(weak.size) + 0.01
-    support = replace(
-        weak,
-        likelihood=np.concatenate([weak.likelihood, strong / strong.sum(axis=1)[:, None]], axis=1),
-        channel_of=np.repeat([0, 1], [weak.likelihood.shape[1], weak.size]),
-        shares=np.array([0.75, 0.25]),
-    )
+    support = with_another(weak, strong / strong.sum(axis=1)[:, None])
     objective = LikelihoodObjective(data.problem, support, build_head("gaussian", support))
     raw = torch.linspace(-0.4, 0.3, 2 * objective.outputs).view(2, -1)
     laws = objective.distributions(raw).numpy()
@@ -126,6 +131,17 @@ def test_what_codes_should_say_is_their_expectation_by_each_channel() -> None:
         through = objective.targets(np.full(2, own[0]))
         np.testing.assert_allclose(objective.estimates(raw, through), expected, atol=1e-5)
     assert support.estimates.information[0] < support.estimates.information[1]
+
+
+def test_means_take_part_where_channels_say_the_same() -> None:
+    labels, x = two_kinds(3_000)
+    first, second = (
+        Support.of(prepared(part, x[: part.size]).problem) for part in (labels, labels[:1_500])
+    )
+    assert first.estimates.apart == 0.0
+    assert with_another(first, second.likelihood).estimates.alike
+    whether_three = np.where((first.values == 3)[:, None], [0.1, 0.9], [0.9, 0.1])
+    assert not with_another(first, whether_three).estimates.alike
 
 
 def test_what_a_code_says_has_slope_one_at_the_prior() -> None:

@@ -131,21 +131,20 @@ class Gain:
         return self.value > _STANDARD_ERRORS * self.error
 
 
-def mean_share(said: Floats, mixed: Floats, rival: Floats) -> float:
-    """Share s of a rival's predictions g in (1 − s) f + s g that makes the squared error least, 0 …
+def mean_share(beyond: Floats, away: Floats) -> float:
+    """Share s of a rival's predictions g in f + s (g − f) that makes the squared error least, 0 …
     1.
 
-    With u what codes say, f and g what they should say, E[((1 − s) f + s g − u)²] is the error of
-    the mixture but for a constant, and least at s = E[(u − f) (g − f)] / E[(g − f)²]. Before any
-    label is seen s is about 0, give or take a quarter; the expectation under that normal prior is
-    returned if it is above its deviation, so that labels that are too noisy to tell leave f as it
-    is, and 0 where it is negligible. ``said`` are (n,) values u of rows that neither prediction,
-    ``mixed`` f and ``rival`` g, has seen.
+    With r what is known of y − f, E[(s (g − f) − r)²] is the true error but for a constant, and
+    least at s = E[r (g − f)] / E[(g − f)²]. Before any label is seen s is about 0, give or take a
+    quarter; the expectation under that normal prior is returned if it is above its deviation, so
+    that labels that are too noisy to tell leave f as it is, and 0 where it is negligible. Of rows
+    that neither prediction has seen, ``beyond`` are (n,) values r and ``away`` (n,) differences
+    g − f.
     """
-    away, residual = rival - mixed, said - mixed
-    information = max(away @ away + residual.var() / _LIKELY_SHARE**2, 1e-300)
-    share = float(np.clip(away @ residual / information, 0.0, 1.0))
-    return share if share > max((residual.var() / information) ** 0.5, _NEGLIGIBLE) else 0.0
+    information = max(away @ away + beyond.var() / _LIKELY_SHARE**2, 1e-300)
+    share = float(np.clip(away @ beyond / information, 0.0, 1.0))
+    return share if share > max((beyond.var() / information) ** 0.5, _NEGLIGIBLE) else 0.0
 
 
 def _standard_errors(values: Floats) -> Floats:

@@ -205,8 +205,9 @@ class _Run:
         """Let trees that learn means alone take part, by their share of the least squared error.
 
         A likelihood would judge them by the shape of their distributions, which they do not learn.
-        What codes say of a mean judges them, with far less noise than labels decoded without bias;
-        where the loss is of medians, or channels say different things, nothing does.
+        What codes say beyond what they should by the mixture stands for what labels are beyond
+        its predictions: with far less noise than labels decoded without bias. Where the loss is of
+        medians, or channels say different things, nothing judges them.
         """
         learners, said = self._learners([MEAN]), self.support.estimates
         means = self.problem.loss != "absolute" and said.alike and not self.support.values_alone
@@ -218,10 +219,11 @@ class _Run:
         fits = {**mixture.fits, **trees}
         for each, fit in trees.items():
             codes = self.rows.codes_of(fit.rows)
+            expected = (1 - shrinkage) * mixture.average(lambda fit: fit.estimates)
+            beyond = said.of_code[codes] - expected
+            away = fit.predictions - self._predictions(mixture, shrinkage)
             weight = np.sqrt(said.information)[self.support.channel_of[codes]]
-            mixed = (1 - shrinkage) * mixture.average(lambda fit: fit.estimates)
-            compared = (said.of_code[codes], mixed, fit.estimates)
-            share = mean_share(*(weight * values for values in compared))
+            share = mean_share(weight * beyond, weight * away / self.problem.deviation)
             weights = {other: (1 - share) * w for other, w in mixture.weights.items()}
             mixture = replace(mixture, weights=weights | ({each: share} if share else {}))
         return replace(mixture, fits=fits)

@@ -186,12 +186,13 @@ class MeanHead(Head):
 
     def __init__(self, axis: Floats, prior: Floats) -> None:
         self.name = "mean"
+        self.base, self.axis = _tensor(np.log(prior)), _tensor(axis)
+        axis = self.axis.double().numpy()  # as it is kept with a model
         tilts = np.sinh(np.linspace(-_STEEP, _STEEP, _TILTS))
         laws = np.log(prior) + tilts[:, None] * axis
         laws = np.exp(laws - laws.max(axis=1, keepdims=True))
         means = laws @ axis / laws.sum(axis=1)
         kept = np.flatnonzero(np.diff(means, prepend=-np.inf) > 1e-6)
-        self.base, self.axis = _tensor(np.log(prior)), _tensor(axis)
         self.tilts, self.means = _tensor(tilts[kept]), _tensor(means[kept])
         self.lowest, self.highest = float(self.means[0]), float(self.means[-1])
 
@@ -303,8 +304,10 @@ _NON_NEGATIVE = ("gamma", "poisson", "negative-binomial")
 def build_head(name: str, support: Support, tilts: Floats | None = None) -> Head:
     """Build one of ``HEAD_NAMES`` for a support.
 
-    ``tilts``, (m, r), are those of a ``canonical`` head that has been trained; None finds them.
-    They are kept with a model: a singular vector is only defined up to what the last digit decides.
+    ``tilts``, (m, r), are those of a ``canonical`` or ``mean`` head that has been trained; None
+    finds them. They are kept with a model, which need not have the channel, and a singular vector
+    is only defined up to what the last digit decides.
+
     ``ConfigError`` for an unknown name, or a family of other labels than the support's.
     """
     prior, values = support.prior, support.values
@@ -324,7 +327,7 @@ def build_head(name: str, support: Support, tilts: Floats | None = None) -> Head
             )
         return LinearHead(name, base, np.array([[0.0], [1.0]]))
     if name == "mean":
-        return MeanHead(support.estimates.overall, prior)
+        return MeanHead(support.estimates.overall if tilts is None else tilts[:, 0], prior)
     if name == "prior-tilt":
         return LinearHead(name, base, _tilts(values, prior))
     if name == "log-prior-tilt":

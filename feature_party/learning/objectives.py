@@ -168,13 +168,13 @@ class LikelihoodObjective(Objective):
         self.columns = support.likelihood / support.likelihood.max(axis=0)
         self.factors = torch.as_tensor(self.columns.T.copy(), dtype=torch.float32)
         self.values = torch.as_tensor(support.values, dtype=torch.float32)
-        self.expected = torch.as_tensor(support.estimates.expected, dtype=torch.float32)
-        self.channel_of = torch.as_tensor(support.channel_of)
         self._table: LawTable | None = None
 
     def estimates(self, raw: Tensor, targets: Tensor) -> Tensor:
-        expected = torch.softmax(self.family.logits(raw), dim=-1) @ self.expected
-        return expected.gather(-1, self.channel_of[targets][..., None])[..., 0]
+        of_cells = torch.as_tensor(self.support.estimates.expected, dtype=raw.dtype).to(raw.device)
+        through = torch.as_tensor(self.support.channel_of).to(raw.device)[targets]
+        expected = torch.softmax(self.family.logits(raw), dim=-1) @ of_cells
+        return expected.gather(-1, through[..., None])[..., 0]
 
     def targets(self, codes: NDArray[np.integer]) -> Tensor:
         return torch.as_tensor(codes.astype(np.int64))

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from common.arrays import Booleans, Floats
 from common.errors import DataError, LabelveilError
 from common.files import PUBLIC, appearing, write_text
-from feature_party.learning.heads import LinearHead
+from feature_party.learning.heads import LinearHead, MeanHead
 from feature_party.learning.objectives import LikelihoodObjective, Objective, build_objective
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.sources import own_cells, own_labels
@@ -275,8 +275,10 @@ def _same_folds(members: slice, few: int, most: int) -> slice:
 
 
 def _tilts(objective: Objective) -> list[list[float]] | None:
-    """What a canonical head owes to the channel, which a saved model need not have any more."""
+    """What a head owes to the channel, which a saved model need not have any more."""
     family = objective.family if isinstance(objective, LikelihoodObjective) else None
+    if isinstance(family, MeanHead):
+        return family.axis[:, None].tolist()
     if not isinstance(family, LinearHead) or family.name not in ("canonical", "joint"):
         return None
     return None if family.statistics is None else family.statistics.T.tolist()

@@ -19,6 +19,8 @@ _PRIOR_FLOOR = 0.005
 _ANYWHERE = 1e-6
 """Share of a code's mean probability that every cell gives it at least. Less leaves only a channel
 next to no noise, through which a narrow law would hold codes for impossible in floating point."""
+_NOTHING = 1e-9
+"""Information of a channel that tells nothing."""
 _ALIKE = 0.2
 """Deviations between what channels say of one label that a model of means alone bears."""
 _VALUES_FLOOR = 1e-4
@@ -123,9 +125,12 @@ class Estimates:
 
     @property
     def alike(self) -> bool:
-        """Whether channels say about the same of a label, as those of days do: of questions that
-        suit some labels each, an average over all rows stands for no label's mean."""
-        return self.apart < _ALIKE
+        """Whether channels say something, and about the same of a label, as those of days do.
+
+        Of questions that suit some labels each, an average over all rows stands for no label's
+        mean.
+        """
+        return bool(self.information.min() > _NOTHING and self.apart < _ALIKE)
 
     @classmethod
     def of(cls, support: Support) -> Estimates:
@@ -135,7 +140,7 @@ class Estimates:
         scores = (support.prior * axis) @ support.likelihood / marginal
         through = np.eye(support.shares.size)[support.channel_of]
         information = (marginal * scores**2) @ through / (marginal @ through)
-        information = np.maximum(information, 1e-12)
+        information = np.maximum(information, _NOTHING)
         of_code = scores / information[support.channel_of]
         expected = (support.likelihood * of_code) @ through / (support.likelihood @ through)
         counting = support.shares * information / (support.shares @ information)

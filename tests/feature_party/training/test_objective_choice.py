@@ -143,6 +143,8 @@ def test_means_take_part_where_channels_say_the_same() -> None:
     assert with_another(first, second.likelihood).estimates.alike
     whether_three = np.where((first.values == 3)[:, None], [0.1, 0.9], [0.9, 0.1])
     assert not with_another(first, whether_three).estimates.alike
+    nothing = np.full_like(first.likelihood, 1 / first.likelihood.shape[1])
+    assert not replace(first, likelihood=nothing).estimates.alike
 
 
 def test_what_a_code_says_has_slope_one_at_the_prior() -> None:

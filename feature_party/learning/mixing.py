@@ -42,7 +42,8 @@ def choose_mixture(
     errors.
 
     ``plain`` and ``flexible`` are (a, n) and (b, n) losses −ln L of the same rows; b may be 0.
-    ``effective_labels`` are how many true labels the privatized ones say as much as.
+    ``effective_labels`` are how many true labels the privatized ones say as much as; infinite where
+    there is no shape to tell, of few values.
     """
     others = len(plain) - 1
     first = 1 / (1 + min(effective_labels / _ENOUGH, others))

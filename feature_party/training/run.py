@@ -160,7 +160,9 @@ class _Run:
         if len(fits) == 1:
             return Mixture(fits, dict.fromkeys(fits, 1.0))
         losses = np.stack([fit.losses for fit in fits.values()])
-        shares = choose_mixture(losses[: len(plain)], losses[len(plain) :], self.effective_labels)
+        # all begin alike where distributions have no shape that the first would be trusted for
+        known = math.inf if self.support.values_alone else self.effective_labels
+        shares = choose_mixture(losses[: len(plain)], losses[len(plain) :], known)
         weights = zip(fits, np.concatenate(shares).tolist(), strict=True)
         return Mixture(fits, {candidate: weight for candidate, weight in weights if weight > 0})
 

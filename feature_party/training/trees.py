@@ -8,7 +8,8 @@ rounds together, and the loss of the rows left out, pooled over the folds, says 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -28,18 +29,14 @@ ROUNDS = 400
 _PATIENCE = 15
 _REPORTED = 10
 """Rounds from one report to the next."""
-_DEPTH = 6
 _SCALE_PACE = 0.07
 """How much slower a scale is learned than a location: few privatized labels say much of it."""
 _LEAST_IN_LEAF = 20
-_WORTH_OF_LEAF, _BELIEF = 3.0, 30.0
-"""True labels' worth of information that a leaf has at least, and that its pull to 0 stands for."""
+_WORTH_OF_LEAF = 3.0
+"""True labels' worth of information that a leaf has at least."""
 _PARAMETERS = {
     "objective": "none",
     "learning_rate": 0.3,
-    "num_leaves": 12,
-    "max_depth": _DEPTH,
-    "max_bin": 63,
     "min_data_in_leaf": _LEAST_IN_LEAF,
     "feature_pre_filter": False,  # LightGBM fails where it filters all
     "use_missing": False,
@@ -48,6 +45,19 @@ _PARAMETERS = {
     "force_col_wise": True,
     "verbosity": -1,
 }
+
+
+@dataclass(frozen=True)
+class _Size:
+    """How much a tree may say: its leaves, its depth, and the true labels' worth of information
+    that a leaf's pull to 0 stands for."""
+
+    leaves: int
+    depth: int
+    pull: float
+
+
+_SMALL, _LARGE = _Size(12, 6, 30.0), _Size(24, 8, 5.0)
 
 
 @cache
@@ -70,18 +80,19 @@ _NOTHING = (np.zeros(1, np.int64), np.zeros(1), np.zeros((1, 2), np.int64), np.z
 class _Booster:
     """A model that leaves one fold out, a round at a time."""
 
-    def __init__(
-        self, rows: FoldedRows, fold: int, columns: tuple[int, ...], table: Derivatives
-    ) -> None:
+    def __init__(self, rows: FoldedRows, fold: int, table: Derivatives, size: _Size) -> None:
         parameters = {
             **_PARAMETERS,
+            "num_leaves": size.leaves,
+            "max_depth": size.depth,
             "min_sum_hessian_in_leaf": _WORTH_OF_LEAF * table.of_a_label,
-            "lambda_l2": _BELIEF * table.of_a_label,
+            "lambda_l2": size.pull * table.of_a_label,
             "num_class": table.outputs,
             "seed": rows.seed,
             "num_threads": torch.get_num_threads(),
         }
-        inputs, kept, held = rows.matrix(fold, columns), rows.fold_of != fold, rows.folds[fold]
+        inputs = rows.matrix(fold, rows.encoder.plain_inputs)
+        kept, held = rows.fold_of != fold, rows.folds[fold]
         if np.count_nonzero(kept) < 2 * _LEAST_IN_LEAF or not np.ptp(inputs[kept], axis=0).any():
             raise ConfigError(
                 f"boosted trees are left out, {np.count_nonzero(kept)} events to train on bear no"
@@ -129,35 +140,61 @@ def fit_trees(
 ) -> Fit:
     """Boost trees for a law, which has a table; one model leaves each fold out.
 
-    ``on_epoch`` is called every few rounds.
+    Small trees, and large ones where those explain codes out of fold better. ``on_epoch`` is called
+    every few rounds.
     """
-    columns = rows.encoder.plain_inputs
-    boosters = [_Booster(rows, fold, columns, table) for fold in range(len(rows.folds))]
-    history: list[EpochRecord] = []
-    least, best = np.inf, 0
-    for number in range(1, ROUNDS + 1):
-        training, held = np.mean([booster.round() for booster in boosters], axis=0)
-        better = bool(held < least)
-        if better:
-            least, best = held, number
-        over = number - best >= _PATIENCE
-        if number % _REPORTED == 0 or over or number == ROUNDS:
-            ended = f"no better for {_PATIENCE} rounds" if over else ""
-            record = EpochRecord(number, ROUNDS, float(training), float(held), better, ended)
-            history.append(record)
-            if on_epoch is not None:
-                on_epoch(record)
-        if over:
-            break
-    models = [booster.booster.model_to_string(num_iteration=best) for booster in boosters]
-    learned = _as_tensors(models, columns, rows, objective.outputs)
-    outputs = [booster.outputs(best) for booster in boosters]
-    return rows.fit(objective, learned, history, outputs)
+    small = _Boosted.run(_SMALL, table, rows, on_epoch)
+    large = _Boosted.run(_LARGE, table, rows, on_epoch, small.least)
+    best = min(small, large, key=lambda boosted: boosted.least[-1])
+    boosters, number = best.boosters, best.rounds
+    models = [each.booster.model_to_string(num_iteration=number) for each in boosters]
+    learned = _as_tensors(models, rows, objective.outputs, best.size.depth)
+    return rows.fit(objective, learned, best.history, [each.outputs(number) for each in boosters])
 
 
-def _as_tensors(
-    models: list[str], columns: tuple[int, ...], rows: FoldedRows, outputs: int
-) -> Trees:
+@dataclass(frozen=True)
+class _Boosted:
+    """Boosters of one size of trees, one a fold, after they ended."""
+
+    size: _Size
+    boosters: list[_Booster]
+    least: list[float]  # out-of-fold loss of the best round so far, by round
+    rounds: int  # that are kept
+    history: list[EpochRecord]
+
+    @classmethod
+    def run(
+        cls,
+        size: _Size,
+        table: Derivatives,
+        rows: FoldedRows,
+        on_epoch: Callable[[EpochRecord], None] | None,
+        rival: Sequence[float] = (),
+    ) -> _Boosted:
+        """Add rounds until they help no more, or are behind as many of the ``rival``'s."""
+        boosters = [_Booster(rows, fold, table, size) for fold in range(len(rows.folds))]
+        least, history, best = list[float](), list[EpochRecord](), 0
+        ended = ""
+        while not ended and len(least) < ROUNDS:
+            training, held = np.mean([booster.round() for booster in boosters], axis=0)
+            number, better = len(least) + 1, not least or bool(held < least[-1])
+            if better:
+                best = number
+            least.append(float(held) if better else least[-1])
+            reported = number % _REPORTED == 0
+            if number - best >= _PATIENCE:
+                ended = f"no better for {_PATIENCE} rounds"
+            elif reported and rival and least[-1] > rival[min(number, len(rival)) - 1]:
+                ended = "behind smaller trees"
+            if reported or ended or number == ROUNDS:
+                losses = float(training), float(held)
+                history.append(EpochRecord(number, ROUNDS, *losses, better, ended))
+                if on_epoch is not None:
+                    on_epoch(history[-1])
+        return cls(size, boosters, least, best, history)
+
+
+def _as_tensors(models: list[str], rows: FoldedRows, outputs: int, depth: int) -> Trees:
     trees = [[_nodes(text) for text in model.split("\nTree=")[1:]] for model in models]
     longest = max(map(len, trees))
     for model in trees:  # a model that finds nothing to split any more ends before the others
@@ -165,8 +202,8 @@ def _as_tensors(
     sizes = [nodes[0].size for model in trees for nodes in model]
     roots = np.concatenate([[0], np.cumsum(sizes)])
     members, rounds, nodes = len(models), longest // outputs, int(roots[-1])
-    cardinalities = rows.encoder.cardinalities
-    shape = TreesShape(columns, cardinalities, outputs, members, rounds, nodes, _DEPTH)
+    columns, cardinalities = rows.encoder.plain_inputs, rows.encoder.cardinalities
+    shape = TreesShape(columns, cardinalities, outputs, members, rounds, nodes, depth)
     learned = Trees(shape)
     parts = zip(*(nodes for model in trees for nodes in model), strict=True)
     asked, thresholds, branches, values = (np.concatenate(part) for part in parts)

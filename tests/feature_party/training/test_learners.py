@@ -97,16 +97,21 @@ def test_trees_are_exported(tmp_path: Path, name: str) -> None:
     assert exported.rows > 500  # compared there with the model itself
 
 
+@pytest.mark.parametrize("size", [trees._SMALL, trees._LARGE])
 @pytest.mark.parametrize("last", [trees.ROUNDS, 3])
-def test_trees_as_tensors_are_those_of_lightgbm(monkeypatch: pytest.MonkeyPatch, last: int) -> None:
+def test_trees_as_tensors_are_those_of_lightgbm(
+    monkeypatch: pytest.MonkeyPatch, last: int, size: trees._Size
+) -> None:
     """Also of a fold that finds nothing to split any more, rounds before the others."""
     data, _ = interaction()
+    monkeypatch.setattr(trees, "_SMALL", size)
+    monkeypatch.setattr(trees, "_LARGE", size)
     made = []
     plain = trees._Booster
 
     class Watched(plain):  # type: ignore[misc, valid-type]
-        def __init__(self, rows: object, fold: int, columns: object, table: LawTable) -> None:
-            super().__init__(rows, fold, columns, table)
+        def __init__(self, rows: object, fold: int, table: LawTable, size: trees._Size) -> None:
+            super().__init__(rows, fold, table, size)
             made.append((self.booster, rows, fold))
             self.last = last if fold == 1 else trees.ROUNDS
 
@@ -132,6 +137,32 @@ def test_trees_as_tensors_are_those_of_lightgbm(monkeypatch: pytest.MonkeyPatch,
     categories = torch.as_tensor(rows.inputs.categories[held].astype(np.int64))[None]
     found = learned(numeric, categories)[fold].numpy()
     np.testing.assert_allclose(found, wanted, atol=1e-9)
+
+
+@pytest.mark.parametrize("size", [trees._SMALL, trees._LARGE])
+def test_trees_are_as_large_as_codes_say(size: trees._Size) -> None:
+    """Sums of bends, or 200 shops of which three numbers say which, and nothing of the others."""
+    rng = np.random.default_rng(0)
+    shop = rng.integers(200, size=ROWS)
+    x = rng.uniform(-1, 1, size=(200, 3))[shop]
+    bends, alone = 3 * np.abs(x).sum(axis=1), 4 * rng.normal(size=200)[shop]
+    means = 15 + (bends if size is trees._SMALL else alone)
+    data = events(pl.DataFrame(x), means, 4.0)
+    learned = fitted(data, learner="trees", head="gaussian").experts[0].learned
+    assert isinstance(learned, Trees)
+    assert learned.shape.depth == size.depth
+
+
+def test_trees_behind_smaller_ones_end() -> None:
+    x = np.random.default_rng(0).uniform(-1, 1, ROWS)
+    reports: list[EpochRecord] = []
+    data = events(pl.DataFrame({"x": x}), 15 + 6 * x)
+    section = {"learner": "trees", "head": "gaussian"}
+    config = FeaturePartyConfig.model_validate({"data": {"key": "event"}, "training": section})
+    train(data, config, on_epoch=lambda _, record: reports.append(record))
+    small, large = (record for record in reports if record.ended)
+    assert large.ended == "behind smaller trees"
+    assert large.epoch < small.epoch
 
 
 def test_a_linear_model_serves_few_events_with_many_columns(tmp_path: Path) -> None:

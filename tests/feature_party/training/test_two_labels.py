@@ -83,10 +83,13 @@ def test_a_linear_model_is_logistic_regression(repeatable: None) -> None:
     assert found[3] > found[4] - 0.01
 
 
-def test_trees_doubt_a_logit_as_much_as_thirty_labels_say_of_it(
-    monkeypatch: pytest.MonkeyPatch, repeatable: None
+@pytest.mark.parametrize("size", [trees._SMALL, trees._LARGE])
+def test_trees_doubt_a_logit_as_much_as_some_labels_say_of_it(
+    monkeypatch: pytest.MonkeyPatch, repeatable: None, size: trees._Size
 ) -> None:
     """A true label tells of a logit a quarter at most; a pull of 30 would be that of 120 labels."""
+    for name in ("_SMALL", "_LARGE"):
+        monkeypatch.setattr(trees, name, size)
     monkeypatch.setattr(trees, "ROUNDS", 1)
     side = np.arange(200) % 2
     private = lv.randomize_labels(side, lower=0, upper=1, epsilon=4)
@@ -103,7 +106,7 @@ def test_trees_doubt_a_logit_as_much_as_thirty_labels_say_of_it(
     told, seen = private.channel.probabilities[1, 1], private.codes[side == 1].mean()
     slope = (2 * told - 1) / 4
     whole = 2 * (seen - 0.5) / 0.25 * slope / (slope**2 / 0.25)
-    rows, believed = 75 * slope**2 / 0.25, 30 * 0.25
+    rows, believed = 75 * slope**2 / 0.25, size.pull * 0.25
     rate = trees._PARAMETERS["learning_rate"]
     assert step == pytest.approx(rate * whole * rows / (rows + believed), rel=0.1)
 

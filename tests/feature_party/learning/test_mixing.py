@@ -58,6 +58,7 @@ def test_the_first_head_is_trusted_most_where_labels_cannot_tell() -> None:
     same, none = np.ones((3, 200)), np.zeros((0, 200))
     np.testing.assert_allclose(choose_mixture(same, none, 1e5)[0], [1 / 3] * 3)
     np.testing.assert_allclose(choose_mixture(same, none, 250.0)[0], [0.8, 0.1, 0.1])
+    np.testing.assert_allclose(choose_mixture(same, none, np.inf)[0], [1 / 3] * 3)
     np.testing.assert_allclose(choose_mixture(same[:1], none, 1e5)[0], [1.0])
     worse = np.ones((3, 2000)) + np.array([[0.5], [0.0], [0.5]])
     np.testing.assert_allclose(choose_mixture(worse, none, 250.0)[0], [0, 1, 0], atol=0.05)

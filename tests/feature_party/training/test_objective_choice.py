@@ -70,6 +70,24 @@ def test_a_share_makes_the_prediction_a_mixture(monkeypatch: pytest.MonkeyPatch)
     assert beyond.std() > 2 * away.std()  # with noise, then without
 
 
+def test_codes_count_for_what_they_say_beyond_the_mixture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise predictions that are too steep would look better wherever features are strong."""
+    x = np.random.default_rng(0).uniform(-1, 1, 3_000)
+    data = prepared(np.where(x > 0, 17, 3), x)
+    seen = []
+
+    def none(beyond: np.ndarray, _: np.ndarray) -> float:
+        seen.append(beyond)
+        return 0.0
+
+    monkeypatch.setattr("feature_party.training.run.mean_share", none)
+    fitted(data)
+    said = Support.of(data.problem).estimates
+    alone = np.sqrt(said.information[0]) * said.of_code[data.codes]
+    (beyond,) = seen
+    assert beyond.std() < 0.7 * alone.std()
+
+
 def test_nothing_is_compared_with_a_chosen_head() -> None:
     labels, x = two_kinds(2_000)
     chosen = fitted(prepared(labels, x, "randomized-response"), head="softmax", epochs=1)

@@ -255,10 +255,10 @@ class TrainingSection(Section):
 
     objective: Annotated[str, Choice(("auto", *OBJECTIVE_NAMES))] = setting(
         "auto",
-        "What is minimised. auto chooses by the privatized validation likelihood, lets a model of"
-        " means alone take part by what codes say of a mean, and moves"
-        " what a mixture of heads predicts on average towards the released prior, by half the"
-        " way where the labels say as much as 1,000 true ones.",
+        "What is minimised. auto mixes models by the privatized validation likelihood, then by what"
+        " codes say of squared errors, models of means alone among them, and moves what a mixture"
+        " of heads predicts on average towards the released prior, by half the way where the labels"
+        " say as much as 1,000 true ones.",
     )
     head: Annotated[str, Choice(("auto", *HEAD_NAMES))] = setting(
         "auto", "Shape of the predicted distribution."

@@ -21,7 +21,7 @@ _FARTHEST = 4.0
 """Standard errors from which on it does not matter how far behind a candidate is: what adds to the
 others grows from there."""
 _ROUNDS = 500
-_LIKELY_SHARE = 0.25  # of means, before any code is seen: about so far from none
+_LIKELY_SHARE = 0.25  # by squared errors, before any code is seen: about so far from none
 _BELIEF = 10.0
 """Rows that the shares before any is seen stand for. A candidate that moves them must explain the
 labels better by about as many nats in all: the best of several, stopped in time, does so by a few
@@ -132,7 +132,7 @@ class Gain:
         return self.value > _STANDARD_ERRORS * self.error
 
 
-def mean_share(beyond: Floats, away: Floats) -> float:
+def least_squares_share(beyond: Floats, away: Floats) -> float:
     """Share s of a rival's predictions g in f + s (g − f) that makes the squared error least, 0 …
     1.
 

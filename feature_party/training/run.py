@@ -19,7 +19,7 @@ from feature_party.learning.heads import candidate_heads
 from feature_party.learning.mixing import (
     Gain,
     choose_mixture,
-    mean_share,
+    least_squares_share,
     null_share,
     prior_adjustment,
 )
@@ -110,7 +110,7 @@ class _Run:
         shrinkage = self._null_share(mixture) if likely else 0.0
         adjustment = None
         if self.everything:
-            mixture = self._with_mean(mixture, shrinkage)
+            mixture = self._least_squares(mixture, shrinkage)
             if len(mixture.weights) > 1:
                 # one family of distributions alone owes most of the distance to the released prior
                 # to its own shape, which factors do not correct: they would make means too steep
@@ -203,32 +203,33 @@ class _Run:
         objectives = {law: self._objective(law) for law in laws}
         return self.setup.learners(learner, objectives, rows, self.setup.on_epoch)
 
-    def _with_mean(self, mixture: Mixture, shrinkage: float) -> Mixture:
-        """Let trees that learn means alone take part, by their share of the least squared error.
+    def _least_squares(self, mixture: Mixture, shrinkage: float) -> Mixture:
+        """Give every candidate the share that makes the squared error least, one after another.
 
-        A likelihood would judge them by the shape of their distributions, which they do not learn.
-        What codes say beyond what they should by the mixture stands for what labels are beyond
-        its predictions: with far less noise than labels decoded without bias. Where the loss is of
-        medians, or channels say different things, nothing judges them.
+        A likelihood judges the shapes of distributions, too, and cannot judge trees that learn
+        means alone, which take part here. What codes say beyond what they should by the mixture
+        stands for what labels are beyond its predictions: with far less noise than labels decoded
+        without bias. Where the loss is of medians, or channels say different things, nothing does.
         """
-        learners, said = self._learners([MEAN]), self.support.estimates
-        means = self.problem.loss != "absolute" and said.alike and not self.support.values_alone
-        if not means or learners is None:
+        said = self.support.estimates
+        if self.problem.loss == "absolute" or not said.alike or self.support.values_alone:
             return mixture
-        alone = self.workers.first
-        trained = learners.trees({}, lambda _: True) if alone else ({}, [])
-        trees, _ = self.workers.from_first(trained)
-        fits = {**mixture.fits, **trees}
-        for each, fit in trees.items():
+        learners, alone = self._learners([MEAN]), self.workers.first
+        boosted = learners.trees({}, lambda _: True) if learners and alone else ({}, [])
+        trees, _ = self.workers.from_first(boosted)
+        mixture = replace(mixture, fits={**trees, **mixture.fits})
+        for each, fit in mixture.fits.items():
             codes = self.rows.codes_of(fit.rows)
             expected = (1 - shrinkage) * mixture.average(lambda fit: fit.estimates)
             beyond = said.of_code[codes] - expected
             away = fit.predictions - self._predictions(mixture, shrinkage)
             weight = np.sqrt(said.information)[self.support.channel_of[codes]]
-            share = mean_share(weight * beyond, weight * away / self.problem.deviation)
-            weights = {other: (1 - share) * w for other, w in mixture.weights.items()}
-            mixture = replace(mixture, weights=weights | ({each: share} if share else {}))
-        return replace(mixture, fits=fits)
+            share = least_squares_share(weight * beyond, weight * away / self.problem.deviation)
+            if share:
+                weights = {other: (1 - share) * w for other, w in mixture.weights.items()}
+                weights[each] = weights.get(each, 0.0) + share
+                mixture = replace(mixture, weights=weights)
+        return mixture
 
     def _predictions(self, mixture: Mixture, shrinkage: float) -> Floats:
         """(v,) out-of-fold predictions of the whole model, before any adjustment."""

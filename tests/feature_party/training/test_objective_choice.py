@@ -14,7 +14,7 @@ from common.randomizers import build_randomizer
 from feature_party.config import FeaturePartyConfig
 from feature_party.learning.derivatives import MeanTable
 from feature_party.learning.heads import build_head
-from feature_party.learning.mixing import mean_share
+from feature_party.learning.mixing import least_squares_share
 from feature_party.learning.objectives import LikelihoodObjective
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
@@ -52,21 +52,23 @@ def two_kinds(rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_a_share_makes_the_prediction_a_mixture(monkeypatch: pytest.MonkeyPatch) -> None:
     data = prepared(*two_kinds(3_000), "discrete-laplace")
-    seen = []
-
-    def half(beyond: np.ndarray, away: np.ndarray) -> float:
-        seen.append((beyond, away))
-        return 0.5
-
+    seen: list[tuple[np.ndarray, np.ndarray]] = []
+    monkeypatch.setattr("feature_party.training.run.prior_adjustment", lambda *_: None)
     points = {}
-    for share in (lambda *_: 0.0, half, lambda *_: 1.0):
-        monkeypatch.setattr("feature_party.training.run.mean_share", share)
-        monkeypatch.setattr("feature_party.training.run.prior_adjustment", lambda *_: None)
+    for share in (0.0, 0.5, 1.0):
+        seen.clear()
+
+        def of_trees(beyond: np.ndarray, away: np.ndarray, share: float = share) -> float:
+            seen.append((beyond, away))
+            return share if len(seen) == 1 else 0.0
+
+        monkeypatch.setattr("feature_party.training.run.least_squares_share", of_trees)
         model = fitted(data)
-        weight = model.facts.heads[TREES].weight
-        points[weight] = model.predict(data.table)["prediction"].to_numpy()
+        assert model.facts.heads[TREES].weight == pytest.approx(share)
+        points[share] = model.predict(data.table)["prediction"].to_numpy()
     np.testing.assert_allclose(points[0.5], (points[0.0] + points[1.0]) / 2, atol=0.02)
-    ((beyond, away),) = seen
+    assert len(seen) == len(model.facts.heads)  # every candidate is asked for
+    beyond, away = seen[0]
     assert beyond.std() > 2 * away.std()  # with noise, then without
 
 
@@ -80,11 +82,11 @@ def test_codes_count_for_what_they_say_beyond_the_mixture(monkeypatch: pytest.Mo
         seen.append(beyond)
         return 0.0
 
-    monkeypatch.setattr("feature_party.training.run.mean_share", none)
+    monkeypatch.setattr("feature_party.training.run.least_squares_share", none)
     fitted(data)
     said = Support.of(data.problem).estimates
     alone = np.sqrt(said.information[0]) * said.of_code[data.codes]
-    (beyond,) = seen
+    beyond, *_ = seen
     assert beyond.std() < 0.7 * alone.std()
 
 
@@ -105,9 +107,9 @@ def test_the_share_is_that_of_the_least_true_error(noise: float, least: float, m
     truth = rng.normal(size=200_000)
     better, worse = truth + rng.normal(size=truth.size), truth + 2 * rng.normal(size=truth.size)
     beyond = truth + noise * rng.normal(size=truth.size) - worse
-    share = mean_share(beyond, better - worse)
+    share = least_squares_share(beyond, better - worse)
     assert least <= share <= most  # independent errors: 4 / (4 + 1)
-    assert mean_share(np.zeros(truth.size), worse - truth) == 0.0
+    assert least_squares_share(np.zeros(truth.size), worse - truth) == 0.0
 
 
 def test_codes_of_a_law_say_on_average_what_its_output_is() -> None:

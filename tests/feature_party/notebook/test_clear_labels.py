@@ -35,7 +35,7 @@ def test_rounding_is_a_part_of_the_channel_and_unbiased() -> None:
     assert problem.informativeness > 0.99
 
 
-def test_a_model_learns_from_both() -> None:
+def test_a_model_learns_from_both(repeatable: None) -> None:
     (x, y), (x_known, y_known), (x_new, y_new) = (
         events(rows, seed) for rows, seed in ((ROWS, 1), (KNOWN, 2), (2000, 3))
     )

@@ -77,20 +77,10 @@ _NOTHING = (np.zeros(1, np.int64), np.zeros(1), np.zeros((1, 2), np.int64), np.z
 """A tree of one leaf that adds nothing."""
 
 
-class _Booster:
-    """A model that leaves one fold out, a round at a time."""
+class _Fold:
+    """The rows of one fold, and the others, on which models that leave it out are boosted."""
 
-    def __init__(self, rows: FoldedRows, fold: int, table: Derivatives, size: _Size) -> None:
-        parameters = {
-            **_PARAMETERS,
-            "num_leaves": size.leaves,
-            "max_depth": size.depth,
-            "min_sum_hessian_in_leaf": _WORTH_OF_LEAF * table.of_a_label,
-            "lambda_l2": size.pull * table.of_a_label,
-            "num_class": table.outputs,
-            "seed": rows.seed,
-            "num_threads": torch.get_num_threads(),
-        }
+    def __init__(self, rows: FoldedRows, fold: int) -> None:
         inputs = rows.matrix(fold, rows.encoder.plain_inputs)
         kept, held = rows.fold_of != fold, rows.folds[fold]
         if np.count_nonzero(kept) < 2 * _LEAST_IN_LEAF or not np.ptp(inputs[kept], axis=0).any():
@@ -98,26 +88,43 @@ class _Booster:
                 f"boosted trees are left out, {np.count_nonzero(kept)} events to train on bear no"
                 f" branch of {_LEAST_IN_LEAF} each; use learner=auto, networks or linear"
             )
-        data = lightgbm().Dataset(inputs[kept], params=parameters)
-        self.inputs = inputs[held]
-        self.table, self.codes, self.held = table, rows.codes[kept], rows.codes[held]
+        self.data = lightgbm().Dataset(inputs[kept], params=_PARAMETERS)
+        self.inputs, self.codes, self.held = inputs[held], rows.codes[kept], rows.codes[held]
+        self.left_out = self.data.create_valid(self.inputs, params=_PARAMETERS)
+
+
+class _Booster:
+    """A model that leaves one fold out, a round at a time."""
+
+    def __init__(self, fold: _Fold, table: Derivatives, size: _Size, seed: int) -> None:
+        parameters = {
+            **_PARAMETERS,
+            "num_leaves": size.leaves,
+            "max_depth": size.depth,
+            "min_sum_hessian_in_leaf": _WORTH_OF_LEAF * table.of_a_label,
+            "lambda_l2": size.pull * table.of_a_label,
+            "num_class": table.outputs,
+            "seed": seed,
+            "num_threads": torch.get_num_threads(),
+        }
+        self.fold, self.table = fold, table
         self.pace = np.ones(table.outputs)
         if table.scale is not None:
             self.pace[table.scale] = _SCALE_PACE
-        self.booster = lightgbm().Booster(parameters, data)
-        self.booster.add_valid(data.create_valid(self.inputs, params=parameters), "held out")
+        self.booster = lightgbm().Booster(parameters, fold.data)
+        self.booster.add_valid(fold.left_out, "held out")
 
     def round(self) -> tuple[float, float]:
         """Add a tree for each output; mean losses before it on its rows, after it on the fold."""
         losses = {}
 
         def derivatives(raw: Floats, _: object) -> tuple[Floats, Floats]:
-            found = self.table.derivatives(self._rows(raw), self.codes)
+            found = self.table.derivatives(self._rows(raw), self.fold.codes)
             losses["training"] = float(found[0].mean())
             return (found[1] * self.pace).reshape(raw.shape), found[2].reshape(raw.shape)
 
         def loss(raw: Floats, _: object) -> tuple[str, float, bool]:
-            losses["held out"] = float(self.table.loss(self._rows(raw), self.held).mean())
+            losses["held out"] = float(self.table.loss(self._rows(raw), self.fold.held).mean())
             return "loss", losses["held out"], False
 
         self.booster.update(fobj=derivatives)
@@ -126,7 +133,8 @@ class _Booster:
 
     def outputs(self, rounds: int) -> Floats:
         """(v, p) outputs for the fold's rows after some rounds."""
-        return self._rows(self.booster.predict(self.inputs, num_iteration=rounds, raw_score=True))
+        raw = self.booster.predict(self.fold.inputs, num_iteration=rounds, raw_score=True)
+        return self._rows(raw)
 
     def _rows(self, raw: Floats) -> Floats:
         return raw.reshape(-1, self.table.outputs)  # one output comes as a vector
@@ -143,8 +151,14 @@ def fit_trees(
     Small trees, and large ones where those explain codes out of fold better. ``on_epoch`` is called
     every few rounds.
     """
-    small = _Boosted.run(_SMALL, table, rows, on_epoch)
-    large = _Boosted.run(_LARGE, table, rows, on_epoch, small.least)
+    folds = [_Fold(rows, fold) for fold in range(len(rows.folds))]
+
+    def boosted(size: _Size, rival: Sequence[float] = ()) -> _Boosted:
+        boosters = [_Booster(fold, table, size, rows.seed) for fold in folds]
+        return _Boosted.run(size, boosters, rival, on_epoch)
+
+    small = boosted(_SMALL)
+    large = boosted(_LARGE, small.least)
     best = min(small, large, key=lambda boosted: boosted.least[-1])
     boosters, number = best.boosters, best.rounds
     models = [each.booster.model_to_string(num_iteration=number) for each in boosters]
@@ -166,13 +180,11 @@ class _Boosted:
     def run(
         cls,
         size: _Size,
-        table: Derivatives,
-        rows: FoldedRows,
+        boosters: list[_Booster],
+        rival: Sequence[float],
         on_epoch: Callable[[EpochRecord], None] | None,
-        rival: Sequence[float] = (),
     ) -> _Boosted:
         """Add rounds until they help no more, or are behind as many of the ``rival``'s."""
-        boosters = [_Booster(rows, fold, table, size) for fold in range(len(rows.folds))]
         least, history, best = list[float](), list[EpochRecord](), 0
         ended = ""
         while not ended and len(least) < ROUNDS:

@@ -23,6 +23,7 @@ from feature_party.model.several_labels import LabelModels
 from feature_party.model.trees import Trees
 from feature_party.training import run, trees
 from feature_party.training.fitting import EpochRecord, out_of_reach
+from feature_party.training.folds import FoldedRows
 from feature_party.training.holdout import draw_holdout
 from feature_party.training.in_memory import Prepared
 from tests.feature_party.learn import train
@@ -107,19 +108,24 @@ def test_trees_as_tensors_are_those_of_lightgbm(
     monkeypatch.setattr(trees, "_SMALL", size)
     monkeypatch.setattr(trees, "_LARGE", size)
     made = []
-    plain = trees._Booster
 
-    class Watched(plain):  # type: ignore[misc, valid-type]
-        def __init__(self, rows: object, fold: int, table: LawTable, size: trees._Size) -> None:
-            super().__init__(rows, fold, table, size)
-            made.append((self.booster, rows, fold))
-            self.last = last if fold == 1 else trees.ROUNDS
+    class Fold(trees._Fold):
+        def __init__(self, rows: FoldedRows, fold: int) -> None:
+            super().__init__(rows, fold)
+            self.rows, self.number = rows, fold
+
+    class Watched(trees._Booster):
+        def __init__(self, fold: Fold, table: LawTable, size: trees._Size, seed: int) -> None:
+            super().__init__(fold, table, size, seed)
+            made.append((self.booster, fold.rows, fold.number))
+            self.last = last if fold.number == 1 else trees.ROUNDS
 
         def round(self) -> tuple[float, float]:
             if self.booster.current_iteration() < self.last:
                 self.told = super().round()
             return self.told  # type: ignore[no-any-return]
 
+    monkeypatch.setattr(trees, "_Fold", Fold)
     monkeypatch.setattr(trees, "_Booster", Watched)
     model = fitted(data, learner="trees", head="gaussian")
     learned = model.experts[0].learned

@@ -88,24 +88,23 @@ class _Fold:
                 f"boosted trees are left out, {np.count_nonzero(kept)} events to train on bear no"
                 f" branch of {_LEAST_IN_LEAF} each; use learner=auto, networks or linear"
             )
-        self.data = lightgbm().Dataset(inputs[kept], params=_PARAMETERS)
+        self.parameters = {**_PARAMETERS, "seed": rows.seed, "num_threads": torch.get_num_threads()}
+        self.data = lightgbm().Dataset(inputs[kept], params=self.parameters)
         self.inputs, self.codes, self.held = inputs[held], rows.codes[kept], rows.codes[held]
-        self.left_out = self.data.create_valid(self.inputs, params=_PARAMETERS)
+        self.left_out = self.data.create_valid(self.inputs, params=self.parameters)
 
 
 class _Booster:
     """A model that leaves one fold out, a round at a time."""
 
-    def __init__(self, fold: _Fold, table: Derivatives, size: _Size, seed: int) -> None:
+    def __init__(self, fold: _Fold, table: Derivatives, size: _Size) -> None:
         parameters = {
-            **_PARAMETERS,
+            **fold.parameters,
             "num_leaves": size.leaves,
             "max_depth": size.depth,
             "min_sum_hessian_in_leaf": _WORTH_OF_LEAF * table.of_a_label,
             "lambda_l2": size.pull * table.of_a_label,
             "num_class": table.outputs,
-            "seed": seed,
-            "num_threads": torch.get_num_threads(),
         }
         self.fold, self.table = fold, table
         self.pace = np.ones(table.outputs)
@@ -154,7 +153,7 @@ def fit_trees(
     folds = [_Fold(rows, fold) for fold in range(len(rows.folds))]
 
     def boosted(size: _Size, rival: Sequence[float] = ()) -> _Boosted:
-        boosters = [_Booster(fold, table, size, rows.seed) for fold in folds]
+        boosters = [_Booster(fold, table, size) for fold in folds]
         return _Boosted.run(size, boosters, rival, on_epoch)
 
     small = boosted(_SMALL)

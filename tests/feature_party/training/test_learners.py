@@ -115,8 +115,8 @@ def test_trees_as_tensors_are_those_of_lightgbm(
             self.rows, self.number = rows, fold
 
     class Watched(trees._Booster):
-        def __init__(self, fold: Fold, table: LawTable, size: trees._Size, seed: int) -> None:
-            super().__init__(fold, table, size, seed)
+        def __init__(self, fold: Fold, table: LawTable, size: trees._Size) -> None:
+            super().__init__(fold, table, size)
             made.append((self.booster, fold.rows, fold.number))
             self.last = last if fold.number == 1 else trees.ROUNDS
 

@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import ndtr
 
 from common.arrays import Floats, Indices, Integers, counted
 from common.entropy import Entropy
@@ -32,6 +33,7 @@ MAX_GROUP = 1 << 20
 
 _RESOLUTION = 1 << 24
 _MOST = 1 << 53
+_FARTHEST = 30.0  # deviations below 0, in double precision
 _EXPECTED = 1 << 40
 """What the counts of expected labels add up to."""
 
@@ -82,8 +84,11 @@ class NoisyPrior:
 
         Clipping at 0 and normalising, as in the paper, keeps the positive half of the noise on
         every empty cell, which is a heavy spurious tail on a long grid;
-        :func:`common.randomizers.denoising.denoise_histogram` says what is done instead.
+        :func:`common.randomizers.denoising.denoise_histogram` says what is done instead. Two cells
+        have no tail, and noise would take a rare one to 0: they are expected, given the counts.
         """
+        if self.decoded and self.noisy_counts.size == 2:
+            return _expected_of_two(self.noisy_counts / self.rows, self.decoded / self.rows)
         order = np.arange(self.noisy_counts.size) if self.order is None else self.order
         noisy = np.empty(order.size)
         noisy[order] = self.noisy_counts
@@ -101,6 +106,21 @@ class NoisyPrior:
     def guarantee(self) -> PureDP:
         """ε₁-DP for replacing the labels of one privacy unit."""
         return PureDP.of(self.exact_epsilon, unit=Unit.RECORD if self.group == 1 else Unit.USER)
+
+
+def _expected_of_two(shares: Floats, deviation: float) -> Floats:
+    """Two shares given noisy ones, (2,), with normal noise, where all are as likely before.
+
+    Opposite errors of the two are half the variance of independent ones.
+    """
+    spread = deviation / math.sqrt(2)
+    rare = int(shares.argmin())
+    noisy = max(float(shares[rare]), -_FARTHEST * spread)
+    lowest, highest = -noisy / spread, (1 - noisy) / spread
+    density = [math.exp(-(end**2) / 2) / math.sqrt(2 * math.pi) for end in (lowest, highest)]
+    inside = float(ndtr(-lowest) - ndtr(-highest))
+    expected = noisy + spread * (density[0] - density[1]) / inside
+    return np.array([expected, 1 - expected] if rare == 0 else [1 - expected, expected])
 
 
 def decoded_prior(channel: FiniteChannel, codes: Integers, group: int = 1) -> NoisyPrior:

@@ -10,7 +10,7 @@ import pytest
 
 from common.entropy import seeded_entropy
 from common.exact.channel import TOTAL, FiniteChannel
-from common.randomizers import LabelTerms, build_randomizer, decoded_prior, plan_message
+from common.randomizers import LabelTerms, NoisyPrior, build_randomizer, decoded_prior, plan_message
 from common.randomizers.grid import Grid
 from tests.one_label import one_label
 from tests.statistics import mean_fits
@@ -85,6 +85,24 @@ def test_expected_codes_decode_to_the_histogram_exactly(grid: Grid) -> None:
     assert mean_fits(errors @ across, 0.0, stated)
     assert abs(np.std(errors @ across) / stated - 1) < 0.35
     assert not mean_fits(errors @ across + stated, 0.0, stated)
+
+
+@pytest.mark.parametrize("away", [-40.0, -2.0, 0.0, 3.0])
+def test_a_rare_value_is_expected_and_not_taken_for_none(away: float) -> None:
+    """Two in a hundred at ε = 0.5 are decoded to less than 0 in one release of eight."""
+    rows, spread = 20_000, 290.0
+    rare = round(away * spread)
+    both = NoisyPrior(np.array([rows - rare, rare]), Fraction(0), rows, decoded=2**0.5 * spread)
+    shares = np.linspace(0, 1, 200_001)
+    logarithms = -((rows * shares - rare) ** 2) / (2 * spread**2)
+    weights = np.exp(logarithms - logarithms.max())
+    expected = float(weights @ shares / weights.sum())
+    if away > -30:  # from there on the density is out of double precision's reach
+        assert both.probabilities[1] == pytest.approx(expected, rel=1e-3)
+    assert 0 < both.probabilities[1] < (max(away, 0) + 1) * spread / rows
+    assert both.probabilities.sum() == pytest.approx(1)
+    turned = both.reordered(np.array([1, 0]))
+    assert turned.probabilities.tolist() == both.probabilities[::-1].tolist()
 
 
 def test_codes_that_say_nothing_decode_to_an_even_histogram() -> None:

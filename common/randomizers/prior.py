@@ -13,7 +13,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtr
 
 from common.arrays import Floats, Indices, Integers, counted
 from common.entropy import Entropy
@@ -116,10 +115,10 @@ def _expected_of_two(shares: Floats, deviation: float) -> Floats:
     spread = deviation / math.sqrt(2)
     rare = int(shares.argmin())
     noisy = max(float(shares[rare]), -_FARTHEST * spread)
-    lowest, highest = -noisy / spread, (1 - noisy) / spread
-    density = [math.exp(-(end**2) / 2) / math.sqrt(2 * math.pi) for end in (lowest, highest)]
-    inside = float(ndtr(-lowest) - ndtr(-highest))
-    expected = noisy + spread * (density[0] - density[1]) / inside
+    ends = np.array([-noisy, 1 - noisy]) / spread
+    low, high = np.exp(-(ends**2) / 2) * math.sqrt(2 / math.pi)
+    inside = math.erfc(ends[0] / math.sqrt(2)) - math.erfc(ends[1] / math.sqrt(2))
+    expected = noisy + spread * float(low - high) / inside
     return np.array([expected, 1 - expected] if rare == 0 else [1 - expected, expected])
 
 

@@ -133,7 +133,7 @@ class _Run:
         others, alone = self._learners(plain), self.workers.first
         linear = self.workers.from_first(others.linear() if others and alone else {})
         networks = self._fit(plain) if self.section.learner in ("auto", "networks") else {}
-        # the first is trusted where little can be told: of few values, the fewest parameters
+        # the first keeps its share however far it is behind: of few values, the fewest parameters
         fits = linear | networks if self.support.values_alone else networks | linear
 
         def helps(trees: Fits) -> bool:
@@ -161,8 +161,8 @@ class _Run:
             return Mixture(fits, dict.fromkeys(fits, 1.0))
         losses = np.stack([fit.losses for fit in fits.values()])
         # all begin alike where distributions have no shape that the first would be trusted for
-        known = math.inf if self.support.values_alone else self.effective_labels
-        shares = choose_mixture(losses[: len(plain)], losses[len(plain) :], known)
+        labels = math.inf if self.support.values_alone else self.effective_labels
+        shares = choose_mixture(losses[: len(plain)], losses[len(plain) :], labels)
         weights = zip(fits, np.concatenate(shares).tolist(), strict=True)
         return Mixture(fits, {candidate: weight for candidate, weight in weights if weight > 0})
 

@@ -176,10 +176,10 @@ def run(app: typer.Typer) -> NoReturn:
 def _one_line(error: Exception) -> str | None:
     """What an error says to a user; None if it is ours to mend."""
     if isinstance(error, ModuleNotFoundError):
-        from common.extras import extra_of
+        from common.extras import extra_of, install_command
 
         extra = extra_of(error.name or "")
-        return extra and f"{error.name} is not installed; run: pip install 'labelveil[{extra}]'"
+        return extra and f"{error.name} is not installed; {install_command(extra)}"
     if isinstance(error, OSError):
         reason = error.strerror or str(error) or type(error).__name__
         where = "" if error.filename is None else f"{error.filename}: "

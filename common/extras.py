@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from importlib.metadata import PackageNotFoundError, distribution, requires
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from common.errors import ConfigError
 
@@ -22,9 +25,27 @@ def need(extra: str, purpose: str) -> None:
             distribution(name)
         except PackageNotFoundError as error:
             raise ConfigError(
-                f"{purpose} needs {name}, which is not installed; run: pip install"
-                f" 'labelveil[{extra}]'"
+                f"{purpose} needs {name}, which is not installed; {install_command(extra)}"
             ) from error
+
+
+def install_command(extra: str) -> str:
+    """The command that installs an extra, from where labelveil itself was installed from.
+
+    No name of a package index: labelveil is not published there, so whoever took the name could
+    have any code installed in its place.
+    """
+    try:  # PEP 610: what pip keeps of where a distribution came from
+        record = distribution("labelveil").read_text("direct_url.json")
+    except PackageNotFoundError:
+        record = None
+    origin = json.loads(record or "{}")
+    url = urlsplit(origin.get("url", ""))
+    source = Path(unquote(url.path))
+    if url.scheme != "file" or not source.exists():
+        return f"in the folder that labelveil was installed from, run: pip install '.[{extra}]'"
+    editable = "--editable " if origin.get("dir_info", {}).get("editable") else ""
+    return f"run: pip install {editable}'{source}[{extra}]'"
 
 
 def extra_of(module: str) -> str | None:

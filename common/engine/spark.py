@@ -32,6 +32,7 @@ from typing import IO, Any
 from common.console import stderr
 from common.engine.task import Engine, EngineError, EngineSection, ResultT, Secrets, Task
 from common.errors import LabelveilError
+from common.extras import install_command
 
 _TASKS = "index long, task binary"
 _RESULTS = "index long, result binary"
@@ -65,7 +66,7 @@ class SparkEngine(Engine):
             from pyspark.sql import SparkSession
         except ImportError:
             raise EngineError(
-                "[engine] name='spark' needs PySpark; pip install 'labelveil[spark]'"
+                f"[engine] name='spark' needs PySpark; {install_command('spark')}"
             ) from None
         if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
             raise EngineError(

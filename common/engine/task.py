@@ -28,7 +28,7 @@ class EngineSection(Section):
 
     name: Literal["local", "spark"] = setting(
         "local",
-        "Here, in worker processes, or on Spark. Spark (pip install 'labelveil[spark]') needs"
+        "Here, in worker processes, or on Spark. Spark (pip install '.[spark]') needs"
         " workers that see the same files under the same names.",
     )
     workers: int = setting(1, 'Worker processes of "local".', ge=1, le=1024)

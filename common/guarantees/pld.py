@@ -38,7 +38,8 @@ def _backend() -> Any:
         return importlib.import_module("dp_accounting.pld.privacy_loss_distribution")
     except ModuleNotFoundError as error:
         raise PrivacyError(
-            "privacy-loss distributions need dp-accounting; install labelveil[pld]"
+            "privacy-loss distributions need dp-accounting; in the folder that"
+            " labelveil was installed from, run: pip install '.[pld]'"
         ) from error
 
 

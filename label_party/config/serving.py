@@ -133,6 +133,6 @@ class ObservabilitySection(Section):
     )
     tracing: bool = setting(
         False,
-        "Whether calls are traced with OpenTelemetry (pip install 'labelveil[tracing]')."
+        "Whether calls are traced with OpenTelemetry (pip install '.[tracing]')."
         " Environment variables say where traces go, above all OTEL_EXPORTER_OTLP_ENDPOINT.",
     )

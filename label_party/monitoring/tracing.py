@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from common.errors import ConfigError
+from common.extras import install_command
 from common.wire import label_release_pb2 as wire
 from label_party.monitoring.calls import OK, Call, Traces
 
@@ -28,8 +29,8 @@ def make_traces() -> Traces:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"tracing=true needs the package {error.name!r}, which is not installed; run"
-            " pip install 'labelveil[tracing]', or set [observability] tracing = false"
+            f"tracing=true needs the package {error.name!r}, which is not installed;"
+            f" {install_command('tracing')}, or set [observability] tracing = false"
         ) from error
     # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win over the default name
     named = Resource.create()

@@ -22,6 +22,7 @@ from uuid import UUID
 import polars as pl
 
 from common.errors import ConfigError, DataError, present
+from common.extras import install_command
 from label_party.sources.foreign import Foreign, check_private
 from label_party.sources.oddities import LINE, NOTHING, Oddities, oddity_of
 
@@ -202,7 +203,7 @@ def _postgres(query: Query) -> Iterator[Connection]:
     try:
         import psycopg
     except ModuleNotFoundError as error:
-        raise ConfigError("PostgreSQL needs psycopg; install labelveil[postgres]") from error
+        raise ConfigError(f"PostgreSQL needs psycopg; {install_command('postgres')}") from error
     options: dict[str, Any] = {}
     if query.credentials_file is not None:
         check_private(query.credentials_file)

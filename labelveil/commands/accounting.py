@@ -13,6 +13,7 @@ from common.config import Section, setting
 from common.config.answers import Json, print_json
 from common.config.options import with_options
 from common.console import stdout
+from common.extras import install_command
 from common.outputs import check_plot
 from labelveil.accounting.allocation import Stage, allocate
 from labelveil.accounting.mechanisms import MECHANISMS, Numbers, mechanism
@@ -74,7 +75,7 @@ def compose(options: ComposeOptions, numbers: Numbers, shown: Json) -> None:
         table.add_row(method, *(f"{e:.4g}" if math.isfinite(e) else "∞" for e in ends))
     stdout.print(table)
     if release.loss is not None and "PLD" not in view:
-        stdout.print("PLD left out: it needs dp-accounting; pip install 'labelveil[pld]'")
+        stdout.print(f"PLD left out: it needs dp-accounting; {install_command('pld')}")
     if plot is not None:
         stdout.print(f"plot: {plot}", highlight=False, soft_wrap=True)
 

@@ -30,6 +30,7 @@ from torch import nn
 from common.arrays import Floats
 from common.entropy import Entropy, system_entropy
 from common.errors import ConfigError, PrivacyError, present
+from common.extras import install_command
 from common.guarantees import Adjacency, ApproximateDP, Guarantee
 from common.mechanisms.central.gaussian_regression import LabelProcess
 from common.mechanisms.central.label_ridge import LabelRidge
@@ -84,7 +85,7 @@ def noise_multiplier(steps: PrivateSteps, epsilon: float, delta: float) -> float
         from opacus.accountants.utils import get_noise_multiplier
     except ImportError as error:
         raise ConfigError(
-            "DP-SGD needs Opacus, which is not installed; pip install 'labelveil[central]'"
+            f"DP-SGD needs Opacus, which is not installed; {install_command('central')}"
         ) from error
     if not 0 < epsilon < np.inf or not 0 < delta < 1:
         raise PrivacyError(f"epsilon={epsilon} must be > 0 and delta={delta} must lie in (0, 1)")

@@ -11,6 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from common.errors import ConfigError
+from common.extras import install_command
 from common.files import file_errors
 
 KEY = "event"
@@ -67,7 +68,7 @@ def write_demo_data(
     except (PackageNotFoundError, ImportError, OSError) as error:
         raise ConfigError(
             f"the demonstration's data comes with {example.library}, which is not installed;"
-            " run: pip install 'labelveil[demo]'"
+            f" {install_command('demo')}"
         ) from error
     drawn = min(rows or example.rows, table.height)
     table = table.sample(drawn, seed=0).with_row_index(KEY, offset=1)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from common.errors import ConfigError, present
+from common.extras import install_command
 from feature_party.model.export.torch_module import Column
 
 ML_OPSET = 3
@@ -36,7 +37,7 @@ def onnx_model(
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise ConfigError(
-            f"--format onnx needs the package {error.name!r}; pip install 'labelveil[export]'"
+            f"--format onnx needs the package {error.name!r}; {install_command('export')}"
         ) from error
     logger = logging.getLogger("torch.onnx")
     level = logger.level

@@ -58,6 +58,10 @@ def test_kustomize_builds_them(party: str) -> None:
         assert manifest["metadata"]["labels"]["app.kubernetes.io/part-of"] == "labelveil"
         if manifest["kind"] != "Namespace":
             assert manifest["metadata"]["namespace"] == "labelveil"
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    made = [pod["spec"] for pod in map(pod_of, built) if pod is not None]
+    images = {c["image"] for s in made for c in (*s["containers"], *s.get("initContainers", []))}
+    assert images == {f"labelveil/{party}:{version}"}
     [config] = [manifest for manifest in built if manifest["kind"] == "ConfigMap"]
     [(name, text)] = config["data"].items()
     assert text == (DEPLOY / party / name).read_text()
@@ -115,16 +119,20 @@ def test_the_ledger_has_one_server_and_its_jobs_beside_it() -> None:
     [server] = named("label-party", "StatefulSet")
     assert server["spec"]["replicas"] == 1
     assert "updateStrategy" not in server["spec"]  # the default ends the old pod first
-    [job] = named("label-party", "Job")
-    [term] = job["spec"]["template"]["spec"]["affinity"]["podAffinity"][
-        "requiredDuringSchedulingIgnoredDuringExecution"
-    ]
+    [job] = named("label-party", "CronJob")
+    # only when somebody asks for it, and never two of them by a schedule
+    assert job["spec"]["suspend"] is True
+    assert job["spec"]["concurrencyPolicy"] == "Forbid"
+    pods_of_the_store = [pod["spec"] for _, pod in pods("label-party")]
+    assert len(pods_of_the_store) == 2
+    [affinity] = [spec["affinity"] for spec in pods_of_the_store if "affinity" in spec]
+    [term] = affinity["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert term["labelSelector"] == server["spec"]["selector"]
     assert term["topologyKey"] == "kubernetes.io/hostname"
     stores = {
         volume["persistentVolumeClaim"]["claimName"]
-        for manifest in (server, job)
-        for volume in manifest["spec"]["template"]["spec"]["volumes"]
+        for spec in pods_of_the_store
+        for volume in spec["volumes"]
         if volume["name"] == "store"
     }
     assert stores == {"label-party-store"}
@@ -159,9 +167,12 @@ def test_everything_runs_the_same_version() -> None:
         [kustomization] = documents(DEPLOY / party / "kustomization.yaml")
         [image] = kustomization["images"]
         assert image == {"name": f"labelveil/{party}", "newTag": version}
-    [job] = named("label-party", "Job")
-    spec = job["spec"]["template"]["spec"]
-    images = {c["image"] for c in (*spec["containers"], *spec["initContainers"])}
+        # the kustomization decides the version of every container, jobs' too
+        files = {path.name for path in (DEPLOY / party / "kubernetes").glob("*.yaml")}
+        assert {f"kubernetes/{name}" for name in files} == set(kustomization["resources"])
+        for _, pod in pods(party):
+            containers = (*pod["spec"]["containers"], *pod["spec"].get("initContainers", []))
+            assert {c["image"] for c in containers} == {f"labelveil/{party}"}
     services = documents(DEPLOY / "compose.yaml")[0]["services"]
-    images |= {service["image"] for service in services.values()}
+    images = {service["image"] for service in services.values()}
     assert images == {f"labelveil/{party}:{version}" for party in PARTIES}

@@ -17,7 +17,7 @@ import pytest
 from common.release.table import read_release
 from common.security.new_keys import SIGNING_KEY, write_signing_key
 from common.security.pilot_certificates import write_certificates
-from tests.deploy.documents import DEPLOY, assignments, documents, stages
+from tests.deploy.documents import DEPLOY, assignments, documents, pod_of, stages
 from tests.deploy.sandbox import USER, Sandbox
 
 ROWS = 3000
@@ -93,8 +93,10 @@ def build(files: Path, keys: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def released(files: Path) -> Path:
     """The store after the release's job has run, its first container first."""
-    [job] = documents(DEPLOY / "label-party" / "kubernetes" / "release-job.yaml")
-    [first] = job["spec"]["template"]["spec"]["initContainers"]
+    [job] = documents(DEPLOY / "label-party" / "kubernetes" / "release.yaml")
+    pod = pod_of(job)
+    assert pod is not None
+    [first] = pod["spec"]["initContainers"]
     mounts = {MOUNTED_KEYS: ("secret", False), f"{CONFIG}/release": ("keys", True)}
     done = sandbox(files, "label-party", mounts).run(*first["command"])
     assert done.returncode == 0, done.stderr

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self, TypeVar
 from pydantic import Field, model_validator
 
 from common.config import Choice, Section, Sections, Words, setting
-from common.config.names import NAME_PATTERN, NAME_WORDS, Name
+from common.config.names import NAME_PATTERN, NAME_WORDS, Name, NameOrLatest
 from common.engine.task import EngineSection
 from common.errors import ConfigError
 from common.release.folder import MANIFEST_FILE, POPULATION_FILE
@@ -114,7 +114,7 @@ class LabelsPartySection(Section):
         example="certificates/signing.key.pub",
     )
     data_set: str = setting("", "Name of the data set.", example="conversions", write=True)
-    epoch: str = setting("", "Epoch of the release. An empty one means the latest.")
+    epoch: NameOrLatest = setting("", "Epoch of the release. An empty one means the latest.")
     epochs: list[Name] = setting(
         list,
         "Several epochs instead, oldest first, for one model that reads every label through its"

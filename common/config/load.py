@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -27,10 +27,11 @@ def load_config(
 
     Without a file it is made of defaults and of what wins over one: first ``settings``,
     ``section.key=value`` in TOML notation, bare words being taken as text, from a repeatable
-    ``--set``; then ``overrides`` by dotted key, unless None, from dedicated options.
+    ``--set``; then ``overrides`` by dotted key, unless None, from dedicated options. What a setting
+    takes as text needs no quotes, whatever it looks like: ``data.epoch=2``.
     """
     data = _read(path) if path is not None else {}
-    _apply(data, settings)
+    _apply(data, settings, {option.name for option in declared(model) if option.takes_text})
     for key, value in (overrides or {}).items():
         if value is not None:
             _assign(data, key, value)
@@ -64,12 +65,14 @@ def parse_value(text: str) -> Any:
         return text
 
 
-def _apply(data: dict[str, Any], settings: Iterable[str]) -> None:
+def _apply(data: dict[str, Any], settings: Iterable[str], texts: Set[str] = frozenset()) -> None:
     for setting in settings:
-        key, separator, text = setting.partition("=")
-        if not separator or not key.strip():
+        key, separator, text = (part.strip() for part in setting.partition("="))
+        if not separator or not key:
             raise ConfigError(f"setting {setting!r} must look like section.key=value")
-        _assign(data, key.strip(), parse_value(text.strip()))
+        value = parse_value(text)
+        as_typed = key in texts and not isinstance(value, str | list | dict)
+        _assign(data, key, text if as_typed else value)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -25,6 +25,13 @@ Name = Annotated[
 ]
 """Names a directory and travels in requests."""
 
+NameOrLatest = Annotated[
+    str,
+    BeforeValidator(_as_text),
+    StringConstraints(pattern=f"^$|{NAME_PATTERN}"),
+    Words(f"{NAME_WORDS}, or empty"),
+]
+"""An epoch's name; empty for the latest."""
 
 WHOLE = "whole"
 """Says that labels are whole numbers."""

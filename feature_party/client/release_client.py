@@ -16,7 +16,7 @@ import grpc
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from common.errors import ConnectionFailed, ReleaseError
-from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE, is_complete
+from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE, is_complete, read_manifest
 from common.release.manifest import Manifest
 from common.release.signature import read_public_key, verify
 from common.wire import label_release_pb2 as pb2
@@ -54,6 +54,7 @@ class Fetched:
     directory: Path
     received: int  # rows that this call received; 0 when the release was there already
     seconds: float  # time taken
+    replaced: tuple[str, str] | None = None  # data set and epoch of what lay there, if another
 
     @property
     def rows(self) -> int:
@@ -121,9 +122,11 @@ class ReleaseClient:
             described = self._describe(stub)
             manifest = self._verify(described, key)
             kept = directory / MANIFEST_FILE
+            replaced = None
             if is_complete(directory) and kept.read_bytes() == described.manifest:
                 discard_partial(directory)
             else:
+                replaced = _name_of(directory)
                 self._check_rows(manifest.population.rows)
                 with Spool(directory, manifest, described.manifest) as spool:
                     received = manifest.population.rows - spool.rows
@@ -135,7 +138,7 @@ class ReleaseClient:
             signature.write_bytes(described.signature)
         else:
             signature.unlink(missing_ok=True)  # of another release that was here before
-        return Fetched(manifest, directory, received, time.monotonic() - begun)
+        return Fetched(manifest, directory, received, time.monotonic() - begun, replaced)
 
     def _describe(self, stub: pb2_grpc.LabelReleaseServiceStub) -> pb2.DescribeReleaseResponse:
         request = pb2.DescribeReleaseRequest(
@@ -254,3 +257,12 @@ class ReleaseClient:
     def _seconds_left(self) -> float:
         """Seconds until the deadline, infinitely many without one."""
         return max(self._until - time.monotonic(), 0.0)
+
+
+def _name_of(directory: Path) -> tuple[str, str] | None:
+    """Data set and epoch of the release in a directory; None if there is none that can be read."""
+    try:
+        manifest = Manifest.from_bytes(read_manifest(directory))
+    except ReleaseError:
+        return None
+    return manifest.data_set, manifest.epoch

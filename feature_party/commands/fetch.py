@@ -29,10 +29,16 @@ def fetch(config: FeaturePartyConfig, shown: Shown) -> None:
                 "seconds": release.seconds,
                 "guarantee": manifest.total_guarantee.to_json(),
                 "directory": folder,
+                "replaced": release.replaced,
             }
         )
         lines.append(
             f"{rows:,} rows of {manifest.data_set!r}, epoch {manifest.epoch!r}, in {folder}"
             f" ({release.received:,} received, {release.seconds:.1f} s); {manifest.total_guarantee}"
         )
+        if release.replaced is not None:
+            lines.append(
+                f"it took the place of {release.replaced[0]!r}, epoch {release.replaced[1]!r},"
+                " which can be fetched again at no cost; [labels_party] epochs keeps several"
+            )
     shown.answer(documents, *lines, "next: feature-party train")

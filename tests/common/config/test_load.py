@@ -52,6 +52,14 @@ def test_overrides_win_over_settings_over_the_file(tmp_path: Path) -> None:
     assert load_config(File, None, {"key": "k"}).privacy == Privacy()
 
 
+def test_what_is_text_needs_no_quotes_whatever_it_looks_like(tmp_path: Path) -> None:
+    path = written(tmp_path, "")
+    for typed in ("2", "2.5", "true", "2024-06-02", "1e5", '"2"', "'2'"):
+        config = load_config(File, path, settings=[f"key={typed}"])
+        assert config.key == typed.strip("\"'")
+    assert load_config(File, path, settings=["key=a", "privacy.epsilon=2"]).privacy.epsilon == 2.0
+
+
 @pytest.mark.parametrize(
     ("text", "settings", "said"),
     [

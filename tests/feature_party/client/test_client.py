@@ -17,7 +17,7 @@ import pytest
 from common.errors import ConnectionFailed, ReleaseError
 from common.release.limits import MANIFEST_BYTES, MESSAGE_BYTES
 from common.release.manifest import Manifest
-from common.release.table import read_release
+from common.release.table import read_release, write_release
 from common.security.pilot_certificates import CertificateFiles
 from feature_party.client.labels_table import write_labels_table
 from feature_party.client.release_client import ReleaseClient, RetryPolicy
@@ -45,6 +45,18 @@ def test_a_fetch_leaves_the_release(world: World, files: CertificateFiles, tmp_p
     assert release.labels.equals(world.release.labels)
     assert release.manifest_bytes == world.release.manifest_bytes
     assert not (tmp_path / PARTIAL).exists()
+
+
+def test_a_fetch_says_which_release_it_replaces(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    manifest = world.release.manifest.model_copy(update={"epoch": "yesterday"})
+    write_release(tmp_path, manifest.to_bytes(), world.keys, world.codes)
+    with serving(world, Behaviour(), files) as address:
+        client = ReleaseClient(client_settings(address, files), QUICK)
+        assert client.fetch(tmp_path).replaced == ("sales", "yesterday")
+        assert client.fetch(tmp_path).replaced is None  # the same one again
+        assert client.fetch(tmp_path / "empty").replaced is None
 
 
 def test_broken_streams_are_resumed(world: World, files: CertificateFiles, tmp_path: Path) -> None:

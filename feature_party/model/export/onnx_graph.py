@@ -26,11 +26,11 @@ def onnx_model(
 ) -> Any:
     """Translate what torch's export made of a served model to an ``onnx.ModelProto``.
 
-    Its inputs get the names of the feature columns. Categories become text, looked up by
-    ``ai.onnx.ml.LabelEncoder``. Under the metadata key ``labelveil`` lie the facts, as JSON.
+    Its inputs and outputs are called as the facts say, by their places: names of columns and labels
+    stand in the facts alone. Categories become text, looked up by ``ai.onnx.ml.LabelEncoder``.
+    Under the metadata key ``labelveil`` lie the facts, as JSON.
 
-    Raises ``ConfigError`` if the packages for it are not installed, or a column has the name of an
-    output.
+    Raises ``ConfigError`` if the packages for it are not installed.
     """
     try:
         import onnx
@@ -53,14 +53,7 @@ def onnx_model(
     finally:
         logger.setLevel(level)
     model = present(translated).model_proto
-    outputs = list(facts["outputs"])
-    for column in columns:
-        if column.name in outputs:
-            raise ConfigError(
-                f"the feature column {column.name!r} has the name of an output of the ONNX graph;"
-                " use --format torch, or rename it and train again"
-            )
-    _name(model.graph, [column.name for column in columns], outputs)
+    _name(model.graph, [column.input for column in columns], facts["outputs"])
     _look_up(onnx, model, columns)
     onnx.helper.set_model_props(model, {"labelveil": json.dumps(facts)})
     onnx.checker.check_model(model)
@@ -69,14 +62,11 @@ def onnx_model(
 
 def _name(graph: Any, inputs: Sequence[str], outputs: Sequence[str]) -> None:
     """Give inputs and outputs their public names, and all other values names out of their way."""
-    prefix = _PREFIX
-    while any(name.startswith(prefix) for name in (*inputs, *outputs)):
-        prefix += "_"
     public: dict[str, str] = dict(zip((value.name for value in graph.input), inputs, strict=True))
     public |= dict(zip((value.name for value in graph.output), outputs, strict=True))
 
     def named(name: str) -> str:
-        return public.get(name, f"{prefix}/{name}" if name else "")
+        return public.get(name, f"{_PREFIX}/{name}" if name else "")
 
     for node in graph.node:
         node.input[:] = [named(name) for name in node.input]
@@ -93,16 +83,16 @@ def _look_up(onnx: Any, model: Any, columns: Sequence[Column]) -> None:
     for value, column in zip(graph.input, columns, strict=True):
         if column.kind != "category":
             continue
-        place = f"{_PREFIX} place of {column.name}"
+        place = f"{_PREFIX}/place_of_{column.input}"
         for node in graph.node:
-            node.input[:] = [place if name == column.name else name for name in node.input]
+            node.input[:] = [place if name == column.input else name for name in node.input]
         value.type.tensor_type.elem_type = onnx.TensorProto.STRING
         lookup = {
             "keys_strings": [*column.places],
             "values_int64s": [*column.places.values()],
             "default_int64": 0,
         }
-        names = [column.name], [place]
+        names = [column.input], [place]
         node = onnx.helper.make_node("LabelEncoder", *names, domain="ai.onnx.ml", **lookup)
         lookups.append(node)
     nodes = [*lookups, *graph.node]

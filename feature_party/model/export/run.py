@@ -5,6 +5,9 @@
 ``torch``
     ``torch.export``'s ``.pt2``; it cannot hold text, so a JSON file beside it maps the categories
     of each column to the places that the program takes.
+
+Programs take columns, and return what they predict, by place. Names come from data and stand in no
+program: they are text in the facts, JSON in the ONNX file's metadata or beside the ``.pt2``.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import json
 import os
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -28,10 +31,11 @@ from common.errors import ConfigError, DataError
 from feature_party.model.columns import quantile
 from feature_party.model.export.onnx_graph import onnx_model
 from feature_party.model.export.torch_module import Column, ServedLabels, probes, served_columns
+from feature_party.model.model import Model
 from feature_party.model.several_labels import LabelModels
 
 Format = Literal["onnx", "torch"]
-Outputs = dict[str, Floats]
+Outputs = Sequence[Floats]
 Run = Callable[[pl.DataFrame], Outputs]
 
 SUFFIXES: dict[str, Format] = {".onnx": "onnx", ".pt2": "torch"}
@@ -101,8 +105,9 @@ def export_model(
         if run is not None:
             for table in tables:
                 outputs = run(table)
-                for label in models.by_label:
-                    worst = max(worst, _difference(models, label, outputs, table))
+                for model, label in zip(models.by_label.values(), facts["labels"], strict=True):
+                    own = [outputs[facts["outputs"].index(name)] for name in label["outputs"]]
+                    worst = max(worst, _difference(model, own, table))
                 rows += table.height
             if not worst <= TOLERANCE:
                 raise DataError(
@@ -116,13 +121,14 @@ def export_model(
 
 
 def _facts(models: LabelModels, columns: tuple[Column, ...]) -> dict[str, Any]:
-    labels = []
-    for label, model in models.by_label.items():
-        outputs = [models.output(label, "prediction")]
-        facts: dict[str, Any] = {"outputs": outputs, "loss": model.problem.loss}
+    labels, several = [], len(models.by_label) > 1
+    for place, (label, model) in enumerate(models.by_label.items()):
+        outputs = ["prediction"]
+        facts: dict[str, Any] = {"loss": model.problem.loss}
         if model.has_distributions:
-            outputs.append(models.output(label, "probabilities"))
+            outputs.append("probabilities")
             facts["support"] = model.support.values.tolist()
+        facts["outputs"] = [f"{output}_{place}" if several else output for output in outputs]
         labels.append({"name": label, **facts})
     return {
         "format": "labelveil-export/1",
@@ -141,13 +147,13 @@ def _program(
         warnings.simplefilter("ignore")
         return torch.export.export(
             ServedLabels(models).eval(),
-            (inputs,),
-            dynamic_shapes=({name: {0: rows} for name in inputs},),
+            inputs,
+            dynamic_shapes=(tuple({0: rows} for _ in inputs),),
         )
 
 
-def _tensors(columns: tuple[Column, ...], table: pl.DataFrame) -> dict[str, torch.Tensor]:
-    return {column.name: torch.as_tensor(column.values(table)) for column in columns}
+def _tensors(columns: tuple[Column, ...], table: pl.DataFrame) -> tuple[torch.Tensor, ...]:
+    return tuple(torch.as_tensor(column.values(table)) for column in columns)
 
 
 def _onnx_runtime(path: Path, columns: tuple[Column, ...]) -> Run | None:
@@ -161,8 +167,8 @@ def _onnx_runtime(path: Path, columns: tuple[Column, ...]) -> Run | None:
     session = onnxruntime.InferenceSession(path.read_bytes(), options, ["CPUExecutionProvider"])
 
     def run(table: pl.DataFrame) -> Outputs:
-        names = [value.name for value in session.get_outputs()]
-        return dict(zip(names, session.run(names, onnx_inputs(columns, table)), strict=True))
+        found: Outputs = session.run(None, onnx_inputs(columns, table))
+        return found
 
     return run
 
@@ -170,9 +176,9 @@ def _onnx_runtime(path: Path, columns: tuple[Column, ...]) -> Run | None:
 def onnx_inputs(
     columns: tuple[Column, ...], table: pl.DataFrame
 ) -> dict[str, Floats | NDArray[np.object_]]:
-    """What an exported ONNX graph takes, for a features table: (n,) doubles and texts by name."""
+    """What an exported ONNX graph takes, for a features table: (n,) doubles and texts by input."""
     return {
-        column.name: np.array(column.texts(table), dtype=object)
+        column.input: np.array(column.texts(table), dtype=object)
         if column.kind == "category"
         else column.values(table).astype(np.float64)
         for column in columns
@@ -184,16 +190,15 @@ def _torch_runtime(path: Path, columns: tuple[Column, ...]) -> Run:
 
     @torch.no_grad()
     def run(table: pl.DataFrame) -> Outputs:
-        return {name: value.numpy() for name, value in module(_tensors(columns, table)).items()}
+        return [value.numpy() for value in module(*_tensors(columns, table))]
 
     return run
 
 
-def _difference(models: LabelModels, label: str, outputs: Outputs, table: pl.DataFrame) -> float:
+def _difference(model: Model, outputs: Outputs, table: pl.DataFrame) -> float:
     """Largest relative difference between a written model's predictions and the model's."""
-    model = models.by_label[label]
     wanted = model.distributions(model.encoder.encode(table))
-    points = outputs[models.output(label, "prediction")]
+    points, *probabilities = outputs
     if points.shape != wanted.points.shape:
         return float("inf")
     scale = np.maximum(np.abs(wanted.points), 0.1 * model.problem.deviation)
@@ -206,5 +211,4 @@ def _difference(models: LabelModels, label: str, outputs: Outputs, table: pl.Dat
             quantile(model.support, wanted.distributions, 0.5 + tie) for tie in (-_TIE, _TIE)
         )
         apart[(low <= points) & (points <= high)] = 0.0
-    probabilities = outputs[models.output(label, "probabilities")]
-    return float(max(apart.max(), np.abs(probabilities - wanted.distributions).max()))
+    return float(max(apart.max(), np.abs(probabilities[0] - wanted.distributions).max()))

@@ -2,14 +2,15 @@
 
 Every feature column is one tensor of n rows: a number (NaN if missing), a moment as seconds since
 1970-01-01 00:00 on the event's own clock (NaN if missing), or a category as its place in the
-column's table (0 if it is not in there). What :class:`~feature_party.model.encoding.Encoder` and
+column's table (0 if it is not in there). Columns are told apart by their places alone: exporters
+write the names of a dictionary into the programs that they generate, and names come from data. What :class:`~feature_party.model.encoding.Encoder` and
 :class:`~feature_party.model.model.Model` do in NumPy is done here in tensor operations that
 exporters can write down.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -41,13 +42,14 @@ class Column:
     """One input of an exported model."""
 
     name: str  # the feature column's
+    input: str  # what the exported program calls it, by its place
     kind: Kind  # ``number``, ``moment`` or ``category``
     places: dict[str, int]  # of each known category, from 1
     missing: str = ""  # text that stands for a missing category
     spelling: str = ""  # how texts spell a number or a moment
 
     def to_json(self) -> dict[str, Any]:
-        data: dict[str, Any] = {"name": self.name, "kind": self.kind}
+        data: dict[str, Any] = {"name": self.name, "input": self.input, "kind": self.kind}
         if self.kind == "category":
             data |= {"missing": self.missing, "unknown_place": 0, "places": self.places}
         return data
@@ -75,30 +77,31 @@ def served_columns(encoder: Encoder) -> tuple[Column, ...]:
     vocabularies = {column.name: column.vocabulary for column in encoder.categorical}
     fitted = {column.name: column for column in encoder.numeric}
     columns = []
-    for name in encoder.columns:
+    for place, name in enumerate(encoder.columns):
+        input_ = f"input_{place}"
         if name in vocabularies:
             keys = [missing if text == MISSING else text for text in vocabularies[name]]
-            places = {text: place for place, text in enumerate(keys, start=1)}
-            columns.append(Column(name, "category", places, missing))
+            places = {text: at for at, text in enumerate(keys, start=1)}
+            columns.append(Column(name, input_, "category", places, missing))
         else:
             kind: Kind = "number" if fitted[name].part == "value" else "moment"
-            columns.append(Column(name, kind, {}, spelling=fitted[name].spelling))
+            columns.append(Column(name, input_, kind, {}, spelling=fitted[name].spelling))
     return tuple(columns)
 
 
 class ServedModel(nn.Module):
     """Preprocessing, learners, heads, mixture and point prediction of a trained model.
 
-    ``forward`` takes a (n,) tensor for each of :func:`served_columns`, by name: float64 for numbers
-    and moments, int64 for categories. It returns ``prediction``, (n,) float64, and for a model of
-    distributions ``probabilities``, (n, m) float64 over the support.
+    ``forward`` takes a (n,) tensor for each of :func:`served_columns`, in their order: float64 for
+    numbers and moments, int64 for categories. It returns the prediction, (n,) float64, and for a
+    model of distributions the probabilities, (n, m) float64 over the support.
     """
 
     def __init__(self, model: Model) -> None:
         super().__init__()
         encoder = model.encoder
-        self.inputs = ServedInputs(encoder.numeric) if encoder.numeric else None
-        self._categorical = encoder.categorical
+        places = {name: place for place, name in enumerate(encoder.columns)}
+        self.inputs = ServedInputs(encoder.numeric, places) if encoder.numeric else None
         self._experts = [(expert.objective, _double(expert.weight)) for expert in model.experts]
         self.learned = nn.ModuleList([expert.learned.eval() for expert in model.experts])
         self._shrinkage = _double(model.shrinkage)
@@ -108,31 +111,27 @@ class ServedModel(nn.Module):
         self.adjustment: Tensor | None
         self.cells: Tensor | None
         given = dict(encoder.given)
-        self._given = {
-            column.name: 1 + column.vocabulary.index(given[column.name])
-            if given[column.name] in column.vocabulary
-            else 0
+        # of each category its input's place, or, where every row has the same, its own
+        self._categories = [
+            (places.get(column.name), _place(column.vocabulary, given.get(column.name)))
             for column in encoder.categorical
-            if column.name in given
-        }
+        ]
         self.register_buffer("cells", None if model.cells is None else torch.as_tensor(model.cells))
         self.register_buffer("values", torch.as_tensor(model.support.values))
         self.register_buffer("prior", torch.as_tensor(model.support.prior))
         factors = model.adjustment
         self.register_buffer("adjustment", None if factors is None else torch.as_tensor(factors))
 
-    def forward(self, columns: dict[str, Tensor]) -> dict[str, Tensor]:
-        rows = next(iter(columns.values())).shape[0]
+    def forward(self, *columns: Tensor) -> tuple[Tensor, ...]:
+        rows = columns[0].shape[0]
         numeric = torch.zeros(rows, 0)
         if self.inputs is not None:
-            numeric = self.inputs(columns)
+            numeric = self.inputs(*columns)
         categories = torch.zeros(rows, 0, dtype=torch.int64)
-        if self._categorical:
+        if self._categories:
             places = [
-                torch.full((rows,), self._given[column.name])
-                if column.name in self._given
-                else columns[column.name]
-                for column in self._categorical
+                torch.full((rows,), given) if place is None else columns[place]
+                for place, given in self._categories
             ]
             categories = torch.stack(places, dim=1)
         mixed: Tensor | None = None
@@ -140,7 +139,7 @@ class ServedModel(nn.Module):
             raw = learned(numeric[None], categories[None]).double()
             probabilities = objective.distributions(raw)
             if probabilities is None:
-                return {"prediction": objective.points(raw).mean(dim=0)}
+                return (objective.points(raw).mean(dim=0),)
             share = weight * probabilities.mean(dim=0)
             mixed = share if mixed is None else mixed + share
         mixed = present(mixed)
@@ -155,13 +154,14 @@ class ServedModel(nn.Module):
             points = self.values[below.clamp(max=self.values.shape[0] - 1)]
         else:
             points = mixed @ self.values
-        return {"prediction": points, "probabilities": mixed}
+        return points, mixed
 
 
 class ServedInputs(nn.Module):
     """The numeric inputs, as :meth:`Encoder.encode` makes them: all columns in the same operations.
 
-    ``forward`` takes the columns by name, (n,) float64, and returns (n, F) float32.
+    ``forward`` takes all columns, (n,) each, and returns (n, F) float32. Of each column of
+    ``fitted`` ``columns`` say the place among them.
     """
 
     order: Tensor
@@ -175,12 +175,12 @@ class ServedInputs(nn.Module):
     centre: Tensor
     scale: Tensor
 
-    def __init__(self, fitted: Sequence[NumericColumn]) -> None:
+    def __init__(self, fitted: Sequence[NumericColumn], columns: Mapping[str, int]) -> None:
         super().__init__()
         by_part = sorted(fitted, key=attrgetter("part"))
         self._parts = [
-            (part, [column.name for column in columns])
-            for part, columns in groupby(by_part, key=attrgetter("part"))
+            (part, [columns[column.name] for column in alike])
+            for part, alike in groupby(by_part, key=attrgetter("part"))
         ]
         places = {id(column): at for at, column in enumerate(by_part)}
         indicated = [column for column in by_part if column.indicator]
@@ -199,10 +199,10 @@ class ServedInputs(nn.Module):
     def _keep(self, name: str, values: Iterable[float], kind: torch.dtype = torch.float64) -> None:
         self.register_buffer(name, torch.tensor(list(values), dtype=kind))
 
-    def forward(self, columns: dict[str, Tensor]) -> Tensor:
+    def forward(self, *columns: Tensor) -> Tensor:
         parts = [
-            _part(torch.stack([columns[name] for name in names], dim=1), part)
-            for part, names in self._parts
+            _part(torch.stack([columns[place] for place in places], dim=1), part)
+            for part, places in self._parts
         ]
         values = torch.cat(parts, dim=1)
         missing = ~torch.isfinite(values)
@@ -222,20 +222,20 @@ class ServedInputs(nn.Module):
 class ServedLabels(nn.Module):
     """The models of several labels side by side.
 
-    ``forward`` returns the outputs of each :class:`ServedModel`, by their names among all.
+    ``forward`` returns the outputs of each :class:`ServedModel`, one after another.
     """
 
     def __init__(self, models: LabelModels) -> None:
         super().__init__()
-        self._labels = models
         self.models = nn.ModuleList(map(ServedModel, models.by_label.values()))
 
-    def forward(self, columns: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {
-            self._labels.output(label, output): value
-            for label, model in zip(self._labels.by_label, self.models, strict=True)
-            for output, value in model(columns).items()
-        }
+    def forward(self, *columns: Tensor) -> tuple[Tensor, ...]:
+        return tuple(output for model in self.models for output in model(*columns))
+
+
+def _place(vocabulary: Sequence[str], given: str | None) -> int:
+    """A value's place in a vocabulary, from 1; 0 for what is not there."""
+    return 1 + vocabulary.index(given) if given in vocabulary else 0
 
 
 def _part(seconds: Tensor, part: str) -> Tensor:

@@ -121,8 +121,10 @@ def test_one_file_serves_all_labels(tmp_path: Path) -> None:
     import onnxruntime
 
     session = onnxruntime.InferenceSession((tmp_path / "model.onnx").read_bytes())
-    names = [one.name for one in session.get_outputs()]
-    assert names == [*(f"{a}{b}" for a in NAMES for b in ("", "_probabilities"))]
+    facts = json.loads(session.get_modelmeta().custom_metadata_map["labelveil"])
+    assert [label["name"] for label in facts["labels"]] == [*NAMES]
+    outputs = [name for label in facts["labels"] for name in label["outputs"]]
+    assert [one.name for one in session.get_outputs()] == outputs
 
 
 def test_decoded_labels_are_a_file_each(tmp_path: Path) -> None:

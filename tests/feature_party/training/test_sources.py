@@ -305,11 +305,9 @@ def test_what_is_exported_is_the_model_of_one(
         own = trained[1].of(name)
         columns = served_columns(own.encoder)
         assert "labels_party" not in [column.name for column in columns]
-        inputs = {column.name: torch.as_tensor(column.values(table)) for column in columns}
-        served = ServedModel(own).eval()(inputs)
-        assert served["prediction"].detach().numpy() == pytest.approx(
-            own.predict(table)["prediction"]
-        )
+        inputs = [torch.as_tensor(column.values(table)) for column in columns]
+        points, *_ = ServedModel(own).eval()(*inputs)
+        assert points.detach().numpy() == pytest.approx(own.predict(table)["prediction"])
 
 
 def test_a_source_whose_keys_do_not_match_is_named(sources: Path) -> None:

@@ -95,8 +95,12 @@ def run_onnx(path: Path, model: Model, table: pl.DataFrame) -> dict[str, np.ndar
     onnxruntime = pytest.importorskip("onnxruntime")
     session = onnxruntime.InferenceSession(path)
     columns = served_columns(model.encoder)
-    assert [value.name for value in session.get_inputs()] == list(model.encoder.columns)
+    facts = json.loads(session.get_modelmeta().custom_metadata_map["labelveil"])
+    assert [entry["name"] for entry in facts["inputs"]] == list(model.encoder.columns)
+    called = [value.name for value in session.get_inputs()]
+    assert called == [entry["input"] for entry in facts["inputs"]]
     names = [value.name for value in session.get_outputs()]
+    assert names == facts["outputs"]
     return dict(zip(names, session.run(None, onnx_inputs(columns, table)), strict=True))
 
 
@@ -138,10 +142,11 @@ def test_the_module_is_the_model(table: pl.DataFrame, objective: str, head: str,
     model = untrained(table, experts, loss)
     for rows in (table, unusual(table), probes(model.encoder)):
         columns = served_columns(model.encoder)
-        inputs = {column.name: torch.as_tensor(column.values(rows)) for column in columns}
+        inputs = [torch.as_tensor(column.values(rows)) for column in columns]
         with torch.no_grad():
-            found = ServedModel(model).eval()(inputs)
-        assert_alike({name: value.numpy() for name, value in found.items()}, model, rows)
+            found = ServedModel(model).eval()(*inputs)
+        names = "prediction", "probabilities"
+        assert_alike({n: v.numpy() for n, v in zip(names, found, strict=False)}, model, rows)
 
 
 @pytest.mark.slow
@@ -162,7 +167,7 @@ def test_torch_program_with_its_tables(table: pl.DataFrame, tmp_path: Path) -> N
     # a server that knows nothing but the two files
     facts = json.loads((tmp_path / "served" / "model.pt2.json").read_text("utf-8"))
     program = torch.export.load(tmp_path / "served" / "model.pt2").module()
-    inputs = {}
+    inputs = []
     for column in facts["inputs"]:
         values = table[column["name"]]
         if column["kind"] == "moment":
@@ -173,9 +178,9 @@ def test_torch_program_with_its_tables(table: pl.DataFrame, tmp_path: Path) -> N
             whole = values.cast(pl.Int64) if values.dtype == pl.Float64 else values
             texts = whole.cast(pl.String).fill_null(column["missing"])
             array = pl.Series([column["places"].get(t, column["unknown_place"]) for t in texts])
-        inputs[column["name"]] = torch.as_tensor(array.to_numpy(writable=True))
+        inputs.append(torch.as_tensor(array.to_numpy(writable=True)))
     with torch.no_grad():
-        found = program(inputs)
+        found = dict(zip(facts["outputs"], program(*inputs), strict=True))
     points = model.predict(table)["prediction"].to_numpy()
     np.testing.assert_allclose(found["prediction"].numpy(), points, rtol=1e-5)
     assert sorted(path.name for path in (tmp_path / "served").iterdir()) == [
@@ -191,8 +196,8 @@ def test_a_file_that_disagrees_is_not_left(
     model = untrained(table, [("raw", "")])
 
     class Off(ServedModel):
-        def forward(self, columns: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-            return {"prediction": super().forward(columns)["prediction"] * (1 + 1e-4)}
+        def forward(self, *columns: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return (super().forward(*columns)[0] * (1 + 1e-4),)
 
     monkeypatch.setattr(torch_module, "ServedModel", Off)
     (tmp_path / "model.pt2").write_text("an earlier one")

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from common.errors import LabelveilError
+from common.errors import LabelveilError, printable
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
@@ -199,5 +199,5 @@ def interrupted(kept: str) -> NoReturn:
 
 def fail(message: str) -> NoReturn:
     """Print one error line and leave with exit code 1."""
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    print(f"error: {printable(' '.join(message.split()))}", file=sys.stderr)
     raise SystemExit(EXIT_ERROR)

@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.segment import Segment
 from rich.table import Column
 
-from common.errors import ConfigError
+from common.errors import ConfigError, printable
 
-stdout = Console()
-stderr = Console(stderr=True)
+
+class Terminal(Console):
+    """A console to which text is text: square brackets and colons style nothing, unless a call says
+    ``markup=True``, and control characters, which names from data may hold, are shown as escapes.
+
+    Takes the keywords of :class:`rich.console.Console`.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, **options)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control:
+                yield segment
+            else:
+                yield Segment(printable(segment.text, lines=True), segment.style)
+
+
+stdout = Terminal()
+stderr = Terminal(stderr=True)
 
 
 def numbers(option: str, text: str) -> list[float]:
@@ -29,7 +52,7 @@ def numbers(option: str, text: str) -> list[float]:
 
 def warn(text: str) -> None:
     """Print a warning on standard error, in one line however narrow the terminal."""
-    stderr.print(f"[bold yellow]warning:[/] {escape(text)}", soft_wrap=True)
+    stderr.print(f"[bold yellow]warning:[/] {escape(printable(text))}", markup=True, soft_wrap=True)
 
 
 def progress(*, quiet: bool = False) -> Progress:
@@ -39,12 +62,14 @@ def progress(*, quiet: bool = False) -> Progress:
     note alone off.
     """
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=10),
         MofNCompleteColumn(),
         TimeRemainingColumn(compact=True, elapsed_when_finished=True),
         TextColumn(
-            "{task.fields[note]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
+            "{task.fields[note]}",
+            markup=False,
+            table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
         ),
         expand=True,
         console=stderr,

@@ -59,7 +59,11 @@ def scan_csv(path: Path, **options: Any) -> pl.LazyFrame:
     if dialect.encoding != "utf-8":
         source = io.BytesIO(_decoded(path, path.read_bytes()).encode())
     return pl.scan_csv(
-        source, separator=dialect.separator, decimal_comma=dialect.decimal_comma, **options
+        source,
+        glob=False,
+        separator=dialect.separator,
+        decimal_comma=dialect.decimal_comma,
+        **options,
     )
 
 
@@ -73,7 +77,7 @@ def read_table(path: Path, key: str | None = None) -> pl.DataFrame:
         raise DataError(f"{path} is not a file; name a CSV or Parquet file")
     try:
         if path.suffix.lower() in PARQUET_SUFFIXES:
-            return pl.read_parquet(path)
+            return pl.read_parquet(path, glob=False)
         overrides = {key: pl.String} if key else {}
         return scan_csv(path, schema_overrides=overrides, infer_schema_length=None).collect()
     except (pl.exceptions.PolarsError, OSError) as error:
@@ -148,7 +152,7 @@ def _find(path: Path, size: int, changed: int) -> Dialect:
     decimal_comma = separator != "," and bool(comma.search(rows)) and not point.search(rows)
     dialect = Dialect(separator, decimal_comma, encoding)
     if encoding != "utf-8" or decimal_comma or separator in ";|":
-        stderr.print(f"{path}: {dialect}", markup=False, highlight=False, soft_wrap=True)
+        stderr.print(f"{path}: {dialect}", highlight=False, soft_wrap=True)
     return dialect
 
 

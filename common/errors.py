@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -46,7 +48,30 @@ def present(value: ValueT | None) -> ValueT:
     return value
 
 
+_UNPRINTABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+"""What moves a cursor, ends a line, turns the order of letters, cannot be seen, or is no text. Not
+the joiners U+200C and U+200D, which some languages are written with."""
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """Text for a line of a terminal, a log or a page, whatever data it was made of.
+
+    Control characters become escapes as in JSON (``\\n``, ``\\u001b``): a name forges no line, and
+    commands no terminal. Of several ``lines`` their ends stay.
+    """
+    if lines:
+        return "\n".join(map(printable, text.split("\n")))
+    return _UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], text)
+
+
+_LONGEST_NAME = 80
+
+
 def listed(names: Sequence[str], most: int = 12) -> str:
-    """Names for a message: the first few, and how many there are in all."""
-    shown = ", ".join(names[:most])
+    """Names for a message: the first few, none at length, and how many there are in all."""
+    cut = _LONGEST_NAME
+    shown = ", ".join(n if len(n) <= cut else f"{n[: cut - 1]}…" for n in names[:most])
     return f"{shown}, … ({len(names)} in all)" if len(names) > most else shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import glob
 import hashlib
 import os
 import secrets
@@ -103,7 +104,7 @@ def read_private(path: Path, what: str) -> bytes:
 
 def leftovers(path: Path) -> list[Path]:
     """Files that writers of ``path`` left when they died; only for who knows that none is alive."""
-    return list(path.parent.glob(f".{path.name}.*"))
+    return list(path.parent.glob(f".{glob.escape(path.name)}.*"))
 
 
 def write_durably(path: Path, data: bytes) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import polars as pl
+import polars.selectors as cs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -79,7 +80,7 @@ def feature_file(
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         converted = Path(temporary) / "features.parquet"
         try:
-            scan_table(path, key).select(columns).sink_parquet(converted)
+            scan_table(path, key).select(cs.by_name(*columns)).sink_parquet(converted)
         except pl.exceptions.PolarsError as error:
             raise unreadable(path, error) from error
         yield FeatureFile([converted])
@@ -116,7 +117,7 @@ def scan_table(path: Path, key: str = "") -> pl.LazyFrame:
     files = table_files(path)
     try:
         if path.is_dir() or path.suffix.lower() in PARQUET_SUFFIXES:
-            frame = pl.scan_parquet(files)
+            frame = pl.scan_parquet(files, glob=False)
         elif path.suffix.lower() in SUFFIXES:
             frame = scan_csv(
                 path,

@@ -6,11 +6,12 @@ import json
 from typing import Any
 
 from common.config import Section, setting
+from common.errors import printable
 
 
 def print_json(document: Any) -> None:
     text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False, default=str)
-    print(text, flush=True)
+    print(printable(text, lines=True), flush=True)  # an escape of JSON's, and so the same document
 
 
 class Json(Section):
@@ -26,4 +27,4 @@ class Json(Section):
             print_json(document)
             return
         for line in lines:
-            print(line, flush=True)
+            print(printable(line, lines=True), flush=True)

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from common.config.declare import Setting, declared, doc, sections
 from common.config.load import load_config
 from common.config.wording import as_toml
-from common.errors import ConfigError
+from common.errors import ConfigError, printable
 from common.files import appearing, file_errors
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -105,7 +105,7 @@ def _lines(option: Setting, values: Mapping[str, Any], live: bool) -> Iterator[s
 
 def _written(value: Any) -> str:
     if isinstance(value, Because):
-        return f"{as_toml(value.value)}  # {value.reason}"
+        return f"{as_toml(value.value)}  # {printable(value.reason)}"
     return as_toml(value)
 
 

@@ -15,6 +15,8 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema
 from pydantic_core.core_schema import no_info_after_validator_function
 
+from common.errors import ConfigError, printable
+
 NOUNS: dict[Any, str] = {
     bool: "true or false",
     int: "a whole number",
@@ -121,4 +123,12 @@ def as_toml(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, int | float):
         return repr(value)
-    return json.dumps(str(value), ensure_ascii=False)  # a JSON string is a TOML basic string
+    text = str(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"{printable(text)} is not UTF-8, and cannot stand in a configuration; rename it"
+        ) from None
+    # a JSON string is a TOML basic string, but that this has no DEL
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

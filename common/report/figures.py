@@ -174,13 +174,20 @@ def _inline_svg(figure: Figure, name: str, kind: str, description: str) -> Marku
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r' xmlns(:\w+)?="[^"]*"', "", text)
     text = re.sub(r'<style type="text/css">.*?</style>', "", text, flags=re.DOTALL)
-    # Every id, and every reference to one, is made this picture's own.
-    text = re.sub(r'\bid="', f'id="{name}-', text)
-    text = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", text)
-    for variable, colour in _LIGHT.items():
-        text = text.replace(colour, f"var(--{variable})")
+
+    def own(tag: re.Match[str]) -> str:
+        """A tag whose ids, and references to them, are this picture's own, and its colours CSS's.
+
+        What stands between tags is text, and may be a column's name."""
+        made = re.sub(r' xmlns(:\w+)?="[^"]*"', "", tag[0])
+        made = re.sub(r'\bid="', f'id="{name}-', made)
+        made = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", made)
+        for variable, colour in _LIGHT.items():
+            made = made.replace(colour, f"var(--{variable})")
+        return made
+
+    text = re.sub(r"<[^<>]+>", own, text)
     box = re.search(r'viewBox="[^"]*"', text)
     body = text[text.index(">") + 1 :]
     label = escape(description)

@@ -31,6 +31,8 @@ def export(config: FeaturePartyConfig, wanted: ExportOptions, shown: Json) -> No
     on made-up rows and on the first of the features file, before it gets its name.
     """
     start({"--output": wanted.output})
+    import polars.selectors as cs
+
     from feature_party.model.export.run import export_model
     from feature_party.model.several_labels import LabelModels
     from feature_party.tables import scan_table
@@ -40,7 +42,7 @@ def export(config: FeaturePartyConfig, wanted: ExportOptions, shown: Json) -> No
     if config.data.features is not None:
         frame = scan_table(config.data.features)
         models.encoder.check(frame.collect_schema().names())
-        sample = frame.select(models.encoder.columns).head(SAMPLE_ROWS).collect()
+        sample = frame.select(cs.by_name(*models.encoder.columns)).head(SAMPLE_ROWS).collect()
     exported = export_model(models, wanted.output, wanted.format_, sample)
     checked = "not compared: no runtime for it is installed here, see labelveil[export]"
     if exported.runtime:

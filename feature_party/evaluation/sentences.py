@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from scipy.special import ndtr
 
+from common.errors import printable
 from feature_party.evaluation.breakdown import Segment, number
 from feature_party.evaluation.clipped_labels import Clipped
 from feature_party.evaluation.explained import NEGLIGIBLE, Explained
@@ -145,9 +146,11 @@ def segment_lines(by: str, segments: Sequence[Segment]) -> list[str]:
         label = segment.label
         shown = f"{number(label.value)} ({number(label.low)} … {number(label.high)})"
         shown += "  predictions are off" * segment.off
-        rows.append((segment.name, f"{segment.events:,}", number(segment.predicted), shown))
+        rows.append(
+            (printable(segment.name), f"{segment.events:,}", number(segment.predicted), shown)
+        )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [f"by {by}:"] + [
+    return [f"by {printable(by)}:"] + [
         f"  {name:{widths[0]}}  {events:>{widths[1]}}  {predicted:>{widths[2]}}  {label}"
         for name, events, predicted, label in rows
     ]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 
 from common.arrays import Booleans, Floats, Indices
 from common.errors import DataError
@@ -78,7 +79,7 @@ class Unseen:
         table = self.table[chosen]
         dealt = {}
         for column in model.encoder.columns:
-            changed = table.with_columns(pl.col(column).shuffle(seed=0))
+            changed = table.with_columns(cs.by_name(column).shuffle(seed=0))
             start, points = 0, []
             for rows, members in sampled:
                 inputs = model.encoder.encode(changed[start : start + rows.size])

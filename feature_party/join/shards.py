@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
+import polars.selectors as cs
 from pydantic import TypeAdapter
 
 from common.errors import DataError
@@ -61,14 +62,14 @@ class JoinedShards:
 
     @property
     def columns(self) -> list[str]:
-        names = pl.scan_parquet(self.shards[0]).collect_schema().names()
+        names = pl.scan_parquet(self.shards[0], glob=False).collect_schema().names()
         return names[: names.index(ROW)]
 
     def read(self, index: int, columns: list[str]) -> pl.DataFrame:
         """Some columns of a shard; ``DataError`` if it is missing or damaged."""
         path = self.shards[index]
         try:
-            part = pl.read_parquet(path, columns=columns)
+            part = pl.scan_parquet(path, glob=False).select(cs.by_name(*columns)).collect()
         except (pl.exceptions.PolarsError, OSError) as error:
             raise DataError(
                 f"{path} is missing or damaged; remove {self.directory} and join again"

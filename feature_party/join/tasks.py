@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 from numpy.typing import NDArray
 
 from common.arrays import Indices
@@ -103,9 +104,10 @@ class FeatureSlice:
 
     def read(self, *columns: str) -> pl.DataFrame:
         """Read columns, or all of them; ``DataError`` if a file cannot be read."""
+        wanted = cs.by_name(*columns) if columns else cs.all()
         try:
             scans = [
-                pl.scan_parquet(path).select(*columns or "*").slice(first, last - first)
+                pl.scan_parquet(path, glob=False).select(wanted).slice(first, last - first)
                 for path, first, last in self.pieces
             ]
             return pl.concat(pl.collect_all(scans), rechunk=True)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from rich.markup import escape
 from rich.progress import Progress, TaskID
 
 from common.arrays import Floats
@@ -137,7 +136,7 @@ class Learning(Transfer):
         for folder in folders.values() if section.shards == "auto" else ():
             remove_shards(folder / "shards")
         for name, why in () if quiet else trained.encoder.left_out:
-            stderr.print(f"left out: {escape(name)}, which {why}")
+            stderr.print(f"left out: {name}, which {why}")
         for label, model in models.items():
             for warning in model.facts.warnings:
                 self.warn(self.prefix(label) + warning)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import polars.selectors as cs
 from rich.progress import Progress
 
 from common.console import progress
@@ -39,7 +40,7 @@ class Transfer:
         secret = read_secret(config.secret_of(config.only_labels_party))
         frame = scan_table(config.features, config.key)
         check_key(frame, config.key)
-        keys = collect_table(frame.select(config.key))[config.key]
+        keys = collect_table(frame.select(cs.by_name(config.key)))[config.key]
         with progress(quiet=self.quiet) as bar:
             hashing = bar.add_task("hash keys", total=keys.len(), note="keys")
             return hash_population(

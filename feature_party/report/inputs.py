@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from common.arrays import Booleans, Floats, Indices
+from common.errors import printable
 from common.exact.channel import Codes
 from common.release.manifest import Manifest
 from common.release.sections import LabelSection, StatedRandomizer
@@ -97,7 +98,7 @@ class ReportInputs:
     @property
     def name(self) -> str:
         """What the label is called."""
-        return self.label or self.released.section.name
+        return printable(self.label or self.released.section.name)
 
     @property
     def axis(self) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from markupsafe import escape
+
 from common.files import write_text
 from common.report.template import page_template
 from feature_party.evaluation.breakdown import number
@@ -39,9 +41,10 @@ def write_model_card(path: Path, inputs: ReportInputs) -> None:
         software=manifest.software,
         matches=words.match_sentence(events.matches),
         lines=[f"{line[:1].upper()}{line[1:]}." for line in lines],
-        segments=["\n".join(segment_lines(by, rows)) for by, rows in scores.segments.items()],
+        segments=[
+            escape("\n".join(segment_lines(by, rows))) for by, rows in scores.segments.items()
+        ],
         warnings=scores.warnings,
         statements=words.privacy_statements(manifest, inputs.label),
     )
-    # quotes mean nothing in Markdown
-    write_text(path, text.replace("&#39;", "'").replace("&#34;", '"'))
+    write_text(path, text)

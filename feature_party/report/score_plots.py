@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from common.errors import printable
 from common.report.figures import INK, MAIN, MUTED, OTHER, RULE, clean, responsive_figure
 from feature_party.evaluation.breakdown import Segment
 from feature_party.evaluation.intervals import Measured
@@ -90,7 +91,8 @@ def error_end(rows: Sequence[ErrorRow]) -> float:
 
 def importance(columns: Mapping[str, Measured]) -> Markup:
     """What R² loses without a column, with 95% intervals; at most twelve columns."""
-    ranked = sorted(columns.items(), key=lambda item: -item[1].value)[:_MOST_COLUMNS]
+    by_effect = sorted(columns.items(), key=lambda item: -item[1].value)[:_MOST_COLUMNS]
+    ranked = [(printable(name), effect) for name, effect in by_effect]
 
     def draw(figure: Figure, narrow: bool) -> None:
         axes = figure.subplots()

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from common.config import Section, setting
-from common.errors import ReleaseError
+from common.errors import ReleaseError, printable
 from label_party.commands.options import Shown
 from label_party.config.sections import LabelPartyConfig
 from label_party.store.budget import short
@@ -136,7 +136,7 @@ class Before:
             lines = aligned([*self._facts(intention, outlook)])
             self.shown.answer(self._document(intention, outlook, warnings), *lines)
         for warning in warnings:
-            print(f"warning: {warning}", file=sys.stderr)
+            print(f"warning: {printable(warning)}", file=sys.stderr)
         if self.wanted.dry_run:
             self.warned.extend(warnings)
             raise NotBought

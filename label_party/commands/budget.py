@@ -11,6 +11,7 @@ from rich.table import Table
 from common.config import setting
 from common.config.answers import Json, print_json
 from common.console import stdout
+from common.errors import printable
 from common.guarantees import Guarantee
 from label_party.commands.options import options
 from label_party.config.sections import LabelPartyConfig
@@ -81,13 +82,15 @@ def raise_cap(config: LabelPartyConfig, wanted: RaiseOptions) -> None:
 def _print_account(account: AccountState) -> None:
     print(f"account {account.account}: budget {account.limit}")
     for cap in account.caps[1:]:
-        print(f"raised to {cap.guarantee} {cap.set_at[:16]} by {cap.set_by}: {cap.reason}")
+        raised = f"raised to {cap.guarantee} {cap.set_at[:16]} by {cap.set_by}: {cap.reason}"
+        print(printable(raised))
     for said in account.separations:
         shared = f"{said.events:,}" if said.events else "an unknown number of"
-        print(
+        apart = (
             f"{shared} events of {said.account} are events of {said.other}, too, and counted apart,"
             f" {said.said_at[:16]} by {said.said_by}: {said.reason}"
         )
+        print(printable(apart))
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     columns = "data set", "epoch", "for", "spent", "state", "who", "when (UTC)", "release"
     for column in columns:

@@ -118,12 +118,13 @@ def init(given: Given, new: New) -> None:
 
 
 def _strata(column: str, values: Mapping[str, Any]) -> list[str]:
-    """The values of a column of the population: the commonest, if they are too many.
+    """The values of a column of the population that can be names of strata, one a line: the
+    commonest, if they are too many.
 
     ``ConfigError`` if no population is at hand: none are taken from rows of labels.
     """
     from label_party.events.epoch import values_of
-    from label_party.release.strata import MOST_VALUES
+    from label_party.release.strata import MOST_VALUES, names_stratum
 
     data = _data(values)
     source = data.population_source
@@ -132,7 +133,9 @@ def _strata(column: str, values: Mapping[str, Any]) -> list[str]:
             f"--strata-column {column!r} takes its values from a population, and there is none:"
             " name it by --population, or list values known beforehand as [strata] values"
         )
-    return sorted(values_of(source, column, data.population_dialect)[:MOST_VALUES])
+    found = values_of(source, column, data.population_dialect)
+    named = [value for value in found if value.splitlines() == [value] and names_stratum(value)]
+    return sorted(named[:MOST_VALUES])
 
 
 def _with_several_rows(config: LabelPartyConfig) -> int:

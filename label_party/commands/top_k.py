@@ -12,7 +12,7 @@ from rich.table import Table
 
 from common.config import setting
 from common.console import stdout
-from common.errors import ConfigError
+from common.errors import ConfigError, printable
 from common.files import file_errors
 from common.guarantees import guarantee_from_json
 from common.outputs import check_output, check_plot
@@ -134,7 +134,7 @@ def draw_top_k(result: Outcome, path: Path, counted: str) -> None:
     with picture(path, 7, 1 + 0.35 * len(rows)) as figure:
         axes = figure.subplots()
         axes.barh(
-            [row["category"] for row in rows],
+            [printable(row["category"]) for row in rows],
             [row["users"] for row in rows],
             xerr=margin(document),
             ecolor=MUTED,
@@ -142,5 +142,7 @@ def draw_top_k(result: Outcome, path: Path, counted: str) -> None:
         )
         axes.set_xlim(left=0)
         axes.set_xlabel(f"{counted}, with noise; bars show 95% intervals")
-        axes.set_title(f"Leading by {document['by']}, ε = {document['guarantee']['epsilon']}")
+        axes.set_title(
+            f"Leading by {printable(document['by'])}, ε = {document['guarantee']['epsilon']}"
+        )
         clean(axes, grid="x")

@@ -12,6 +12,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
+from common.errors import printable
+
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -54,9 +56,11 @@ class TextLines(logging.Formatter):
     """Time, level, event and fields, for people."""
 
     def format(self, record: logging.LogRecord) -> str:
-        # repr of a text keeps line breaks in a client's request from forging a log line
+        # nothing that a client or a name holds forges a line
         extra = "".join(f" {key}={value!r}" for key, value in fields(record).items())
-        line = f"{_time(record)} {record.levelname.lower():7} {record.getMessage()}{extra}"
+        line = (
+            f"{_time(record)} {record.levelname.lower():7} {printable(record.getMessage())}{extra}"
+        )
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return line

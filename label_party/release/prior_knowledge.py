@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 
 from common.arrays import Floats
 from common.csv_files import read_table
@@ -141,10 +142,11 @@ def from_table(path: Path, rows: int, names: list[str]) -> PriorKnowledge:
         if name not in table.columns:
             raise DataError(f"{path} has no column {name}; it needs {', '.join(names)} and weight")
     try:
-        table = table.select(pl.col(*names, "weight").cast(pl.Float64)).sort(names)
+        labels = cs.by_name(*names)
+        table = table.select(cs.by_name(*names, "weight").cast(pl.Float64)).sort(labels)
     except pl.exceptions.PolarsError as error:
         raise DataError(f"{path}: labels and weight must be numbers") from error
-    values, weights = table.select(names).to_numpy(), table["weight"].to_numpy()
+    values, weights = table.select(labels).to_numpy(), table["weight"].to_numpy()
     if not (np.isfinite(values).all() and np.isfinite(weights).all() and weights.min() >= 0):
         raise DataError(f"{path}: labels must be finite and weights finite and >= 0")
     if weights.sum() <= 0:

@@ -39,12 +39,19 @@ def stratum_column(strata: StrataSection) -> Column | None:
             f"{path} lists {len(values):,} values of {name!r}, more than {MOST_VALUES:,}; list"
             " those with most events, for all others are one stratum in any case"
         )
-    for value in values.filter((values == OTHERS) | (values.str.len_chars() > MOST_LETTERS)):
+    for value in values:
+        if names_stratum(value):
+            continue
         raise ConfigError(
             f"{path} lists {value!r:.60}, which cannot name a stratum: {OTHERS!r} is that of all"
             f" values that have none, and a name has up to {MOST_LETTERS} letters"
         )
     return Column(name, values)
+
+
+def names_stratum(value: str) -> bool:
+    """Whether a value can be the name of its stratum; events of others are of none of their own."""
+    return value != OTHERS and len(value) <= MOST_LETTERS
 
 
 def plan_events(config: LabelPartyConfig, events: Events, column: Column | None) -> MessagePlan:

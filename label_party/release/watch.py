@@ -16,7 +16,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from common.config.names import NAME_PATTERN
-from common.errors import ConfigError, DataError
+from common.errors import ConfigError, DataError, printable
 from common.signals import Stop
 from label_party.config.sections import EPOCH_PLACE, LabelPartyConfig
 from label_party.events.intention import Confirm, Intention, NotBought, go_on
@@ -190,5 +190,5 @@ def keep_releasing(
         except StoreBusy as busy:  # a release by hand, or a backup: it ends by itself
             idle(str(busy))
         except DataError as error:  # said at every look, until somebody mends it
-            print(f"error: {error}", file=sys.stderr, flush=True)
+            print(f"error: {printable(str(error))}", file=sys.stderr, flush=True)
         stop.wait(config.watch.interval)

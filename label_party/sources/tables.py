@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import polars as pl
+import polars.selectors as cs
 
 from common.csv_files import Dialect
 from common.errors import DataError, listed
@@ -79,7 +80,7 @@ def read_columns(
         frames = [frame for frame, _ in read] or [nothing]
         return pl.concat(frames), sum((odd for _, odd in read), NOTHING)
     copied = [LINE] if LINE in present else []
-    scan = _scan(path).select([*names, *copied])
+    scan = _scan(path).select(cs.by_name(*names, *copied))
     start, stop = rows or (0, None)
     frame = _reading(path, scan.slice(start, None if stop is None else stop - start).collect)
     if not copied:
@@ -112,7 +113,7 @@ def copy_as_parquet(
     parts = _parts(path, names, naming, dialect)
     if parts is None:
         out = stem.with_suffix(".parquet")
-        scan = _scan(path).select(names)
+        scan = _scan(path).select(cs.by_name(*names))
         _reading(path, lambda: scan.sink_parquet(out, compression="lz4"))
         return [out], NOTHING
     files, odd = [], NOTHING
@@ -226,7 +227,7 @@ def _csv_lines(path: Source) -> Iterator[bytes] | None:
 def _scan(path: Source) -> pl.LazyFrame:
     if isinstance(path, Foreign):
         return path.scan()
-    return pl.scan_parquet(directory_files(path) if path.is_dir() else path)
+    return pl.scan_parquet(directory_files(path) if path.is_dir() else path, glob=False)
 
 
 def _head(path: Path) -> bytes:

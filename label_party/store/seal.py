@@ -78,7 +78,8 @@ class Seal:
         for kind, name, sql in schema.fetchall():
             mac.update(repr((kind, name, sql)).encode() + b"\n")
             if kind == "table" and name != _TABLE:
-                for row in database.execute(f'SELECT * FROM "{name}" ORDER BY rowid'):
+                quoted = name.replace('"', '""')
+                for row in database.execute(f'SELECT * FROM "{quoted}" ORDER BY rowid'):
                     mac.update(repr(tuple(row)).encode() + b"\n")
         return mac.hexdigest()
 

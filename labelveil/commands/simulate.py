@@ -26,6 +26,6 @@ def show(outcome: Outcome, settings: Settings, shown: Json) -> None:
     stdout.print()
     stdout.print(summary_table(outcome.metrics))
     for warning in outcome.metrics.get("warnings", []):
-        stdout.print(f"[bold yellow]warning:[/] {escape(warning)}")
+        stdout.print(f"[bold yellow]warning:[/] {escape(warning)}", markup=True)
     # A path may be longer than the terminal is wide, and must stay one line to be opened.
     stdout.print(f"\nreport: {outcome.report}", soft_wrap=True, highlight=False)

@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from rich.markup import escape
 from rich.padding import Padding
 from rich.text import Text
 
@@ -62,8 +61,7 @@ def conduct(
     except ModuleNotFoundError as error:
         page = out / "audit.json"
         stderr.print(
-            f"[yellow]warning:[/] no audit.html: {error.name} is not installed; install"
-            " labelveil\\[report]"
+            f"warning: no audit.html: {error.name} is not installed; install labelveil[report]"
         )
     if shown.as_json:
         print_json(audited.to_json())
@@ -78,7 +76,7 @@ def conduct(
 
 def show(audit: Audit) -> None:
     """Print every verdict with its question and its power, the failures last."""
-    stdout.print(f"[bold]Audit of {escape(audit.subject)}[/]", highlight=False)
+    stdout.print(Text(f"Audit of {audit.subject}", "bold"), highlight=False)
     for check in sorted(audit.checks, key=lambda check: _LAST_IS_NEAREST.index(check.verdict)):
         head = Text.assemble(
             (f"{check.verdict}", _COLOURS[check.verdict]), "  ", (check.name, "bold")
@@ -95,7 +93,7 @@ def show(audit: Audit) -> None:
             if text:
                 line = Padding(Text(text, style), (0, 0, 0, 2), expand=False)
                 stdout.print(line, highlight=False)
-    stdout.print("\n[bold]Nobody sees from outside[/]", highlight=False)
+    stdout.print(Text("\nNobody sees from outside", "bold"), highlight=False)
     for what in UNSEEN:
         stdout.print(Padding(Text(what, "dim"), (0, 0, 0, 2), expand=False), highlight=False)
     counts = ", ".join(f"{audit.count(verdict)} {verdict}" for verdict in Verdict)

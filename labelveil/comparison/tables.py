@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from common.report.markdown import markdown
 from labelveil.comparison.names import SEPARATE, TRUE_LABELS
 from labelveil.comparison.settings import Job
 
@@ -143,7 +144,7 @@ def write_markdown(
         for metric, title in titles.items():
             if metric in mine[0].means and (metric, loss) != ("test_loss", "squared"):
                 parts += _table(mine, metric, f"{label}: {title}" if label else title)
-    path.write_text("\n".join([*parts, *(f"- {note}" for note in notes)]) + "\n")
+    path.write_text("\n".join([*parts, *(f"- {markdown(note)}" for note in notes)]) + "\n")
 
 
 def _table(cells: Sequence[Cell], metric: str, title: str) -> list[str]:
@@ -157,7 +158,7 @@ def _table(cells: Sequence[Cell], metric: str, title: str) -> list[str]:
     }
     if not private:
         return []
-    lines = [f"## {title}", ""]
+    lines = [f"## {markdown(title)}", ""]
     lines.append("| method | " + " | ".join(f"ε = {epsilon:g}" for epsilon in epsilons) + " |")
     lines.append("|---" * (len(epsilons) + 1) + "|")
     for method in methods:
@@ -166,7 +167,7 @@ def _table(cells: Sequence[Cell], metric: str, title: str) -> list[str]:
             cell = next((c for c in private if (c.method, c.epsilon) == (method, epsilon)), None)
             text = "–" if cell is None else _with_deviation(cell, metric)
             row.append(f"**{text}**" if cell and cell.means[metric] == best[epsilon] else text)
-        lines.append(f"| {method} | " + " | ".join(row) + " |")
+        lines.append(f"| {markdown(method)} | " + " | ".join(row) + " |")
     if metric == "test_mse":
         true_labels = TRUE_LABELS.replace("-", " ")
         truth = [c for c in cells if c.method == true_labels][:1]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
+import polars.selectors as cs
 
 from common.csv_files import read_table
 from common.errors import DataError, listed
@@ -72,22 +73,22 @@ def read_inputs(settings: Settings) -> Inputs:
     for column in (key, *settings.ignore):
         _need(features, column, settings.features)
     withheld = {*columns, *settings.ignore} - {key}
-    features = features.select(c for c in features.columns if c not in withheld)
+    features = features[[c for c in features.columns if c not in withheld]]
     if features.width < 2:
         raise DataError(f"{settings.features} has no feature columns beside the key {key!r}")
     population = None
     if settings.population is not None:
         population = read_table(settings.population, key)
         _need(population, key, settings.population)
-        population = population.select(key)
-    labels = labels.select(key, *columns)
-    covered = features.select(key) if settings.submitted else population
+        population = population[[key]]
+    labels = labels[[key, *columns]]
+    covered = features[[key]] if settings.submitted else population
     truth = _truth(labels, covered, settings)
     if settings.strata is None:
         return Inputs(key, labels, features, population, truth)
     _need(features, settings.strata, settings.features)
     classes = features.select(
-        canonical_keys(features[key]).alias(KEY), pl.col(settings.strata).cast(pl.String)
+        canonical_keys(features[key]).alias(KEY), features[settings.strata].cast(pl.String)
     )
     values = tuple(classes[settings.strata].drop_nulls().unique().sort())
     if population is None:
@@ -123,7 +124,7 @@ def _truth(
     table = labels.select(
         canonical_keys(labels[key]).alias(KEY),
         *(
-            pl.col(label.column).cast(pl.Float64).fill_nan(None).alias(name)
+            labels[label.column].cast(pl.Float64).fill_nan(None).alias(name)
             for name, label in names.items()
         ),
     )
@@ -142,10 +143,10 @@ def _truth(
     if settings.duplicates == "missing":
         table = table.filter(pl.len().over(KEY) == 1)
     for name, label in names.items():
-        column = pl.col(name)
+        column = cs.by_name(name)
         rules = {"sum": column.sum(), "mean": column.mean()}
         combined = rules.get(settings.duplicates or "last", column.last())
-        known = table.select(KEY, name).drop_nulls(name).group_by(KEY).agg(combined)
+        known = table.select(KEY, column).drop_nulls(column).group_by(KEY).agg(combined)
         completed = column.fill_null(settings.missing_value(label)).clip(label.lower, label.upper)
         keys = keys.join(known, on=KEY, how="left", maintain_order="left").with_columns(completed)
     return keys

@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 from rich.box import ROUNDED
-from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from common.arrays import Floats
-from common.console import stderr
+from common.console import Terminal, stderr
 from common.errors import DataError
 from common.extras import need
 from common.randomizers.grid import Grid
@@ -58,8 +57,8 @@ class Outcome:
         frame = f'<iframe srcdoc="{page}" style="width: 100%; height: 40em; border: 0"></iframe>'
         return f"{table}<details><summary>Report</summary>{frame}</details>"
 
-    def _shown(self) -> Console:
-        console = Console(file=StringIO(), record=True, width=_WIDTH)
+    def _shown(self) -> Terminal:
+        console = Terminal(file=StringIO(), record=True, width=_WIDTH)
         console.print(summary_table(self.metrics))
         return console
 
@@ -116,7 +115,11 @@ class _Simulation:
     def _stage(self, name: str, text: str) -> Iterator[None]:
         """Time a stage: on a terminal with a spinner, and a line when it is over."""
         start = time.perf_counter()
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+        )
         hidden = self._settings.quiet or not stderr.is_terminal
         with Progress(*columns, console=stderr, transient=True, disable=hidden) as progress:
             progress.add_task(text, total=None)
@@ -124,7 +127,7 @@ class _Simulation:
         self._seconds[name] = time.perf_counter() - start
         if not self._settings.quiet:
             took = f"[dim]{self._seconds[name]:.1f} s[/dim]"
-            stderr.print(f"[green]✓[/green] {text}  {took}", highlight=False)
+            stderr.print(f"[green]✓[/green] {text}  {took}", markup=True, highlight=False)
 
     def _release(self) -> None:
         with self._stage("release", "labels party: build the release"):

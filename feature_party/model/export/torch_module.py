@@ -3,7 +3,8 @@
 Every feature column is one tensor of n rows: a number (NaN if missing), a moment as seconds since
 1970-01-01 00:00 on the event's own clock (NaN if missing), or a category as its place in the
 column's table (0 if it is not in there). Columns are told apart by their places alone: exporters
-write the names of a dictionary into the programs that they generate, and names come from data. What :class:`~feature_party.model.encoding.Encoder` and
+write the names of a dictionary into the programs that they generate, and names come from data.
+What :class:`~feature_party.model.encoding.Encoder` and
 :class:`~feature_party.model.model.Model` do in NumPy is done here in tensor operations that
 exporters can write down.
 """

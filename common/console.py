@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
 from rich.table import Column
+from rich.text import Text
 
 from common.errors import ConfigError, printable
 
@@ -52,7 +52,12 @@ def numbers(option: str, text: str) -> list[float]:
 
 def warn(text: str) -> None:
     """Print a warning on standard error, in one line however narrow the terminal."""
-    stderr.print(f"[bold yellow]warning:[/] {escape(printable(text))}", markup=True, soft_wrap=True)
+    stderr.print(warning(text), soft_wrap=True)
+
+
+def warning(text: str) -> Text:
+    """A warning as consoles show it."""
+    return Text.assemble(("warning:", "bold yellow"), " ", printable(text))
 
 
 def progress(*, quiet: bool = False) -> Progress:

@@ -57,7 +57,7 @@ def write_events(table: Table, path: Path, settings: Mapping[str, Any]) -> dict[
 def _bounds(labels: pl.Series) -> tuple[float, float]:
     if not (labels.dtype.is_numeric() or labels.dtype == pl.Boolean):
         raise DataError(f"label column {labels.name!r} has type {labels.dtype}; labels are numbers")
-    numbers = labels.drop_nulls().cast(pl.Float64).drop_nans().to_numpy()
+    numbers = labels.alias("").drop_nulls().cast(pl.Float64).drop_nans().to_numpy()
     lower, upper = float(numbers.min()), float(numbers.max())
     if not lower < upper:
         raise DataError(f"all labels are {lower:g}; give lower and upper")

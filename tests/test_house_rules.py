@@ -235,3 +235,30 @@ def test_a_server_starts_without_what_reads_tables() -> None:
     program = "import sys, label_party.server.run; sys.exit('polars' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False)
     assert done.returncode == 0
+
+
+def patterns(tree: ast.AST) -> Iterator[int]:
+    """Lines where Polars would read text that comes from elsewhere as a pattern.
+
+    A name of columns ``^…$``, or ``*``, in ``pl.col``; stars and brackets in the path of a file.
+    ``polars.selectors.by_name`` and ``glob=False`` take them as they are.
+    """
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            continue
+        if node.func.attr in ("col", "exclude"):
+            for given in node.args:
+                constant = isinstance(given, ast.Name) and given.id.isupper()
+                if not (constant or isinstance(given, ast.Constant)):
+                    yield node.lineno
+        files = ("scan_parquet", "read_parquet", "scan_csv", "read_csv")
+        ours = node.func.attr in files and ast.unparse(node.func.value) == "pl"
+        if ours and not any(keyword.arg == "glob" for keyword in node.keywords):
+            yield node.lineno
+
+
+def test_no_name_from_data_is_a_pattern() -> None:
+    for path in modules().values():
+        assert not list(patterns(parsed(path))), path
+    for twin in ("pl.col(name)", "pl.scan_csv(path)", "pl.exclude(*names)", "pl.read_parquet(p)"):
+        assert list(patterns(ast.parse(twin)))

@@ -34,8 +34,7 @@ def hash_keys(keys: pl.Series, secret: bytes) -> bytes:
     """Hash (n,) strings or integers without missing values to n times 16 bytes, in their order."""
     if len(secret) != SECRET_BYTES:
         raise ConfigError(f"a key secret of {len(secret)} bytes must have {SECRET_BYTES}")
-    _check_keys(keys)
-    return _cmac(secret).column(keys).tobytes()
+    return _cmac(secret).column(canonical_keys(keys)).tobytes()
 
 
 def secret_check(secret: bytes) -> bytes:
@@ -49,11 +48,14 @@ def _cmac(secret: bytes) -> CMAC:
 
 
 def canonical_keys(keys: pl.Series) -> pl.Series:
-    """The canonical text of a key column; ``DataError`` unless it is whole, of text or integers."""
+    """The canonical text of a key column, without its name, which Polars may read as a pattern.
+
+    ``DataError`` unless it is whole, of text or integers.
+    """
     import polars as pl
 
     _check_keys(keys)
-    return keys.cast(pl.String)
+    return keys.cast(pl.String).alias("")
 
 
 def _check_keys(keys: pl.Series) -> None:

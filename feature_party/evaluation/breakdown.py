@@ -103,6 +103,7 @@ def groups_by(column: pl.Series) -> list[tuple[str, Indices]]:
 
     Values of fewer than 30 rows, and all beyond the 20 commonest, are taken together.
     """
+    column = column.alias("")  # a Series' methods take its name ^…$ for a pattern of columns
     if column.dtype.is_numeric() and column.n_unique() > _MOST_VALUES:
         values = column.cast(pl.Float64).to_numpy()
         known = np.argsort(values, kind="stable")[: np.count_nonzero(~np.isnan(values))]

@@ -238,13 +238,14 @@ def _is_numeric(series: pl.Series) -> bool:
     # Identifiers and codes written as numbers have no order worth learning.
     if not named_as_id(series.name):
         return True
-    values = series.cast(pl.Float64).drop_nulls().drop_nans()
+    values = series.alias("").cast(pl.Float64).drop_nulls().drop_nans()
     return not (values == values.floor()).all()
 
 
 def _parts(series: pl.Series, spelling: str) -> tuple[str, ...]:
     if spelling and spelling != COMMA:
         series = read_dates(series, spelling)
+    series = series.alias("")
     if series.dtype not in (pl.Datetime, pl.Date):
         return ("value",)
     clock = ("hour",) if series.dtype == pl.Datetime else ()
@@ -263,14 +264,14 @@ def moments(series: pl.Series, spelling: str = "") -> Floats:
 
 
 def _temporal(series: pl.Series, spelling: str) -> pl.Series:
+    name, series = series.name, series.alias("")
     if series.dtype == pl.String and spelling:
         series = read_dates(series, spelling)
     elif series.dtype == pl.String:
         series = series.str.to_datetime(strict=False)
     if not series.dtype.is_temporal():
         raise DataError(
-            f"column {series.name!r} has type {series.dtype}, but the model was trained with"
-            " dates in it"
+            f"column {name!r} has type {series.dtype}, but the model was trained with dates in it"
         )
     return series
 

@@ -66,7 +66,7 @@ def predict_file(
     models = {name: model.of(name) for name in chosen or ("",)}
     used = next(iter(models.values())).encoder
     used.check(names)
-    columns = list(dict.fromkeys(name for name in (key, by, *used.columns) if name))
+    columns = list(dict.fromkeys([*filter(None, (key, by)), *used.columns]))
     output.parent.mkdir(parents=True, exist_ok=True)
     writer: pq.ParquetWriter | CSVWriter | None = None
     done, predictions, unknown = 0, 0, Counter[str]()
@@ -130,7 +130,7 @@ def _rows_by_model(
     if not by:
         yield from ((name, model, np.arange(batch.height)) for name, model in models.items())
         return
-    named = batch[by].cast(pl.String)
+    named = batch[by].alias("").cast(pl.String)
     others = named.filter(~named.is_in(list(models)).fill_null(False))
     if others.len():
         raise DataError(

@@ -34,7 +34,7 @@ _ID_NAME = re.compile(r"(?:^|[_\s-])(?:id|ids|code|recode|zip|zipcode|sku|uuid)$
 
 def spelling_of(texts: pl.Series) -> str:
     """How a column of texts spells dates or numbers; an empty one if it holds neither."""
-    values = texts.drop_nulls().unique(maintain_order=True)
+    values = texts.alias("").drop_nulls().unique(maintain_order=True)
     if not values.len():
         return ""
     for shape, spellings in _DATES:
@@ -53,7 +53,7 @@ def _share(readable: pl.Series) -> float:
 
 def read_dates(texts: pl.Series, spelling: str) -> pl.Series:
     """Dates, or moments if the spelling has a clock; null where a text is neither."""
-    date = spelling.removesuffix(_WITH_CLOCK)
+    date, texts = spelling.removesuffix(_WITH_CLOCK), texts.alias("")
     days = texts.str.extract(rf"^\s*({_SHAPES[date]})").str.to_date(date, strict=False)
     if date == spelling:
         return days
@@ -65,7 +65,12 @@ def read_dates(texts: pl.Series, spelling: str) -> pl.Series:
 
 def read_commas(texts: pl.Series) -> pl.Series:
     """Texts with decimal commas as texts with decimal points."""
-    return texts.str.strip_chars().str.replace_all(".", "", literal=True).str.replace(",", ".")
+    return (
+        texts.alias("")
+        .str.strip_chars()
+        .str.replace_all(".", "", literal=True)
+        .str.replace(",", ".")
+    )
 
 
 def named_as_id(name: str) -> bool:
@@ -75,6 +80,7 @@ def named_as_id(name: str) -> bool:
 
 def numbers_rows(values: pl.Series) -> bool:
     """Whether whole numbers only number the rows: no two alike, and few left out."""
+    values = values.alias("")
     if not values.dtype.is_integer() or values.len() < _FEW or values.null_count():
         return False
     low, high = int(values.min()), int(values.max())  # type: ignore[arg-type]
@@ -83,6 +89,7 @@ def numbers_rows(values: pl.Series) -> bool:
 
 def canonical_text(series: pl.Series) -> pl.Series:
     """Canonical text of each value: 17850 from CSV and 17850.0 from Parquet are one category."""
+    series = series.alias("")  # a Series' methods take its name ^…$ for a pattern of columns
     if series.dtype.is_float():
         frame = pl.DataFrame({"x": series})
         whole = pl.col("x").is_finite() & (pl.col("x") == pl.col("x").floor())

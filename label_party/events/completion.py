@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 
 from common.arrays import Booleans, Floats, Integers
 from common.engine.shuffle import Columns, Keys, match_keys, sort_keys
@@ -162,7 +163,7 @@ def hash_column(keys: pl.Series, secret: bytes) -> Keys:
 def label_values(rows: pl.DataFrame, labels: int) -> Floats:
     """(n, m) values of so many labels, NaN where there is none."""
     columns = [label_column(index) for index in range(labels)]
-    return rows.select(pl.col(columns).fill_null(float("nan"))).to_numpy()
+    return rows.select(cs.by_name(*columns).fill_null(float("nan"))).to_numpy()
 
 
 def _one_per_key(

@@ -139,8 +139,8 @@ def values_of(source: Source, column: str, dialect: Dialect = CSV) -> list[str]:
 
     ``DataError`` if the source cannot be read, or lacks the column.
     """
-    words = read_columns(source, [column], dialect=dialect)[0][column].cast(pl.String)
-    counted = words.str.strip_chars().drop_nulls().alias(KEY).value_counts(sort=True)
+    words = read_columns(source, [column], dialect=dialect)[0][column].alias(KEY).cast(pl.String)
+    counted = words.str.strip_chars().drop_nulls().value_counts(sort=True)
     return counted.filter(pl.col(KEY) != "")[KEY].to_list()
 
 

@@ -163,18 +163,19 @@ def from_domain(rows: int) -> PriorKnowledge:
 def from_raw_labels(config: LabelPartyConfig) -> PriorKnowledge:
     """Use the labels themselves. The result is for the labels party's eyes; it leaks if used."""
     names, rows = _columns([label.name for label in config.labels]), 0
+    by_label = cs.by_name(*names)
     lower, upper = np.transpose([label.bounds for label in config.labels])
     counted = pl.DataFrame(schema={**dict.fromkeys(names, pl.Float64), "weight": pl.UInt64})
     with open_events(config, quiet=True) as events:
         for _, labels in events.parts():
             # as a release takes them: what lies outside counts at the end it is nearest to
             part = pl.DataFrame(np.clip(labels, lower, upper), schema=names)
-            more = part.group_by(names).agg(pl.len().cast(pl.UInt64).alias("weight"))
-            counted = pl.concat([counted, more]).group_by(names).agg(pl.col("weight").sum())
+            more = part.group_by(by_label).agg(pl.len().cast(pl.UInt64).alias("weight"))
+            counted = pl.concat([counted, more]).group_by(by_label).agg(pl.col("weight").sum())
             rows += len(labels)
-    counted = counted.sort(names)
+    counted = counted.sort(by_label)
     weights = counted["weight"].to_numpy().astype(np.float64)
-    known = KnownLabels(tuple(range(len(names))), counted.select(names).to_numpy(), weights)
+    known = KnownLabels(tuple(range(len(names))), counted.select(by_label).to_numpy(), weights)
     return PriorKnowledge((known,), rows, "the raw labels", leaks=True)
 
 

@@ -29,6 +29,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 
 from common.csv_files import Dialect
 from common.errors import DataError
@@ -193,13 +194,14 @@ def regular_rows(lines: bytes, layout: Layout) -> pl.DataFrame | None:
         frame = (
             pl.scan_csv(
                 lines,
+                glob=False,
                 has_header=False,
                 separator=dialect.separator,
                 infer_schema=False,
                 schema={str(n): pl.String for n in range(width)},
             )
             .select(
-                pl.col(str(n)).alias(name)
+                cs.by_name(str(n)).alias(name)
                 for n, name in zip(layout.places, layout.wanted, strict=True)
             )
             .collect()

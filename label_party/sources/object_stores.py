@@ -42,7 +42,8 @@ class Remote(Foreign):
 
     def scan(self) -> pl.LazyFrame:
         if self.suffix in PARQUET_SUFFIXES:
-            return pl.scan_parquet(self.address, storage_options=storage_options(self))
+            options = storage_options(self)
+            return pl.scan_parquet(self.address, glob=False, storage_options=options)
         raise DataError(f"{self} must end in .parquet, .pq, .csv or .tsv, so that it can be read")
 
     def lines(self) -> Iterator[bytes] | None:
@@ -58,6 +59,7 @@ def _lines(source: Remote) -> Iterator[bytes]:
     """
     lines = pl.scan_csv(
         source.address,
+        glob=False,
         has_header=False,
         separator=_NO_SEPARATOR,
         quote_char=None,

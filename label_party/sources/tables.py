@@ -275,6 +275,7 @@ def as_words(column: pl.Series, path: Source) -> pl.Series:
         raise DataError(
             f"{path}: column {column.name!r} has type {kind}; it must be of text, numbers or dates"
         )
+    column = column.alias("")  # a Series' methods take its name ^…$ for a pattern of columns
     a_day = 1 if kind == pl.Date else _A_DAY.get(getattr(kind, "time_unit", ""))
     if a_day is not None:  # so far away Polars panics, and takes all other cells with it
         far = _FAR_DAYS * a_day
@@ -288,12 +289,12 @@ def as_names(column: pl.Series, path: Source) -> pl.Series:
     A NUL is in no key: it marks the fingerprints of users.
     """
     if column.dtype == pl.Null:  # as of a file in which no row has one
-        return column.cast(pl.String)
+        return column.alias("").cast(pl.String)
     try:
         canonical_keys(column.head(0))  # an unusable type is a fact of the schema
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
-    text = canonical_keys(column.cast(pl.String).fill_null(""))
+    text = canonical_keys(column.alias("").cast(pl.String).fill_null(""))
     return text.set((text == "") | text.str.contains("\0", literal=True), None)
 
 
@@ -301,7 +302,7 @@ def as_numbers(
     column: pl.Series, name: str, path: Source, dialect: Dialect, places: pl.Series
 ) -> tuple[pl.Series, Oddities]:
     """Labels, null where there is none, or where the cell is no finite number."""
-    odd = NOTHING
+    odd, column = NOTHING, column.alias("")
     if column.dtype == pl.String:
         text = column.str.strip_chars().str.to_lowercase()
         text = text.set(text.is_in(_MISSING_WORDS), None)

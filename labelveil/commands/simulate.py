@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from rich.markup import escape
-
 from common.config.answers import Json, print_json
 from common.config.options import with_options
-from common.console import stdout
+from common.console import stdout, warning
 from labelveil.simulation import Settings, run_simulation
 from labelveil.simulation.run import Outcome, summary_table
 
@@ -25,7 +23,7 @@ def show(outcome: Outcome, settings: Settings, shown: Json) -> None:
         return
     stdout.print()
     stdout.print(summary_table(outcome.metrics))
-    for warning in outcome.metrics.get("warnings", []):
-        stdout.print(f"[bold yellow]warning:[/] {escape(warning)}", markup=True)
+    for text in outcome.metrics.get("warnings", []):
+        stdout.print(warning(text))
     # A path may be longer than the terminal is wide, and must stay one line to be opened.
     stdout.print(f"\nreport: {outcome.report}", soft_wrap=True, highlight=False)

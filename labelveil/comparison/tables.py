@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+import polars.selectors as cs
 
 from common.report.markdown import markdown
 from labelveil.comparison.names import SEPARATE, TRUE_LABELS
@@ -72,8 +73,8 @@ def summarise(records: Sequence[dict[str, Any]]) -> list[Cell]:
     table = pl.DataFrame(rows).group_by("label", "method", "epsilon", maintain_order=True)
     means = table.agg(
         pl.len().alias("runs"),
-        *(pl.col(name).mean().alias(f"{name} mean") for name in names),
-        *(pl.col(name).std().fill_null(0.0).alias(f"{name} sd") for name in names),
+        *(cs.by_name(name).mean().alias(f"{name} mean") for name in names),
+        *(cs.by_name(name).std().fill_null(0.0).alias(f"{name} sd") for name in names),
     )
     return [
         Cell(

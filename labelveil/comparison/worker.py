@@ -55,8 +55,8 @@ class Experiment:
 
     def __init__(self, spec: dict[str, Any]) -> None:
         self.spec = spec
-        self.features = pl.read_parquet(spec["features"])
-        table = pl.read_parquet(spec["truth"])
+        self.features = pl.read_parquet(spec["features"], glob=False)
+        table = pl.read_parquet(spec["truth"], glob=False)
         self.terms = [
             LabelTerms(
                 label["column"],

@@ -33,7 +33,7 @@ class Example:
 
 def _diamonds() -> pl.DataFrame:
     path = distribution("plotnine").locate_file("plotnine/data/diamonds.csv")
-    return pl.read_csv(str(path))
+    return pl.read_csv(str(path), glob=False)
 
 
 def _visits() -> pl.DataFrame:

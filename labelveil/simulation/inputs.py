@@ -90,7 +90,7 @@ def read_inputs(settings: Settings) -> Inputs:
     classes = features.select(
         canonical_keys(features[key]).alias(KEY), features[settings.strata].cast(pl.String)
     )
-    values = tuple(classes[settings.strata].drop_nulls().unique().sort())
+    values = tuple(classes[settings.strata].alias("").drop_nulls().unique().sort())
     if population is None:
         labels = _beside(labels, key, classes)
     else:
@@ -124,7 +124,7 @@ def _truth(
     table = labels.select(
         canonical_keys(labels[key]).alias(KEY),
         *(
-            labels[label.column].cast(pl.Float64).fill_nan(None).alias(name)
+            labels[label.column].alias("").cast(pl.Float64).fill_nan(None).alias(name)
             for name, label in names.items()
         ),
     )

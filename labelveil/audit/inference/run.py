@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 
 from common.arrays import Booleans, Floats, Integers
 from common.csv_files import read_table
@@ -229,7 +230,7 @@ def read_run(files: RunFiles, start: int, stop: int) -> Run | None:
     labels, planted, features = np.full((table.height, len(names)), np.nan), None, None
     if files.truth.is_file():
         known = names if several else ["label"]
-        labels = _numbers(beside(files.truth, "key", known).select(known))
+        labels = _numbers(beside(files.truth, "key", known)[known])
     if files.canaries is not None:
         bits = _numbers(beside(files.canaries, "key", ["secret"]).select("secret"))[:, 0]
         planted = np.where(np.isnan(bits), -1, bits).astype(np.int64)
@@ -252,7 +253,8 @@ def numeric_features(table: pl.DataFrame) -> Floats:
     """(n, r) numbers of mean 0 and variance 1: categories become indicators of their commonest
     levels, missing values the mean."""
     columns = []
-    for series in table.get_columns():
+    for named in table.get_columns():
+        series = named.alias("")
         if series.dtype.is_numeric() or series.dtype == pl.Boolean:
             values = series.cast(pl.Float64).fill_nan(None)
             mean = values.mean()
@@ -277,7 +279,7 @@ def _keyed(table: pl.DataFrame, key: str, secret: Path) -> pl.DataFrame:
     if key not in table.columns:
         raise DataError(f"a table has no key column {key!r}; its columns are {table.columns[:8]}")
     hashed = keys_column(hash_keys(table[key], read_secret(secret)))
-    return table.drop(key).with_columns(key=hashed)
+    return table.drop(cs.by_name(key)).with_columns(key=hashed)
 
 
 def _numbers(table: pl.DataFrame) -> Floats:

@@ -100,7 +100,7 @@ def plant(folder: Path, planting: Planting) -> bool:
         for path, made, mode in (
             (SECRETS_FILE, hidden, PRIVATE),
             (f"{PARTNER}/{planting.name}.parquet", known, PUBLIC),
-            (f"{PARTNER}/{planting.name}-population.parquet", table.select(public), PUBLIC),
+            (f"{PARTNER}/{planting.name}-population.parquet", table[public], PUBLIC),
         ):
             with appearing(folder / path, mode=mode) as file:
                 made.write_parquet(file)
@@ -118,7 +118,7 @@ def read_planted(folder: Path) -> Planted:
         plan: dict[str, Any] = json.loads((folder / PLAN_FILE).read_bytes())
         if plan.pop("format") != FORMAT:
             raise DataError(f"{folder / PLAN_FILE} is not of format {FORMAT}")
-        table = pl.read_parquet(folder / SECRETS_FILE)
+        table = pl.read_parquet(folder / SECRETS_FILE, glob=False)
         labels, shares = (np.array(plan.pop(name)) for name in ("labels", "shares"))
         planting = Planting(**plan)
         secrets, users = (table[name].to_numpy().astype(np.int64) for name in ("secret", "user"))

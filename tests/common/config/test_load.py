@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 from pydantic import Field, field_validator, model_validator
 
 from common.config import Section, load_config
+from common.config.wording import as_toml
 from common.errors import ConfigError
 
 
@@ -112,3 +115,12 @@ def test_an_unreadable_file_is_told_in_one_line(tmp_path: Path) -> None:
     path.write_bytes(b'key = "\xff"')
     with pytest.raises(ConfigError, match="not valid TOML"):
         load_config(File, path)
+
+
+def test_any_text_of_a_file_of_settings_reads_back() -> None:
+    every = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
+    text = "".join(every) + '\\" \n"""\n[x]\ny = 1 #'
+    assert tomllib.loads(f"a = {as_toml(text)}")["a"] == text
+    assert tomllib.loads(f"a = {as_toml({text: [text]})}")["a"] == {text: [text]}
+    with pytest.raises(ConfigError, match=r"^x\\ud800 is not UTF-8, .* rename it$"):
+        as_toml("x\ud800")

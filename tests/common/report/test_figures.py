@@ -22,6 +22,7 @@ from common.report.figures import (
     picture,
     responsive_figure,
 )
+from tests.hostile import Page
 
 
 def _draw(figure: Figure, narrow: bool = False) -> None:
@@ -55,3 +56,18 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     missing = tmp_path / "missing" / "one.png"
     with pytest.raises(ConfigError, match="cannot be written"), picture(missing, 1, 1):
         pass
+
+
+def test_a_name_in_a_picture_stays_as_it_is() -> None:
+    """What makes ids and colours the page's own changes no text."""
+    names = 'id="x" #0b63a5', "</text><script>", "$x^2$ \\frac{", 'url(#a) href="#b"', 'xmlns="y"'
+
+    def draw(figure: Figure, narrow: bool) -> None:
+        del narrow
+        figure.subplots().set_yticks(range(len(names)), names)
+
+    drawn = responsive_figure("one", names[1], draw, wide_height=2, narrow_height=2)
+    page = Page(str(drawn))
+    for name in names:
+        assert name in page.text
+    assert "script" not in page.elements

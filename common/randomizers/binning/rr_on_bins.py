@@ -3,7 +3,8 @@
 A non-decreasing map Φ sends the grid to d bins; the output is the label's own bin's value with
 probability e^ε / (e^ε + d - 1), any other bin's with 1 / (e^ε + d - 1). Some RR-on-bins attains the
 least E ℓ(output, label) of *all* ε-DP mechanisms (Ghazi et al., *Regression with Label Differential
-Privacy*, ICLR 2023, Theorem 5). Note that the least label error does not give the best models.
+Privacy*, ICLR 2023, Theorem 5), if ℓ grows on both sides as output and label part (Assumption 4); a
+loss that does not is refused. Note that the least label error does not give the best models.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from common.exact.channel import FiniteChannel, exp_lower_bound, randomized_resp
 from common.randomizers.base import Problem, Randomizer, register
 from common.randomizers.binning.interval_costs import interval_costs
 from common.randomizers.knots import MOST_KNOTS, over_knots
+from common.randomizers.losses import check_monotone
 
 _MAX_ROUNDS = 100
 _KEPT = 4096
@@ -49,8 +51,11 @@ def optimal_binning(problem: Problem) -> Binning:
     the partition found and repeats until λ no longer falls: three or four rounds from the best
     constant output on. (Algorithm 2 of Ghazi et al. tabulates every number of bins instead, in
     O(k³).)
+
+    ``ConfigError`` as of :func:`common.randomizers.losses.check_monotone`.
     """
     keep = np.flatnonzero(problem.prior > 0)  # a label of no mass may join any bin for free
+    check_monotone(problem.loss, problem.labels[keep])
     boost = float(exp_lower_bound(problem.epsilon) - 1)
     costs = interval_costs(problem.labels[keep], problem.prior[keep], boost, problem.loss)
     ending = lru_cache(None if keep.size <= _KEPT else 0)(lambda i: costs.ending(i)[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from common.exact.rational import exp_lower_bound
 from common.randomizers import build_randomizer, optimal_binning
 from common.randomizers.base import Problem, check_prior
 from common.randomizers.binning.interval_costs import MAX_CUSTOM_LABELS
-from common.randomizers.losses import Loss, get_loss
+from common.randomizers.losses import Loss, check_monotone, get_loss
 from tests.effort import effort
 
 Minimiser = Callable[[Floats, Floats], float]
@@ -293,3 +294,108 @@ def test_bins_are_frozen() -> None:
     )
     assert binning.edges.tolist() == [0, 3, 30]
     assert binning.objective == pytest.approx(9.549475940312409, rel=1e-12)
+
+
+def on_the_grid(loss: Loss, labels: Floats) -> Minimiser:
+    """The best constant where it is a whole number."""
+
+    def minimise(possible: Floats, weights: Floats) -> float:
+        return float(labels[np.argmin(loss.matrix(labels, possible) @ weights)])
+
+    return minimise
+
+
+def bowl(prediction: Floats, label: Floats) -> Floats:
+    """Labels 0 and 4 want the same prediction."""
+    return (prediction - (label - 2) ** 2) ** 2
+
+
+def slopes(prediction: Floats, label: Floats) -> Floats:
+    """Convex, and least at the label, but of one label a hundred times the next one's."""
+    at = np.asarray(label, dtype=np.int64)
+    below, above = np.array([100.0, 10, 1, 100]), np.array([100.0, 1, 10, 100])
+    return np.where(prediction < label, below[at], above[at]) * np.abs(prediction - label)
+
+
+@pytest.mark.parametrize(
+    ("function", "points", "bins", "program", "said"),
+    [
+        (
+            bowl,
+            5,
+            2.454,
+            2.249,
+            "loss of label 0 falls away from it, between the predictions 0 and 1",
+        ),
+        (slopes, 4, 43.34, 42.42, "does not grow with their distance from every prediction"),
+    ],
+)
+def test_a_loss_that_other_mechanisms_serve_better_is_refused(
+    function: Callable[[Floats, Floats], Floats],
+    points: int,
+    bins: float,
+    program: float,
+    said: str,
+) -> None:
+    """Without Assumption 4 the best bins are not the best mechanism."""
+    labels = np.arange(float(points))
+    loss = get_loss(function)
+    problem = Problem(labels, check_prior(np.ones(points), points), 1.0, loss)
+    fine = np.linspace(0, points - 1, 24 * (points - 1) + 1)
+    assert published_program(problem, on_the_grid(loss, fine)) == pytest.approx(bins, rel=1e-3)
+    assert linear_program(problem, fine) == pytest.approx(program, rel=1e-3)
+    for build in (
+        lambda: optimal_binning(problem),
+        lambda: build_randomizer(
+            "rr-on-bins", labels=labels, prior=np.ones(points), epsilon=1.0, loss=function
+        ),
+    ):
+        with pytest.raises(ConfigError, match=rf"{said}.*another randomizer, such as optimal-des"):
+            build()
+    # where the labels that break it cannot occur, it is fine
+    alone = np.arange(points) == 2
+    assert optimal_binning(replace(problem, prior=alone.astype(np.float64))).values.size == 1
+
+
+@given(
+    name=st.sampled_from(sorted(CASES)),
+    labels=st.lists(st.integers(0, 10**6), min_size=1, max_size=12, unique=True),
+    free=st.lists(st.integers(-(10**3), 10**3), min_size=12, max_size=12),
+)
+def test_what_depends_on_the_label_alone_does_not_matter(
+    name: str, labels: list[int], free: list[int]
+) -> None:
+    """So the Poisson loss as ŷ - y ln ŷ is as good as its divergence."""
+    ascending, loss = np.sort(np.array(labels, dtype=np.float64)), CASES[name][0]
+
+    def shifted(prediction: Floats, label: Floats) -> Floats:
+        return loss(prediction, label) + np.take(free, np.searchsorted(ascending, label))
+
+    for function in (loss.function, shifted):
+        check_monotone(Loss("custom", function), ascending)
+
+
+@pytest.mark.parametrize("name", ["squared", "absolute", "huber"])
+def test_a_random_loss_that_passes_is_served_best(name: str) -> None:
+    """Whatever the check lets through, no mechanism beats the best bins."""
+    draw, passed, refused = np.random.default_rng(len(name)), 0, 0
+    labels = np.arange(4.0)
+    prior = check_prior(np.ones(4), 4)
+    for _ in range(40):
+        weights = draw.integers(1, 9, (2, 4)).astype(float)
+
+        def function(p: Floats, y: Floats, weights: Floats = weights) -> Floats:
+            at = np.asarray(y, dtype=np.int64)
+            return np.where(p < y, weights[0][at], weights[1][at]) * CASES[name][0](p, y)
+
+        problem = Problem(labels, prior, 1.0, get_loss(function))
+        try:
+            binning = optimal_binning(problem)
+        except ConfigError:
+            refused += 1
+            continue
+        passed += 1
+        outputs = np.unique(np.append(np.linspace(0, 3, 31), binning.values))
+        assert binning.objective <= linear_program(problem, outputs) * (1 + 1e-7)
+    assert passed
+    assert refused

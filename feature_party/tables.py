@@ -49,7 +49,11 @@ class FeatureFile:
         for path in self.paths:
             try:
                 for batch in record_batches(path, columns, rows):
-                    yield pl.DataFrame(pa.Table.from_batches([batch]))
+                    # Polars gives a column without a name one, and Arrow takes s.x for s, too
+                    places = [str(place) for place in range(batch.num_columns)]
+                    table = pl.DataFrame(pa.Table.from_batches([batch]).rename_columns(places))
+                    table.columns = batch.schema.names
+                    yield table.select(cs.by_name(*columns))
             except (pa.ArrowException, OSError) as error:
                 raise unreadable(path, error) from error
 

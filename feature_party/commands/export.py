@@ -27,8 +27,10 @@ def export(config: FeaturePartyConfig, wanted: ExportOptions, shown: Json) -> No
 
     An .onnx file takes the feature columns as they are: numbers and moments as doubles (NaN where
     missing; moments in seconds since 1970-01-01 00:00), categories as text. A .pt2 file is torch's
-    own; the .json beside it maps categories to numbers. Either is run and compared with the model,
-    on made-up rows and on the first of the features file, before it gets its name.
+    own; the .json beside it maps categories to numbers. Inputs are told apart by their places:
+    which columns they are stands in the .onnx file's metadata, or in the .json. Either is run and
+    compared with the model, on made-up rows and on the first of the features file, before it gets
+    its name.
     """
     start({"--output": wanted.output})
     import polars.selectors as cs
@@ -48,7 +50,8 @@ def export(config: FeaturePartyConfig, wanted: ExportOptions, shown: Json) -> No
     if exported.runtime:
         checked = f"{exported.rows:,} rows agree to {exported.difference:.1g} in {exported.runtime}"
     files = " and ".join(str(path) for path in exported.files)
-    document: dict[str, Any] = {"inputs": list(exported.columns), "files": exported.files}
+    inputs = [{"name": c.name, "input": c.input, "kind": c.kind} for c in exported.columns]
+    document: dict[str, Any] = {"inputs": inputs, "files": exported.files}
     if exported.runtime:
         document |= {
             "runtime": exported.runtime,

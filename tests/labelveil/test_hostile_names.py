@@ -133,7 +133,7 @@ def test_exports_predict_what_the_model_predicts_and_execute_nothing(
     for column in facts["inputs"]:
         values = table[column["name"]]
         if column["kind"] == "number":
-            inputs[column["input"]] = values.to_numpy()
+            inputs[column["input"]] = values.to_numpy().copy()
         elif ending == ".onnx":
             inputs[column["input"]] = np.array(values.to_list(), dtype=object)
         else:

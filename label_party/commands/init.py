@@ -13,7 +13,7 @@ from common.config import Section, checked, setting
 from common.config.names import WHOLE, bounded_column
 from common.config.options import Given
 from common.config.template import Because, write_config
-from common.errors import ConfigError, DataError, LabelveilError
+from common.errors import ConfigError, DataError, LabelveilError, printable
 from common.files import write_text
 from label_party.commands.options import options
 from label_party.config.sections import DataSection, LabelPartyConfig
@@ -275,7 +275,7 @@ def _whole(source: Source | None, column: str, lower: float, upper: float) -> Be
     try:
         declared = None if source is None else declared_type(source, column)
     except LabelveilError as error:  # to be said by a release, which needs the labels
-        typer.echo(f"not looked at: {error}")
+        typer.echo(f"not looked at: {printable(str(error))}")
     if declared is None:
         return Because(False, "as nothing says that labels are whole numbers")
     kind, whole = declared

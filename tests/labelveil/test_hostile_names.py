@@ -28,8 +28,6 @@ from tests.hostile import Page, names
 
 pytest.importorskip("torch", reason="the features party needs torch")
 
-pytestmark = pytest.mark.slow
-
 ROWS = 1_500
 KEY = "^k\"' $[red]*$"
 LABEL = '^am"ount\x1b[31m\n|<b>$x$ `[a](b)'
@@ -77,6 +75,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return Run(folder / "out", table, names(canary), canary)
 
 
+@pytest.mark.slow
 def test_the_run_executes_nothing_and_its_pages_show_the_names(run: Run) -> None:
     assert not list(run.folder.rglob("canary"))
     assert not run.canary.exists()
@@ -101,6 +100,7 @@ def test_the_run_executes_nothing_and_its_pages_show_the_names(run: Run) -> None
         assert (data["key"], data["label"]) == (KEY, LABEL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [".pt2", ".onnx"])
 def test_exports_predict_what_the_model_predicts_and_execute_nothing(
     run: Run, ending: str, tmp_path: Path, run_command: RunCommand
@@ -149,6 +149,7 @@ def test_exports_predict_what_the_model_predicts_and_execute_nothing(
     assert not run.canary.exists()
 
 
+@pytest.mark.slow
 def test_a_folder_and_a_csv_file_of_predictions_keep_the_key(
     run: Run, tmp_path: Path, run_command: RunCommand
 ) -> None:

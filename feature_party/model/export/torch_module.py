@@ -275,7 +275,7 @@ def probes(encoder: Encoder, rows: int = 256) -> pl.DataFrame:
         place = (steps * (2 * at + 1) % rows + 0.5) / rows
         if column.part == "value":
             values = column.middle + column.spread * np.tan(np.pi * (place - 0.5))
-            values[at :: rows // 4] = (np.nan, np.inf, 1e30, -1e30)
+            values[at % (rows // 4) :: rows // 4] = (np.nan, np.inf, 1e30, -1e30)
             table[column.name] = pl.Series(values)
         elif column.name not in table:
             seconds = (place * 2e9 - 1e8).astype(np.int64) * 1_000_000

@@ -29,6 +29,7 @@ from feature_party.model.model import Expert, Model
 from feature_party.model.network import Ensemble, NetworkShape
 from feature_party.model.several_labels import LabelModels
 from tests.feature_party.worlds import model_facts
+from tests.hostile import names
 
 ROWS = 300
 
@@ -221,3 +222,23 @@ def test_a_missing_category_has_a_text_of_its_own() -> None:
     assert column.missing not in ("", "\x1amissing", "x")
     rows = pl.DataFrame({"a": ["\x1amissing", None, "x", "y"]})
     assert column.values(rows).tolist() == encoder.encode(rows).categories[:, 0].tolist()
+
+
+def test_no_name_of_a_column_or_a_label_is_executed(tmp_path: Path) -> None:
+    """Neither by who exports, nor by who calls the program."""
+    canary, generator = tmp_path / "canary", np.random.default_rng(0)
+    hostile = names(canary)
+    table = pl.DataFrame({name: generator.normal(size=ROWS) for name in hostile})
+    table = table.with_columns(flag=generator.random(ROWS) < 0.3)
+    model = untrained(table, [("raw", "")])
+    models = LabelModels(dict.fromkeys(hostile[:3], model))
+    exported = export_model(models, tmp_path / "model.pt2", sample=table)
+    facts = json.loads((tmp_path / "model.pt2.json").read_text("utf-8"))
+    assert [column["name"] for column in facts["inputs"]] == [*hostile, "flag"]
+    assert [label["name"] for label in facts["labels"]] == hostile[:3]
+    program = torch.export.load(exported.files[0]).module()
+    inputs = [torch.as_tensor(column.values(table)) for column in exported.columns]
+    for points in program(*inputs):
+        wanted = model.predict(table)["prediction"].to_numpy()
+        np.testing.assert_allclose(points.detach().numpy(), wanted, rtol=1e-5)
+    assert not canary.exists()

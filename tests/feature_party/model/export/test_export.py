@@ -227,18 +227,25 @@ def test_a_missing_category_has_a_text_of_its_own() -> None:
 def test_no_name_of_a_column_or_a_label_is_executed(tmp_path: Path) -> None:
     """Neither by who exports, nor by who calls the program."""
     canary, generator = tmp_path / "canary", np.random.default_rng(0)
-    hostile = names(canary)
+    hostile = names(canary)[:10]
     table = pl.DataFrame({name: generator.normal(size=ROWS) for name in hostile})
     table = table.with_columns(flag=generator.random(ROWS) < 0.3)
-    model = untrained(table, [("raw", "")])
-    models = LabelModels(dict.fromkeys(hostile[:3], model))
+    models = LabelModels({label: untrained(table, [("raw", "")]) for label in hostile[:2]})
     exported = export_model(models, tmp_path / "model.pt2", sample=table)
     facts = json.loads((tmp_path / "model.pt2.json").read_text("utf-8"))
     assert [column["name"] for column in facts["inputs"]] == [*hostile, "flag"]
-    assert [label["name"] for label in facts["labels"]] == hostile[:3]
+    assert [label["name"] for label in facts["labels"]] == hostile[:2]
     program = torch.export.load(exported.files[0]).module()
     inputs = [torch.as_tensor(column.values(table)) for column in exported.columns]
-    for points in program(*inputs):
+    for points, model in zip(program(*inputs), models.by_label.values(), strict=True):
         wanted = model.predict(table)["prediction"].to_numpy()
         np.testing.assert_allclose(points.detach().numpy(), wanted, rtol=1e-5)
     assert not canary.exists()
+
+
+def test_a_model_of_many_columns_has_rows_to_be_compared_on() -> None:
+    generator = np.random.default_rng(0)
+    table = pl.DataFrame({str(place): generator.normal(size=50) for place in range(70)})
+    made = probes(Encoder.fit(table))
+    assert made.columns == table.columns
+    assert all(series.is_nan().any() for series in made)

@@ -38,10 +38,20 @@ class TopKOptions(Shown):
     k: int | None = setting(None, "How many categories to name.", ge=1)
     adaptive: bool = setting(False, "Let the widest gap decide how many.", flag="--adaptive")
     stable: bool = setting(
-        False, "Show the set before a wide gap, exact; needs total_delta.", flag="--stable"
+        False,
+        "Show the set before a wide gap, exact; needs total_delta. With --k, exactly so many: the"
+        " set before a gap near k, filled up or thinned out by chance.",
+        flag="--stable",
     )
     delta: float | None = setting(
         None, "δ of --stable. Default: a tenth of total_delta.", gt=0, lt=1
+    )
+    stable_share: float | None = setting(
+        None,
+        "Part of the budget of --stable --k for the set before the gap; the rest fills up. Default:"
+        " 0.1.",
+        gt=0,
+        lt=1,
     )
     most: int = setting(20, "The most that --adaptive or --stable may name.", ge=1)
     user: str | None = setting(None, "Column that tells users apart; the event's key otherwise.")
@@ -50,8 +60,10 @@ class TopKOptions(Shown):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.adaptive + self.stable + (self.k is not None) != 1:
-            raise ConfigError("give one of --k N, --adaptive and --stable, and not both")
+        if self.adaptive == (self.stable or self.k is not None):
+            raise ConfigError("give --k N, --stable or both; or --adaptive, and neither of them")
+        if self.stable_share is not None and not (self.stable and self.k is not None):
+            raise ConfigError("stable_share is for --stable with --k; leave --stable-share out")
         if self.stable and self.plot is not None:
             raise ConfigError("a stable set has no counts to draw; leave --plot or --stable out")
         return self
@@ -62,7 +74,8 @@ def top_k(wanted: TopKOptions, config: LabelPartyConfig, how: BeforeOptions) -> 
     """Release which categories lead by distinct users, and charge the budget for it.
 
     --k and --adaptive name them with noisy counts. --stable shows the whole set in front of a wide
-    gap as it is, without counts, or nothing; its price does not grow with the set.
+    gap as it is, without counts, or nothing; its price does not grow with the set. --stable --k N
+    names exactly N, without counts: the set in front of a gap near N, filled up or thinned out.
     """
     from label_party.queries.top_k import TopKRequest, run_top_k
 
@@ -78,6 +91,7 @@ def top_k(wanted: TopKOptions, config: LabelPartyConfig, how: BeforeOptions) -> 
         wanted.categories,
         wanted.user,
         delta if wanted.stable else None,
+        wanted.stable_share,
     )
     counted = "users" if wanted.user or config.privacy.user else "events"
     outputs = [path for path in (wanted.out, wanted.plot) if path is not None]

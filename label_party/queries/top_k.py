@@ -25,6 +25,7 @@ from common.errors import ConfigError
 from common.exact.rational import decimal_value
 from common.guarantees import Unit
 from common.mechanisms.selection.leaders import Leaders, StableLeaders
+from common.mechanisms.selection.stable_top_k import STABLE_SHARE
 from common.version import software
 from label_party.config.privacy import PrivacySection
 from label_party.config.sections import DataSection, LabelPartyConfig
@@ -51,6 +52,8 @@ class TopKRequest:
     user: str | None
     # δ of a stable set without noise; None for noisy counts, which need no δ
     delta: float | None = None
+    # of a stable set of exactly k: part of the budget for the set before the gap
+    stable_share: float | None = None
 
     @property
     def purpose(self) -> str:
@@ -103,7 +106,16 @@ def _mechanism(privacy: PrivacySection, request: TopKRequest) -> Leaders | Stabl
     epsilon, unit = decimal_value(privacy.epsilon), privacy.privacy_unit
     if request.delta is None:
         return Leaders(epsilon, request.k, request.most, unit, privacy.group)
-    return StableLeaders(epsilon, checked_delta(privacy, request.delta), request.most, unit)
+    delta, share = checked_delta(privacy, request.delta), _stable_share(request)
+    return StableLeaders(epsilon, delta, request.most, unit, request.k, share or STABLE_SHARE)
+
+
+def _stable_share(request: TopKRequest) -> Fraction | None:
+    """The share, exactly as it was written, where a stable set has a given k; None elsewhere."""
+    if request.delta is None or request.k is None:
+        return None
+    given = request.stable_share
+    return STABLE_SHARE if given is None else decimal_value(given)
 
 
 def checked_delta(privacy: PrivacySection, delta: float) -> Fraction:
@@ -120,7 +132,7 @@ def checked_delta(privacy: PrivacySection, delta: float) -> Fraction:
 def _too_few(leaders: Leaders | StableLeaders, events: int, categories: int) -> str | None:
     """Say so if noise covers what the average category can count; looks at public facts alone."""
     if isinstance(leaders, StableLeaders):
-        return None
+        return None if leaders.k is not None else _no_gap(leaders, events)
     _, _, scale = leaders.split(leaders.k or min(leaders.most, categories - 1))
     margin = -float(scale) * math.log(_TAIL)
     if margin <= events / categories:
@@ -129,6 +141,17 @@ def _too_few(leaders: Leaders | StableLeaders, events: int, categories: int) -> 
         f"{events:,} events are few for epsilon={float(leaders.epsilon):g}: noise of"
         f" ± {margin:,.0f} (95%) is more than the {events / categories:,.3g} events of an average"
         " category"
+    )
+
+
+def _no_gap(leaders: StableLeaders, events: int) -> str | None:
+    """Say so if not even all events on one category would make a gap wide enough."""
+    gap = leaders.gap_needed(_TAIL)
+    if gap <= events:
+        return None
+    return (
+        f"{events:,} events are few for epsilon={float(leaders.epsilon):g} and"
+        f" delta={float(leaders.delta):g}: a set is shown (95%) before a gap of {gap:,} or more"
     )
 
 
@@ -170,6 +193,7 @@ def _meaning(
         "epsilon": str(decimal_value(privacy.epsilon)),
         "user": privacy.user or request.user,
         "delta": None if request.delta is None else str(decimal_value(request.delta)),
+        "stable_share": None if (share := _stable_share(request)) is None else str(share),
         "categories": list_digest(categories),
     }
 

@@ -3,7 +3,7 @@
 Where a ledger has no δ, :class:`Leaders` chooses k by the widest gap (Algorithm 1 of Zhu and Wang
 2022), names the k leaders by peeling, and adds discrete Laplace noise to their counts. Where it has
 one, :class:`StableLeaders` shows the whole set in front of a wide gap without noise, at a price
-that does not grow with k. The candidates are a public list.
+that does not grow with k, and names exactly k with its help. The candidates are a public list.
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ from common.errors import PrivacyError
 from common.exact.exponential_choice import exponential_peeling
 from common.exact.noise import discrete_laplace
 from common.guarantees import Adjacency, PureDP, Unit, ZeroConcentratedDP, largest_rho, to_zcdp
-from common.guarantees.limits import at_least, positive
+from common.guarantees.limits import at_least, positive, within
 from common.mechanisms.selection.base import Ranking, ranked
 from common.mechanisms.selection.choose_k import ChooseRank
 from common.mechanisms.selection.noisy_max import Law, NoisyMax
-from common.mechanisms.selection.stable_top_k import StableTopK
+from common.mechanisms.selection.stable_top_k import (
+    STABLE_SHARE,
+    FixedStableTopK,
+    StableTopK,
+)
 
 _CHOICE_SHARE = Fraction(1, 4)
 
@@ -97,21 +101,31 @@ class Leaders:
 
 @dataclass(frozen=True)
 class StableLeaders:
-    """The set of leaders in front of a wide gap, or nothing; k is the data's. No counts.
+    """The set of leaders in front of a wide gap, or nothing; or exactly k, by stability. No counts.
 
     StableTopK of Zhu and Wang (2022) with gaps that move by at most 2, which is what replacing one
-    unit's votes does to them whatever the unit: each count moves by at most 1, up or down.
+    unit's votes does to them whatever the unit: each count moves by at most 1, up or down. With k
+    their Algorithm 3: the set at a gap near k, filled up or thinned out by peeling.
     """
 
     epsilon: Fraction
     delta: Fraction  # half of it is the test's failure probability
-    most: int = 20  # largest k considered
+    most: int = 20  # largest k considered where the data choose it
     unit: Unit = Unit.RECORD  # whose votes are replaced
+    k: int | None = None  # how many to name; None: the data choose
+    share: Fraction = STABLE_SHARE  # part of ρ for the set where k is given; the rest peels
 
-    def mechanism(self, most: int) -> StableTopK:
+    def __post_init__(self) -> None:
+        at_least(1, k=self.k, most=self.most)
+        within("(0, 1)", share=self.share)
+
+    def mechanism(self, most: int) -> StableTopK | FixedStableTopK:
         """Return the mechanism for a list with at least ``most`` + 1 candidates."""
-        rho = largest_rho(float(self.epsilon), self.delta, self.delta / 2)
-        return StableTopK(rho, self.delta / 2, min(self.most, most), step=2)
+        failure = self.delta / 2
+        rho = largest_rho(float(self.epsilon), self.delta, failure)
+        if self.k is not None:
+            return FixedStableTopK(self.k, rho, failure, share=self.share, step=2)
+        return StableTopK(rho, failure, min(self.most, most), step=2)
 
     @property
     def guarantee(self) -> ZeroConcentratedDP:
@@ -119,9 +133,19 @@ class StableLeaders:
         guarantee = to_zcdp(self.mechanism(self.most).guarantee)
         return replace(guarantee, adjacency=Adjacency.REPLACE_LABEL, unit=self.unit)
 
+    def gap_needed(self, miss: float) -> int:
+        """The least gap behind a set that is shown but for probability ``miss``, once chosen."""
+        return self.mechanism(self.most).test.gap_needed(miss)
+
     def draw(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Integers | None:
-        """Return the (k,) indices of the set, ascending, or None: no gap is wide enough."""
+        """Return the (k,) indices of the set, ascending, or None: no gap is wide enough.
+
+        Never None where k is given.
+        """
         ranking = ranked(counts)
-        if ranking.counts.size < 2:
+        candidates = ranking.counts.size
+        if candidates < 2:
             raise PrivacyError("1 candidate leads whatever the votes; give a list of at least 2")
-        return self.mechanism(ranking.counts.size - 1).draw(ranking, entropy).chosen
+        if self.k is not None and self.k > candidates:
+            raise PrivacyError(f"k={self.k} must be at most the {candidates} candidates")
+        return self.mechanism(candidates - 1).draw(ranking, entropy).chosen

@@ -48,7 +48,11 @@ class _Test(ABC):
     @cached_property
     def threshold(self) -> int:
         """The least integer T >= 0 with ``P[noise > T] <= δ_t``."""
-        allowed, end = float_below(self.delta), 1
+        return self._quantile(float_below(self.delta))
+
+    def _quantile(self, allowed: float) -> int:
+        """The least integer t >= 0 with ``P[noise > t] <= allowed``."""
+        end = 1
         while self._tail(end) > allowed:
             end *= 2
         return bisect_left(range(end), True, key=lambda t: self._tail(t) <= allowed)
@@ -64,6 +68,17 @@ class _Test(ABC):
     def failure(self) -> Fraction:
         """P[an unstable set passes], rounded up: at most δ_t, and what is charged."""
         return min(self.delta, Fraction(self._tail(self.threshold)))
+
+    def gap_needed(self, miss: float) -> int:
+        """The least gap that passes but for probability ``miss``, in (0, 1/2): for planning.
+
+        Twice the noise's quantile, and the step, where both probabilities are δ: exact, where
+        Theorem 20 of Zhu and Wang adds two tail bounds, ``1 + 2σ√(2 ln(1/δ))`` or
+        ``1 + 2 ln(1/δ)/ε``.
+        """
+        within("(0, 1/2)", miss=miss)
+        # a gap g fails if noise <= s + T − g; by symmetry if noise > g − s − T − 1
+        return self.step + self.threshold + 1 + self._quantile(float_below(Fraction(miss)))
 
     def draw(self, gap: int, source: WordSource) -> bool:
         """Whether the set above this gap may be released."""

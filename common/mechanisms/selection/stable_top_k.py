@@ -8,7 +8,7 @@ the guarantee is computed from the noise that is really drawn: ρ = ε_c²/8 for
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -21,16 +21,16 @@ from common.errors import PrivacyError
 from common.exact.exponential_choice import exponential_peeling
 from common.exact.rounding import multiple_above
 from common.guarantees import BoundedRange, RenyiDP, ZeroConcentratedDP, to_renyi, to_zcdp
-from common.guarantees.limits import at_least, positive
-from common.mechanisms.selection.base import ADJACENCY, UNIT, Ranking, Selection, ranked
+from common.guarantees.limits import at_least, positive, within
+from common.mechanisms.selection.base import Ranking, Selection, ranked
 from common.mechanisms.selection.choose_k import ChooseRank, Regularizer, indifferent, pull_towards
 from common.mechanisms.selection.noisy_max import Law, NoisyMax
 from common.mechanisms.selection.peeling import LimitedDomain
 from common.mechanisms.selection.stability import GaussianTest, LaplaceTest
 
 _GRAIN = 1 << 12
-_CHOICE_SHARE, PEEL_SHARE = Fraction(1, 20), Fraction(9, 10)
-"""Parts of an exact k's ρ for choosing k̃ and for peeling; the rest is the test's."""
+STABLE_SHARE = Fraction(1, 10)
+"""Part of an exact k's ρ for the stable set where none is named."""
 
 
 def choice_epsilon(rho: Fraction, divisor: int = 8) -> Fraction:
@@ -123,9 +123,9 @@ class StableTopK:
 class FixedStableTopK:
     """Exactly k: StableTopK pulled towards k, then filled up or thinned out by peeling.
 
-    The chosen k̃ is public, so the rest of the budget may depend on it. The test gets what the
-    choice and, if k̃ ≠ k, the peeling leave. Peeling adds the k − k̃ best of the rest, or takes k̃ − k
-    away from the released set; after ⊥ it selects all k. The candidates are a public list.
+    The chosen k̃ is public, so the rest of the budget may depend on it. Choice and test get
+    ``share`` of ρ, half each, and peeling the rest. It adds the k − k̃ best of the others, or takes
+    k̃ − k away from the released set; after ⊥ it selects all k. The candidates are a public list.
 
     Without such a list, give ``domain``: what is missing is then taken by :class:`LimitedDomain`
     from that many leaders of the rest, and fewer than k come out where its ⊥ does.
@@ -140,37 +140,51 @@ class FixedStableTopK:
     domain: int | None = None
     """k̄ >= k, a public number, or None for a public list. A limited domain fails with probability
     δ, too, below 1/(2k + 2)."""
+    share: Fraction = STABLE_SHARE
+    """Part of ρ for choice and test, inside (0, 1): 1/2 in Algorithm 3. A large one pays where a
+    wide gap lies near rank k, a small one where there is none."""
+    step: int = 1
+    """How far a gap can move: 1 if a user comes or goes, 2 if votes are replaced (each count then
+    moves by 1, up or down). Replaced votes need a public list."""
 
     def __post_init__(self) -> None:
         at_least(1, k=self.k)
+        positive(rho=self.rho)
+        within("(0, 1)", share=self.share)
+        self._rate(self.k)  # checks that the rest of ρ is enough for all draws
         if self.domain is not None:
+            if self.step != 1:
+                raise PrivacyError("a limited domain is for users who come or go; leave domain out")
             self._limited(self.k, self.domain)  # checks
 
     @cached_property
     def rank_choice(self) -> ChooseRank:
         """Algorithm 1, pulled towards k, over 1 … 2k."""
-        noise = NoisyMax(Law.GUMBEL, choice_epsilon(self.rho * _CHOICE_SHARE))
+        epsilon = choice_epsilon(self.rho * self.share / 2)
+        noise = NoisyMax(Law.GUMBEL, epsilon, step=self.step)
         return ChooseRank(noise, 2 * self.k, pull_towards(self.k))
 
     @cached_property
     def test(self) -> GaussianTest:
         """The stability test of the set at the chosen k̃."""
-        return GaussianTest(variance_for(self.rho * (1 - _CHOICE_SHARE - PEEL_SHARE)), self.delta)
+        return GaussianTest(
+            variance_for(self.rho * self.share / 2, self.step), self.delta, self.step
+        )
 
     @cached_property
     def guarantee(self) -> ZeroConcentratedDP | RenyiDP:
-        """The guarantee of the whole: choice, test, and peeling at most its share of ρ.
+        """The guarantee of the whole: choice, test, and peeling at most its part of ρ.
 
         A limited domain adds most where it draws all k.
         """
         choice = to_zcdp(self.rank_choice.noise.guarantee(2)).compose(self.test.guarantee)
-        peel = ZeroConcentratedDP(ADJACENCY, UNIT, self.rho * PEEL_SHARE, Fraction(0))
+        peel = replace(choice, exact_rho=self._peeling_rho, exact_delta=Fraction(0))
         if self.domain is None:
             return choice.compose(peel)
         return to_renyi(choice).compose(self._limited(self.k, self.domain).limiting(to_renyi(peel)))
 
     def draw(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Selection:
-        """Select exactly k candidates, or all if there are no more."""
+        """Select exactly k candidates, by index, or all if there are no more."""
         ranking, source = ranked(counts), entropy.source("fixed-stable-top-k")
         if self.domain is None and ranking.counts.size <= self.k:
             return Selection(ranking.top(self.k), self.guarantee)
@@ -187,9 +201,16 @@ class FixedStableTopK:
             chosen = np.sort(np.concatenate([chosen, rest[added]]))
         return Selection(chosen if chosen.size else None, self.guarantee)
 
+    @property
+    def _peeling_rho(self) -> Fraction:
+        return self.rho * (1 - self.share)
+
     def _rate(self, draws: int) -> Fraction:
-        """ε of each of that many draws: of ε-bounded range, together within its share of ρ."""
-        return choice_epsilon(self.rho * PEEL_SHARE / draws)
+        """r of the weights ``exp(r · count)`` of each of that many draws, each of sr-bounded range.
+
+        Replaced votes (s = 2) move counts up and down, so that two scores move apart by 2.
+        """
+        return choice_epsilon(self._peeling_rho / draws) / self.step
 
     def _limited(self, draws: int, domain: int) -> LimitedDomain:
         return LimitedDomain(draws, domain, self._rate(draws), self.delta)

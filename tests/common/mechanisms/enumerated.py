@@ -217,6 +217,8 @@ def selection() -> Iterator[Case]:
     yield Case(LimitedDomain, limited.guarantee, _selected(limited), USERS, 4)
     for fixed in (FixedStableTopK(1, TWO, DELTA), FixedStableTopK(2, TWO, DELTA)):
         yield Case(FixedStableTopK, fixed.guarantee, _selected(fixed), USERS[::6], 4)
+    replaced = FixedStableTopK(1, TWO, DELTA, share=HALF, step=2)
+    yield Case(FixedStableTopK, replaced.guarantee, _selected(replaced), REPLACED[::24], 4)
     top = TopStable(1, THREE * 2, DELTA)
     yield Case(TopStable, top.guarantee, _selected(top), FRONTS[::3], 8)
     for leaders in (Leaders(THREE * 2, 1), Leaders(THREE * 2), Leaders(THREE * 2, 1, votes=1)):
@@ -226,13 +228,13 @@ def selection() -> Iterator[Case]:
             return tuple(found.chosen.tolist()), tuple(found.noisy_counts.tolist())
 
         yield Case(Leaders, leaders.guarantee, lead, FEW, 3)
-    front = StableLeaders(THREE, DELTA, 2)
+    for front in (StableLeaders(THREE, DELTA, 2), StableLeaders(THREE, DELTA, k=1)):
 
-    def show(counts: Data, entropy: Entropy) -> Hashable:
-        chosen = front.draw(_array(counts), entropy)
-        return None if chosen is None else tuple(chosen.tolist())
+        def show(counts: Data, entropy: Entropy, front: StableLeaders = front) -> Hashable:
+            chosen = front.draw(_array(counts), entropy)
+            return None if chosen is None else tuple(chosen.tolist())
 
-    yield Case(StableLeaders, front.guarantee, show, FRONTS, 3)
+        yield Case(StableLeaders, front.guarantee, show, FRONTS, 3)
 
 
 def pate() -> Iterator[Case]:

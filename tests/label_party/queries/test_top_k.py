@@ -117,6 +117,50 @@ def test_a_stable_set_is_charged_as_its_mechanism_states(shop: Party) -> None:
     assert "left ε = 0.9" in table
 
 
+def test_exactly_k_by_stability(shop: Party) -> None:
+    """Three lead by far, and a fourth is asked for: the three stand, and one more comes by chance.
+
+    The budget is what the mechanism states for a set at the gap and peeling, whatever the split.
+    """
+    more = ["--stable", "--k", "4", "--epsilon", "2", "--set", "privacy.total_delta=1e-5"]
+    half = [*more, "--stable-share", "0.5"]
+    made = shop.run(*arguments(*half, "--out", "one.json"))
+    assert made.code == 0, made
+    document = json.loads((shop.folder / "one.json").read_text())
+    assert (document["k"], document["adaptive"], document["noise"]) == (4, False, None)
+    names = [row["category"] for row in document["leaders"]]
+    assert {"coats", "hats", "shoes"} < set(names)
+    assert names == sorted(names)  # a set, in the list's order
+    assert all("users" not in row for row in document["leaders"])
+    charged = guarantee_from_json(document["guarantee"])
+    delta, share = Fraction(1, 10**6), Fraction(1, 2)
+    assert charged == StableLeaders(Fraction(2), delta, k=4, share=share).guarantee
+    assert isinstance(charged, ZeroConcentratedDP)
+    assert charged.adjacency == Adjacency.REPLACE_LABEL
+    assert 1.9 < epsilon_at(charged, 1e-6) <= 2
+    assert "already released" in shop.run(*arguments(*half)).out
+    assert "stable_share was 1/2 and is 1/10 now" in shop.run(*arguments(*more)).error
+    assert "k was 4 and is 5 now" in shop.run(*arguments(*half, "--k", "5")).error
+
+
+def test_all_categories_are_named_where_as_many_are_asked_for(shop: Party) -> None:
+    made = shop.run(
+        *arguments("--stable", "--k", "6", "--set", "privacy.total_delta=1e-5", "--out", "all.json")
+    )
+    assert made.code == 0, made
+    assert json.loads((shop.folder / "all.json").read_text())["k"] == 6
+
+
+def test_a_gap_that_no_counts_could_have_is_said_before_it_costs(shop: Party) -> None:
+    more = ["--stable", "--set", "privacy.total_delta=1e-5", "--dry-run"]
+    wide = shop.run(*arguments(*more, "--epsilon", "1"))
+    tiny = shop.run(*arguments(*more, "--epsilon", "0.001"))
+    assert "are few for" not in wide.out + wide.err
+    assert "are few for epsilon=0.001 and delta=1e-06" in tiny.out + tiny.err
+    assert "before a gap of" in tiny.out + tiny.err
+    assert shop.nothing_left()
+
+
 def test_flat_counts_release_nothing_and_are_charged(shop: Party) -> None:
     (shop.folder / "products.txt").write_text("gloves\nscarves\nboots\n")
     more = ["--stable", "--set", "privacy.total_delta=1e-5"]
@@ -144,9 +188,14 @@ def test_a_dead_process_spends_nothing(shop: Party, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (["--k", "2", "--adaptive"], "not both"),
-        (["--k", "2", "--stable"], "not both"),
-        ([], "not both"),
+        (["--k", "2", "--adaptive"], "neither"),
+        (["--stable", "--adaptive"], "neither"),
+        ([], "neither"),
+        (["--k", "2", "--stable"], "total_delta=0"),
+        (["--k", "2", "--stable-share", "0.5"], "stable_share is for --stable with --k"),
+        (["--stable", "--stable-share", "0.5"], "stable_share is for --stable with --k"),
+        (["--k", "2", "--stable", "--stable-share", "1"], "below 1"),
+        (["--k", "9", "--stable", "--set", "privacy.total_delta=1e-6"], "above the 6 categories"),
         (["--stable"], "total_delta=0"),
         (["--stable", "--delta", "0.1", "--set", "privacy.total_delta=1e-6"], "delta=0.1"),
         (["--stable", "--plot", "p.png"], "no counts"),

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from common.entropy import Entropy
+from common.errors import PrivacyError
 from common.guarantees import (
     DEFAULT_ORDERS,
     ApproximateDP,
@@ -74,9 +75,9 @@ def test_law(test: GaussianTest | LaplaceTest, counts: Counts, k: int) -> laws.L
     if isinstance(test, GaussianTest):
         noise = laws.gaussian_mass(float(test.variance), 200)
     else:
-        noise = laws.laplace_mass(1 / float(test.epsilon), 200)
+        noise = laws.laplace_mass(test.step / float(test.epsilon), 200)
     gap = laws.gaps_of(counts, k)[-1]
-    passed = laws.tail(noise, 1 + test.threshold - max(1, gap))
+    passed = laws.tail(noise, test.step + test.threshold - max(test.step, gap))
     return {laws.top_of(counts, k): passed, laws.BOTTOM: 1 - passed}
 
 
@@ -104,10 +105,9 @@ def peel_law(scores: list[float], draws: int) -> laws.Law:
 
 
 def fixed_law(selector: FixedStableTopK, counts: Counts) -> laws.Law:
-    from common.mechanisms.selection.stable_top_k import PEEL_SHARE, choice_epsilon
-
     law: laws.Law = {}
     m = len(counts)
+    peeling = float(selector.rho * (1 - selector.share))
     for chosen, mass in enumerate(rank_law(selector.rank_choice, counts), start=1):
         for outcome, share in test_law(selector.test, counts, chosen).items():
             top = list(outcome or ())
@@ -124,7 +124,8 @@ def fixed_law(selector: FixedStableTopK, counts: Counts) -> laws.Law:
             if not draws:
                 law[chosen, outcome, tuple(top)] = mass * share
                 continue
-            rate = float(choice_epsilon(selector.rho * PEEL_SHARE / draws))
+            # ε of each draw: kε²/8 is the peeling's ρ; rounded down to 1/4096
+            rate = math.floor(math.sqrt(8 * peeling / draws) * 4096) / 4096 / selector.step
             sign = 1 if len(top) < selector.k else -1
             scores = [sign * rate * counts[i] for i in pool]
             for path, part in peel_law(scores, draws).items():
@@ -229,7 +230,9 @@ NOISES = {
 }
 PULLED = replace(STABLE, regularizer=pull_towards(2, Fraction(1, 2)), share=Fraction(1, 3))
 FIXED = FixedStableTopK(2, Fraction(2), DELTA)
+HALVED = replace(FIXED, share=Fraction(1, 2))
 UNLISTED = FixedStableTopK(2, Fraction(2), DELTA, domain=2)
+REPLACED = FixedStableTopK(1, Fraction(4), DELTA, share=Fraction(1, 2), step=2)
 LIMITED = LimitedDomain(2, 2, EPSILON, Fraction(1, 20))
 TOP = TopStable(2, Fraction(3), DELTA)
 PEEL = Peeling(2, EPSILON)
@@ -265,6 +268,7 @@ CASES: dict[str, Case] = {
     },
     "stable-pulled": Case(lambda c: stable_law(PULLED, c), PULLED.guarantee, lambda c, e: None),
     "fixed": Case(lambda c: fixed_law(FIXED, c), FIXED.guarantee, lambda c, e: None),
+    "fixed-halved": Case(lambda c: fixed_law(HALVED, c), HALVED.guarantee, lambda c, e: None),
     "fixed-unlisted": Case(
         lambda c: fixed_law(UNLISTED, c), UNLISTED.guarantee, lambda c, e: None, most=3
     ),
@@ -335,7 +339,7 @@ def test_draws_follow_the_law(case: Case, counts: Counts) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("stable", "gaussian", "pulled", "fixed", "limited"),
+        *("stable", "gaussian", "pulled", "fixed", "halved", "replaced", "limited"),
         pytest.param("unlisted", marks=pytest.mark.slow),
     ],
 )
@@ -346,6 +350,8 @@ def test_whole_selectors_follow_their_laws(name: str) -> None:
         "gaussian": (NOISES["gaussian-laplace"], stable_law(NOISES["gaussian-laplace"], counts)),
         "pulled": (PULLED, stable_law(PULLED, counts)),
         "fixed": (FIXED, fixed_law(FIXED, counts)),
+        "halved": (HALVED, fixed_law(HALVED, counts)),
+        "replaced": (REPLACED, fixed_law(REPLACED, counts)),
         "unlisted": (UNLISTED, fixed_law(UNLISTED, counts)),
         "limited": (LIMITED, limited_law(LIMITED, counts)),
     }[name]
@@ -363,6 +369,64 @@ def test_whole_selectors_follow_their_laws(name: str) -> None:
     seen = laws.drawn(lambda e: _set(selector, counts, e))
     assert outcomes_fit(seen, shown)
     assert not outcomes_fit(seen, laws.broken_twin(shown))
+
+
+def test_exactly_k_of_replaced_votes() -> None:
+    """Counts move up and down at once; what is private for users who come or go is not enough."""
+    known = cache(lambda counts: fixed_law(REPLACED, counts))
+    twin = replace(REPLACED, step=1)
+    alone = cache(lambda counts: fixed_law(twin, counts))
+    broken = 0
+    for counts in product(range(1, 5), repeat=3):
+        for move in product((-1, 0, 1), repeat=3):
+            other = tuple(a + b for a, b in zip(counts, move, strict=True))
+            assert laws.broken(REPLACED.guarantee, known(counts), known(other)) is None
+            claimed = replace(REPLACED.guarantee, exact_rho=twin.guarantee.exact_rho)  # type: ignore[call-arg]
+            broken += laws.broken(claimed, alone(counts), alone(other)) is not None
+    assert broken
+
+
+def test_a_share_is_inside_the_budget_and_so_is_the_rest() -> None:
+    whole = FixedStableTopK(3, Fraction(1), DELTA)
+    assert whole == FixedStableTopK(3, Fraction(1), DELTA, share=Fraction(1, 10))
+    for share in (Fraction(1, 100), Fraction(1, 2), Fraction(99, 100)):
+        made = replace(whole, share=share)
+        assert Fraction(98, 100) < made.guarantee.exact_rho <= 1  # type: ignore[union-attr]
+        assert made.test.guarantee.exact_rho <= share / 2
+    for share in (Fraction(0), Fraction(1), Fraction(3, 2)):
+        with pytest.raises(PrivacyError, match="share"):
+            replace(whole, share=share)
+    with pytest.raises(PrivacyError, match="too small"):  # now, not when the data need the rest
+        replace(whole, share=1 - Fraction(1, 10**9))
+    with pytest.raises(PrivacyError, match="domain"):
+        replace(whole, step=2, domain=5)
+
+
+@pytest.mark.parametrize(
+    "test", [GaussianTest(Fraction(3), DELTA), LaplaceTest(Fraction(1), DELTA)]
+)
+@pytest.mark.parametrize("step", [1, 2])
+def test_the_gap_that_passes(test: GaussianTest | LaplaceTest, step: int) -> None:
+    """By the exact law: enough at the gap that is stated, too little at one user less."""
+    test = replace(test, step=step)
+    for miss in (0.4, 0.05, 1e-6):
+        gap = test.gap_needed(miss)
+        chance = [1 - test_law(test, (g, 0), 1)[0,] for g in (gap, gap - 1)]
+        assert chance[0] <= miss < chance[1]
+    with pytest.raises(PrivacyError, match="miss"):
+        test.gap_needed(0.5)
+
+
+def test_the_gap_beside_the_published_one() -> None:
+    """Theorem 20 at ρ = .05, δ = β = 1e-6: 1 + 2σ√(2 ln(1/δ)) = 34.2, 1 + 2 ln(1/δ)/ε = 88.4."""
+    rho, delta = Fraction(1, 20), Fraction(1, 10**6)
+    gaussian = GaussianTest(1 / (2 * rho), delta)
+    laplace = LaplaceTest(Fraction(316, 1000), delta)  # ε²/2 = .05
+    printed = [1 + 2 * math.sqrt(10 * 2 * math.log(10**6)), 1 + 2 * math.log(10**6) / 0.316]
+    assert [round(value, 1) for value in printed] == [34.2, 88.4]
+    found = [gaussian.gap_needed(1e-6), laplace.gap_needed(1e-6)]
+    assert found == [32, 84]
+    assert all(ours < theirs for ours, theirs in zip(found, printed, strict=True))
 
 
 def laplace_theorem(noise: NoisyMax, candidates: int) -> list[float]:

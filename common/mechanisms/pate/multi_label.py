@@ -15,7 +15,7 @@ aggregator              releases for a query                        zCDP of one 
 :class:`StableVote`     the stable top-k of the labels, k chosen    ρ, failure probability δ_t
 :class:`StableMajority` the majority's labels, if none is contested ρ, failure probability δ_t
 :class:`FullVote`       every label whose noisy count passes half   ``c/(2σ²)``
-:class:`ClippedVote`    the same, a teacher's votes clipped to τ    L1 ``τ/σ²``, L2 ``τ²/σ²``
+:class:`ClippedVote`    the same, a teacher's votes clipped to τ    L0, L1 ``τ/σ²``, L2 ``τ²/σ²``
 :class:`BinaryVote`     each label by its own noisy majority        ``c/(2σ²)``, or as incurred
 ======================  ==========================================  ============================
 """
@@ -43,7 +43,7 @@ from common.mechanisms.selection import GaussianTest, Law, Ranking, StableTopK
 from common.mechanisms.selection.stable_top_k import variance_for
 
 _GRAIN = 64
-"""What stands for a vote in L2 clipping."""
+"""What stands for a vote where votes are scaled."""
 
 
 @dataclass(frozen=True)
@@ -192,22 +192,34 @@ class FullVote(_Teachers):
 
 
 class Norm(StrEnum):
-    """How a teacher's votes are bounded."""
+    """How a teacher's votes are bounded by τ."""
 
+    L0 = "l0"
+    """At most τ votes: others are dropped at random."""
     L1 = "l1"
+    """At most τ in sum: s votes count τ/s each where s > τ, as published."""
     L2 = "l2"
+    """At most τ in Euclidean norm: s votes count τ/√s each where s > τ²."""
 
 
 @dataclass(frozen=True)
 class ClippedVote(FullVote):
     """PATE-τ: a teacher's votes for one query are clipped to norm τ before they are counted.
 
-    With L1 a teacher keeps at most ⌊τ⌋ of the labels, drawn at random; with L2 all s votes
-    shrink to the largest multiple of 1/64 of a vote, 1 at most, at which their norm is at most τ.
+    L0 keeps ⌊τ⌋ of the labels, drawn at random. L1 and L2 shrink all s votes to the largest multiple
+    of 1/64 of a vote, 1 at most, at which their norm is at most τ.
+
+    The squared L2 norm of clipped votes is ⌊τ⌋ at most for L0 and τ² for L2. For L1 it is s where
+    s <= τ and ``s (τ/s)² = τ²/s`` where s > τ, which falls in s: so it is the larger of ⌊τ⌋ and
+    τ²/(⌊τ⌋ + 1), and that is ⌊τ⌋ for a whole τ.
 
     Replaced votes are less than twice as far apart as votes that come or go. Of two vectors v, w
-    without negative numbers ``‖v − w‖² = ‖v‖² + ‖w‖² − 2⟨v, w⟩ <= ‖v‖² + ‖w‖²``: at most 2τ² in
-    place of the (2τ)² of the triangle inequality, and reached by votes for different labels.
+    without negative numbers ``‖v − w‖² = ‖v‖² + ‖w‖² − 2⟨v, w⟩ <= ‖v‖² + ‖w‖²``: at most twice the
+    squared norm in place of four times, by the triangle inequality, and reached by votes for
+    different labels.
+
+    Source: Zhu, Yu, Chandraker, Wang, *Private-kNN*, CVPR 2020, as described by Zhu and Wang 2022
+    (L1: contributions "averaged" to τ).
     """
 
     tau: Fraction
@@ -215,13 +227,18 @@ class ClippedVote(FullVote):
     norm: Norm = Norm.L2
 
     def __post_init__(self) -> None:
-        if self.tau <= 0 or (self.norm == Norm.L1 and self.tau < 1):
-            raise PrivacyError(f"tau={float(self.tau)} must be > 0, and at least 1 for L1 clipping")
+        if self.tau <= 0 or (self.norm == Norm.L0 and self.tau < 1):
+            raise PrivacyError(f"tau={float(self.tau)} must be > 0, and at least 1 for L0 clipping")
 
     @property
     def squared_sensitivity(self) -> Fraction:
         """Squared L2 sensitivity of the vector of counts."""
-        squared = Fraction(math.floor(self.tau)) if self.norm == Norm.L1 else self.tau**2
+        whole = math.floor(self.tau)
+        squared = {
+            Norm.L0: Fraction(whole),
+            Norm.L1: max(Fraction(whole), self.tau**2 / (whole + 1)),
+            Norm.L2: self.tau**2,
+        }[self.norm]
         return 2 * squared if self.replacing else squared
 
     def guarantee(self, queries: int, labels: int) -> ZeroConcentratedDP:
@@ -229,7 +246,7 @@ class ClippedVote(FullVote):
         return self._concentrated(queries * self.squared_sensitivity / (2 * self.variance))
 
     def _counted(self, votes: Booleans, entropy: Entropy) -> tuple[Integers, int]:
-        if self.norm == Norm.L1:
+        if self.norm == Norm.L0:
             return self._kept(votes, entropy).sum(axis=0), 1
         return self._shrunk(votes).sum(axis=0), _GRAIN
 
@@ -240,10 +257,14 @@ class ClippedVote(FullVote):
         return votes & (ranks < limit)
 
     def _shrunk(self, votes: Booleans) -> Integers:
-        """Votes in units of 1/64, exactly: s u² <= (64 τ)² for the size u of s votes."""
-        square = (_GRAIN * self.tau) ** 2
-        sizes = range(1, votes.shape[2] + 1)
-        units = [_GRAIN, *(min(_GRAIN, math.isqrt(math.floor(square / s))) for s in sizes)]
+        """Votes in units of 1/64, exactly; s of them have size u with s u or √s u <= 64 τ."""
+        most = _GRAIN * self.tau
+        l1 = self.norm == Norm.L1
+
+        def size(s: int) -> int:
+            return math.floor(most / s) if l1 else math.isqrt(math.floor(most**2 / s))
+
+        units = [_GRAIN, *(min(_GRAIN, size(s)) for s in range(1, votes.shape[2] + 1))]
         return np.asarray(votes * np.array(units)[votes.sum(axis=2)][:, :, None], dtype=np.int64)
 
 

@@ -48,6 +48,7 @@ from common.mechanisms.pate import (
     ConfidentGNMax,
     FullVote,
     GNMax,
+    Norm,
     PriorVote,
     StableMajority,
     StableVote,
@@ -267,15 +268,16 @@ def pate() -> Iterator[Case]:
             yield Case(type(full), full.guarantee(1, 2), _labels(full), few)
         # one teacher's votes, any against any other; or against none
         ballots = [_array(b) > 0 for b in product((0, 1), repeat=2)]
-        clipped = ClippedVote(Fraction(1, 4), ONE, **kept)
+        for norm in (Norm.L1, Norm.L2):
+            clipped = ClippedVote(Fraction(1, 4), ONE, norm, **kept)
 
-        def clip(ballot: Data, entropy: Entropy, vote: ClippedVote = clipped) -> Hashable:
-            votes = np.stack([[np.array(row) > 0] for row in ((1, 0), (0, 1), ballot)])
-            return vote.draw(votes, entropy).labels.tobytes()
+            def clip(ballot: Data, entropy: Entropy, vote: ClippedVote = clipped) -> Hashable:
+                votes = np.stack([[np.array(row) > 0] for row in ((1, 0), (0, 1), ballot)])
+                return vote.draw(votes, entropy).labels.tobytes()
 
-        against = ballots if replacing else ballots[:1]
-        turned = tuple((tuple(a), tuple(b)) for a in ballots for b in against)
-        yield Case(ClippedVote, clipped.guarantee(1, 2), clip, turned, 3)
+            against = ballots if replacing else ballots[:1]
+            turned = tuple((tuple(a), tuple(b)) for a in ballots for b in against)
+            yield Case(ClippedVote, clipped.guarantee(1, 2), clip, turned, 3)
 
 
 def interactive() -> Iterator[Case]:

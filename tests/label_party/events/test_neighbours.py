@@ -213,13 +213,17 @@ def counts_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> Fra
 
 
 def stable_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> Fraction:
-    """Gaps between sorted counts, over what the mechanism takes them to move."""
+    """Gaps between sorted counts, and two counts, over what the mechanism takes them to move."""
     privacy = config.privacy.model_copy(update={"total_delta": 1e-5})
-    leaders = top_k._mechanism(privacy, leading(None, 1e-6))
-    assert isinstance(leaders, StableLeaders)
-    step = leaders.mechanism(3).step
     gaps = [Ranking(counts).padded_gaps(3) for counts in (one, other)]
-    return Fraction(int(np.abs(gaps[0] - gaps[1]).max()), step)
+    moved, losses = int(np.abs(gaps[0] - gaps[1]).max()), [Fraction(0)]
+    for k in (None, 2):
+        leaders = top_k._mechanism(privacy, leading(k, 1e-6))
+        assert isinstance(leaders, StableLeaders)
+        losses.append(Fraction(moved, leaders.mechanism(3).step))
+    # filling up to k draws by counts: two of them move apart by what gaps move by, at most
+    apart = int((one - other).max() - (one - other).min())
+    return max(*losses, Fraction(apart, leaders.mechanism(3).step))
 
 
 def the_table(config: LabelPartyConfig) -> Integers:

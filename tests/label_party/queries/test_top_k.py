@@ -139,7 +139,7 @@ def test_exactly_k_by_stability(shop: Party) -> None:
     assert charged.adjacency == Adjacency.REPLACE_LABEL
     assert 1.9 < epsilon_at(charged, 1e-6) <= 2
     assert "already released" in shop.run(*arguments(*half)).out
-    assert "stable_share was 1/2 and is 1/10 now" in shop.run(*arguments(*more)).error
+    assert 'stable_share was "1/2" and is "1/10" now' in shop.run(*arguments(*more)).error
     assert "k was 4 and is 5 now" in shop.run(*arguments(*half, "--k", "5")).error
 
 

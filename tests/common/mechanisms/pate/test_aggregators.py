@@ -175,27 +175,44 @@ def test_stable_vote_knows_none_and_all() -> None:
     assert answers.labels.tolist() == [[False] * 4, [True] * 4, [False, True, False, True]]
 
 
+@pytest.mark.parametrize("tau", [Fraction(2), Fraction(5, 2), Fraction(11, 4)])
 @pytest.mark.parametrize("norm", list(Norm))
 @pytest.mark.parametrize("replacing", [False, True])
-def test_clipping_bounds_what_one_teacher_moves(norm: Norm, replacing: bool) -> None:
-    vote = ClippedVote(Fraction(1), Fraction(2), norm, replacing=replacing)
+def test_clipping_bounds_what_one_teacher_moves(norm: Norm, replacing: bool, tau: Fraction) -> None:
+    vote = ClippedVote(Fraction(1), tau, norm, replacing=replacing)
     base = np.zeros((1, 64, 8), dtype=np.bool_)
     every = np.array(list(product((False, True), repeat=8)))[None]
-    grain = 1 if norm == Norm.L1 else 64
+    grain = 1 if norm == Norm.L0 else 64
     clipped = (vote._kept(every, seeded_entropy(4)) if grain == 1 else vote._shrunk(every)).astype(
         np.int64
     )[0] / grain
     pairs = ((clipped[:, None] - clipped[None]) ** 2).sum(axis=2)
     moved = pairs.max() if replacing else (clipped**2).sum(axis=1).max()
     # the bound holds, and is reached: by all votes of one teacher, or by two that share no label
-    assert (
-        moved <= float(vote.squared_sensitivity) == (2 if norm == Norm.L1 else 4) * (1 + replacing)
+    exact = {Norm.L0: 2, Norm.L1: max(2, tau**2 / 3), Norm.L2: tau**2}[norm] * (1 + replacing)
+    assert vote.squared_sensitivity == exact
+    assert moved <= float(exact)
+    if norm != Norm.L2 or tau == 2:  # otherwise eight labels are too few
+        assert moved > float(exact) - 0.3
+    size = {Norm.L0: np.count_nonzero(clipped, axis=1), Norm.L1: clipped.sum(axis=1)}.get(
+        norm, (clipped**2).sum(axis=1) ** 0.5
     )
-    assert moved > float(vote.squared_sensitivity) - 0.2
+    assert size.max() <= tau
     assert np.all(clipped[every[0].sum(axis=1) <= 2] == every[0][every[0].sum(axis=1) <= 2])
     assert vote.draw(base, seeded_entropy(1)).guarantee.exact_rho > 0
     with pytest.raises(PrivacyError, match="tau"):
-        ClippedVote(Fraction(1), Fraction(1, 2), Norm.L1)
+        ClippedVote(Fraction(1), Fraction(1, 2), Norm.L0)
+
+
+def test_votes_for_more_than_tau_labels_are_averaged_to_tau() -> None:
+    """Four of four labels at τ = 2 count half a vote each: 60 of 100 teachers, 30 votes a label."""
+    votes = np.zeros((100, 1, 4), dtype=np.bool_)
+    votes[:60] = True
+    vote = ClippedVote(Fraction(1, 4096), Fraction(2), Norm.L1)
+    assert vote._shrunk(votes).sum(axis=0).tolist() == [[30 * 64] * 4]
+    assert not vote.draw(votes, seeded_entropy(2)).labels.any()  # below half of the teachers
+    votes[:, :, 2:] = False
+    assert vote.draw(votes, seeded_entropy(2)).labels.tolist() == [[True, True, False, False]]
 
 
 @pytest.mark.parametrize("replacing", [False, True])
@@ -211,6 +228,7 @@ def test_stable_votes_are_cheapest_where_teachers_agree_on_many_labels(replacing
         "full": FullVote(Fraction(1400), replacing=replacing),
         "l2": ClippedVote(Fraction(1400), Fraction(3), Norm.L2, replacing=replacing),
         "l1": ClippedVote(Fraction(1400), Fraction(9), Norm.L1, replacing=replacing),
+        "l0": ClippedVote(Fraction(1400), Fraction(9), Norm.L0, replacing=replacing),
         "binary": BinaryVote(Fraction(1400), replacing=replacing),
     }.items():
         answers = aggregator.draw(votes, seeded_entropy(9))
@@ -219,7 +237,7 @@ def test_stable_votes_are_cheapest_where_teachers_agree_on_many_labels(replacing
         assert np.mean(answers.labels[given] == truth[given]) > 0.99, name
         costs[name] = epsilon_at(answers.guarantee, DELTA)
     best = min(costs["stable"], costs["majority"])
-    assert best < 0.75 * min(costs["l2"], costs["l1"])
+    assert best < 0.75 * min(costs["l2"], costs["l1"], costs["l0"])
     assert (costs["majority"] < costs["stable"]) == replacing
     assert costs["binary"] == costs["full"] > best
 

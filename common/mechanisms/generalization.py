@@ -12,6 +12,8 @@ over the sample against the mean over the population:
 :func:`transfer_gap`           but for probability β, of answers that are α-accurate on S
 =============================  ====================================================
 
+:func:`records_needed` turns the third and fourth round: how large n has to be for a gap.
+
 Splitting S into one part a question needs nothing of the kind; these pay once there are more
 questions than parts, and n is large. A bound of 1 or more says nothing.
 """
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 import math
 
+from common.errors import PrivacyError
 from common.guarantees.limits import at_least, within
 
 
@@ -117,6 +120,33 @@ def approximate_gap(epsilon: float, delta: float, records: int, beta: float) -> 
         return 1.0
     enough = records * epsilon**2 >= math.log(4 * epsilon / delta)
     return min(1.0, 18 * epsilon) if enough else 1.0
+
+
+def records_needed(error: float, epsilon: float, beta: float, delta: float = 0.0) -> int:
+    """The least n at which a question that an (ε, δ)-DP mechanism chose has a gap of ``error``.
+
+    But for probability β, by :func:`max_information_gap` or :func:`approximate_gap`, whichever says
+    it earlier. ``PrivacyError`` if neither does up to 10¹² records: at δ = 0 the gap tends to ε/4
+    for large n, and δ has to stay far below β/n.
+    """
+    within("(0, 1)", error=error)
+
+    def enough(records: int) -> bool:
+        gap = max_information_gap(epsilon, records, beta, delta)
+        return min(gap, approximate_gap(epsilon, delta, records, beta)) <= error
+
+    low, high = 0, 1
+    while not enough(high):  # in small steps, because for δ > 0 the gap widens again
+        if high > 10**12:
+            raise PrivacyError(
+                f"no number of records up to 10**12 has a gap of error={error:g} at"
+                f" epsilon={epsilon:g}, delta={delta:g}; give a smaller epsilon, or delta"
+            )
+        low, high = high, high + max(1, high // 16)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
 
 
 def transfer_gap(

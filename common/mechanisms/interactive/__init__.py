@@ -27,6 +27,7 @@ from common.mechanisms.interactive.boundary import (
     NoisyMaxLaplace,
     Oracle,
 )
+from common.mechanisms.interactive.call_count_tail import least_hits
 from common.mechanisms.interactive.calls import (
     Algorithm,
     BestOfPriors,
@@ -84,6 +85,7 @@ __all__ = [
     "hit_cost",
     "hit_probability",
     "largest_call_epsilon",
+    "least_hits",
     "mixed_budget",
     "most_hits",
     "one_shot_top_k",

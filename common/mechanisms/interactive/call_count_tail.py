@@ -20,8 +20,10 @@ Least m with a failure probability of at most 1e-6, per hit (``1/q`` would be no
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
+import numpy as np
 import scipy
 
 from common.guarantees.limits import at_least, within
@@ -47,3 +49,35 @@ def calls_until(hits: int, q: Fraction, failure: float) -> int:
     while calls > hits and overrun(calls - 1, hits, q) <= failure:
         calls -= 1
     return calls
+
+
+def least_hits(q: Fraction, overhead: float | Fraction, failure: float) -> int:
+    """The least τ whose ``(1 + α)τ/q`` calls are enough but for δ* = ``failure``: for planning.
+
+    α = ``overhead``, at least 1/100, is what a session pays beyond 1/q calls a hit. Chernoff's
+    inequality asks for ``ln(1/δ*)/(α − ln(1 + α))`` hits, or simplified ``2 (1 + α) ln(1/δ*)/α²``
+    (Cohen and Lyu 2023, Remark B.5). Here the tail is exact; at δ* = 1e-6, for calls of ε = 0.1 and
+    of ε = 1:
+
+    =====  ==========  =====  =========  =========
+    α      simplified  raw    q = 0.475  q = 0.269
+    =====  ==========  =====  =========  =========
+    0.1    3,040       2,946  1,292      1,774
+    0.5    166         147    69         91
+    1      56          46     22         28
+    2      21          16     8          10
+    =====  ==========  =====  =========  =========
+
+    Calls are whole, so that a τ just above the least may be too few again, by a call.
+    """
+    within("[1/100, ∞)", overhead=overhead)
+    within("(0, 1]", q=q)
+    within("(0, 1)", failure=failure)
+    each, start, size = (1 + Fraction(overhead)) / Fraction(q), 1, 64
+    while True:
+        hits = np.arange(start, start + size)
+        calls = np.array([math.floor(each * tau) for tau in hits.tolist()])
+        enough = scipy.special.bdtr(hits - 1, calls, float(q)) * (1 + _ERROR) <= failure
+        if enough.any():
+            return int(hits[np.argmax(enough)])
+        start, size = start + size, 2 * size

@@ -206,8 +206,8 @@ class Norm(StrEnum):
 class ClippedVote(FullVote):
     """PATE-τ: a teacher's votes for one query are clipped to norm τ before they are counted.
 
-    L0 keeps ⌊τ⌋ of the labels, drawn at random. L1 and L2 shrink all s votes to the largest multiple
-    of 1/64 of a vote, 1 at most, at which their norm is at most τ.
+    L0 keeps ⌊τ⌋ of the labels, drawn at random. L1 and L2 shrink all s votes to the largest
+    multiple of 1/64 of a vote, 1 at most, at which their norm is at most τ.
 
     The squared L2 norm of clipped votes is ⌊τ⌋ at most for L0 and τ² for L2. For L1 it is s where
     s <= τ and ``s (τ/s)² = τ²/s`` where s > τ, which falls in s: so it is the larger of ⌊τ⌋ and

@@ -18,6 +18,7 @@ from tests.benchmarks.published import (
     generalization,
     interactive,
     learning,
+    one_shot,
     pate,
     regression,
     sources,
@@ -54,8 +55,18 @@ def _selection(options: argparse.Namespace, kept: Kept) -> Iterator[str]:
             settings = (5, 1.0, 5, title == "new cases")
             table = kept(f"forty days {title}", top_k.forty_days, out / image, *settings)
             yield f"## Forty days in four groups, by {title}\n\n{table}\n\n![groups]({image})"
-    table = kept(f"cliff {trials}", top_k.cliff_plot, out / "cliff.png", trials)
-    yield f"## Recall against k at a fixed gap\n\n{table}\n\n![cliff](cliff.png)"
+    cells = {
+        gap: [
+            cell
+            for k in top_k.CLIFF_KS
+            for cell in kept(f"cliff {gap} {k} {trials}", top_k.cliff, k, gap, trials)
+        ]
+        for gap in top_k.GAPS
+    }
+    top_k.cliff_plot(cells, out / "cliff.png")
+    yield (
+        f"## Recall against k at a fixed gap\n\n{top_k.cliff_table(cells)}\n\n![cliff](cliff.png)"
+    )
     table = kept("noisy max", top_k.noisy_max_table)
     yield f"## Lead that the best of 20 needs, by the noise of report noisy max\n\n{table}"
     yield f"## Many uses of mechanisms alike alone\n\n{kept('composed', top_k.composed)}"
@@ -115,14 +126,21 @@ def _pate(options: argparse.Namespace, kept: Kept) -> Iterator[str]:
     faces = sources.missing(sources.CELEBA)
     vectors = sources.like_celeba() if faces else sources.celeba()
     whose = "drawn" if faces else "read"
-    for queries in (40, 300):
-        name = f"pate attributes {whose} {queries}"
-        attributes = kept(name, pate.many_attributes, vectors, queries)
-        yield (
-            f"## 40 attributes a face, {2 * pate.TEACHERS} teachers, {queries} queries\n\n"
-            + (f"Drawn in CelebA's sizes: {faces}.\n\n" if faces else "")
-            + pate.table([attributes], slack=0.01)
-        )
+    runs = [
+        kept(f"pate attributes {whose} {seed}", pate.many_attributes, vectors, 40, seed)
+        for seed in range(pate.SEEDS)
+    ]
+    ratios = "\n".join(
+        f"- ε of {one} over that of {other}: {pate.ratio(runs, one, other)}"
+        for one in ("StableTopK", "StableTopK, Gaussian choice")
+        for other in ("PATE-τ, L1", "PATE-τ, L2")
+    )
+    yield (
+        f"## 40 attributes a face, {2 * pate.TEACHERS} teachers, 40 queries: least ε within 0.01 of"
+        f" noise-free votes, {pate.SEEDS} repetitions\n\n"
+        + (f"Drawn in CelebA's sizes: {faces}.\n\n" if faces else "")
+        + f"{pate.table_of_models({'40 attributes': runs})}\n\n{ratios}"
+    )
     models: dict[str, list[pate.Outcome]] = {}
     for model, file in pate.MODELS.items():
         if not (file and sources.missing(file)):
@@ -181,6 +199,14 @@ def _interactive(options: argparse.Namespace, kept: Kept) -> Iterator[str]:
     out, trials = options.out, options.trials
     table = kept("calls", interactive.calls_table)
     yield f"## Calls until τ hits, δ = 1e-6\n\n{table}"
+    table = kept("one shot scales", one_shot.scales_table)
+    setting = f"ε = {float(one_shot.EPSILON):g}, δ = {float(one_shot.DELTA):g}"
+    yield f"## Top-k in one shot: scale of the noise, {setting}\n\n{table}"
+    if skipped := sources.missing("covid_nyt_us_states.parquet"):
+        yield f"Top-k in one shot of states: skipped, {skipped}."
+    else:
+        table = kept("one shot states", one_shot.states_table)
+        yield f"## Top-k in one shot: states by cases so far, {setting} a day\n\n{table}"
     if skipped := sources.missing("checkins_brightkite.parquet"):
         yield f"Stream of places: skipped, {skipped}."
     else:

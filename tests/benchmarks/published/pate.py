@@ -131,6 +131,13 @@ def classes(task: sources.Task, classes: int, student: Callable[[], Any]) -> Out
     return Outcome(task.name, clean.accuracy, points)
 
 
+def clipped(variance: Fraction, labels: int, replacing: bool) -> Iterator[tuple[str, Aggregator]]:
+    """PATE-τ in each norm, with the τ that leaves votes for so many labels as they are."""
+    for norm in (Norm.L2, Norm.L1, Norm.L0):
+        tau = Fraction(labels**0.5).limit_denominator(64) if norm == Norm.L2 else Fraction(labels)
+        yield f"PATE-τ, {norm.name}", ClippedVote(variance, tau, norm, replacing=replacing)
+
+
 def aggregators(queries: int, replacing: bool) -> Iterator[tuple[str, Aggregator]]:
     """Every multi-label aggregator at a ladder of noise levels; PATE-τ at every τ worth trying."""
     failure = Fraction(DELTA) / 4 / queries
@@ -141,12 +148,7 @@ def aggregators(queries: int, replacing: bool) -> Iterator[tuple[str, Aggregator
         yield "stable majority", StableMajority(rho, failure, replacing=replacing)
         yield "PATE", FullVote(variance, replacing=replacing)
         for labels in (1, 2, 3, 4):
-            tau = Fraction(labels**0.5).limit_denominator(64)
-            yield (
-                "PATE-τ, L1",
-                ClippedVote(variance, Fraction(labels), Norm.L1, replacing=replacing),
-            )
-            yield "PATE-τ, L2", ClippedVote(variance, tau, Norm.L2, replacing=replacing)
+            yield from clipped(variance, labels, replacing)
         yield "binary", BinaryVote(variance, replacing=replacing)
 
 
@@ -186,17 +188,18 @@ def on_vectors(
     return _sweep(f"{name}, recall {recall:g}", votes, replacing, quality)
 
 
-def many_attributes(vectors: Booleans, queries: int = 300) -> Outcome:
+def many_attributes(vectors: Booleans, queries: int = 300, seed: int = 0) -> Outcome:
     """40 attributes of faces and 200 teachers; quality is the share of right attributes.
 
     As published: labels that the aggregator does not name are absent, so it is right about most
-    attributes of a query that it leaves open. PATE-τ has τ = 1 to 10 labels, in hindsight.
+    attributes of a query that it leaves open. PATE-τ has τ = 1 to 10 labels, in hindsight. Each
+    repetition has queries, votes and noise of its own.
     """
-    votes, truth = sources.votes_on(vectors, 2 * TEACHERS, queries, 0.97, 0.03)
-    return _right_labels("40 attributes", votes, truth)
+    votes, truth = sources.votes_on(vectors, 2 * TEACHERS, queries, 0.97, 0.03, 29 + seed)
+    return _right_labels(f"{vectors.shape[1]} attributes", votes, truth, seed)
 
 
-def _right_labels(name: str, votes: Booleans, truth: Booleans) -> Outcome:
+def _right_labels(name: str, votes: Booleans, truth: Booleans, seed: int) -> Outcome:
     def quality(answers: Any) -> float:
         return float(np.mean(answers.labels == truth))
 
@@ -206,22 +209,18 @@ def _right_labels(name: str, votes: Booleans, truth: Booleans) -> Outcome:
     for step in range(22):
         rho = Fraction(0.4 * 0.75**step).limit_denominator(1 << 20)
         variance = Fraction(8 * 1.35**step).limit_denominator(64)
+        ladder.append(("PATE", FullVote(variance, replacing=False)))
+        for labels in (1, 2, 4, 6, 8, 10):
+            ladder += clipped(variance, labels, False)
         ladder += [
+            ("stable majority", StableMajority(rho, failure, replacing=False)),
             ("StableTopK", StableVote(rho, failure, replacing=False)),
             (
-                "StableTopK, Gaussian",
+                "StableTopK, Gaussian choice",
                 StableVote(rho, failure, most=20, choice_law=Law.GAUSSIAN, replacing=False),
             ),
-            ("stable majority", StableMajority(rho, failure, replacing=False)),
-            ("PATE", FullVote(variance, replacing=False)),
         ]
-        for labels in (1, 2, 4, 6, 8, 10):
-            tau = Fraction(labels**0.5).limit_denominator(64)
-            ladder += [
-                ("PATE-τ, L1", ClippedVote(variance, Fraction(labels), Norm.L1, replacing=False)),
-                ("PATE-τ, L2", ClippedVote(variance, tau, Norm.L2, replacing=False)),
-            ]
-    return _sweep(name, votes, False, quality, ladder)
+    return _sweep(name, votes, False, quality, ladder, seed)
 
 
 def of_model(model: str, seed: int, queries: int = 40) -> Outcome:
@@ -237,7 +236,8 @@ def of_model(model: str, seed: int, queries: int = 40) -> Outcome:
 
     if model in ("unequal", "chest"):
         vectors = sources.chest() if model == "chest" else sources.like_celeba()
-        return _right_labels(model, *sources.unequally_hard(vectors, 2 * TEACHERS, queries, seed))
+        votes, truth = sources.unequally_hard(vectors, 2 * TEACHERS, queries, seed)
+        return _right_labels(model, votes, truth, seed)
     task = sources.letters() if model == "letters" else sources.yeast()
     teachers = 2 * TEACHERS if model == "letters" else TEACHERS // 2
     made: dict[str, Callable[[], Any]] = {
@@ -251,9 +251,9 @@ def of_model(model: str, seed: int, queries: int = 40) -> Outcome:
         warnings.simplefilter("ignore")
         trained = train_teachers(made[model], *task.private, shards)
         if model == "yeast":
-            return _right_labels(model, label_votes(trained, asked), truth > 0)
+            return _right_labels(model, label_votes(trained, asked), truth > 0, seed)
     chosen = np.array([teacher.predict(asked) for teacher in trained])
-    return _right_labels(model, np.eye(26, dtype=np.bool_)[chosen], np.eye(26)[truth] > 0)
+    return _right_labels(model, np.eye(26, dtype=np.bool_)[chosen], np.eye(26)[truth] > 0, seed)
 
 
 def table_of_models(outcomes: dict[str, list[Outcome]]) -> str:
@@ -271,6 +271,16 @@ def table_of_models(outcomes: dict[str, list[Outcome]]) -> str:
             row.append(shown + (f" ({missed} never)" if missed and found else ""))
         rows.append(row)
     return markdown(["model", "right, noise-free", *names], rows)
+
+
+def ratio(runs: list[Outcome], one: str, other: str, slack: float = 0.01) -> str:
+    """The least ε of one aggregator over that of another, mean and standard error over runs."""
+    pairs = [(run.least(slack).get(one), run.least(slack).get(other)) for run in runs]
+    found = [a.epsilon / b.epsilon for a, b in pairs if a is not None and b is not None]
+    if len(found) < 2:
+        return "never"
+    error = np.std(found, ddof=1) / len(found) ** 0.5
+    return f"{np.mean(found):.2f} ± {error:.2f}"
 
 
 def by_set_size(
@@ -292,7 +302,6 @@ def by_set_size(
             return float(np.mean(np.all(answers.labels == wanted, axis=1) & answers.answered))
 
         failure = Fraction(DELTA) / 4 / queries
-        tau = Fraction(size**0.5).limit_denominator(64)
         ladder: list[tuple[str, Aggregator]] = []
         for step in range(26):
             rho = Fraction(0.05 * 0.82**step).limit_denominator(1 << 20)
@@ -301,8 +310,7 @@ def by_set_size(
                 ("StableTopK", StableVote(rho, failure, replacing=replacing)),
                 ("stable majority", StableMajority(rho, failure, replacing=replacing)),
                 ("PATE", FullVote(variance, replacing=replacing)),
-                ("PATE-τ, L1", ClippedVote(variance, Fraction(size), Norm.L1, replacing=replacing)),
-                ("PATE-τ, L2", ClippedVote(variance, tau, Norm.L2, replacing=replacing)),
+                *clipped(variance, size, replacing),
             ]
         outcomes.append(_sweep(f"agreed sets of {size}", votes, replacing, quality, ladder))
     return outcomes
@@ -314,11 +322,12 @@ def _sweep(
     replacing: bool,
     quality: Callable[[Any], float],
     ladder: Iterable[tuple[str, Aggregator]] | None = None,
+    seed: int = 0,
 ) -> Outcome:
     clean = FullVote(Fraction(1, 4096)).draw(votes, seeded_entropy(0))
     points = []
     for aggregator, mechanism in ladder or aggregators(votes.shape[1], replacing):
-        answers = mechanism.draw(votes, seeded_entropy(41))
+        answers = mechanism.draw(votes, seeded_entropy(41 + seed))
         try:
             reached = quality(answers)
         except DataError:

@@ -126,12 +126,10 @@ def census_table() -> tuple[Domain, Integers]:
 
 
 def synthetic(k: int, gap: int, candidates: int = 1000) -> Integers:
-    """k candidates above 500 + gap, the rest at most 500: one cliff of a chosen height."""
-    words = seeded_entropy(17).words("synthetic", 0, candidates)
-    low = (words % np.uint64(500)).astype(np.int64)
-    low[k] = 500
-    low[:k] = 500 + gap + np.arange(k)
-    return low
+    """k candidates with 500 + gap users each, all others with 500: one cliff of a chosen height."""
+    counts = np.full(candidates, 500, dtype=np.int64)
+    counts[:k] += gap
+    return counts
 
 
 @dataclass(frozen=True)
@@ -224,16 +222,21 @@ def like_celeba(rows: int = 2000) -> Booleans:
 
 
 def votes_on(
-    vectors: Booleans, teachers: int, queries: int, recall: float, false_alarms: float
+    vectors: Booleans,
+    teachers: int,
+    queries: int,
+    recall: float,
+    false_alarms: float,
+    seed: int = 29,
 ) -> tuple[Booleans, Booleans]:
     """Votes on label vectors: (teachers, queries, labels), and the true (queries, labels).
 
     A teacher sees each present label with probability ``recall`` and each absent one with
     probability ``false_alarms``, independently.
     """
-    rows = np.argsort(seeded_entropy(29).words("rows", 0, len(vectors)))[:queries]
+    rows = np.argsort(seeded_entropy(seed).words("rows", 0, len(vectors)))[:queries]
     truth = vectors[rows]
-    uniform = _uniform("votes", (teachers, *truth.shape))
+    uniform = _uniform("votes", (teachers, *truth.shape), seed)
     return uniform < np.where(truth, recall, false_alarms), truth
 
 
@@ -252,6 +255,6 @@ def unequally_hard(
     return truth ^ (uniform[1:] < 1 - (1 - uniform[0]) ** (1 / 14)), truth
 
 
-def _uniform(name: str, shape: tuple[int, ...]) -> Floats:
-    words = seeded_entropy(29).words(name, 0, int(np.prod(shape))).reshape(shape)
+def _uniform(name: str, shape: tuple[int, ...], seed: int = 29) -> Floats:
+    words = seeded_entropy(seed).words(name, 0, int(np.prod(shape))).reshape(shape)
     return np.asarray((words >> np.uint64(11)).astype(np.float64) / 2**53)

@@ -20,6 +20,7 @@ from common.mechanisms.generalization import (
     fresh_gap,
     max_information,
     max_information_gap,
+    records_needed,
     transfer_gap,
 )
 from tests.common.guarantees.test_subsampling import geometric
@@ -226,3 +227,26 @@ def test_impossible_requests_are_refused() -> None:
         max_information_gap(1, 0, 0.1)
     with pytest.raises(PrivacyError, match="accuracy=-1"):
         transfer_gap(1, 0, 0.1, -1)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.1])
+def test_the_records_that_a_gap_needs(epsilon: float) -> None:
+    """At δ = 0 by the root of the bound's square, a quadratic in √n."""
+    error, beta = 0.06, 0.05
+    a = 2 * error**2 - epsilon**2 / 8  # a n − b √n − c = 0
+    b, c = epsilon * math.sqrt(math.log(2 / beta) / 2), math.log(4 / beta)
+    root = (b + math.sqrt(b * b + 4 * a * c)) / (2 * a)
+    assert records_needed(error, epsilon, beta) == math.ceil(root**2)
+
+
+def test_the_records_that_a_gap_needs_with_a_delta() -> None:
+    """Below 18ε by max-information alone; the other theorem where that is infinite."""
+    epsilon, beta, delta = 0.02, 0.05, 1e-12
+    found = records_needed(0.1, epsilon, beta, delta)
+    assert max_information_gap(epsilon, found, beta, delta) <= 0.1
+    assert max_information_gap(epsilon, found - 1, beta, delta) > 0.1
+    # of δ = 1e-4 nothing is known by max-information for n of a thousand; 18ε from ln(4ε/δ)/ε² on
+    assert records_needed(0.36, 0.02, beta, 1e-4) == math.ceil(math.log(800) / 0.02**2)
+    for error, spent in ((0.01, 0.1), (0.05, 0.3)):  # below ε/4, whatever the number
+        with pytest.raises(PrivacyError, match="smaller epsilon"):
+            records_needed(error, spent, beta)

@@ -21,7 +21,7 @@ from common.guarantees import (
     guarantee_from_json,
     optimal_composition,
 )
-from common.mechanisms.interactive.call_count_tail import calls_until, overrun
+from common.mechanisms.interactive.call_count_tail import calls_until, least_hits, overrun
 from common.mechanisms.interactive.optimal_curve import Curve, optimal_curve, vertices
 from common.mechanisms.interactive.targets import Target, boundary, not_prior
 from common.mechanisms.interactive.terms import Terms, hit_cost, largest_call_epsilon, most_hits
@@ -64,6 +64,39 @@ def test_the_table_of_the_module_is_what_it_computes() -> None:
             published, exact = published_calls(hits, q, DELTA), calls_until(hits, q, DELTA)
             wanted += [f"{published / hits:.2f}", f"{exact / hits:.2f}", f"{published / exact:.2f}"]
         assert cells == wanted, hits
+
+
+def test_the_least_hits_of_an_overhead() -> None:
+    """By rational tails around it; and the table of the docstring, with Chernoff's columns."""
+    q, overhead, failure = Fraction(2, 7), Fraction(1), 1e-3
+    hits = least_hits(q, overhead, failure)
+
+    def missed(tau: int) -> Fraction:
+        calls = math.floor((1 + overhead) * tau / q)
+        terms = (math.comb(calls, j) * q**j * (1 - q) ** (calls - j) for j in range(tau))
+        return sum(terms, Fraction(0))
+
+    assert missed(hits) <= failure
+    assert all(missed(tau) > failure for tau in range(1, hits))
+    assert least_hits(Fraction(1), 0.5, 1e-6) == 1  # every call hits
+    lines = [line.split() for line in (least_hits.__doc__ or "").splitlines()]
+    rows = [cells for cells in lines if len(cells) == 5 and cells[0][0].isdigit()]
+    assert [cells[0] for cells in rows] == ["0.1", "0.5", "1", "2"]
+    for alpha, *cells in rows:
+        a = float(alpha)
+        log = math.log(1e6)
+        chernoff = [2 * (1 + a) * log / a**2, log / (a - math.log1p(a))]
+        exact = [
+            least_hits(Fraction(chance), Fraction(alpha), 1e-6) for chance in ("0.475", "0.269")
+        ]
+        assert cells == [f"{math.ceil(value):,}" for value in [*chernoff, *exact]]
+    for broken in (
+        lambda: least_hits(q, 0.001, failure),
+        lambda: least_hits(q, 1.0, 0.0),
+        lambda: least_hits(Fraction(0), 1.0, failure),
+    ):
+        with pytest.raises(PrivacyError):
+            broken()
 
 
 @pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1)])

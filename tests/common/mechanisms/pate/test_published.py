@@ -102,3 +102,26 @@ def test_stable_answers_are_cheapest_on_forty_attributes() -> None:
     outcome = pate.many_attributes(sources.like_celeba(), queries=40)
     cheap = {name: point.epsilon for name, point in outcome.least(0.01).items()}
     assert min(cheap["StableTopK"], cheap["stable majority"]) < cheap["PATE-τ, L2"] < cheap["PATE"]
+
+
+def test_the_ratio_of_two_aggregators_is_of_the_same_draws() -> None:
+    def outcome(one: float, other: float, reached: float = 1.0) -> pate.Outcome:
+        points = [
+            pate.Point("t", "one", one, 0.0, 1.0, 1),
+            pate.Point("t", "one", one / 9, 0.0, 0.5, 1),  # cheap, and bad
+            pate.Point("t", "other", other, 0.0, reached, 1),
+        ]
+        return pate.Outcome("t", 1.0, points)
+
+    runs = [outcome(1.0, 2.0), outcome(3.0, 4.0), outcome(9.0, 1.0, reached=0.9)]
+    assert pate.ratio(runs, "one", "other") == "0.62 ± 0.12"  # of 1/2 and 3/4; the third never
+    assert pate.ratio(runs[1:], "one", "other") == "never"
+
+
+def test_repetitions_have_votes_of_their_own() -> None:
+    vectors = sources.like_celeba()
+    first, again, other = (
+        sources.votes_on(vectors, 20, 10, 0.97, 0.03, seed)[0] for seed in (29, 29, 30)
+    )
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)

@@ -69,6 +69,8 @@ def _selection(options: argparse.Namespace, kept: Kept) -> Iterator[str]:
     )
     table = kept("noisy max", top_k.noisy_max_table)
     yield f"## Lead that the best of 20 needs, by the noise of report noisy max\n\n{table}"
+    table = kept("noisy max theorem 8", top_k.theorem_8_table)
+    yield f"## RNM-Gaussian beside RNM-Laplace, by Theorem 8\n\n{table}"
     yield f"## Many uses of mechanisms alike alone\n\n{kept('composed', top_k.composed)}"
 
 

@@ -11,16 +11,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from scipy import stats
+from scipy.optimize import brentq
 
-from common.arrays import Integers
+from common.arrays import Floats, Integers
 from common.entropy import Entropy, seeded_entropy
 from common.exact.exponential_choice import exponential_peeling
 from common.guarantees import (
+    DEFAULT_ORDERS,
     Guarantee,
+    PureDP,
+    RenyiDP,
     epsilon_at,
     largest_rho,
+    to_approximate,
     total,
 )
 from common.mechanisms.selection import (
@@ -447,3 +454,70 @@ def needed_lead(noisy: NoisyMax, candidates: int, trials: int) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if wins(middle) else (middle, high)
     return high
+
+
+def theorem_8_table(
+    sizes: tuple[int, ...] = (2, 20, 1000), uses: tuple[int, ...] = (1, 10, 100)
+) -> str:
+    """RNM-Gaussian beside RNM-Laplace, both charged by Theorem 8, and Laplace noise as ε-DP.
+
+    The lead that the best needs to win 95% of draws, as in :func:`noisy_max_table`, for continuous
+    noise and by quadrature; all draws together are (1, 10⁻⁶)-DP, and utilities move by 1.
+    """
+    rows = []
+    for m in sizes:
+        for name, shown in (
+            ("Gaussian, Theorem 8", _lead_by_theorem(stats.norm, _gaussian_curve, m, uses)),
+            ("Laplace, Theorem 8", _lead_by_theorem(stats.laplace, _laplace_curve, m, uses)),
+            ("Laplace, ε-DP", [_lead(stats.laplace, 2 / _pure(times), m) for times in uses]),
+        ):
+            rows.append([f"{m:,}", name, *("–" if x is None else f"{x:,.0f}" for x in shown)])
+    return markdown(["m", "noise", *(f"{times:,} draws" for times in uses)], rows)
+
+
+_ORDERS = np.array([float(order) for order in DEFAULT_ORDERS])
+
+
+def _gaussian_curve(scale: float) -> Floats:
+    """RDP of Gaussian noise σ where two utilities move apart by 2."""
+    return np.asarray(2 * _ORDERS / scale**2)
+
+
+def _laplace_curve(scale: float) -> Floats:
+    """RDP of Laplace noise of that scale where two utilities move apart by 2 (Mironov 2017)."""
+    a, rate = _ORDERS, 2 / scale
+    near = np.log(a / (2 * a - 1)) + (a - 1) * rate
+    far = np.log((a - 1) / (2 * a - 1)) - a * rate
+    return np.asarray(np.logaddexp(near, far) / (a - 1))
+
+
+def _lead_by_theorem(
+    law: Any, curve: Callable[[float], Floats], m: int, uses: tuple[int, ...]
+) -> list[float | None]:
+    leads: list[float | None] = []
+    for times in uses:
+
+        def over(scale: float, times: int = times) -> float:
+            values = times * (curve(scale) + math.log(m) / (_ORDERS - 1))
+            return to_approximate(RenyiDP.of(values), DELTA).epsilon - 1
+
+        far = over(1e9) < 0
+        leads.append(_lead(law, brentq(over, 1e-2, 1e9, xtol=1e-3), m) if far else None)
+    return leads
+
+
+def _pure(times: int) -> float:
+    """ε of each of so many draws that are (1, 10⁻⁶)-DP together."""
+    fits = lambda each: total([PureDP.of(each)] * times, DELTA).epsilon <= 1  # noqa: E731
+    return float(largest(fits, Fraction(2)))
+
+
+def _lead(law: Any, scale: float, m: int) -> float:
+    """The lead with which ``P[x + lead > max of m − 1]`` is 0.95, noise of that law and scale."""
+    x = np.linspace(-40, 40, 80_001)  # in scales
+    mass = law.pdf(x) * (x[1] - x[0])
+
+    def short(lead: float) -> float:
+        return float(np.sum(mass * law.cdf(x + lead) ** (m - 1))) - 0.95
+
+    return scale * float(brentq(short, 0, 40))

@@ -55,7 +55,7 @@ def _selection(options: argparse.Namespace, kept: Kept) -> Iterator[str]:
             settings = (5, 1.0, 5, title == "new cases")
             table = kept(f"forty days {title}", top_k.forty_days, out / image, *settings)
             yield f"## Forty days in four groups, by {title}\n\n{table}\n\n![groups]({image})"
-    cells = {
+    cliffs = {
         gap: [
             cell
             for k in top_k.CLIFF_KS
@@ -63,9 +63,9 @@ def _selection(options: argparse.Namespace, kept: Kept) -> Iterator[str]:
         ]
         for gap in top_k.GAPS
     }
-    top_k.cliff_plot(cells, out / "cliff.png")
+    top_k.cliff_plot(cliffs, out / "cliff.png")
     yield (
-        f"## Recall against k at a fixed gap\n\n{top_k.cliff_table(cells)}\n\n![cliff](cliff.png)"
+        f"## Recall against k at a fixed gap\n\n{top_k.cliff_table(cliffs)}\n\n![cliff](cliff.png)"
     )
     table = kept("noisy max", top_k.noisy_max_table)
     yield f"## Lead that the best of 20 needs, by the noise of report noisy max\n\n{table}"

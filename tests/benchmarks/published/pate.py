@@ -236,8 +236,8 @@ def of_model(model: str, seed: int, queries: int = 40) -> Outcome:
 
     if model in ("unequal", "chest"):
         vectors = sources.chest() if model == "chest" else sources.like_celeba()
-        votes, truth = sources.unequally_hard(vectors, 2 * TEACHERS, queries, seed)
-        return _right_labels(model, votes, truth, seed)
+        drawn = sources.unequally_hard(vectors, 2 * TEACHERS, queries, seed)
+        return _right_labels(model, *drawn, seed)
     task = sources.letters() if model == "letters" else sources.yeast()
     teachers = 2 * TEACHERS if model == "letters" else TEACHERS // 2
     made: dict[str, Callable[[], Any]] = {

@@ -381,7 +381,7 @@ def test_exactly_k_of_replaced_votes() -> None:
         for move in product((-1, 0, 1), repeat=3):
             other = tuple(a + b for a, b in zip(counts, move, strict=True))
             assert laws.broken(REPLACED.guarantee, known(counts), known(other)) is None
-            claimed = replace(REPLACED.guarantee, exact_rho=twin.guarantee.exact_rho)  # type: ignore[call-arg]
+            claimed = replace(REPLACED.guarantee, exact_rho=twin.guarantee.exact_rho)  # type: ignore[union-attr, call-arg]
             broken += laws.broken(claimed, alone(counts), alone(other)) is not None
     assert broken
 

@@ -508,8 +508,9 @@ def _lead_by_theorem(
 
 def _pure(times: int) -> float:
     """ε of each of so many draws that are (1, 10⁻⁶)-DP together."""
-    fits = lambda each: total([PureDP.of(each)] * times, DELTA).epsilon <= 1  # noqa: E731
-    return float(largest(fits, Fraction(2)))
+    fine = 16  # of the grid of 1/4096
+    fits = lambda each: total([PureDP.of(each / fine)] * times, DELTA).epsilon <= 1  # noqa: E731
+    return float(largest(fits, Fraction(2 * fine))) / fine
 
 
 def _lead(law: Any, scale: float, m: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from pathlib import Path
 
@@ -9,8 +10,10 @@ import numpy as np
 import pytest
 
 from common.entropy import seeded_entropy
+from common.mechanisms.interactive import Terms
+from common.mechanisms.interactive.targets import not_prior
 from common.mechanisms.pate import BoundaryVote
-from tests.benchmarks.published import interactive, sources
+from tests.benchmarks.published import interactive, one_shot, sources
 
 
 @pytest.mark.slow
@@ -79,3 +82,30 @@ def test_a_boundary_vote_stops_at_its_hits_and_leaves_the_rest_open() -> None:
     whole = BoundaryVote(Fraction(1, 4), 500).draw(votes, seeded_entropy(3)).labels
     assert np.all(whole[40:] == 0)
     assert 3 < np.sum(whole[:40] < 0) < 30
+
+
+@pytest.mark.slow
+def test_one_shot_top_k_has_less_noise_by_target_charging() -> None:
+    """Half of the noise of the theorem for Laplace at k = 10, more than peeling; all as stated."""
+    epsilon, delta, k = one_shot.EPSILON, one_shot.DELTA, 10
+    rival = float(one_shot.qiao_scale(k, 100, epsilon, delta))
+    assert rival == pytest.approx(8 * math.sqrt(10 * math.log(1e8)) / 0.2, rel=1e-6)
+    rate = one_shot.charged_rate(k, epsilon, delta)
+    for factor, fits in ((1, True), (Fraction(101, 100), False)):
+        spent = Terms(not_prior(2 * rate * factor), k).approximate(delta).exact_epsilon
+        assert (spent <= epsilon) == fits
+    assert 2 / one_shot.peeling_rate(k, epsilon, delta) < 1 / rate < rival / 2
+    # scores cost a further round; alone they have less noise than those that come for free
+    assert 1 / one_shot.scores_rate(k, epsilon / 2, delta / 2) < 1 / rate / 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    bool(sources.missing("covid_nyt_us_states.parquet")),
+    reason=str(sources.missing("covid_nyt_us_states.parquet")),
+)
+def test_one_shot_top_k_of_states() -> None:
+    rows = [line.split("|")[2:4] for line in one_shot.states_table(trials=1).splitlines()[2:]]
+    recall, error = ([float(row[i].split("±")[0].replace(",", "")) for row in rows] for i in (0, 1))
+    assert recall[0] + 0.05 < recall[1] < recall[2] + 0.02
+    assert error[1] > 2 * max(error[0], error[2])

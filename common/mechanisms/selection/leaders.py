@@ -25,6 +25,7 @@ from common.mechanisms.selection.base import Ranking, ranked
 from common.mechanisms.selection.choose_k import ChooseRank
 from common.mechanisms.selection.noisy_max import Law, NoisyMax
 from common.mechanisms.selection.stable_top_k import (
+    LEAST_RHO,
     STABLE_SHARE,
     FixedStableTopK,
     StableTopK,
@@ -118,11 +119,23 @@ class StableLeaders:
     def __post_init__(self) -> None:
         at_least(1, k=self.k, most=self.most)
         within("(0, 1)", share=self.share)
+        parts = [Fraction(1, 2)]  # of ρ, for each choice
+        if self.k is not None:
+            parts = [self.share / 2, (1 - self.share) / self.k]
+        if min(parts) * self._rho < LEAST_RHO:
+            split = "" if self.k is None else f" for k={self.k} and share={float(self.share):g}"
+            raise PrivacyError(
+                f"epsilon={float(self.epsilon):g} is too small to choose with{split}; raise epsilon"
+                + ("" if self.k is None else " or take a share nearer to 1/2")
+            )
+
+    @property
+    def _rho(self) -> Fraction:
+        return largest_rho(float(self.epsilon), self.delta, self.delta / 2)
 
     def mechanism(self, most: int) -> StableTopK | FixedStableTopK:
         """Return the mechanism for a list with at least ``most`` + 1 candidates."""
-        failure = self.delta / 2
-        rho = largest_rho(float(self.epsilon), self.delta, failure)
+        rho, failure = self._rho, self.delta / 2
         if self.k is not None:
             return FixedStableTopK(self.k, rho, failure, share=self.share, step=2)
         return StableTopK(rho, failure, min(self.most, most), step=2)

@@ -29,6 +29,8 @@ from common.mechanisms.selection.peeling import LimitedDomain
 from common.mechanisms.selection.stability import GaussianTest, LaplaceTest
 
 _GRAIN = 1 << 12
+LEAST_RHO = Fraction(1, 10**8)
+"""What is always enough for one choice: its ε is a multiple of 1/4096."""
 STABLE_SHARE = Fraction(1, 10)
 """Part of an exact k's ρ for the stable set where none is named."""
 

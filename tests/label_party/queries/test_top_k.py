@@ -26,6 +26,9 @@ from tests.label_party.conftest import Party
 SIZES = {"shoes": 900, "hats": 700, "coats": 650, "socks": 20, "belts": 5}
 
 
+DELTAS = ["--set", "privacy.total_delta=1e-5"]
+
+
 @pytest.fixture
 def shop(party: Party) -> Party:
     """2,275 purchases, one user each, every user twice in the file; total ε = 3."""
@@ -195,6 +198,11 @@ def test_a_dead_process_spends_nothing(shop: Party, monkeypatch: pytest.MonkeyPa
         (["--k", "2", "--stable-share", "0.5"], "stable_share is for --stable with --k"),
         (["--stable", "--stable-share", "0.5"], "stable_share is for --stable with --k"),
         (["--k", "2", "--stable", "--stable-share", "1"], "below 1"),
+        (["--stable", *DELTAS, "--epsilon", "1e-6"], "epsilon=1e-06 is too small"),
+        (
+            ["--stable", *DELTAS, "--k", "3", "--stable-share", "1e-30"],
+            "k=3 and share=1e-30; raise",
+        ),
         (["--k", "9", "--stable", "--set", "privacy.total_delta=1e-6"], "above the 6 categories"),
         (["--stable"], "total_delta=0"),
         (["--stable", "--delta", "0.1", "--set", "privacy.total_delta=1e-6"], "delta=0.1"),

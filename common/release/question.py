@@ -49,8 +49,7 @@ def decode_question(data: bytes, rows: int) -> Question:
         whole = rows + _SIZES + _NUMBER * points * (1 + count)
         if len(data) != whole:
             raise ConfigError(
-                f"of {points:,} points and {count} strata it has {whole:,} bytes, not"
-                f" {len(data):,}"
+                f"of {points:,} points and {count} strata it has {whole:,} bytes, not {len(data):,}"
             )
         at = rows + _SIZES
         grid = Grid(np.frombuffer(data, "<f8", points, at))

@@ -14,7 +14,6 @@ import copy
 import json
 import random
 import resource
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -31,7 +30,6 @@ from common.engine.shuffle import count_repeated
 from common.errors import LabelveilError
 from common.mechanisms.paired_gain import NoisyAnswers, PairedGain
 from common.randomizers.grid import LARGEST, LEAST_GAP, MAX_POINTS
-from common.randomizers.knots import thinned
 from common.randomizers.message.strata import MOST_STRATA
 from common.randomizers.message.terms import LabelTerms
 from common.release.limits import MANIFEST_BYTES
@@ -45,12 +43,10 @@ from label_party.server.refusal import Refusal
 from labelveil.audit.certificate.run import certify
 from tests.common.release.fuzzed import mutate_bytes, mutate_json
 from tests.common.release.releases import make_release, text_of
+from tests.ending import ENDLESS, ending
 
 MOST_SECONDS = 2.0
 MOST_BYTES = 1 << 30
-_ENDLESS = 30.0
-"""Seconds of the processor after which a case is taken to have no end."""
-
 Case = tuple[str, Callable[[], object]]
 Cases = Iterator[Case]
 
@@ -185,7 +181,7 @@ def question_of(chance: random.Random, rows: int) -> bytes:
 
 
 def questions(chance: random.Random, cases: int, folder: Path) -> Cases:
-    """What the server does with a question when it comes, and a release before its design."""
+    """What the server does with a question when it comes, and a release for each stratum."""
 
     def ask(data: bytes, rows: int) -> None:
         question = decode_question(data, rows)
@@ -194,9 +190,8 @@ def questions(chance: random.Random, cases: int, folder: Path) -> Cases:
             terms = LabelTerms("label", 0.0, upper, own)
             plan = question.plan(terms, chance.choice([1e-6, 1.0, 40.0]))
             released = question.released(plan.channels[0].group)
-            for law in released.asked:
-                (weights,) = law.values()
-                thinned(plan.channels[0].group.cells.grids[0].points, weights, 32)
+            if len(question.laws) <= 3:  # all take as long, one after another
+                plan.build(released)
 
     text = [b"[" * LAWS_BYTES, b'{"":' * (LAWS_BYTES // 4), b"[]," * (LAWS_BYTES // 3), b"", b"0"]
     for data in (*text, *(question_of(chance, 40) for _ in range(cases))):
@@ -264,33 +259,27 @@ DOORS: dict[str, Callable[[random.Random, int, Path], Cases]] = {
 }
 
 
-def endless(*_: object) -> None:
-    raise TimeoutError("no end of it is in sight")
-
-
 def run(door: str, seed: int, cases: int, folder: Path) -> dict[str, Any]:
     """Read all cases; how many were taken, the slowest, and by how much memory grew at most."""
     mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (mapped + MOST_BYTES, resource.RLIM_INFINITY))
-    signal.signal(signal.SIGPROF, endless)
     base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     slowest, refused, taken = (0.0, ""), 0, 0
     for name, call in DOORS[door](random.Random(seed), cases, folder):
         # where no signal is seen, the system ends the process
         used = int(time.process_time())
-        resource.setrlimit(resource.RLIMIT_CPU, (used + 3 * int(_ENDLESS), resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_CPU, (used + 3 * int(ENDLESS), resource.RLIM_INFINITY))
         print(name, file=sys.stderr, flush=True)
-        signal.setitimer(signal.ITIMER_PROF, _ENDLESS)
         start = time.process_time()
         try:
-            call()
+            with ending():
+                call()
             taken += 1
         except (LabelveilError, Refusal) as error:
             refused += 1
             if "\n" in str(error) or len(str(error)) > 1500:
                 raise ValueError(f"not one line: {error!s:.2000}") from error
         slowest = max(slowest, (time.process_time() - start, name))
-        signal.setitimer(signal.ITIMER_PROF, 0)
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) << 10
     return {"slowest": slowest, "grown": grown, "taken": taken, "refused": refused}
 

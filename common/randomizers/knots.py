@@ -23,6 +23,7 @@ rounding to so many adds is far below what any noise does."""
 _UNIFORM_SHARE = 0.1
 
 
+@np.errstate(over="ignore", invalid="ignore")  # of gaps that are hardly numbers
 def choose_knots(labels: Floats, prior: Floats, count: int) -> Indices:
     """Choose grid points among which rounding adds little variance under the prior.
 
@@ -38,8 +39,7 @@ def choose_knots(labels: Floats, prior: Floats, count: int) -> Indices:
     mass = (prior[:-1] + prior[1:]) / 2
     share = gaps / gaps.sum()
     density = (1 - _UNIFORM_SHARE) * mass / max(mass.sum(), 1e-300) + _UNIFORM_SHARE * share
-    with np.errstate(over="ignore", invalid="ignore"):  # of gaps that are hardly numbers
-        position = np.concatenate([[0.0], np.cumsum(np.cbrt(density / gaps) * gaps)])
+    position = np.concatenate([[0.0], np.cumsum(np.cbrt(density / gaps) * gaps)])
     goals = np.linspace(0.0, position[-1], count)
     nearest = np.searchsorted((position[:-1] + position[1:]) / 2, goals)
     chosen = np.zeros(k, dtype=np.bool_)
@@ -48,8 +48,7 @@ def choose_knots(labels: Floats, prior: Floats, count: int) -> Indices:
         inside = np.flatnonzero(chosen)
         # one is chosen in every gap with points in it, and there is one: the search ends
         gaps_left = np.flatnonzero(np.diff(inside) > 1)
-        with np.errstate(invalid="ignore"):
-            width = np.diff(position[inside])[gaps_left]
+        width = np.diff(position[inside])[gaps_left]
         for gap in gaps_left[np.argsort(-width, kind="stable")][:missing]:
             chosen[(inside[gap] + inside[gap + 1]) // 2] = True
     return np.flatnonzero(chosen)

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 from pydantic.fields import FieldInfo
 
 from common.config.wording import NOUNS, arms, in_words, metavar
 
 
 class Section(BaseModel):
-    """Base of every section: unknown keys, NaN and infinity are errors, values are immutable."""
+    """Base of every section: values are immutable; unknown keys, NaN, infinity, and numbers so
+    close to 0 that their digits are gone are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*")
+    @classmethod
+    def _has_its_digits(cls, value: Any) -> Any:
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, float) and 0 < abs(number) < sys.float_info.min:
+                raise ValueError(f"must be 0, or at least {sys.float_info.min:.3g}")
+        return value
 
 
 SectionT = TypeVar("SectionT", bound=Section)

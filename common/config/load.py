@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Set
 from difflib import get_close_matches
@@ -12,6 +13,17 @@ from pydantic import BaseModel, ValidationError
 
 from common.config.declare import declared, sections
 from common.errors import ConfigError
+
+MOST_BYTES = 1 << 19
+"""Of a configuration: a grid of 8,192 points takes a third of them."""
+
+MOST_PARTS = 12
+"""Of a name with dots, which takes the square of its parts to read."""
+
+_PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')"""
+_TOO_MANY_PARTS = re.compile(
+    rf"(?<![\w-]){_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MOST_PARTS}}}", re.ASCII
+)
 
 _Named = Literal["setting", "flag", "keyword"]
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -60,9 +72,22 @@ def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
 def parse_value(text: str) -> Any:
     """Read a value in TOML notation; what is none is text."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        return parse_toml(f"value = {text}".encode())["value"]
     except (ValueError, RecursionError):  # ValueError: also an integer of thousands of digits
         return text
+
+
+def parse_toml(data: bytes) -> dict[str, Any]:
+    """Read TOML in time and memory of the size of its text, in UTF-8.
+
+    ``ValueError`` if it is none, or too long; ``RecursionError`` if it is too deep.
+    """
+    if len(data) > MOST_BYTES:
+        raise ValueError(f"it has more than the {MOST_BYTES:,} bytes that it may have")
+    text = data.decode()
+    if found := _TOO_MANY_PARTS.search(text):
+        raise ValueError(f"{found[0]:.40}… has more than {MOST_PARTS} parts with dots between")
+    return tomllib.loads(text)
 
 
 def _apply(data: dict[str, Any], settings: Iterable[str], texts: Set[str] = frozenset()) -> None:
@@ -78,7 +103,7 @@ def _apply(data: dict[str, Any], settings: Iterable[str], texts: Set[str] = froz
 def _read(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
-            return tomllib.load(file)
+            return parse_toml(file.read(MOST_BYTES + 1))
     except FileNotFoundError as error:
         raise ConfigError(
             f"{path} does not exist; write one with the init command, or name another with --config"
@@ -120,7 +145,7 @@ def _problem(
     where, known = ".".join(names), {option.name: option for option in declared(model)}
     source = f" in {path}" if path else ""
     if problem["type"] == "extra_forbidden":
-        return f"{where} is not a known setting{source}; {_nearest(where, model)}"
+        return f"{where:.200} is not a known setting{source}; {_nearest(where, model)}"
     several = isinstance(data.get(names[0]), list) if names else False
     if problem["type"] == "missing" and several:
         return (

@@ -21,6 +21,10 @@ from common.errors import ConfigError, DataError
 MAX_POINTS = 1 << 13
 """A finer grid would say no more of a label: on each point lies noise of its own."""
 
+LARGEST, LEAST_GAP = 1e100, 1e-100
+"""Of points, and between two of them: their squares and quotients then neither overflow nor lose
+digits."""
+
 INTEGER_RANGE = 512
 """Ranges with whole bounds and at most this many steps get one grid point for each integer."""
 _FEWEST_STEPS, _STEPS = 10, (1.0, 0.5, 0.2, 0.1)
@@ -71,15 +75,24 @@ class Grid:
                 f"a label grid of {points.size:,} points may have at most {MAX_POINTS:,};"
                 " use a larger step"
             )
-        span = float(points.max()) - float(points.min())
-        if not (np.all(np.isfinite(points)) and math.isfinite(span)):
-            raise ConfigError("label grid points must be finite numbers with a finite range")
+        sizes = np.abs(points)
+        if not np.all((sizes <= LARGEST) & ((sizes >= LEAST_GAP) | (sizes == 0))):  # nor NaN
+            raise ConfigError(
+                f"label grid points must be finite numbers of at most {LARGEST:g}, and 0 or at"
+                f" least {LEAST_GAP:g}; rescale labels"
+            )
         steps = np.diff(points)
         if np.any(steps <= 0):
             at = int(np.argmax(steps <= 0))
             raise ConfigError(
                 f"label grid points must be strictly ascending, but {points[at]:g} is followed by"
                 f" {points[at + 1]:g}; sort them and remove repetitions"
+            )
+        if np.any(steps < LEAST_GAP):
+            at = int(np.argmax(steps < LEAST_GAP))
+            raise ConfigError(
+                f"label grid points must be at least {LEAST_GAP:g} apart, but {points[at]:g} is"
+                f" followed by {points[at + 1]:g}; rescale labels, or use a larger step"
             )
         points.setflags(write=False)
         object.__setattr__(self, "points", points)
@@ -289,12 +302,19 @@ class _Floor:
 def _check_bounds(lower: float, upper: float) -> None:
     if not (math.isfinite(lower) and math.isfinite(upper)):
         raise ConfigError(f"lower={lower:g} and upper={upper:g} must be finite numbers")
+    if max(abs(lower), abs(upper)) > LARGEST:
+        raise ConfigError(
+            f"lower={lower:g} and upper={upper:g} must be at most {LARGEST:g}; rescale labels"
+        )
     if lower >= upper:
         raise ConfigError(
             f"lower={lower:g} must be below upper={upper:g}; the label domain is empty"
         )
-    if not math.isfinite(upper - lower):
-        raise ConfigError(f"lower={lower:g} and upper={upper:g} are too far apart; rescale labels")
+    if upper - lower < LEAST_GAP:
+        raise ConfigError(
+            f"lower={lower:g} and upper={upper:g} must be at least {LEAST_GAP:g} apart; rescale"
+            " labels"
+        )
 
 
 def _check_count(count: int) -> None:

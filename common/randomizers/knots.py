@@ -23,6 +23,7 @@ rounding to so many adds is far below what any noise does."""
 _UNIFORM_SHARE = 0.1
 
 
+@np.errstate(over="ignore", invalid="ignore")  # of gaps that are hardly numbers
 def choose_knots(labels: Floats, prior: Floats, count: int) -> Indices:
     """Choose grid points among which rounding adds little variance under the prior.
 
@@ -45,10 +46,11 @@ def choose_knots(labels: Floats, prior: Floats, count: int) -> Indices:
     chosen[[0, k - 1, *nearest]] = True
     while (missing := count - int(chosen.sum())) > 0:  # several goals met one point
         inside = np.flatnonzero(chosen)
-        width = np.diff(position[inside]) * (np.diff(inside) > 1)
-        for gap in np.argsort(-width, kind="stable")[:missing]:
-            if width[gap] > 0:
-                chosen[(inside[gap] + inside[gap + 1]) // 2] = True
+        # one is chosen in every gap with points in it, and there is one: the search ends
+        gaps_left = np.flatnonzero(np.diff(inside) > 1)
+        width = np.diff(position[inside])[gaps_left]
+        for gap in gaps_left[np.argsort(-width, kind="stable")][:missing]:
+            chosen[(inside[gap] + inside[gap + 1]) // 2] = True
     return np.flatnonzero(chosen)
 
 

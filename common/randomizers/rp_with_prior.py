@@ -73,6 +73,13 @@ def build_rp_with_prior(problem: Problem, *, radius: float | None = None) -> Ran
     radii = _RADII * (labels[-1] - labels[0]) if radius is None else np.array([radius])
     tried = {best_interval(problem, each) for each in radii.tolist()}
     tilings = [(each, *_cells(problem, each)) for each in sorted(tried, key=attrgetter("radius"))]
+    # an interval that is next to nothing beside the labels' range has no cells
+    tilings = [tiling for tiling in tilings if tiling[1].size]
+    if not tilings:
+        raise ConfigError(
+            f"labels in {labels[0]:g} … {labels[-1]:g} lie too close together for an interval of"
+            " theirs; use points further apart"
+        )
     interval, middles, matrix, row_of = min(
         tilings, key=lambda t: expected_loss(problem.prior, problem.loss, labels, *t[1:])
     )

@@ -73,7 +73,7 @@ def _check(
     try:
         shape.model_validate(dict(facts))
     except ValidationError as error:
-        first = error.errors()[0]
+        first = error.errors(include_input=False, include_context=False)[0]
         place = ".".join(map(str, first["loc"]))
         raise ConfigError(
             f"{kind}: {place:.60}: {first['msg']}; those of randomizer {name!r} are"

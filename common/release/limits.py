@@ -27,6 +27,12 @@ BLOCKS = 1 << 14
 BLOCK_ROWS = 1 << 16
 """Rows of a block, up to 2**30 rows."""
 
+VALUES = 1 << 20
+"""Of a manifest, in all: numbers, texts and lists. Twice as many as the largest has."""
+
+DEPTH = 16
+"""Of lists and objects within each other; a manifest has 8 at most."""
+
 KEYS = 64
 """Of one object in a manifest: what is not expected costs a reader more than what is."""
 

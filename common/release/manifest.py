@@ -326,11 +326,12 @@ class Manifest(ManifestSection):
         try:
             return cls.model_validate(document, strict=True)
         except (ValidationError, PrivacyError, ConfigError) as error:
-            reason = str(error)
-            if isinstance(error, ValidationError):
-                first = error.errors()[0]
+            if isinstance(error, ValidationError):  # whose text shows all that it is about
+                first = error.errors(include_input=False, include_context=False)[0]
                 where = ".".join(str(part) for part in first["loc"])
                 reason = f"{where or 'document':.100}: {first['msg']:.300}"
+            else:
+                reason = str(error)
             raise ReleaseError(f"the manifest is not a {FORMAT} manifest: {reason}") from error
 
     @classmethod

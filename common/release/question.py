@@ -1,47 +1,66 @@
-"""A question as it is sent and kept: each event's stratum, one byte, then grid and laws as JSON."""
+"""A question as it is sent and kept: every number at a place that follows from those before it.
+
+    n bytes            each event's stratum
+    4 bytes, 4 bytes   k points, S strata: unsigned
+    8 k bytes          the grid: float64
+    8 S k bytes        the laws, one after another: signed whole numbers
+
+All are little endian. Nothing has to be parsed, so that what is no question costs no more than to
+compare its length with two numbers.
+"""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 
 from common.errors import ConfigError, ReleaseError
-from common.randomizers.grid import Grid
+from common.randomizers.grid import MAX_POINTS, Grid
 from common.randomizers.message.questions import Question
-from common.release.limits import MANIFEST_BYTES
-from common.release.strict_json import parse_json
+from common.randomizers.message.strata import MOST_STRATA
+
+_SIZES = 8
+_NUMBER = 8
+
+LAWS_BYTES = _SIZES + _NUMBER * MAX_POINTS * (1 + MOST_STRATA)
+"""The most that stands behind the events' strata."""
 
 
 def encode_question(question: Question) -> bytes:
-    """Write a question about n events: n bytes, and those of the laws."""
-    laws = {"grid": question.grid.points.tolist(), "laws": question.laws.tolist()}
-    return question.strata.astype(np.uint8).tobytes() + json.dumps(laws).encode()
+    """Write a question about n events."""
+    strata, laws = question.strata.astype(np.uint8), question.laws.astype("<i8")
+    sizes = np.array(laws.shape[::-1], dtype="<u4")
+    grid = question.grid.points.astype("<f8")
+    return b"".join(part.tobytes() for part in (strata, sizes, grid, laws))
 
 
 def decode_question(data: bytes, rows: int) -> Question:
-    """Read a question about so many events.
-
-    ``ReleaseError`` if it is none, or its laws are more than a manifest could state.
-    """
-    if len(data) > rows + MANIFEST_BYTES:
-        raise ReleaseError(
-            f"laws of {len(data) - rows:,} bytes are more than the {MANIFEST_BYTES:,} that a"
-            " manifest may have; ask about fewer points"
-        )
-    document = parse_json(data[rows:])
+    """Read a question about so many events; ``ReleaseError`` if it is none."""
     try:
-        if document.keys() != {"grid", "laws"}:
-            raise ConfigError("it must have grid and laws, and nothing else")
+        if len(data) < rows + _SIZES:
+            raise ConfigError(f"{len(data):,} bytes are too few")
+        points, count = np.frombuffer(data, "<u4", 2, rows).tolist()
+        if not (2 <= points <= MAX_POINTS and 1 <= count <= MOST_STRATA):
+            raise ConfigError(
+                f"{points:,} points must be 2 … {MAX_POINTS:,}, and {count:,} strata 1 …"
+                f" {MOST_STRATA}"
+            )
+        whole = rows + _SIZES + _NUMBER * points * (1 + count)
+        if len(data) != whole:
+            raise ConfigError(
+                f"of {points:,} points and {count} strata it has {whole:,} bytes, not {len(data):,}"
+            )
+        at = rows + _SIZES
+        grid = Grid(np.frombuffer(data, "<f8", points, at))
+        laws = np.frombuffer(data, "<i8", offset=at + _NUMBER * points).reshape(count, points)
         strata = np.frombuffer(data, dtype=np.uint8, count=rows)  # of many events: no copy
-        grid, laws = np.asarray(document["grid"], dtype=np.float64), np.asarray(document["laws"])
-        return Question(strata, Grid(grid), laws)
-    except (ConfigError, AttributeError, TypeError, ValueError, OverflowError) as error:
+        return Question(strata, grid, laws.astype(np.int64))
+    except ConfigError as error:
         raise ReleaseError(f"the question about {rows:,} events is none: {error}") from error
 
 
 def read_question(path: Path, rows: int) -> Question:
     """Read a file with a question about so many events."""
     with path.open("rb") as file:
-        return decode_question(file.read(rows + MANIFEST_BYTES + 1), rows)
+        return decode_question(file.read(rows + LAWS_BYTES + 1), rows)

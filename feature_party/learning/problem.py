@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from common.arrays import Booleans, Floats, Indices, Integers
 from common.errors import ConfigError
-from common.exact.channel import FiniteChannel
+from common.exact.channel import MAX_TABLE, FiniteChannel
 from common.randomizers import NoisyPrior
 from common.randomizers.denoising import KnownMeans, denoise_histogram
 from common.randomizers.message.terms import FEW
@@ -224,15 +224,20 @@ class LabelProblem:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LabelProblem:
+        """Read what :meth:`to_json` wrote; ``ValueError`` if parts of it do not fit each other."""
         grid, prior, rows, outputs = (
             np.asarray(data[name], np.float64) for name in ("grid", "prior", "rows", "outputs")
         )
-        together = data["together"]
+        together, row_of = data["together"], np.asarray(data["row_of"], np.int64)
+        if not len(grid) == len(prior) == len(row_of) or rows.shape[1:] != outputs.shape:
+            raise ValueError(f"{rows.shape} probabilities for {grid.shape} and {outputs.shape}")
+        if grid.size * outputs.size > MAX_TABLE:  # few rows may stand for any number of points
+            raise ValueError(f"{grid.size:,} × {outputs.size:,} probabilities")
         return cls(
             grid,
             prior,
             rows,
-            np.asarray(data["row_of"], np.int64),
+            row_of,
             outputs,
             data["loss"],
             values_alone=bool(data["values_alone"]),

@@ -192,6 +192,14 @@ class Encoder:
         """Vocabulary size of each categorical input, out-of-vocabulary included."""
         return tuple(1 + len(column.vocabulary) for column in self.categorical)
 
+    def unknown(self) -> pl.DataFrame:
+        """One row of which nothing is known, in columns of the types that encoding reads."""
+        types: dict[str, Any] = {column.name: pl.String for column in self.categorical}
+        for column in self.numeric:
+            plain = pl.Float64 if column.part == "value" else pl.Datetime("us")
+            types[column.name] = pl.String if column.spelling else plain
+        return pl.DataFrame({name: [None] for name in self.columns}, schema=types)
+
     def check(self, columns: Sequence[str]) -> None:
         """Raise ``DataError`` if a column that encoding reads is missing."""
         missing = [name for name in self.columns if name not in columns]

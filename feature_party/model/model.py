@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import warnings
+import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from io import BytesIO
 from pathlib import Path
+from pickletools import genops
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,16 @@ WEIGHTS_FILE = "weights.pt"
 FORMAT = "labelveil-model/1"
 
 _EVALUATION_ROWS = 8192
+
+_MAKING = {"GLOBAL", "STACK_GLOBAL", "INST"}
+_MAKERS = {
+    "collections OrderedDict",
+    "torch._utils _rebuild_tensor_v2",
+    "torch FloatStorage",
+    "torch DoubleStorage",
+    "torch LongStorage",
+}
+"""What a file of weights may call: nothing that makes more of a number than is in the file."""
 
 
 @contextmanager
@@ -78,6 +90,28 @@ def save_tensors(state: Any, path: Path) -> None:
     torch.save(state, buffer)
     with appearing(path, mode=PUBLIC) as file:
         file.write(buffer.getbuffer())
+
+
+def load_states(path: Path, device: torch.device | str) -> list[dict[str, torch.Tensor]]:
+    """Read the weights that :func:`save_tensors` wrote, in the memory of their file's size.
+
+    ``ValueError`` if they claim more: compressed, repeated without being there, or made by
+    anything but what a list of tensors needs.
+    """
+    most = path.stat().st_size
+    with zipfile.ZipFile(path) as kept:
+        stored = {info.filename: info.file_size for info in kept.infolist()}
+        if sum(stored.values()) > most:
+            raise ValueError(f"{most:,} bytes claim to hold {sum(stored.values()):,}")
+        (said,) = (name for name in stored if name.endswith("/data.pkl"))
+        made_by = {str(arg) for op, arg, _ in genops(kept.read(said)) if op.name in _MAKING}
+    if not made_by <= _MAKERS:
+        raise ValueError(f"weights are not made by {min(made_by - _MAKERS):.60}")
+    states: list[dict[str, torch.Tensor]] = torch.load(path, map_location=device, weights_only=True)
+    for tensor in (tensor for state in states for tensor in state.values()):
+        if tensor.numel() * tensor.element_size() > min(tensor.untyped_storage().nbytes(), most):
+            raise ValueError(f"{tensor.numel():,} weights are not all there")
+    return states
 
 
 @dataclass
@@ -250,21 +284,25 @@ class Model:
         with described(directory, FORMAT) as data:
             problem = LabelProblem.from_json(data["problem"])
             support = Support.of(problem)
-            states = torch.load(directory / WEIGHTS_FILE, map_location=device, weights_only=True)
+            states = load_states(directory / WEIGHTS_FILE, device)
+            encoder = Encoder.from_json(data["encoder"])
             experts = [
-                _expert(entry, state, problem, support, torch.device(device))
+                _expert(entry, state, encoder, problem, support, torch.device(device))
                 for entry, state in zip(data["experts"], states, strict=True)
             ]
             if not experts:
                 raise ValueError("no networks or trees")
-            encoder = Encoder.from_json(data["encoder"])
             share = float(data["shrinkage"])
             stored = data["adjustment"]
             adjustment = None if stored is None else np.asarray(stored, np.float64)
             if adjustment is not None and adjustment.shape != support.prior.shape:
                 raise ValueError(f"{adjustment.size} factors for {support.size} cells")
             facts = ModelFacts.model_validate(data["facts"])
-        return cls(encoder, problem, support, experts, facts, share, adjustment)
+            model = cls(encoder, problem, support, experts, facts, share, adjustment)
+            points = model.predict(encoder.unknown())["prediction"]  # what fails later fails here
+            if not points.is_finite().all():
+                raise ValueError(f"it predicts {points[0]}")
+        return model
 
 
 def _same_folds(members: slice, few: int, most: int) -> slice:
@@ -287,17 +325,26 @@ def _tilts(objective: Objective) -> list[list[float]] | None:
 def _expert(
     entry: dict[str, Any],
     state: dict[str, torch.Tensor],
+    encoder: Encoder,
     problem: LabelProblem,
     support: Support,
     device: torch.device,
 ) -> Expert:
     learned: Learned
-    if entry["learner"] == Trees.kind:
-        learned = Trees(TypeAdapter(TreesShape).validate_python(entry["shape"]))
+    of_trees = entry["learner"] == Trees.kind
+    kind: type[NetworkShape | TreesShape] = TreesShape if of_trees else NetworkShape
+    shape = TypeAdapter(kind).validate_python(entry["shape"])
+    # before room is made for weights, or an input is looked up among them
+    there = sum(weights.numel() for weights in state.values())
+    if shape.weights != there or shape.cardinalities != encoder.cardinalities:
+        raise ValueError(f"{there:,} weights for a shape of {shape.weights:,}")
+    if isinstance(shape, TreesShape):
+        learned = Trees(shape)
     else:
-        shape = TypeAdapter(NetworkShape).validate_python(entry["shape"])
         learned = Ensemble(shape, torch.Generator().manual_seed(0))
     learned.to(device).load_state_dict(state)
+    if isinstance(learned, Trees):
+        learned.check()
     stored = entry["tilts"]
     tilts = None if stored is None else np.array(stored)
     objective = build_objective(entry["objective"], problem, support, entry["head"], tilts)

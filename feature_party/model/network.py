@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +26,17 @@ class NetworkShape:
     hidden: tuple[int, ...]  # sizes of the hidden layers
     outputs: int  # number of outputs
     members: int  # number of networks
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Of all layers: what goes in, what comes out of each."""
+        return (self.numeric + EMBEDDING * len(self.cardinalities), *self.hidden, self.outputs)
+
+    @property
+    def weights(self) -> int:
+        """Numbers that are learned."""
+        layers = sum((fan_in + 1) * fan_out for fan_in, fan_out in itertools.pairwise(self.sizes))
+        return self.members * (EMBEDDING * sum(self.cardinalities) + layers)
 
 
 @dataclass(frozen=True)
@@ -65,8 +75,7 @@ class Ensemble(Learned):
         offsets = starts + total * torch.arange(members)[:, None]
         self.offsets: Tensor
         self.register_buffer("offsets", offsets[:, None, :], persistent=False)
-        inputs = shape.numeric + EMBEDDING * len(shape.cardinalities)
-        sizes: Sequence[int] = (inputs, *shape.hidden, shape.outputs)
+        sizes = shape.sizes
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
         for index, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
             last = index == len(sizes) - 2

@@ -31,6 +31,12 @@ class TreesShape:
     nodes: int  # of all trees
     depth: int  # steps to the deepest leaf
 
+    @property
+    def weights(self) -> int:
+        """Numbers that are learned, places of nodes included."""
+        roots = self.rounds * self.outputs
+        return self.members * (sum(self.cardinalities) + roots) + 5 * self.nodes
+
 
 class Trees(Learned):
     """Boosted trees of several members."""
@@ -58,6 +64,17 @@ class Trees(Learned):
 
     def _kept(self, *shape: int, kind: torch.dtype = torch.float64) -> nn.Parameter:
         return nn.Parameter(torch.zeros(shape, dtype=kind), requires_grad=False)
+
+    def check(self) -> None:
+        """Raise ``ValueError`` for nodes that lead to none, or ask for an input that is none."""
+        shape = self.shape
+        inputs = len(shape.inputs) + len(shape.cardinalities)
+        nodes = shape.nodes
+        for table, end in ((self.branches, nodes), (self.roots, nodes), (self.asked, inputs)):
+            if ((table < 0) | (table >= end)).any():
+                raise ValueError(f"a place among {end} is none")
+        if not 0 <= shape.depth <= shape.nodes:
+            raise ValueError(f"{shape.depth} steps through {shape.nodes} nodes")
 
     def forward(self, numeric: Tensor, categories: Tensor) -> Tensor:
         """(M, B, p) float64 outputs for (1, B, F) float32 numbers and (1, B, C) int64 vocabulary

@@ -48,7 +48,7 @@ class EvaluationService:
             release, label = await self._find(rpc, header)
             messages = rpc.messages(self.releases.stall_seconds)
             data = await _received(messages, release.rows)
-            predictions = await rpc.run(_predictions, data, release.rows)
+            predictions = await rpc.run(predictions_of, data, release.rows)
             with _refusing(rpc.record):
                 answer = await rpc.run(self.evaluation.ask, release, label, predictions)
         left = self.evaluation.mechanism.most - answer.number
@@ -130,7 +130,7 @@ async def _received(
     return data
 
 
-def _predictions(data: bytearray, rows: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def predictions_of(data: bytearray, rows: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     """(rows,) predictions."""
     if len(data) != rows * _DOUBLE_BYTES:
         raise invalid(f"{len(data)} bytes are not {rows} predictions of 8 bytes")

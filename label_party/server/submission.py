@@ -6,11 +6,12 @@ state. Labels are not looked at: whether a key has one is unknown to this module
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import re
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -19,7 +20,7 @@ import grpc
 from common.config.names import NAME_PATTERN
 from common.errors import LabelveilError
 from common.release.blocks import KEY_BYTES
-from common.release.limits import MANIFEST_BYTES
+from common.release.question import LAWS_BYTES, read_question
 from common.wire import label_release_pb2 as wire
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.submitted import Populations, Submitted, Upload
@@ -54,6 +55,9 @@ class Submissions:
         )
         self._arriving: Counter[str] = Counter()
         self._lock = threading.Lock()
+        # what has arrived is worked on one after another: a client's eight streams take no more
+        # processors and memory than one
+        self._working: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def receive(
         self, header: wire.PopulationHeader, rpc: Rpc, stall_seconds: float
@@ -75,7 +79,8 @@ class Submissions:
                 try:
                     async for message in rpc.messages(stall_seconds):
                         await rpc.run(self._append, uploads, header, message)
-                    return await rpc.run(self._store, uploads, header, rpc.client)
+                    async with self._working[rpc.client]:
+                        return await rpc.run(self._store, uploads, header, rpc.client)
                 finally:
                     await rpc.run(held.close)
         except StoreBusy as error:
@@ -161,7 +166,7 @@ class Submissions:
     ) -> None:
         keys, (upload, question) = message.keys, uploads
         if message.WhichOneof("part") == "question" and header.question_sha256:
-            part, most = message.question, header.rows + MANIFEST_BYTES
+            part, most = message.question, header.rows + LAWS_BYTES
             if not 0 < len(part) <= MAX_PART_BYTES or question.size + len(part) > most:
                 raise invalid(
                     f"a question has at most {most} bytes, in parts of 1 to {MAX_PART_BYTES}"
@@ -206,8 +211,6 @@ class Submissions:
         """Refuse what is no question about these labels; what it asks is nobody's business."""
         if question.sha256 != header.question_sha256.hex():
             raise invalid("the question does not give the header's question_sha256")
-        from common.release.question import read_question  # most servers are asked nothing
-
         try:
             asked = read_question(question.path, header.rows)
             asked.plan(self._config.terms[0], self._config.privacy.message_epsilon)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import polars as pl
 
+from common.config.load import MOST_BYTES, parse_toml
 from common.errors import ConfigError, DataError
 from common.files import PARQUET_SUFFIXES
 from label_party.sources.foreign import Foreign, check_private
@@ -90,8 +90,9 @@ def storage_options(source: Remote) -> dict[str, str | int] | None:
         return None
     check_private(path)
     try:
-        options = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        with path.open("rb") as file:
+            options = parse_toml(file.read(MOST_BYTES + 1))
+    except (OSError, ValueError, RecursionError):
         options = {"": None}
     if not all(isinstance(value, str | int) for value in options.values()):
         # not "from error": it would show a line of the file

@@ -147,6 +147,8 @@ def _within(channel: Floats, largest: float) -> Floats:
     floor = channel.min(axis=0) / channel.min(axis=0).sum()
     share, repaired = 1e-9, channel
     while np.max(repaired.max(axis=0) / repaired.min(axis=0)) > largest * (1 - 1e-10):
+        if share > 1:
+            raise PrivacyError("the design's numbers cannot be repaired; lower epsilon")
         repaired = (1 - share) * channel + share * floor
         share *= 2
     return np.asarray(repaired)

@@ -170,13 +170,17 @@ class _Newton:
         self.program, self.mass, self.slack, self.outputs = program, mass, slack, outputs
         self.matrix = program.hessian(mass, slack, outputs)
         ridge = _RIDGE
-        while True:
+        while ridge < 1:
             try:
                 diagonal = ridge * np.diag(np.diag(self.matrix))
                 self.factor = scipy.linalg.cho_factor(self.matrix + diagonal, check_finite=False)
                 return
             except scipy.linalg.LinAlgError:
                 ridge *= 100
+        raise PrivacyError(
+            "the unbiased program has no step to take; use fewer points, or randomized-thresholds,"
+            " which needs no program"
+        )
 
     def direction(self, target: Floats) -> tuple[Floats, Floats, Floats]:
         """Steps of the dual point and of u towards u·s = target, and -ds along the former."""

@@ -10,6 +10,7 @@ import pytest
 from pydantic import Field, field_validator, model_validator
 
 from common.config import Section, load_config
+from common.config.load import MOST_BYTES, parse_toml
 from common.config.wording import as_toml
 from common.errors import ConfigError
 
@@ -90,6 +91,18 @@ def test_what_is_text_needs_no_quotes_whatever_it_looks_like(tmp_path: Path) -> 
         ("key = " + "[" * 100_000, [], "not valid TOML"),
         ('key = "a"\n[privacy]\nepsilon = inf', [], r"epsilon=inf must be a finite number"),
         ('key = "a"\n[privacy]\nepsilon = nan', [], "epsilon=nan must be a finite number"),
+        ('key = "a"\n[privacy]\nepsilon = 5e-324', [], "epsilon=5e-324 must be 0, or at least 2"),
+        ("a." * 50_000 + "a = 1", [], "not valid TOML: .* more than 12 parts with dots"),
+        ("a . " * 12 + "a = 1", [], "more than 12 parts"),
+        ("'a'.\"b\"." * 6 + "a = 1", [], "more than 12 parts"),
+        ("[" + "a." * 12 + "a]", [], "more than 12 parts"),
+        ("[[" + "a." * 12 + "a]]", [], "more than 12 parts"),
+        ("key = {" + "a." * 12 + "a = 1}", [], "more than 12 parts"),
+        ("a." * 11 + "a = 1", [], "a is not a known setting"),
+        ("#" * (MOST_BYTES + 1), [], "more than the 524,288 bytes"),
+        ("a" * 100_000 + " = 1", [], "is not a known setting"),
+        ('key = "a"\n[privacy]\nepsilon = [' + "[0]," * 60_000 + "]", [], "epsilon="),
+        ('key = "a"', ["a." * 40_000 + "b=1"], "is not a known setting"),
         ('key = "a"', ["privacy"], "must look like section.key=value"),
         ('key = "a"', ["=3"], "must look like section.key=value"),
         ('key = "a"', ["key.deeper=3"], "key is a value, not a section"),
@@ -104,6 +117,12 @@ def test_a_mistake_is_told_in_one_line(
         load_config(File, written(tmp_path, text), settings=settings)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 500
+
+
+def test_dots_in_values_make_no_long_name(tmp_path: Path) -> None:
+    numbers = ", ".join(["0.5"] * 1000)
+    data = parse_toml(f'a = [{numbers}]\nb = "{".".join("abcdefghijkl")}"'.encode())
+    assert (len(data["a"]), len(data["b"])) == (1000, 23)
 
 
 def test_an_unreadable_file_is_told_in_one_line(tmp_path: Path) -> None:

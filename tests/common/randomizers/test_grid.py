@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from common.entropy import seeded_entropy
 from common.errors import ConfigError, DataError
-from common.randomizers.grid import MAX_POINTS, Grid, Moved
+from common.randomizers.grid import LEAST_GAP, MAX_POINTS, Grid, Moved
 
 bounds = st.tuples(st.floats(-1e9, 1e9), st.floats(1e-3, 1e9)).map(
-    lambda pair: (pair[0], pair[0] + pair[1])
+    lambda pair: (round(pair[0], 40), round(pair[0], 40) + pair[1])
 )
 
 
@@ -116,6 +116,13 @@ def test_what_placing_labels_does_to_them() -> None:
         lambda: Grid.from_edges([2, 1]),
         lambda: Grid.from_edges([1, math.nan]),
         lambda: Grid.from_edges([-1e308, 1e308]),
+        lambda: Grid.from_edges([0, 1e101]),
+        lambda: Grid.from_edges([0, 5e-324, 1]),
+        lambda: Grid.from_edges([-1e-101, 1]),
+        lambda: Grid.from_edges([-1e-100, 1e-100, np.nextafter(1e-100, 1)]),
+        lambda: Grid.from_count(0, 5e-324, 2),
+        lambda: Grid.from_count(0, 1e-100, 3),
+        lambda: Grid.from_log(0, 1, 8000, 1e-99),
         lambda: Grid.from_count(0, 1, MAX_POINTS + 1),
     ],
 )
@@ -142,12 +149,12 @@ def plainly_rounded(points: np.ndarray, values: np.ndarray, words: np.ndarray) -
     return (left + (coin < share)).astype(np.int64)
 
 
-finite = st.floats(-1e300, 1e300)
+finite = st.floats(-1e100, 1e100).filter(lambda point: not 0 < abs(point) < 1e-99)
 grids = st.one_of(
     st.lists(finite, min_size=2, max_size=40, unique=True).map(sorted),
-    # close together, subnormal, and of both signs
+    # close together, hardly a number, and of both signs
     st.lists(st.integers(-60, 60), min_size=2, max_size=20, unique=True).map(
-        lambda steps: [5e-324 * step for step in sorted(steps)]
+        lambda steps: [2 * LEAST_GAP * step for step in sorted(steps)]
     ),
     st.tuples(bounds, st.integers(2, 600)).map(lambda g: np.linspace(*g[0], g[1]).tolist()),
     st.integers(2, 200).map(lambda count: Grid.from_log(-3, 1e4, count, 0.1).points.tolist()),

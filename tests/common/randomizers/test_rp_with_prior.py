@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -112,3 +113,12 @@ def test_even_grids_have_few_cells() -> None:
 def test_an_impossible_radius_is_one_line() -> None:
     with pytest.raises(ConfigError, match="radius=-1 must be above 0"):
         build(1.0, -1.0)
+
+
+def test_points_too_close_for_an_interval_of_theirs_leave_it_others() -> None:
+    """Nearly all of the prior lies on two of them, and the third is far away."""
+    problem: dict[str, Any] = {"labels": [0, 1e-100, 60], "prior": [1, 1e12, 1e12], "epsilon": 1e-6}
+    built = build_randomizer("rp-with-prior", **problem)
+    assert built.channel.epsilon <= 1e-6
+    with pytest.raises(ConfigError, match="lie too close together"):
+        build_randomizer("rp-with-prior", radius=1e-120, **problem)

@@ -8,6 +8,7 @@ Prints one JSON line: how many were read, the slowest, and by how much memory gr
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import random
 import resource
@@ -47,13 +48,14 @@ def mutate_json(chance: random.Random, text: bytes) -> bytes:
             break
         what = chance.random()
         if what < 0.7:
-            place[key] = chance.choice(NUMBERS)
+            place[key] = copy.deepcopy(chance.choice(NUMBERS))
         elif what < 0.8:
             del place[key]
             if not place:
                 break
         elif isinstance(place, dict):
-            place[chance.choice(["more", "options", "drift", "labels"])] = chance.choice(NUMBERS)
+            name = chance.choice(["more", "options", "drift", "labels"])
+            place[name] = copy.deepcopy(chance.choice(NUMBERS))
         else:
             place.extend(place[:1] * chance.choice([1, 3, 3000]))
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode(

@@ -163,21 +163,39 @@ def test_epsilon_holds_whatever_is_asked(world: World, question: bytes) -> None:
     assert manifest.total_guarantee.within(PureDP.of(2.0))
 
 
+def written(grid: Any, laws: Any, sizes: Any = None) -> bytes:
+    """Bytes of a question, of numbers that need not be one."""
+    table = np.asarray(laws, dtype="<i8")
+    stated = np.array(table.shape[::-1] if sizes is None else sizes, dtype="<u4")
+    parts = (STRATA.astype(np.uint8), stated, np.asarray(grid, dtype="<f8"), table)
+    return b"".join(part.tobytes() for part in parts)
+
+
 BYTES = asking()
+ONES = np.ones((3, 3))
+TINY = 5e-324
 STRANGE = {
     "another range": asking(grid=Grid(GRID.points * 2)),
     "a stratum too many": bytes([3]) + BYTES[1:],
     "no laws": BYTES[:EVENTS],
+    "half a size": BYTES[: EVENTS + 5],
     "too few strata": BYTES[5:],
-    "no JSON": BYTES[:EVENTS] + b"{",
-    "another field": BYTES[:EVENTS] + b'{"grid": [0, 10], "laws": [[1, 1]], "more": 1}',
-    "negative": BYTES[:EVENTS] + b'{"grid": [0, 5, 10], "laws": [[1, 1, -1]]}',
-    "ragged": BYTES[:EVENTS] + b'{"grid": [0, 5, 10], "laws": [[1, 1, 1], [1]]}',
-    "huge numbers": BYTES[:EVENTS] + b'{"grid": [0, 5, 10], "laws": [[1e300, 1, 1]]}',
-    "huge integers": BYTES[:EVENTS] + b'{"grid": [0, 5, 10], "laws": [[%d, 1, 1]]}' % 10**40,
-    "two points": BYTES[:EVENTS] + b'{"grid": [0, 10], "laws": [[1, 1], [1, 1], [1, 1]]}',
-    "a list": BYTES[:EVENTS] + b"[1, 2]",
-    "text": BYTES[:EVENTS] + b'{"grid": "0", "laws": "1"}',
+    "a byte too few": BYTES[:-1],
+    "a byte too many": BYTES + b"\0",
+    "negative": written([0, 5, 10], ONES - 2),
+    "not ascending": written([0, 10, 5], ONES),
+    "no number": written([0, np.nan, 10], ONES),
+    "infinite": written([0, 5, np.inf], ONES),
+    "points without a gap": written([0, *(TINY * np.arange(1, 40)), 10], np.ones((3, 41))),
+    "a subnormal point": written([0, TINY, 10], ONES),
+    "huge weights": written([0, 5, 10], ONES * (1 << 62)),
+    "nothing expected": written([0, 5, 10], 0 * ONES),
+    "two points": written([0, 10], np.ones((3, 2))),
+    "one point": written([0], np.ones((3, 1))),
+    "no points": written([], np.ones((3, 0))),
+    "sizes of another table": written([0, 5, 10], ONES, [9, 1]),
+    "sizes whose product is none": written([0, 5, 10], ONES, [(1 << 32) - 1, (1 << 32) - 1]),
+    "text": BYTES[:EVENTS] + b'{"grid": [0, 5, 10], "laws": [[1, 1, 1]]}',
 }
 
 

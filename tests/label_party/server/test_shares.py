@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +21,7 @@ from common.wire import label_release_pb2 as wire
 from label_party.server.limits import Places, share_of
 from label_party.server.refusal import Refusal, too_many_streams
 from label_party.server.run import running
+from label_party.server.submission import Submissions
 from tests.label_party.conftest import CLIENT, Client, Party
 from tests.label_party.serving import get, serving
 
@@ -143,6 +146,42 @@ def test_one_client_leaves_half_of_the_waiting_populations(
         for epoch in ("3", "4"):
             patient.submit(keys, secret, epoch=epoch)
         assert code(lambda: patient.submit(keys, secret, epoch="5")) == refused
+
+
+def test_one_submission_of_a_client_is_checked_at_a_time(
+    party: Party, three: Callable[[str], list[Client]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many of its streams are complete; others do not wait for it."""
+    secret = read_secret(party.folder / "join.key")
+    keys = hash_keys(pl.Series(["a", "b"]), secret)
+    lock, gate, store = threading.Lock(), threading.Event(), Submissions._store
+    inside, most, arrived = Counter[str](), Counter[str](), threading.Semaphore(0)
+
+    def counted(self: Submissions, uploads: Any, header: Any, client: str) -> Any:
+        with lock:
+            inside[client] += 1
+            most[client] = max(most[client], inside[client])
+        try:
+            arrived.release()
+            if client == CLIENT:
+                gate.wait()
+            return store(self, uploads, header, client)
+        finally:
+            with lock:
+                inside[client] -= 1
+
+    monkeypatch.setattr(Submissions, "_store", counted)
+    with running(party.config(**SUBMITTED)) as address, ThreadPoolExecutor(3) as threads:
+        hasty, patient, _ = three(address)
+        held = [threads.submit(hasty.submit, keys, secret, epoch=epoch) for epoch in "123"]
+        try:
+            arrived.acquire()
+            for epoch in ("4", "5", "6", "7"):
+                assert patient.submit(keys, secret, epoch=epoch).rows == 2
+        finally:
+            gate.set()
+        assert [answer.result().rows for answer in held] == [2, 2, 2]
+    assert most == {CLIENT: 1, OTHER: 1}
 
 
 @pytest.mark.parametrize("file", ["manifest.json", "codes.bin"])

@@ -24,6 +24,7 @@ from common.randomizers.design.optimal_design import (
 )
 from common.randomizers.knots import choose_knots, interpolation
 from common.randomizers.losses import ABSOLUTE, POISSON, SQUARED, Loss
+from tests.ending import ending
 
 GRID = np.linspace(0.0, 5.0, 21)
 BELL = np.exp(-0.5 * ((GRID - 2.0) / 0.9) ** 2)
@@ -235,6 +236,18 @@ def test_knots_and_rounding(size: int, count: int, random) -> None:  # type: ign
     assert np.allclose(matrix.sum(axis=1), 1)
     assert np.allclose(matrix @ labels[chosen], labels)
     assert matrix.min() >= -1e-15
+
+
+@pytest.mark.parametrize("step", [5e-324, 1e-310, 1e-300, 1e-100, 1e-9])
+@pytest.mark.parametrize("at", [0, 20, 40])
+def test_the_search_for_knots_ends_whatever_lies_between_points(step: float, at: int) -> None:
+    """Their gaps may be too small for any share of the range."""
+    labels = np.r_[step * np.arange(40), 60.0]
+    with ending():
+        chosen = choose_knots(labels, np.eye(41)[at], 32)
+    assert chosen.size == 32
+    assert np.all(np.diff(chosen) > 0)
+    assert (chosen[0], chosen[-1]) == (0, 40)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -10,9 +12,11 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_matrix
 
 from common.arrays import Floats
+from common.errors import PrivacyError
 from common.exact.rational import exp_lower_bound
 from common.randomizers import build_randomizer
-from common.randomizers.unbiased.program import Solution, solve_unbiased
+from common.randomizers.unbiased.program import Solution, _Newton, solve_unbiased
+from tests.ending import ending
 
 
 def program(labels: Floats, prior: Floats, epsilon: float, outputs: Floats) -> float:
@@ -156,3 +160,10 @@ def test_extreme_priors_and_large_epsilon(epsilon: float) -> None:
     channel = build_randomizer("unbiased", labels=labels, prior=prior, epsilon=epsilon).channel
     assert np.abs(channel.probabilities @ channel.outputs - labels).max() < 1e-9
     assert channel.ratio <= exp_lower_bound(epsilon)
+
+
+def test_a_step_that_no_ridge_makes_possible_ends_in_one_line() -> None:
+    nothing = np.full(4, np.nan)
+    program = SimpleNamespace(hessian=lambda *_: -np.eye(4))
+    with ending(), pytest.raises(PrivacyError, match="no step to take"):
+        _Newton(cast(Any, program), nothing, nothing, nothing)

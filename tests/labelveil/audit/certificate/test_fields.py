@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -71,7 +72,7 @@ def test_a_field_follows_its_checks(
 
 def test_the_least_epsilon_is_a_verdict(write: WriteRelease) -> None:
     def shrink(data: dict[str, Any]) -> None:
-        data["privacy"]["requested_epsilon"] = 5e-324
+        data["privacy"]["requested_epsilon"] = sys.float_info.min
 
     assert "privacy.requested_epsilon" in names(certify(write(shrink)), Verdict.FAIL)
 

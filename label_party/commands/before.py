@@ -124,7 +124,7 @@ class Before:
             new = (*(order for order in sessions if order.purpose not in known), last)
             intention = replace(intention, purchases=new)
             self.foreseen.extend(new)
-            outlook = self._rehearsal.buy(new, intention.events.fingerprints)
+            outlook = self._rehearsal.buy(new, intention.events)
         else:
             with rehearsing(self._store) as rehearsal:
                 outlook = rehearsal.buy(intention.purchases)

@@ -100,12 +100,8 @@ def init(given: Given, new: New) -> None:
             f"events with several rows, and so the missing value: {several_rows:,}; if they add"
             ' up, or the last one counts, say so there: [data] duplicates = "sum", "mean" or "last"'
         )
-    if _key_is_further_on(config):
-        typer.echo(
-            f"{config.data.key!r} is not the first column of {config.data.labels}, whose events are"
-            " the population: a line that is broken before its key would drop its event; write the"
-            " key first, or name a population"
-        )
+    if misplaced := _misplaced(config):
+        typer.echo(misplaced)
     if new.new_secret:
         write_secret(config.keys.secret_file)
         typer.echo(f"wrote {config.keys.secret_file}; give the features party a copy, safely")
@@ -156,20 +152,18 @@ def _with_several_rows(config: LabelPartyConfig) -> int:
     return keys.filter(keys.is_duplicated()).n_unique()
 
 
-def _key_is_further_on(config: LabelPartyConfig) -> bool:
-    """Whether which events a CSV file names depends on what stands in front of their keys."""
-    from common.csv_files import SUFFIXES
-    from label_party.sources.tables import columns_of
+def _misplaced(config: LabelPartyConfig) -> str | None:
+    """What keeps a file of labels from naming the events itself, if it is at hand and is to."""
+    from label_party.events.epoch import rows_of_epoch
 
-    source = config.data.labels_source
-    if config.data.population is not None or not isinstance(source, Path):
-        return False
-    if source.suffix.lower() not in SUFFIXES or not source.is_file():
-        return False
+    labels, _ = rows_of_epoch(config)
+    if not (isinstance(labels.source, Path) and labels.source.is_file()):
+        return None
     try:
-        return columns_of(source, config.data.labels_dialect)[0] != config.data.key
-    except DataError:
-        return False
+        labels.check_front()
+    except DataError as error:
+        return str(error)
+    return None
 
 
 def _as_written(given: Mapping[str, Any]) -> dict[str, Any]:

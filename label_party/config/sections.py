@@ -30,6 +30,7 @@ from label_party.config.offers import (
 from label_party.config.privacy import NOT_IN_REQUEST, PrivacySection
 from label_party.config.serving import ObservabilitySection, ServerSection
 from label_party.sources.addresses import Address, check_query, is_database, locate
+from label_party.sources.query_columns import gives_away, made_of, tables_of
 
 if TYPE_CHECKING:
     from common.csv_files import Dialect
@@ -112,8 +113,9 @@ class DataSection(Section):
     )
     key: str = setting(
         "key",
-        "Column with the event's key: text, or whole numbers. In a CSV file it is text;"
-        " in the first column it is certain whatever else is in its line.",
+        "Column with the event's key: text, or whole numbers. In a CSV file it is text. In one of"
+        " labels it stands best in the first column: where there is no population it must, with"
+        " [data] date, [privacy] user and [strata] column beside it, in front of all others.",
     )
     label: str = setting(
         "label",
@@ -290,6 +292,7 @@ class LabelPartyConfig(Section):
                 " is part of its own epoch; remove [watch] hits"
             )
         self._check_labels()
+        self._check_roles()
         chosen = self.randomizer
         if self.strata.column is not None and (chosen.name != "auto" or chosen.options):
             raise ConfigError(
@@ -361,6 +364,33 @@ class LabelPartyConfig(Section):
                     f"missing={label.missing:g} must lie within the domain {lower:g} … {upper:g};"
                     f" set {where}"
                 )
+
+    def _check_roles(self) -> None:
+        """What is public of an event is no label, under whatever name."""
+        data, columns = self.data, dict[str, str]()
+        roles = {"[data] key": data.key, "[data] date": data.date}
+        roles |= {"[privacy] user": self.privacy.user, "[strata] column": self.strata.column}
+        for label in self.labels:
+            columns |= {label.name: label.column, label.column: label.column}
+        for place, column in roles.items():
+            if column in columns:
+                raise ConfigError(
+                    f"{place} = {column!r} is public, and {column!r} is a label; name another"
+                    " column there"
+                )
+        query = data.labels_query if data.population is None else data.population_query
+        if query is None or data.labels_query is None:
+            return
+        if data.population and not tables_of(query) & tables_of(data.labels_query):
+            return
+        for place, column in roles.items():
+            made = made_of(query, column or "")
+            for label in columns.values():
+                if column and gives_away(made_of(data.labels_query, label), made):
+                    raise ConfigError(
+                        f"{place} = {column!r} is public, and the query makes it of all that the"
+                        f" label {label!r} is made of; let it select another column there"
+                    )
 
     @property
     def labels(self) -> list[LabelTable]:

@@ -13,6 +13,7 @@ from common.csv_files import Dialect
 from common.errors import present
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.columns import Column
+from label_party.sources.csv_rows import Holds
 from label_party.sources.foreign import Source
 from label_party.sources.oddities import LINE, Oddities, oddity_of
 from label_party.sources.tables import (
@@ -24,6 +25,7 @@ from label_party.sources.tables import (
     as_names,
     as_numbers,
     as_words,
+    check_front,
     columns_of,
     label_column,
     other,
@@ -45,16 +47,22 @@ class Rows:
     others: tuple[Column, ...] = ()  # further columns
     stratum: Column | None = None  # the one that says in which stratum an event is
     dialect: Dialect = CSV  # how the source is written, if it is CSV
+    holds: Holds = "labels"
+    roles: tuple[str, ...] = ()  # columns that say whose row it is, whether or not they are read
 
     @property
     def naming(self) -> list[str]:
         """The columns that say whose row it is, the key first."""
-        names = self.key, self.user, None if self.day is None else self.day[0]
-        return [name for name in names if name is not None]
+        return list(dict.fromkeys((*self._named, *self.roles)))
 
     @property
     def columns(self) -> list[str]:
-        return list(dict.fromkeys((*self.naming, *self.labels, *self._texts)))
+        return list(dict.fromkeys((*self._named, *self.labels, *self._texts)))
+
+    @property
+    def _named(self) -> list[str]:
+        names = self.key, self.user, None if self.day is None else self.day[0]
+        return [name for name in names if name is not None]
 
     @property
     def _texts(self) -> list[str]:
@@ -78,7 +86,7 @@ class Rows:
         read at all, lacks a column, or has one of an unusable type: facts that are public.
         """
         source, key, user, day = self.source, self.key, self.user, self.day
-        frame, odd = read_columns(source, self.columns, self.naming, part, self.dialect)
+        frame, odd = read_columns(source, self.columns, self.naming, part, self.dialect, self.holds)
         places = frame[LINE]
         names = {name: as_names(frame[name], source) for name in (key, user) if name is not None}
         absent = names[key].is_null()
@@ -104,6 +112,20 @@ class Rows:
             events.append(places.alias(PLACE))
         return pl.DataFrame(events), odd
 
+    def check_front(self) -> None:
+        """Check that no label's cell can change what says whose row it is, or raise
+        ``DataError``."""
+        check_front(self.source, self.naming, self.dialect, self.holds)
+
+    def days(self) -> list[str]:
+        """Return the days that occur in the column of dates, ascending; ``DataError`` as read."""
+        name = present(self.day)[0]
+        frame, _ = read_columns(
+            self.source, [name], self.naming, dialect=self.dialect, holds=self.holds
+        )
+        days = as_days(frame[name], self.source)
+        return [day.isoformat() for day in days.drop_nulls().unique().sort()]
+
 
 def rows_of_epoch(
     config: LabelPartyConfig, columns: Iterable[Column] = (), stratum: Column | None = None
@@ -128,10 +150,16 @@ def rows_of_epoch(
     users = user if own else None
     source, dialect = data.labels_source, data.labels_dialect
     mine = stratum if own else None
-    labels = Rows(source, data.key, names, users, day, others, mine, dialect)
+    said = (user, data.date, config.strata.column) if own else (data.date,)
+    roles = tuple(name for name in said if name is not None)
+    holds: Holds = "both" if own else "labels"
+    labels = Rows(source, data.key, names, users, day, others, mine, dialect, holds, roles)
     if listed is None:
         return labels, None
-    return labels, Rows(listed, data.key, (), user, day, among, stratum, data.population_dialect)
+    dialect = data.population_dialect
+    return labels, Rows(
+        listed, data.key, (), user, day, among, stratum, dialect, "population", roles
+    )
 
 
 def values_of(source: Source, column: str, dialect: Dialect = CSV) -> list[str]:
@@ -139,7 +167,8 @@ def values_of(source: Source, column: str, dialect: Dialect = CSV) -> list[str]:
 
     ``DataError`` if the source cannot be read, or lacks the column.
     """
-    words = read_columns(source, [column], dialect=dialect)[0][column].alias(KEY).cast(pl.String)
+    frame, _ = read_columns(source, [column], dialect=dialect, holds="population")
+    words = frame[column].alias(KEY).cast(pl.String)
     counted = words.str.strip_chars().drop_nulls().value_counts(sort=True)
     return counted.filter(pl.col(KEY) != "")[KEY].to_list()
 

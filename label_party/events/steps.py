@@ -26,11 +26,13 @@ from common.randomizers.grid import Grid, Moved
 from common.randomizers.message.codebooks import Codebooks
 from common.randomizers.message.strata import Strata
 from common.release.blocks import block_ranges
+from common.release.event_keys import secret_check
 from label_party.events.completion import Rules, check_population
 from label_party.events.epoch import Rows
 from label_party.events.row_ranges import Count, CountStrata, Measure, Randomize, Sums
 from label_party.events.tally import Tally
 from label_party.events.tasks import (
+    NAMES,
     PRINT,
     PRINTS,
     ROW,
@@ -38,6 +40,7 @@ from label_party.events.tasks import (
     ROWS_OF_USERS,
     Complete,
     FindBeyond,
+    FirstPrints,
     KeyPrints,
     Limit,
     MergeFingerprints,
@@ -45,6 +48,7 @@ from label_party.events.tasks import (
     Piece,
     Place,
     Range,
+    RowPrints,
     SendSlice,
     Slice,
     SubmittedRows,
@@ -120,7 +124,7 @@ class Work:
         if files is None:
             stem = self.folder / f"copied-{name}"
             copies, odd = copy_as_parquet(
-                wanted.source, wanted.columns, stem, wanted.naming, wanted.dialect
+                wanted.source, wanted.columns, stem, wanted.naming, wanted.dialect, wanted.holds
             )
             files = [rows for path in copies for rows in parquet_files(path) or ()]
         slices = (
@@ -184,6 +188,16 @@ class Events:
     @property
     def rows(self) -> int:
         return self.tally.rows
+
+    @property
+    def named(self) -> bool:
+        """Whether the events' names are known, and not their hashed keys alone."""
+        return self._named is not None
+
+    @property
+    def join_check(self) -> str:
+        """``secret_check`` of the secret that their keys are hashed under, in hexadecimal."""
+        return secret_check(self._work.join).hex()
 
     def parts(self) -> Iterator[tuple[Keys, Floats]]:
         """Yield (n,) keys, strictly ascending or in the order submitted, and (n, m) labels."""
@@ -254,20 +268,28 @@ class Events:
         return zip(tasks, self._work.stream(tasks, entropy), strict=True)
 
     def fingerprints(self, secret: bytes) -> Iterator[Prints]:
-        """Yield the fingerprints of the events, and of their users, ascending, each once."""
-        work, rows = self._work, self.rows
+        """Yield the fingerprints of the events, and of their users, ascending, each once.
+
+        Where the labels' own keys are the population, an event's user is its first row's.
+        """
+        work, rows, secrets = self._work, self.rows, Secrets(self._work.join, fingerprints=secret)
         parts: list[KeyedRows] = [KeyPrints(Range(p.start, p.stop, (p,))) for p in self._pieces]
-        if self._named is not None:
-            rows += self._named.rows
-            parts += [NamePrints(part.of_names) for part in self._named.slices]
-        ranges = work.parts(rows)
+        slices = [part.of_names for part in self._named.slices] if self._named else []
+        rows += self._named.rows if self._named else 0
+        ranges, first = work.parts(rows), None
+        if slices and slices[0].names_users:
+            first = work.exchange("named", len(slices), ranges, NAMES)
+            work.engine.run(first.tasks(map(RowPrints, slices)), secrets)
+            parts += [FirstPrints(index, first) for index in range(ranges)]
+        else:
+            parts += map(NamePrints, slices)
         prints = work.exchange("prints", len(parts), ranges, PRINTS)
-        work.engine.run(prints.tasks(parts), Secrets(work.join, fingerprints=secret))
+        work.engine.run(prints.tasks(parts), secrets)
         merged = work.exchange("merged", ranges, 1, PRINTS)
         tasks = [MergeFingerprints(index, prints, merged) for index in range(ranges)]
         for index, _ in enumerate(work.stream(tasks)):
             yield merged.receive(0, [index])[PRINT]
-        _remove(prints, merged)
+        _remove(prints, merged, *([first] if first else []))
 
     def _ranges(self, block_rows: int) -> list[Range]:
         """Cut the rows into the release's parts, whatever the pieces that they lie in."""

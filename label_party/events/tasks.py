@@ -33,6 +33,7 @@ from common.engine.shuffle import (
     distinct,
     key_buckets,
     read_rows,
+    sort_keys,
 )
 from common.engine.task import Secrets
 from common.randomizers.message.strata import Strata
@@ -51,12 +52,15 @@ from label_party.sources.oddities import NOTHING, Oddities
 from label_party.sources.tables import KEY, LABEL, PLACE, STRATUM, USER, other
 from label_party.store.fingerprints import Prints, fingerprint, fingerprint_hashed
 
-ROW, PRINT = "row", "fingerprint"
+ROW, PRINT, OWNER = "row", "fingerprint", "fingerprint of the user"
 STRATUM_TYPE = "<u2"
 ROWS_OF_KEYS = {KEY: KEY_TYPE, ROW: ROW_TYPE}
 ROWS_OF_USERS = {USER: KEY_TYPE, ROW: ROW_TYPE}
 ROWS = {ROW: ROW_TYPE}
 PRINTS = {PRINT: WORD_TYPE}
+NAMES = {KEY: KEY_TYPE, PRINT: WORD_TYPE, OWNER: WORD_TYPE}
+NO_OWNER = np.uint64(1)
+"""No fingerprint of a name is odd."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,11 @@ class Slice:
     def of_names(self) -> Slice:
         """The same rows, of which only the key and the user are wanted."""
         return replace(self, table=replace(self.table, labels=(), others=(), stratum=None))
+
+    @property
+    def names_users(self) -> bool:
+        """Whether its own rows say whose an event is, so that only the first of each counts."""
+        return self.table.holds == "both" and self.table.user is not None
 
     def read(self) -> tuple[pl.DataFrame, Oddities]:
         return self.loaded or self.table.read(self.part)
@@ -298,6 +307,37 @@ class NamePrints:
 
 
 @dataclass(frozen=True)
+class RowPrints:
+    """The hashed keys of a slice's rows, and the fingerprints of their names and users."""
+
+    slice: Slice
+
+    def columns(self, secrets: Secrets) -> Columns:
+        rows, secret = self.slice.read()[0], secrets.fingerprints
+        owners = np.full(rows.height, NO_OWNER)
+        owners[rows[USER].is_not_null().to_numpy()] = user_fingerprints(rows, secret)
+        names = fingerprint(rows[KEY], secret)
+        return {KEY: hash_column(rows[KEY], secrets.join), PRINT: names, OWNER: owners}
+
+
+@dataclass(frozen=True)
+class FirstPrints:
+    """The fingerprints of a bucket's events, and of those whose they are: their first rows'."""
+
+    bucket: int
+    rows: Exchange
+
+    def columns(self, secrets: Secrets) -> Columns:
+        rows = self.rows.receive(self.bucket)
+        order = sort_keys(rows[KEY])  # rows of one key stay in file order
+        keys = rows[KEY][order]
+        first = np.ones(keys.size, dtype=np.bool_)
+        first[1:] = keys[1:] != keys[:-1]
+        owners = rows[OWNER][order[first]]
+        return {PRINT: np.concatenate([rows[PRINT], owners[owners != NO_OWNER]])}
+
+
+@dataclass(frozen=True)
 class KeyPrints:
     """The fingerprints of the hashed keys of completed rows."""
 
@@ -328,6 +368,10 @@ def fingerprints_of(rows: pl.DataFrame, secret: bytes) -> Prints:
     """
     prints = fingerprint(rows[KEY], secret)
     if USER in rows.columns:
-        users = rows[USER].drop_nulls().unique()
-        prints = np.concatenate([prints, fingerprint(users, secret, mark="\0")])
+        prints = np.concatenate([prints, user_fingerprints(rows, secret)])
     return prints
+
+
+def user_fingerprints(rows: pl.DataFrame, secret: bytes) -> Prints:
+    """Return the fingerprint of each row's user, in their order, of rows that name one."""
+    return fingerprint(rows[USER].drop_nulls(), secret, mark="\0")

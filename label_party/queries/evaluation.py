@@ -232,7 +232,7 @@ class Evaluation:
 
         with open_events(self._config, quiet=True) as events:
             session = Session(os.urandom(_KEY_BYTES), self._labels(release, events))
-            bought = pay_once(self._store, order, session.to_bytes, events.fingerprints)
+            bought = pay_once(self._store, order, session.to_bytes, events)
             return Session.from_bytes(bought.data)
 
     def _labels(self, release: StoredRelease, events: Events) -> Floats:

@@ -169,7 +169,7 @@ def synthesize(
             model, records = _fit(mechanism, table, quiet), int(table.sum())
             return _document(config, request, lists, workload, model, records, guarantee)
 
-        return pay_once(store, order, build, events.fingerprints)
+        return pay_once(store, order, build, events)
 
 
 def _lists(request: TableRequest, taken: Sequence[str]) -> dict[str, list[str]]:

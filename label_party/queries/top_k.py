@@ -98,7 +98,7 @@ def run_top_k(
             store,
             order,
             lambda: _build(config.data, request, categories, leaders, counts),
-            events.fingerprints,
+            events,
         )
 
 

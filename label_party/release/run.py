@@ -97,7 +97,7 @@ def run_release(
                 entropy.destroy()
             return manifest_digest(data), events.rows
 
-        paid = pay(store, order, write, events.fingerprints)
+        paid = pay(store, order, write, events)
         if paid.existed:  # another process was faster
             return ReleaseOutcome(store.open_release(paid.charge).manifest, paid, None)
         return ReleaseOutcome(built[0].manifest, paid, events.tally)

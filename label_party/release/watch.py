@@ -19,6 +19,7 @@ from common.config.names import NAME_PATTERN
 from common.errors import ConfigError, DataError, printable
 from common.signals import Stop
 from label_party.config.sections import EPOCH_PLACE, LabelPartyConfig
+from label_party.events.epoch import rows_of_epoch
 from label_party.events.intention import Confirm, Intention, NotBought, go_on
 from label_party.events.submitted import Populations
 from label_party.release.answer import answering
@@ -26,7 +27,6 @@ from label_party.release.message import Count
 from label_party.release.prior_in_force import open_session, prior_in_force, session_to_open
 from label_party.release.run import ReleaseOutcome, run_release
 from label_party.sources.foreign import Source
-from label_party.sources.tables import days_of
 from label_party.store.disk import StoreBusy
 from label_party.store.ledger import Ledger
 from label_party.store.release_store import Store, is_release
@@ -55,11 +55,8 @@ def arrived(config: LabelPartyConfig) -> list[str]:
     today = datetime.now(UTC).date().isoformat()
     if data.submitted:  # the submitter says which days there are, and no row of labels does
         return [epoch for epoch in _submitted(config) if _is_day(epoch) and epoch < today]
-    if population is None:
-        days = days_of(data.labels_source, str(data.date), data.labels_dialect)
-    else:
-        days = days_of(population, str(data.date), data.population_dialect)
-    return [day for day in days if day < today]
+    rows, listed = rows_of_epoch(config)
+    return [day for day in (listed or rows).days() if day < today]
 
 
 def _submitted(config: LabelPartyConfig) -> list[str]:

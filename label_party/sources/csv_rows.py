@@ -9,9 +9,18 @@ missing.
 
 A line whose quotes do not balance, that has more or fewer cells than the header, or that is longer
 than ``LONGEST_LINE``, is broken: its cells are missing, for nobody knows which column they are of.
-Only those at the left edge that say whose row it is are taken: what stands to their right cannot
-change them. So a key in the first column always names its event, and elsewhere a broken line names
-none, rather than another.
+
+*Whose row a line is* (its key; where the labels' own keys are the population also user, date and
+class) must not depend on what a label's cell holds. Columns that say so and stand in front of all
+others end at the first separators of the line, whatever quotes there are: these bytes lie before
+any secret one, and are taken of a broken line, too. So a cell of them holds no separator; one that
+begins with a quote, and does not end with one, is missing. Where labels name the events, all of
+these columns must stand in front, or the file is refused by its header. Where a population lists
+them, the key may stand elsewhere: then a line names an event only if it has no separator within
+quotes, for a cell in front of the key could otherwise move another one into its place. A file that
+is public as a whole, as a population's is, is read by its quotes alone.
+
+A line feed always begins another row. One in a cell makes two rows of what its writer took for one.
 
 Polars splits what is regular, which is checked in one pass over the bytes; what is left is halved
 until the lines that are not are few, and those are split here, a line at a time. Both give the same
@@ -26,6 +35,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -40,12 +50,17 @@ LONGEST_LINE = 1 << 20
 _CHUNK_BYTES = 1 << 24
 _BY_LINE_BYTES = 1 << 15
 _UTF16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
-_OPEN, _WIDTH, _LONG, _BEHIND = (
+_OPEN, _WIDTH, _LONG, _BEHIND, _WITHIN = (
     "quotes that do not balance",
     "more or fewer cells than the header",
     f"longer than {LONGEST_LINE:,} bytes",
-    "text behind the closing quote",
+    "text behind the closing quote, or a separator within quotes in front of all labels",
+    "a separator within quotes, where the key is not in the first column",
 )
+
+Holds = Literal["labels", "population", "both"]
+"""What rows hold: labels of events that are listed elsewhere; the population; or labels whose own
+keys are the population."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +69,10 @@ class Layout:
 
     header: Sequence[str]  # names of all columns
     wanted: Sequence[str]  # names of those to read, each once
-    naming: Sequence[str]  # those of them that say whose row it is, the key first
+    # that say whose row it is, the key first; wanted or not
+    naming: Sequence[str]
     dialect: Dialect
+    holds: Holds = "labels"
 
     @property
     def places(self) -> list[int]:
@@ -64,10 +81,17 @@ class Layout:
     @property
     def certain(self) -> int:
         """How many cells at the left edge say whose row it is, whatever follows them."""
-        if self.header[:1] != list(self.naming[:1]):
-            return 0
         others = (n for n, name in enumerate(self.header) if name not in self.naming)
-        return next(others, len(self.header))
+        certain = next(others, len(self.header))
+        return certain if self.naming and self.naming[0] in self.header[:certain] else 0
+
+    @property
+    def misplaced(self) -> list[str]:
+        """Columns that say whose row it is, but which a label's cell could break."""
+        if self.holds != "both":
+            return []
+        behind = self.header[self.certain :]
+        return [name for name in self.naming if name in behind]
 
 
 def header_of(first_line: bytes, dialect: Dialect, path: object) -> list[str]:
@@ -141,6 +165,29 @@ def split_line(line: bytes, separator: bytes) -> tuple[list[bytes], bool]:
     return cells, not is_open
 
 
+def _cells(line: bytes, layout: Layout, separator: bytes) -> tuple[list[bytes], str]:
+    """Return the cells of a line that are taken, from the left, and why the others are not."""
+    width, certain = len(layout.header), layout.certain
+    front, rest = list[bytes](), [line]
+    if certain and layout.holds != "population":
+        cut = line.split(separator, certain)
+        front, rest = cut[:certain], cut[certain:]
+        if len(separator.join(front)) > LONGEST_LINE:  # by its own bytes, whatever follows
+            front = []
+    cells, closed = split_line(rest[0][:LONGEST_LINE], separator) if rest else ([], True)
+    if len(line) > LONGEST_LINE:
+        cells, reason = cells[: len(cells) - closed], _LONG
+    elif not closed:
+        reason = _OPEN
+    elif len(front) + len(cells) != width:
+        reason = _WIDTH
+    elif layout.holds != "population" and not certain and line.count(separator) >= width:
+        reason = _WITHIN
+    else:
+        return front + cells, ""
+    return cells[:certain] if layout.holds == "population" else front, reason
+
+
 @dataclass(frozen=True)
 class _Bad:
     """Why a cell is missing."""
@@ -179,7 +226,7 @@ def _frames(lines: bytes, layout: Layout, start: int) -> Iterator[tuple[pl.DataF
 def regular_rows(lines: bytes, layout: Layout) -> pl.DataFrame | None:
     """Return the cells of whole lines, or None if that would take a look at each line."""
     dialect, width = layout.dialect, len(layout.header)
-    if not _are_regular(lines, dialect.separator, width):
+    if not _are_regular(lines, layout):
         return None
     if not lines.isascii():
         try:
@@ -212,8 +259,13 @@ def regular_rows(lines: bytes, layout: Layout) -> pl.DataFrame | None:
     return frame if frame.height == np.count_nonzero(data == ord("\n")) else None
 
 
-def _are_regular(lines: bytes, separator: str, width: int) -> bool:
-    """Whether every line has ``width`` cells, closed within it, and none is too long."""
+def _are_regular(lines: bytes, layout: Layout) -> bool:
+    """Whether every line has the header's cells, closed within it, and none is too long.
+
+    Nor has one a separator within quotes among the cells that say whose row it is, or, where
+    these are not the first, anywhere.
+    """
+    separator, width = layout.dialect.separator, len(layout.header)
     windows = range(0, len(lines), LONGEST_LINE // 2)
     if any(lines.find(b"\n", start, start + LONGEST_LINE // 2) < 0 for start in windows):
         return False  # one might be
@@ -234,6 +286,13 @@ def _are_regular(lines: bytes, separator: str, width: int) -> bool:
     between = kinds[outside].tobytes()
     if between != pattern * int(np.count_nonzero(kinds == ord("\n"))):
         return False
+    if layout.holds != "population":
+        ends = kinds[~quote] == ord("\n")
+        first_of_line = np.r_[0, np.flatnonzero(ends)[:-1] + 1]
+        length = np.diff(np.r_[first_of_line, ends.size])
+        rank = np.arange(ends.size) - np.repeat(first_of_line, length)
+        if not outside[~quote][rank < (layout.certain or width)].all():
+            return False
     # the first quote of a cell must begin it: elsewhere it would be text
     first = quote & np.r_[True, outside[:-1]]
     return bool((np.diff(at, prepend=-1)[first] == 1).all())
@@ -245,18 +304,11 @@ def any_rows(lines: bytes, layout: Layout, start: int) -> tuple[pl.DataFrame, Od
     places: dict[tuple[str, str], list[int]] = defaultdict(list)
     separator, encoding = layout.dialect.separator.encode(), layout.dialect.encoding
     wanted = list(zip(layout.wanted, layout.places, columns, strict=True))
-    width = len(layout.header)
     for number, ended in enumerate(lines[:-1].split(b"\n"), start):
         line = ended.removesuffix(b"\r")
-        cells, closed = split_line(line[:LONGEST_LINE], separator)
-        if len(line) > LONGEST_LINE:
-            cells, reason = cells[: len(cells) - closed], _LONG
-        else:
-            reason = _OPEN if not closed else _WIDTH if len(cells) != width else ""
-        if reason:
-            cells = cells[: layout.certain]
-            if line:
-                places["", reason].append(number)
+        cells, reason = _cells(line, layout, separator)
+        if reason and line:
+            places["", reason].append(number)
         for name, place, column in wanted:
             text = _text(cells[place], encoding) if place < len(cells) else None
             if isinstance(text, _Bad):

@@ -30,7 +30,7 @@ from common.csv_files import Dialect
 from common.errors import DataError, listed
 from common.files import PARQUET_SUFFIXES, directory_files
 from common.release.event_keys import canonical_keys
-from label_party.sources.csv_rows import Layout, header_of, lines_of_file, rows_of
+from label_party.sources.csv_rows import Holds, Layout, header_of, lines_of_file, rows_of
 from label_party.sources.foreign import Foreign, Source
 from label_party.sources.oddities import LINE, NOTHING, Oddities, oddity_of
 
@@ -64,16 +64,18 @@ def read_columns(
     naming: Sequence[str] = (),
     rows: tuple[int, int] | None = None,
     dialect: Dialect = CSV,
+    holds: Holds = "labels",
 ) -> tuple[pl.DataFrame, Oddities]:
     """Read columns as they are, and where each row stands; all but Parquet's are text.
 
-    ``names`` has each column once, and ``naming`` those of them that say whose row it is, the key
-    first. ``rows`` are the first row of a Parquet file, and the one after the last; None for all.
-    ``DataError`` if the source cannot be read, or lacks a column.
+    ``names`` has each column once, and ``naming`` those that say whose row it is, the key first.
+    ``rows`` are the first row of a Parquet file, and the one after the last; None for all.
+    ``DataError`` if the source cannot be read, lacks a column, or is CSV in which a label's cell
+    could change what says whose row it is (:mod:`label_party.sources.csv_rows`).
     """
     present = columns_of(path, dialect)
     _check_columns(path, names, present)
-    parts = _parts(path, names, naming, dialect)
+    parts = _parts(path, names, naming, dialect, holds)
     if parts is not None:
         read = list(_reading_all(path, parts))
         nothing = pl.DataFrame(schema=dict.fromkeys(names, pl.String) | {LINE: pl.Int64})
@@ -104,13 +106,14 @@ def copy_as_parquet(
     stem: Path,
     naming: Sequence[str] = (),
     dialect: Dialect = CSV,
+    holds: Holds = "labels",
 ) -> tuple[list[Path], Oddities]:
     """Copy columns as they are to Parquet files, a part at a time; return the files in order.
 
     Places go with them, and what was odd about cells and lines is said once, here.
     """
     _check_columns(path, names, columns_of(path, dialect))
-    parts = _parts(path, names, naming, dialect)
+    parts = _parts(path, names, naming, dialect, holds)
     if parts is None:
         out = stem.with_suffix(".parquet")
         scan = _scan(path).select(cs.by_name(*names))
@@ -125,7 +128,7 @@ def copy_as_parquet(
 
 
 def _parts(
-    path: Source, names: Sequence[str], naming: Sequence[str], dialect: Dialect
+    path: Source, names: Sequence[str], naming: Sequence[str], dialect: Dialect, holds: Holds
 ) -> Iterator[tuple[pl.DataFrame, Oddities]] | None:
     """A source's rows as text, a part at a time; None of Parquet."""
     parts = path.parts(names) if isinstance(path, Foreign) else None
@@ -139,17 +142,35 @@ def _parts(
             f"{path} is read as UTF-8 alone, of which {dialect.encoding} makes other events' keys;"
             " save it as UTF-8, or as Parquet"
         )
-    layout = Layout(header_of(next(lines, b""), dialect, path), names, naming, dialect)
-    return rows_of(lines, layout)
+    header = header_of(next(lines, b""), dialect, path)
+    return rows_of(lines, _layout(path, header, names, naming, dialect, holds))
 
 
-def days_of(path: Source, column: str, dialect: Dialect = CSV) -> list[str]:
-    """Return the days that occur in a column of dates or times, ascending.
+def check_front(path: Source, naming: Sequence[str], dialect: Dialect, holds: Holds) -> None:
+    """Check that no label's cell of a CSV source can change what says whose row it is.
 
-    ``DataError`` if the source cannot be read, or lacks the column.
+    ``DataError`` if one can, or the source cannot be read.
     """
-    days = as_days(read_columns(path, [column], dialect=dialect)[0][column], path)
-    return [day.isoformat() for day in days.drop_nulls().unique().sort()]
+    if _csv_lines(path) is not None:
+        _layout(path, columns_of(path, dialect), (), naming, dialect, holds)
+
+
+def _layout(
+    path: Source,
+    header: list[str],
+    names: Sequence[str],
+    naming: Sequence[str],
+    dialect: Dialect,
+    holds: Holds,
+) -> Layout:
+    layout = Layout(header, names, naming, dialect, holds)
+    if layout.misplaced:
+        raise DataError(
+            f"{path} names the events itself, and a label with a separator or a quote could break"
+            f" its column {layout.misplaced[0]!r}; write {listed(naming)} in front of all other"
+            " columns, save the file as Parquet, or list the events in [data] population"
+        )
+    return layout
 
 
 def as_days(column: pl.Series, path: Source) -> pl.Series:

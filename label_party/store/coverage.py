@@ -8,8 +8,11 @@ Two claims cost privacy if they are wrong, so they are not believed but compared
 
     <store>/covered/<sha256>      the fingerprints of one epoch's events, ascending
 
-Of a charge whose bytes were lost it is not known which events it was about. Its own account counts
-it against all of them; every other account must share that one's budget, or say why it is separate.
+Of some charges *nobody can tell* whether their events are those of another: of one whose bytes were
+lost; of one fingerprinted under the secret of a ledger that was lost; of submitted keys, where the
+two were hashed under different join secrets. Its own account counts a lost one against all of its
+events (:mod:`label_party.store.recovery`) and refuses to call others disjoint; every other account
+must share that one's budget, or say why it is separate. Nobody is told that they differ.
 """
 
 from __future__ import annotations
@@ -17,28 +20,45 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Protocol
 
 from common.errors import BudgetError, DataError
 from common.files import file_errors, sha256_of, sync
+from common.release.event_keys import secret_check
 from label_party.store.disk import translating_errors
 from label_party.store.entries import Charge, Covered, Purchase
 from label_party.store.fingerprints import Prints, overlap, write
 from label_party.store.ledger import Ledger
 
-JOIN_SECRET = "join_secret"
-"""In a request about submitted events, the check of the secret that their keys are hashed under."""
+
+class Coverable(Protocol):
+    """Events that a purchase is about."""
+
+    @property
+    def join_check(self) -> str:
+        """``secret_check`` of the secret that their keys are hashed under, in hexadecimal."""
+        ...
+
+    @property
+    def named(self) -> bool:
+        """Whether their names are known, and not their hashed keys alone."""
+        ...
+
+    def fingerprints(self, secret: bytes) -> Iterable[Prints]:
+        """Fingerprints of those that a release has, and of users that count, ascending."""
+        ...
 
 
-def cover(folder: Path, prints: Iterable[Prints]) -> Covered:
+def cover(folder: Path, events: Coverable, secret: bytes) -> Covered:
     """Write the fingerprints of an epoch's events under the name of their digest."""
     with translating_errors(folder):
         folder.mkdir(mode=0o700, exist_ok=True)
         partial = folder / ".partial"
         partial.unlink(missing_ok=True)
-        digest, events = write(partial, prints)
+        digest, count = write(partial, events.fingerprints(secret))
         os.replace(partial, folder / digest)
         sync(folder)
-    return Covered(digest, events)
+    return Covered(digest, count, secret_check(secret).hex(), events.join_check, events.named)
 
 
 def check(folder: Path, ledger: Ledger, purchase: Purchase, separate_reason: str) -> None:
@@ -51,16 +71,19 @@ def check(folder: Path, ledger: Ledger, purchase: Purchase, separate_reason: str
         return
     shared: dict[str, int] = {covered.sha256: covered.events}
     apart: dict[str, int] = {}
+    unknown = [(charge, "it was lost") for charge in ledger.charges() if charge.lost]
     for charge, other in ledger.coverage():
         if not _compared(charge, purchase):
             continue
-        secret, other_secret = (of.request.get(JOIN_SECRET) for of in (purchase, charge))
-        if charge.account == account and other_secret != secret:
-            raise BudgetError(
-                f"the events of epoch {charge.epoch!r} were submitted under another join secret, so"
-                f" that nobody can tell whether epoch {purchase.epoch!r} has some of them, too; set"
-                ' [keys] secret_file back, or [privacy] epochs = "additive"'
-            )
+        if why := _incomparable(covered, other):
+            if charge.account == account:
+                raise BudgetError(
+                    f"which events epoch {charge.epoch!r} was about is unknown since {why}, so that"
+                    f" nobody can tell whether epoch {purchase.epoch!r} has some of them, too; set"
+                    ' [keys] secret_file back, or [privacy] epochs = "additive"'
+                )
+            unknown.append((charge, why))
+            continue
         if other.sha256 not in shared:
             _verify(folder / other.sha256)
             shared[other.sha256] = overlap(folder / covered.sha256, folder / other.sha256)
@@ -79,20 +102,29 @@ def check(folder: Path, ledger: Ledger, purchase: Purchase, separate_reason: str
                 f" {charge.account!r} (data set {charge.data_set!r}); {_remedy(charge)}"
             )
         apart[charge.account] = max(count, apart.get(charge.account, 0))
-    for charge in ledger.charges():
-        if not charge.lost or charge.account == account:
+    for charge, why in unknown:
+        if charge.account == account:
             continue
         apart.setdefault(charge.account, 0)
         if not separate_reason:
             raise BudgetError(
                 f"which events {charge.purpose!r} of data set {charge.data_set!r}, epoch"
-                f" {charge.epoch!r}, was about is unknown since it was lost, and account"
+                f" {charge.epoch!r}, was about is unknown since {why}, and account"
                 f" {charge.account!r} has paid for them; {_remedy(charge)}"
             )
     known = {(said.account, said.other, said.reason) for said in ledger.separations()}
     for other_account, count in apart.items():
         if (account, other_account, separate_reason) not in known:
             ledger.separate(account, other_account, count, separate_reason)
+
+
+def _incomparable(one: Covered, other: Covered) -> str:
+    """Why fingerprints would differ of the same event, too; empty where they would not."""
+    if one.secret != other.secret:
+        return "the ledger that knew them is gone"
+    if one.join != other.join and not (one.named and other.named):
+        return "keys were hashed under another join secret"
+    return ""
 
 
 def _verify(path: Path) -> None:

@@ -26,10 +26,15 @@ EVALUATION = "evaluation against true labels"
 
 @dataclass(frozen=True)
 class Covered:
-    """The events of a charge: a file of fingerprints, named by its digest."""
+    """The events of a charge: a file of fingerprints, and what it can be compared with."""
 
-    sha256: str
+    sha256: str  # of the file, which it names
     events: int
+    # secret_check of the secret that they were fingerprinted under, and of the one that keys were
+    # hashed under, in hexadecimal
+    secret: str
+    join: str
+    named: bool  # whether events' names are among them; not if keys were submitted, as hashes
 
 
 @dataclass(frozen=True)
@@ -115,14 +120,14 @@ class Charge(Purchase):
     @classmethod
     def from_row(cls, row: sqlite3.Row) -> Self:
         values = dict(row)
-        sha256, events = values.pop("covered"), values.pop("covered_events")
+        covered = values.pop("covered")
         return cls(
             **values
             | {
                 "guarantee": read_guarantee(row["guarantee"]),
                 "request": json.loads(row["request"]),
                 "counted": bool(row["counted"]),
-                "covered": None if sha256 is None else Covered(sha256, events),
+                "covered": None if covered is None else Covered(**json.loads(covered)),
             }
         )
 

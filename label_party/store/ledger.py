@@ -19,7 +19,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import fields
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -350,8 +350,7 @@ class Ledger:
             **{field.name: getattr(purchase, field.name) for field in fields(Purchase)},
             "guarantee": _dump(purchase.guarantee.to_json()),
             "request": _dump(purchase.request),
-            "covered": None if covered is None else covered.sha256,
-            "covered_events": None if covered is None else covered.events,
+            "covered": None if covered is None else _dump(asdict(covered)),
             "state": state,
             "counted": counted,
             "who": _who(),

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from common.errors import ReleaseError
+from label_party.store.coverage import Coverable
 from label_party.store.entries import Charge
 from label_party.store.ledger import Ledger
-from label_party.store.purchase import Fingerprints, Order, Payment, find_payment, pay
+from label_party.store.purchase import Order, Payment, find_payment, pay
 from label_party.store.release_store import OUTCOME_FILE, Store, read_paid
 
 
@@ -62,7 +63,7 @@ def pay_once(
     store: Store,
     order: Order,
     build: Callable[[], bytes],
-    fingerprints: Fingerprints | None = None,
+    events: Coverable | None = None,
 ) -> Outcome:
     """Return the bytes that an order buys, building them only if they do not exist.
 
@@ -75,7 +76,7 @@ def pay_once(
         store.write_outcome(*order.name, data)
         return hashlib.sha256(data).hexdigest(), 0
 
-    payment = find_payment(store, order) or pay(store, order, write, fingerprints)
+    payment = find_payment(store, order) or pay(store, order, write, events)
     return Outcome(read_outcome(store, payment.charge), payment)
 
 

@@ -25,7 +25,7 @@ only if no record of this epoch occurs in another one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,18 +35,14 @@ from typing import Any, Self
 from common.errors import ReleaseError
 from common.files import write_durably
 from common.guarantees import Guarantee
-from common.release.event_keys import read_secret, secret_check
 from label_party.config.sections import SUBMITTED, LabelPartyConfig
-from label_party.store.coverage import JOIN_SECRET, cover
+from label_party.store.coverage import Coverable, cover
 from label_party.store.coverage import check as check_coverage
 from label_party.store.disk import translating_errors
 from label_party.store.entries import Charge, Purchase
-from label_party.store.fingerprints import Prints
 from label_party.store.ledger import Ledger, LedgerError
 from label_party.store.recovery import recover, undoing
 from label_party.store.release_store import CHARGE_FILE, Store
-
-Fingerprints = Callable[[bytes], Iterable[Prints]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +72,6 @@ class Order(Purchase):
         privacy, data = config.privacy, config.data
         events = {"user": privacy.user, "date": data.date, "duplicates": data.duplicates}
         events["population"] = SUBMITTED if data.submitted else None
-        if data.submitted and privacy.epochs == "disjoint":
-            # of two epochs' events only hashed keys are known, which one secret makes comparable
-            events[JOIN_SECRET] = secret_check(read_secret(config.keys.secret_file)).hex()
         return cls(
             data.data_set,
             data.epoch,
@@ -125,17 +118,17 @@ class Rehearsal:
     ledger: Ledger
     covered: Path  # a folder of fingerprints, those of events that have paid among them
 
-    def buy(self, orders: Sequence[Order], fingerprints: Fingerprints | None = None) -> Outlook:
+    def buy(self, orders: Sequence[Order], events: Coverable | None = None) -> Outlook:
         """Say what orders from one account would leave, on top of those before.
 
-        Fingerprints are those of the events that the last one is about; without them the comparison
-        with events that have paid is left out. ``LabelveilError`` if an order would be refused.
+        The last one is about these events; without them the comparison with events that have paid
+        is left out. ``LabelveilError`` if an order would be refused.
         """
         last, ledger = orders[-1], self.ledger
         account, limit = last.account, _limit(ledger, last)
         recorded, before = ledger.cap(account) is not None, ledger.spent(account, limit)
         for order in orders:
-            _reserve(ledger, self.covered, order, fingerprints if order is last else None)
+            _reserve(ledger, self.covered, order, events if order is last else None)
         left = ledger.left(account, limit, last.composition)
         return Outlook(account, limit, recorded, before, left)
 
@@ -166,15 +159,14 @@ def pay(
     store: Store,
     order: Order,
     write: Callable[[Ledger], tuple[str, int]],
-    fingerprints: Fingerprints | None = None,
+    events: Coverable | None = None,
 ) -> Payment:
     """Make a purchase, unless another process was faster.
 
     ``write`` is given the ledger, to read what was committed before; it returns the digest of what
-    then lies in the store, and its rows, if it has any. ``fingerprints``, given the ledger's
-    secret, are those of the events that the purchase is about; None for what is about no particular
-    epoch's: the tests of a watch. ``BudgetError`` if the charge does not fit, ``LabelveilError``
-    for every other refusal; nothing is spent.
+    then lies in the store, and its rows, if it has any. ``events`` are those that the purchase is
+    about; None for what is about no particular epoch's: the tests of a watch. ``BudgetError`` if
+    the charge does not fit, ``LabelveilError`` for every other refusal; nothing is spent.
     """
     store.create()
     with store.building(), store.open_ledger() as ledger:
@@ -182,7 +174,7 @@ def pay(
         charge = sold(ledger, order)
         existed = charge is not None
         if charge is None:
-            reserved = _reserve(ledger, store.covered, order, fingerprints)
+            reserved = _reserve(ledger, store.covered, order, events)
             with undoing(store, ledger, reserved.id):
                 digest, rows = write(ledger)
                 bought = replace(reserved, digest=digest, rows=rows)
@@ -196,12 +188,10 @@ def pay(
         return _paid(ledger, order, charge, existed, recovered)
 
 
-def _reserve(
-    ledger: Ledger, folder: Path, order: Order, fingerprints: Fingerprints | None
-) -> Charge:
+def _reserve(ledger: Ledger, folder: Path, order: Order, events: Coverable | None) -> Charge:
     """Set the charge aside, unless its events have paid elsewhere."""
-    if fingerprints is not None:
-        covered = cover(folder, fingerprints(ledger.fingerprint_secret()))
+    if events is not None:
+        covered = cover(folder, events, ledger.fingerprint_secret())
         order = replace(order, covered=covered)
         check_coverage(folder, ledger, order, order.separate_reason)
     return ledger.reserve(order, _limit(ledger, order))

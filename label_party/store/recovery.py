@@ -7,7 +7,8 @@ the row goes only after the folder has gone. So a folder's row is
 - *reserved*: its builder died before anybody could fetch it; folder and row are removed;
 - *none*: the ledger is older than the folder, which some other ledger paid for and may have been
   served: it is *counted as spent*, with its digest, and served as it is; its epoch is never built
-  again.
+  again. If that ledger's secret is gone with it, nobody can tell whether its events are those of
+  another epoch, so that it counts against all of its account's.
 
 The last case is what a ledger restored from an older backup meets. It cannot be met for folders
 that are gone too: what was released after the backup must then be stated to ``label-party
@@ -19,10 +20,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from common.errors import LabelveilError, ReleaseError
+from common.release.event_keys import secret_check
 from label_party.store.coverage import tidy
 from label_party.store.disk import translating_errors
 from label_party.store.entries import LABELS, Charge
@@ -55,7 +57,7 @@ def recover(store: Store, ledger: Ledger) -> Recovery:
             unknown.append(_read_charge(store, path))
     unknown.sort(key=lambda charge: charge.id)  # the order in which the other ledger sold them
     for charge in unknown:
-        ledger.count(charge)
+        ledger.count(_as_known(charge, ledger))
     for entry in open_:
         ledger.abandon(entry.id)  # its bytes went first: dying before this leaves nothing unpaid
     tidy(store.covered, ledger)
@@ -91,6 +93,17 @@ def undoing(store: Store, ledger: Ledger, charge: int) -> Iterator[None]:
                 " again: it returns what was released, or releases it"
             ) from failure
         raise
+
+
+def _as_known(charge: Charge, ledger: Ledger) -> Charge:
+    """The charge as a ledger counts it that cannot tell its events from others.
+
+    Under another fingerprint secret they are disjoint from nothing.
+    """
+    covered = charge.covered
+    if covered is None or covered.secret == secret_check(ledger.fingerprint_secret()).hex():
+        return charge
+    return replace(charge, composition="additive")
 
 
 def _read_charge(store: Store, path: Path) -> Charge:

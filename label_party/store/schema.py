@@ -30,7 +30,6 @@ SCHEMA = (
         answers INTEGER NOT NULL CHECK (answers >= 0),
         request TEXT NOT NULL,
         covered TEXT,
-        covered_events INTEGER,
         digest TEXT,
         rows INTEGER NOT NULL,
         state TEXT NOT NULL CHECK (state IN ('reserved', 'committed')),

@@ -9,7 +9,7 @@ import pytest
 
 from common.csv_files import Dialect
 from common.errors import DataError
-from label_party.sources.tables import days_of
+from label_party.events.epoch import Rows
 from tests.label_party.conftest import Party
 from tests.label_party.sources.reading import read_events
 
@@ -150,7 +150,7 @@ def test_a_time_out_of_all_calendars_is_no_day_and_takes_no_other_along(
     day = ("at", "1970-01-01")
     read, _ = read_events(tmp_path / "a.parquet", "id", labels=["y"], day=day, others=["at"])
     assert read["key"].to_list() == ["a"]
-    assert "1970-01-01" in days_of(tmp_path / "a.parquet", "at")
+    assert "1970-01-01" in Rows(tmp_path / "a.parquet", "id", day=day).days()
 
 
 @pytest.mark.parametrize("values", [[b"2024-06-01", b"\xff"], [["x"], []]], ids=["bytes", "lists"])

@@ -291,7 +291,7 @@ def test_data_sets_that_share_an_account_share_its_budget(path: Path) -> None:
 
 def test_what_a_charge_covers_goes_with_it(path: Path) -> None:
     with Ledger(path) as ledger:
-        covered = Covered("ab" * 32, 7)
+        covered = Covered("ab" * 32, 7, "cd" * 16, "ef" * 16, named=True)
         taken_back = reserve(ledger, "d", "1", pure(1), pure(1), covered=covered)
         assert [found for _, found in ledger.coverage()] == [covered]
         ledger.abandon(taken_back)

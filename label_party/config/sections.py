@@ -385,11 +385,11 @@ class LabelPartyConfig(Section):
             return
         for place, column in roles.items():
             made = made_of(query, column or "")
-            for label in columns.values():
-                if column and gives_away(made_of(data.labels_query, label), made):
+            for name in columns.values():
+                if column and gives_away(made_of(data.labels_query, name), made):
                     raise ConfigError(
                         f"{place} = {column!r} is public, and the query makes it of all that the"
-                        f" label {label!r} is made of; let it select another column there"
+                        f" label {name!r} is made of; let it select another column there"
                     )
 
     @property

@@ -20,13 +20,13 @@ _TOKEN = re.compile(
 )
 _WORDS = {
     *("all", "and", "as", "asc", "at", "between", "by", "case", "cast", "collate"),
-    *("current_date", "current_timestamp", "date", "desc", "distinct", "else", "end", "escape"),
-    *("exists", "false", "filter", "first", "following", "from", "glob", "group", "having"),
-    *("ilike", "in", "inner", "interval", "is", "isnull", "join", "last", "left", "like"),
+    *("desc", "distinct", "else", "end", "escape"),
+    *("exists", "false", "following", "from", "glob", "group", "having"),
+    *("ilike", "in", "inner", "is", "isnull", "join", "left", "like"),
     *("limit", "not", "notnull", "null", "nulls", "offset", "on", "or", "order", "outer"),
     *("over", "partition", "preceding", "range", "right", "row", "rows", "select", "similar"),
-    *("then", "time", "timestamp", "to", "true", "unbounded", "union", "using", "when"),
-    *("where", "window", "with", "within", "without", "zone"),
+    *("then", "to", "true", "unbounded", "union", "using", "when"),
+    *("where", "window", "with", "within", "without"),
 }
 _ENDS = frozenset(("from", "union", "except", "intersect", "where", "order", "limit", ";"))
 
@@ -129,17 +129,18 @@ def _name_at(tokens: Sequence[str], at: int) -> Made:
 def _defined(item: list[str]) -> tuple[str, frozenset[Made]]:
     """The name of a list's item, and the columns that its text names."""
     name, said = "", item
-    if item and _is_name(item[-1]):
+    before = item[-2] if len(item) > 1 else "."
+    if before == "as":
+        name, said = item[-1].removeprefix("."), item[:-2]
+    elif item and _is_name(item[-1]):
         name = item[-1].removeprefix(".")
-        before = item[-2] if len(item) > 1 else "."
-        if before == "as":
-            said = item[:-2]
-        elif before in (")", "0", "end") or _is_name(before):
+        if before in (")", "0", "end") or _is_name(before):
             said = item[:-1]
     made = set[Made]()
     for at, token in enumerate(said):
         before = said[at - 1] if at else ""
-        is_call = said[at + 1 : at + 2] == ["("] and not token.startswith(".")
-        if _is_name(token) and before not in (".", "::", "as") and not is_call:
+        # f(…) is a function, and DATE '…' a type
+        is_none = said[at + 1 : at + 2] in (["("], ["0"]) and not token.startswith(".")
+        if _is_name(token) and before not in (".", "::", "as") and not is_none:
             made.add(_name_at(said, at))
     return name, frozenset(made)

@@ -26,7 +26,7 @@ from common.wire import evaluation_pb2_grpc as stubs
 from common.wire import label_release_pb2 as release
 from label_party.server.run import running
 from tests.label_party.conftest import Client, Party
-from tests.label_party.one_event import DAYS, EVENTS, KINDS, Variant, write
+from tests.label_party.one_event import DAYS, EVENTS, FRONTS, KINDS, Variant, write
 from tests.label_party.replayed import replayed
 
 Connect = Callable[..., Client]
@@ -88,8 +88,7 @@ def look(
     chosen = SETTINGS | write(party, source, variant, at) | settings
     if population == "submitted":
         chosen["data__population"] = "submitted"
-    settings_file = party.folder / "label_party.toml"
-    settings_file.write_text(re.sub("(?m)^ *population = .*$", "", settings_file.read_text()))
+    unlist(party)
     if population == "listed":
         chosen["data__population"] = "population.csv"
         users = [f"user-{i % 40}" for i in range(len(EVENTS))]
@@ -101,12 +100,20 @@ def look(
     return seen
 
 
-def watch(party: Party, variant: Variant, at: int, **settings: Any) -> Seen:
-    """Let a watch release three days, whose rows lie in one file."""
+def unlist(party: Party) -> None:
+    """Leave the population out of the configuration."""
+    settings_file = party.folder / "label_party.toml"
+    settings_file.write_text(re.sub("(?m)^ *population = .*$", "", settings_file.read_text()))
+
+
+def watch(party: Party, variant: Variant, at: int, source: str = "csv", **settings: Any) -> Seen:
+    """Let a watch release three days, whose rows lie in one file, which may name the events."""
     shutil.rmtree(party.store, ignore_errors=True)
     days = [DAYS[i % len(DAYS)] for i in range(len(EVENTS))]
     party.write_population({"key": EVENTS, "day": days})
-    chosen = SETTINGS | write(party, "csv", variant, at) | {"data__date": "day"} | settings
+    if source.startswith(FRONTS):
+        unlist(party)
+    chosen = SETTINGS | write(party, source, variant, at) | {"data__date": "day"} | settings
     seen = Seen()
     with replayed():
         for name in ("watch", "watch again"):

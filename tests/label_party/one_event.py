@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -193,6 +194,68 @@ def _csv_cell(text: str) -> bytes:
     return (quoted if any(mark in text for mark in ',"\n\r') else text).encode()
 
 
+FRONTS = "fronts "
+"""In a source's name, before the columns that stand behind the key and in front of all others:
+``person``, ``country``, ``day``."""
+COUNTRIES = ("DE", "FR", "IT")
+TAILS = {
+    "nothing": b",,",
+    "a cell more": b"1,0,,",
+    "an open quote": b'"5,tea,x',
+    "an open quote at the end": b'5,tea,"x',
+    "all in quotes": b'"5,tea,x"',
+    "a cell less": b"5,tea",
+    "a single cell": b"5",
+    "an empty cell": b"",
+    "many cells": b"5" + b",5" * 5000,
+    "text behind quotes": b'"5"x,,',
+    "a quote": b'",,',
+    "only quotes": b'"""""',
+    "bytes that are no text": b"\xff,\xff,\xff",
+    "NUL": b"\0,\0,\0",
+    "text": b"abc,sofa,",
+    "a return": b",,\r",
+    "returns": b"\r,\r,\r\r",
+    "other separators": b"5;tea;x",
+    "long": b",,%s" % (b"x" * 300_000),
+    "too long": b"5,tea,%s" % (b"x" * (1 << 20)),
+    "another's user": b"0,user-1,FR,2024-06-02,5,tea,x",
+    "another's line in quotes": b'5,"event-2,user-2,IT,2024-06-03,5,tea,x',
+}
+"""What may follow in a line, without being a label or a category."""
+
+
+def front(key: str, columns: Sequence[str]) -> bytes:
+    """What a file says of an event in front of its label."""
+    number = int(hashlib.sha256(key.encode()).hexdigest()[:8], 16)
+    said = {
+        "person": f"user-{number % 20}",
+        "country": COUNTRIES[number % 3],
+        "day": DAYS[number % 3],
+    }
+    return ",".join((key, *(said[column] for column in columns))).encode()
+
+
+def tails(source: str, of: Sequence[bytes]) -> Variant:
+    """A row of each event, with one tail after the other."""
+    columns = source.removeprefix(FRONTS).split()
+    rows = [front(key, columns) + b"," + of[i % len(of)] for i, key in enumerate(VICTIMS)]
+    return Variant("tails", rows)
+
+
+def write_fronts(
+    path: Path, columns: Sequence[str], rows: Sequence[bytes | Cells], ends: bool
+) -> None:
+    lines: list[bytes] = [",".join(("key", *columns, "label", "kind", "note")).encode()]
+    for row in rows:
+        if isinstance(row, bytes):
+            lines.append(row)
+            continue
+        key, label, kind, _, note = row
+        lines.append(front(key, columns) + b"," + csv_line((label, kind, note)))
+    path.write_bytes(b"\n".join(lines) + b"\n" * ends)
+
+
 def together(of: Callable[[str], Iterator[Variant]]) -> Variant:
     """Every variant at once, each of another event's rows: a chain of neighbours."""
     rows: list[Any] = []
@@ -228,6 +291,9 @@ def write(party: Party, source: str, variant: Variant, at: int = AT) -> dict[str
     folder, rows = party.folder, [*others()]
     ends = at < len(rows)  # the very last line may be without its end
     rows[at:at] = variant.rows  # type: ignore[arg-type]
+    if source.startswith(FRONTS):
+        write_fronts(folder / "rows.csv", source.removeprefix(FRONTS).split(), rows, ends)
+        return {"data__labels": "rows.csv"}
     if source == "csv":
         write_csv(folder / "rows.csv", rows, ends)
         return {"data__labels": "rows.csv"}

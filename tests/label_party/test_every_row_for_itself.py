@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import cycle, product
@@ -26,7 +26,9 @@ from common.errors import DataError
 from common.release.event_keys import hash_keys, read_secret
 from label_party.config.sections import LabelPartyConfig
 from label_party.events import open as reader
+from label_party.events import tasks
 from label_party.events.epoch import Rows
+from label_party.sources.csv_rows import Layout
 from label_party.store import purchase
 from label_party.store.coverage import cover
 from label_party.store.fingerprints import fingerprint_hashed
@@ -43,7 +45,16 @@ from tests.label_party.every_door import (
     rows_of,
     watch,
 )
-from tests.label_party.one_event import AT, DAYS, EVENTS, VICTIMS, Variant, nothing, together
+from tests.label_party.one_event import (
+    AT,
+    COUNTRIES,
+    DAYS,
+    EVENTS,
+    VICTIMS,
+    Variant,
+    nothing,
+    together,
+)
 
 SOURCES = ("csv", "parquet", "sqlite")
 QUICK = {("csv", "submitted"), ("csv", "own"), ("parquet", "listed"), ("sqlite", "submitted")}
@@ -195,6 +206,103 @@ def test_a_watch_goes_on_whatever_stands_in_a_row(party: Party) -> None:
         assert [row[3] for row in odd.things["ledger: charges"]] == list(DAYS)
         if variants is unlabelled:
             assert usual.differences(odd) == []
+
+
+PUBLIC: dict[str, dict[str, Any]] = {
+    "person": {
+        "privacy__unit": "user",
+        "privacy__user": "person",
+        "privacy__max_records_per_user": 3,
+        "privacy__epsilon": 20,
+    },
+    "country": {
+        "strata__column": "country",
+        "strata__values": "countries.txt",
+        "randomizer__name": "auto",
+        "privacy__epsilon": 8,
+    },
+    "day": {},
+}
+"""Columns of a file that names the events itself, and what makes them public."""
+
+
+def by_tails(
+    party: Party, connect: Connect, column: str, of: Sequence[bytes], more: Sequence[bytes] = ()
+) -> Seen:
+    """What is seen where lines have these tails; ``more`` stand behind them."""
+    (party.folder / "countries.txt").write_text("\n".join(COUNTRIES))
+    source = f"{one_event.FRONTS}{column}"
+    variant = Variant("tails", [*one_event.tails(source, of).rows, *more])  # type: ignore[list-item]
+    if column == "day":
+        return watch(party, variant, AT, source)
+    return look(party, connect, source, "own", variant, AT, **PUBLIC[column])
+
+
+@pytest.mark.parametrize("column", PUBLIC)
+def test_no_label_breaks_what_is_public_of_its_event(
+    party: Party, connect: Connect, column: str
+) -> None:
+    """Users, classes, dates, which events have paid, and whether another account is refused."""
+    usual = by_tails(party, connect, column, [b",,"])
+    odd = by_tails(party, connect, column, list(one_event.TAILS.values()))
+    assert usual.differences(odd) == []
+    codes = {name: code for name, code in usual.things.items() if name.endswith("exit code")}
+    refused = [] if column == "day" else ["another account: exit code"]
+    assert [name for name, code in codes.items() if code] == refused
+
+
+def _a_line_has_its_key_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Layout, "certain", 1)
+    patch.setattr(Layout, "misplaced", [])
+
+
+def _quotes_alone(patch: pytest.MonkeyPatch) -> None:
+    """As if the whole file were public."""
+    made = Layout.__init__
+
+    def init(layout: Layout, *given: Any, **named: Any) -> None:
+        made(layout, *given, **named)
+        object.__setattr__(layout, "holds", "population")
+
+    patch.setattr(Layout, "__init__", init)
+    patch.setattr(Layout, "certain", 0)
+
+
+BREAKING = ["a cell more", "an open quote", "a cell less", "too long"]
+
+
+@pytest.mark.parametrize("column", PUBLIC)
+@pytest.mark.parametrize("twin", [_a_line_has_its_key_alone, _quotes_alone])
+def test_a_line_whose_public_part_a_label_breaks_is_caught(
+    party: Party,
+    connect: Connect,
+    monkeypatch: pytest.MonkeyPatch,
+    column: str,
+    twin: Callable[[pytest.MonkeyPatch], None],
+) -> None:
+    twin(monkeypatch)
+    usual = by_tails(party, connect, column, [b",,"])
+    broken = [one_event.TAILS[name] for name in BREAKING]
+    found = usual.differences(by_tails(party, connect, column, broken))
+    if column == "day":
+        assert "store: releases/labels/2024-06-02/codes.bin" in found
+    else:
+        assert "wire: fetch" in found
+
+
+@pytest.mark.parametrize("twin", [False, True])
+def test_rows_that_do_not_count_are_unknown(
+    party: Party, connect: Connect, monkeypatch: pytest.MonkeyPatch, twin: bool
+) -> None:
+    """Of an event's further rows, which name somebody else, and one who has no event."""
+    if twin:
+        monkeypatch.setattr(tasks.Slice, "names_users", False)
+    more = [key.encode() + b",guest-%d,,," % i for i, key in enumerate(VICTIMS[:9])]
+    usual = by_tails(party, connect, "person", [b",,"])
+    other = by_tails(party, connect, "person", [b",,"], more)
+    found = usual.differences(other)
+    assert ("ledger: charges" in found) is twin
+    assert (found == []) is not twin
 
 
 def test_a_thief_of_a_backup_is_left_with_what_was_randomized(

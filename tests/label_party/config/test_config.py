@@ -53,6 +53,20 @@ from tests.label_party.conftest import Party, Result
         ),
         ({"server__clients": "{'x.example' = []}"}, ["'x.example'", "at least one data set"]),
         ({"observability__listen": "loopback"}, ["listen='loopback'", "[observability] listen"]),
+        ({"data__key": "label"}, ["[data] key = 'label' is public", "'label' is a label"]),
+        ({"data__date": "label"}, ["[data] date = 'label' is public"]),
+        (
+            {
+                "privacy__unit": "user",
+                "privacy__user": "label",
+                "privacy__max_records_per_user": 1,
+            },
+            ["[privacy] user = 'label' is public"],
+        ),
+        (
+            {"strata__column": "label", "strata__values": "v.txt", "randomizer__name": "auto"},
+            ["[strata] column = 'label' is public", "name another column there"],
+        ),
         ({"privacy__epsilom": 1}, ["privacy.epsilom", "mean privacy.epsilon?"]),
     ],
 )
@@ -62,6 +76,58 @@ def test_a_wrong_setting_is_one_line_and_spends_nothing(
     error = party.release(**settings).error
     for part in parts:
         assert part in error
+    assert party.nothing_left()
+
+
+@pytest.mark.parametrize("column", ["paid", "amount"])
+def test_one_of_several_labels_is_no_class_by_its_name_or_its_column(
+    party: Party, column: str
+) -> None:
+    text = (party.folder / "label_party.toml").read_text()
+    start, end = text.index("[domain]"), text.index("[privacy]")
+    labels = """[[label]]
+        name = "paid"
+        column = "amount"
+        lower = 0
+        upper = 10
+        [[label]]
+        name = "seen"
+        kind = "binary"
+        """
+    rest = text[end:].replace('name = "rr-on-bins"', "")
+    (party.folder / "label_party.toml").write_text(text[:start] + labels + rest)
+    values = {"strata__values": "v.txt"}
+    refused = party.release(strata__column=column, **values)
+    assert refused.code == 1
+    assert f"[strata] column = '{column}' is public, and '{column}' is a label" in refused.error
+    assert "v.txt cannot be read" in party.release(strata__column="country", **values).error
+    assert party.nothing_left()
+
+
+@pytest.mark.parametrize("role", ["data__key", "data__date", "privacy__user", "strata__column"])
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_query_that_selects_the_label_twice_is_refused(
+    party: Party, role: str, listed: bool
+) -> None:
+    settings = {
+        "data__labels": "sqlite:///rows.db",
+        "data__labels_query": "'SELECT id AS key, amount AS label, amount AS band FROM sales'",
+        "randomizer__name": "auto",
+        role: "band",
+    }
+    if role == "privacy__user":
+        settings |= {"privacy__unit": "user", "privacy__max_records_per_user": "1"}
+    if role == "strata__column":
+        settings["strata__values"] = "v.txt"
+    if listed:
+        settings["data__population"] = "sqlite:///rows.db"
+        settings["data__population_query"] = "'SELECT id AS key, amount + 1 AS band FROM sales'"
+    else:
+        text = (party.folder / "label_party.toml").read_text()
+        text = text.replace('population = "population.csv"', "")
+        (party.folder / "label_party.toml").write_text(text)
+    refused = party.release(**settings)
+    assert "'band' is public, and the query makes it of all that the label" in refused.error
     assert party.nothing_left()
 
 

@@ -14,7 +14,14 @@ import pytest
 from common.csv_files import Dialect
 from common.errors import DataError
 from label_party.sources import csv_rows
-from label_party.sources.csv_rows import Layout, any_rows, lines_of_file, regular_rows, rows_of
+from label_party.sources.csv_rows import (
+    Holds,
+    Layout,
+    any_rows,
+    lines_of_file,
+    regular_rows,
+    rows_of,
+)
 from label_party.sources.object_stores import Remote
 from label_party.sources.oddities import LINE
 from label_party.sources.tables import copy_as_parquet, read_columns
@@ -46,8 +53,23 @@ ODD = [
 """Lines of the event k as they should not be."""
 
 
-def layout(separator: str = ",", encoding: str = "utf-8", wanted: list[str] = HEADER) -> Layout:
-    return Layout(HEADER, wanted, ["key"], Dialect(separator, False, encoding))
+ROLES: list[tuple[list[str], Holds]] = [
+    (["key"], "labels"),
+    (["amount"], "labels"),  # which does not come first
+    (["amount", "key"], "both"),
+    (["key", "amount", "town"], "both"),
+    (["key"], "population"),
+]
+
+
+def layout(
+    separator: str = ",",
+    encoding: str = "utf-8",
+    wanted: list[str] = HEADER,
+    roles: tuple[list[str], Holds] = ROLES[0],
+) -> Layout:
+    naming, holds = roles
+    return Layout(HEADER, wanted, naming, Dialect(separator, False, encoding), holds)
 
 
 def line_by_line(lines: bytes, how: Layout) -> list[tuple[str | None, ...]]:
@@ -79,7 +101,7 @@ def test_polars_and_the_line_by_line_reader_agree(encoding: str) -> None:
     fast = 0
     for seed in range(1500):
         wanted = [HEADER, ["key", "amount"], ["town"]][seed % 3]
-        how = layout(encoding=encoding, wanted=wanted)
+        how = layout(encoding=encoding, wanted=wanted, roles=ROLES[seed % 7 % 5])
         lines = generated(seed, 1 + seed % 4)
         frame = regular_rows(lines, how)
         if frame is not None:
@@ -93,7 +115,7 @@ def test_files_are_read_as_each_line_is(by_line: int, monkeypatch: pytest.Monkey
     monkeypatch.setattr(csv_rows, "_BY_LINE_BYTES", by_line)
     for seed in range(60):
         lines = generated(seed, 40)
-        how = layout()
+        how = layout(roles=ROLES[seed % 5])
         ((frame, _),) = rows_of([lines], how)
         assert frame.select(HEADER).rows() == line_by_line(lines, how), lines
         assert frame[LINE].to_list() == list(range(2, 42))
@@ -151,6 +173,133 @@ def test_a_broken_line_never_names_another_event(line: bytes, tmp_path: Path) ->
     events, odd = read_events(path, "key", labels=["amount"])
     assert events.select("key", "label").rows() == [(f"e{i}", float(i)) for i in range(5)]
     assert {place for one in odd for place in one.places} == {7}
+
+
+FRONTS = [b"k,u", b'k,"u', b'"k,u', b'"k",u', b'k,"u,v"', b'"a,k",u', b"k,", b",u", b'k,"u" ']
+FRONTS += [
+    b'k,"u""v"',
+    b'k,u"v',
+    b"\xff,u",
+    b"k,\xff",
+    b"\xef\xbb\xbfk,u",
+    b"k,u\r",
+    b'"","',
+    b"k,\0",
+]
+"""What a writer may have put in the columns of key and user, public as it is."""
+TAILS = [
+    b"5,t",
+    b"5",
+    b"",
+    b"1,0,t",
+    b'"5,t',
+    b'5"',
+    b'5,t"',
+    b'"5,t"',
+    b'"',
+    b'""',
+    b'5,"t',
+    b"\xff,t",
+]
+TAILS += [
+    b",",
+    b",,,,,",
+    b'5,"a"b',
+    b"x" * (1 << 14),
+    b"x" * (1 << 16) + b",t",
+    b"\0,",
+    b"\r",
+    b"5,t\r",
+]
+TAILS += [b"5,u2,k2,t", b'5",u2,"k2,t', b'",k2,u2,5,"']
+"""What may stand in the columns of a label and a note."""
+FRONT_HEADER = ["key", "user", "label", "note"]
+
+
+def fronts(tail: bytes, front: bytes, wanted: list[str], holds: Holds) -> list[tuple[object, ...]]:
+    """What the columns in front say of lines, one of which has this tail."""
+    how = Layout(FRONT_HEADER, wanted, ["key", "user"], Dialect(), holds)
+    lines = [b"e1,u1,7,t", b'e2,u2,"7","t,t"', front + b"," + tail, b'e3,"u3",8,"t"', b""]
+    ((frame, _),) = rows_of([b"\n".join(lines)], how)
+    return frame.select(name for name in wanted if name in ("key", "user")).rows()
+
+
+@pytest.mark.parametrize("wanted", [FRONT_HEADER, ["key", "label"], ["user"]])
+@pytest.mark.parametrize("by_line", [1, 1 << 15])
+def test_no_byte_of_a_label_changes_what_stands_in_front_of_it(
+    by_line: int, wanted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv_rows, "_BY_LINE_BYTES", by_line)
+    monkeypatch.setattr(csv_rows, "LONGEST_LINE", 1 << 15)
+    for front in FRONTS:
+        usual = fronts(TAILS[0], front, wanted, "both")
+        assert len(usual) == 4
+        for tail in TAILS:
+            assert fronts(tail, front, wanted, "both") == usual, (front, tail[:20])
+            assert fronts(tail, front, wanted, "labels") == usual, (front, tail[:20])
+    draw = random.Random(5)
+    for _ in range(300):
+        front = b",".join(b"".join(draw.choices(PIECES, k=draw.choice([1, 2]))) for _ in range(2))
+        tail = b"".join(draw.choices([*PIECES, b","], k=draw.randrange(6)))
+        usual = fronts(TAILS[0], front, wanted, "both")
+        assert fronts(tail, front, wanted, "both") == usual, (front, tail)
+
+
+@pytest.mark.parametrize("front", [b'k,"u', b'"k,u', b"k,u"])
+def test_a_reader_of_quotes_or_of_whole_lines_is_caught(
+    front: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twins: quotes go on behind the front; a broken line has its key alone."""
+
+    def differ(holds: Holds) -> bool:
+        read = [fronts(tail, front, FRONT_HEADER, holds) for tail in TAILS]
+        return any(one != read[0] for one in read)
+
+    assert not differ("both")
+    monkeypatch.setattr(Layout, "certain", 1)
+    assert differ("both") is (front != b'k,"u')
+    assert differ("population")
+
+
+@pytest.mark.parametrize(
+    "header", ["key,label,user", "user,label,key", "label,key,user", "x,key,user"]
+)
+def test_labels_that_name_their_events_have_public_columns_in_front(
+    header: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"{header},label,town\na,b,c,1,x\n".replace("label,label", "label"))
+    names = ["key", "user"]
+    with pytest.raises(DataError) as refused:
+        read_columns(path, names, names, holds="both")
+    assert "write key, user in front of all other columns" in str(refused.value)
+    with pytest.raises(DataError):
+        copy_as_parquet(path, names, tmp_path / "copy", names, holds="both")
+    assert read_columns(path, names, names, holds="population")[0].height == 1
+    assert read_columns(path, names, names[:1], holds="labels")[0].height == 1
+
+
+def test_columns_in_front_may_be_in_any_order(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    for header in ("key,user,label", "user,key,label", '\ufeff"user","key",label', "user,key"):
+        path.write_text(f"{header}\na,b,1\n", encoding="utf-8")
+        frame, odd = read_columns(path, ["key", "user"], ["key", "user"], holds="both")
+        assert frame.height == 1
+        assert bool(odd) == ("label" not in header)
+
+
+@pytest.mark.parametrize("line", [b'5,e3,"x,k,t"', b'"5,e3",k,t', b'9,e3,"x,y"'])
+def test_no_label_in_front_of_a_key_names_another_event(line: bytes, tmp_path: Path) -> None:
+    """A cell with a separator in front, and one that takes a cell back behind."""
+    path = tmp_path / "a.csv"
+    path.write_bytes(
+        b"\n".join([b"amount,key,town", *(b"%d,e%d,t" % (i, i) for i in range(5)), line])
+    )
+    events, odd = read_events(path, "key", labels=["amount"])
+    assert events.select("key", "label").rows() == [(f"e{i}", float(i)) for i in range(5)]
+    assert "a separator within quotes, where the key is not in the first column" in str(
+        next(iter(odd))
+    )
 
 
 def test_keys_of_bytes_that_are_no_text_are_never_equal(tmp_path: Path) -> None:

@@ -19,9 +19,12 @@ import pytest
 
 from common.engine.shuffle import Keys
 from common.release.event_keys import hash_keys, read_secret
-from label_party.events import steps
+from label_party.events import open as opening
+from label_party.events import steps, tasks
+from label_party.events.steps import Sizes
 from label_party.events.tasks import fingerprints_of
 from label_party.server.run import running
+from label_party.store import coverage
 from label_party.store.fingerprints import Prints, fingerprint, fingerprint_hashed
 from tests.label_party.conftest import Client, Party
 
@@ -151,6 +154,80 @@ def test_the_same_submitted_events_do_not_pay_from_two_accounts(party: Party, co
     party.write_population({"key": NAMES[1:]})
     listed = party.release(data__data_set="listed")
     assert f"{len(NAMES) - 1:,} events of data set 'listed' have paid" in listed.err
+
+
+def new_join_secret(party: Party) -> None:
+    (party.folder / "join.key").write_text("5" * 64 + "\n")
+
+
+@pytest.mark.parametrize("twin", [False, True])
+def test_events_under_two_join_secrets_are_not_said_to_differ(
+    party: Party, connect: Any, monkeypatch: pytest.MonkeyPatch, twin: bool
+) -> None:
+    if twin:
+        monkeypatch.setattr(coverage, "_incomparable", lambda one, other: "")
+    assert release_submitted(party, connect, NAMES[:9]).code == 0
+    new_join_secret(party)
+    again = release_submitted(party, connect, NAMES[:9], data__data_set="again")
+    assert (again.code == 0) is twin
+    party.write_population({"key": NAMES})
+    listed = party.release(data__data_set="listed")
+    assert (listed.code == 0) is twin or "have paid" in listed.err  # of the twin's second one
+    if not twin:
+        for refused in (again, listed):
+            assert "is unknown since keys were hashed under another join secret" in refused.err
+        said = {"privacy__separate": True, "privacy__separate_reason": "of another column"}
+        assert party.release(data__data_set="listed", **said).code == 0
+
+
+def test_names_are_compared_under_any_join_secret(party: Party) -> None:
+    assert party.release(privacy__epochs="disjoint").code == 0
+    new_join_secret(party)
+    for options in ({"data__epoch": "2"}, {"data__data_set": "other"}):
+        refused = party.release(**options, privacy__epochs="disjoint")
+        assert "200 events of" in refused.error
+    party.write_population({"key": ["another-1", "another-2"]})
+    assert party.release(data__epoch="2", privacy__epochs="disjoint").code == 0
+
+
+@pytest.mark.parametrize("in_parts", [False, True])
+@pytest.mark.parametrize("twin", [False, True])
+def test_only_users_that_count_are_fingerprinted(
+    party: Party, monkeypatch: pytest.MonkeyPatch, twin: bool, in_parts: bool
+) -> None:
+    """A second row names another user for an event that is not his."""
+    if twin:
+        monkeypatch.setattr(tasks.Slice, "names_users", False)
+    if in_parts:
+        monkeypatch.setattr(opening, "_IN_MEMORY_ROWS", 1)
+        monkeypatch.setattr(opening, "_CSV_IN_MEMORY_BYTES", 1)
+        small = Sizes(slice_rows=3, bucket_rows=4)
+        monkeypatch.setattr(opening, "Sizes", lambda: small)
+    settings = {
+        "privacy__unit": "user", "privacy__user": "who", "privacy__max_records_per_user": 2,
+    }  # fmt: skip
+    text = (party.folder / "label_party.toml").read_text()
+    text = text.replace('population = "population.csv"', "")
+    (party.folder / "label_party.toml").write_text(text)
+    owners = [f"owner-{i % 4}" for i in range(8)]
+    rows = {"key": NAMES[:8], "who": owners, "label": [1.0] * 8}
+    more = {"key": [*NAMES[:8], NAMES[0], NAMES[5]], "who": [*owners, "guest", None]}
+    party.write_labels(more | {"label": [1.0] * 10})
+    assert party.release(**settings).code == 0
+    with sqlite3.connect(party.store / "ledger.sqlite") as ledger:
+        ((secret,),) = ledger.execute("SELECT value FROM secrets WHERE name = 'fingerprints'")
+    (path,) = (party.store / "covered").iterdir()
+    kept = np.fromfile(path, "<u8")
+    people = pl.Series([*sorted(set(owners)), "guest"])
+    found = np.isin(fingerprint(people, secret, mark="\0"), kept)
+    assert found.tolist() == [True] * 4 + [twin]
+    assert np.isin(fingerprint(pl.Series(NAMES[:8]), secret), kept).all()
+    assert kept.size == 8 + 8 + 4 + twin
+    party.write_labels({"key": ["of a guest"], "who": ["guest"], "label": [1.0]})
+    assert (party.release(data__data_set="again", **settings).code == 1) is twin
+    party.write_labels(rows | {"key": [f"other-{i}" for i in range(8)]})
+    refused = party.release(data__data_set="third", **settings)
+    assert "4 events of data set 'third' have paid from account 'labels'" in refused.err
 
 
 @pytest.mark.parametrize("twin", [False, True])

@@ -6,8 +6,12 @@ import json
 import random
 import shutil
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from common.errors import ReleaseError
+from label_party.store import coverage, recovery
 from label_party.store.recovery import recover
 from label_party.store.release_store import Store
 from tests.label_party.conftest import Party
@@ -97,6 +101,75 @@ def test_a_ledger_that_is_gone_is_rebuilt_from_the_releases(party: Party, tmp_pa
     (account,) = json.loads(party.run("budget", "--json").out)
     assert account["left"]["epsilon"] == "2"
     assert [charge["state"] for charge in account["charges"]] == ["committed"]
+
+
+def _lose(party: Party, names: str) -> None:
+    for path in party.store.glob(names):
+        path.unlink()
+
+
+@pytest.mark.parametrize("lost", ["ledger.sqlite", "ledger.sqlite-key"])
+def test_a_ledger_or_its_secret_alone_is_not_begun_anew(party: Party, lost: str) -> None:
+    disjoint = {"privacy__epochs": "disjoint", "privacy__total_epsilon": 1}
+    assert party.release(**disjoint).code == 0
+    _lose(party, lost)
+    for more in ({"data__epoch": "2"}, {"data__data_set": "other"}):
+        assert "nothing was spent" in party.release(**disjoint, **more).error
+    assert not (party.store / "releases" / "labels" / "2").exists()
+
+
+def _nobody_can_tell(patch: pytest.MonkeyPatch) -> None:
+    """A twin, to which fingerprints under other secrets are those of other events."""
+    patch.setattr(coverage, "_incomparable", lambda one, other: "")
+    patch.setattr(recovery, "_as_known", lambda charge, ledger: charge)
+
+
+@pytest.mark.parametrize("twin", [False, True])
+def test_the_events_of_a_lost_ledger_are_disjoint_from_nothing(
+    party: Party, monkeypatch: pytest.MonkeyPatch, twin: bool
+) -> None:
+    """The ledger is gone, and with it the secret under which its events were fingerprinted."""
+    if twin:
+        _nobody_can_tell(monkeypatch)
+    disjoint = {"privacy__epochs": "disjoint", "privacy__total_epsilon": 1}
+    assert party.release(**disjoint).code == 0
+    _lose(party, "ledger.sqlite*")
+    again = party.release(**disjoint, data__epoch="2")  # the same events
+    (account,) = json.loads(party.run("budget", "--json").out)
+    paid = [charge["epoch"] for charge in account["charges"]]
+    if twin:
+        assert (again.code, paid) == (0, ["1", "2"])
+        return
+    assert "but ε = 0" in again.error
+    assert paid == ["1"]
+    assert "already released" in party.release(**disjoint).out
+    # what is released from here on is compared again, and adds to what nobody can tell
+    more: dict[str, Any] = {"privacy__epochs": "disjoint", "privacy__total_epsilon": 2}
+    assert party.release(**more, data__epoch="2").code == 0
+    assert "200 events of epoch '3' are events of" in party.release(**more, data__epoch="3").error
+    more["privacy__epochs"] = "additive"
+    assert "but ε = 0" in party.release(**more, data__epoch="3").error
+
+
+@pytest.mark.parametrize("twin", [False, True])
+def test_the_events_of_a_lost_ledger_pay_from_no_other_account(
+    party: Party, monkeypatch: pytest.MonkeyPatch, twin: bool
+) -> None:
+    if twin:
+        _nobody_can_tell(monkeypatch)
+    assert party.release().code == 0
+    _lose(party, "ledger.sqlite*")
+    elsewhere = {"data__data_set": "other"}
+    if twin:
+        assert party.release(**elsewhere).code == 0
+        return
+    shutil.rmtree(party.store / "covered")  # nor is it of use
+    refused = party.release(**elsewhere)
+    assert "is unknown since the ledger that knew them is gone" in refused.error
+    assert "account 'labels' has paid for them" in refused.error
+    assert party.release(**elsewhere, privacy__account="labels").code == 0
+    said = {"privacy__separate": True, "privacy__separate_reason": "of another column"}
+    assert party.release(data__data_set="third", **said).code == 0
 
 
 def test_an_unknown_release_that_is_damaged_is_told_and_kept(party: Party, tmp_path: Path) -> None:

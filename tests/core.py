@@ -69,6 +69,7 @@ OPTIONS = {
         "label_party.sources.addresses",
         "label_party.sources.databases",
         "label_party.sources.object_stores",
+        "label_party.sources.query_columns",
     ),
     "randomizers beside the default": (
         "common.randomizers.additive",

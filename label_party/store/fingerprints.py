@@ -1,7 +1,8 @@
 """Which events an account has paid for: sorted files of 8-byte fingerprints, compared in slices.
 
 They are of the *population's* events: the keys that were listed or submitted, which are public, and
-never of rows of labels, whose presence is as secret as a label. A fingerprint is 63 bits of
+never of rows of labels, whose presence is as secret as a label; and of their users, one an event.
+A fingerprint is 63 bits of
 AES-256-CMAC under a secret of the ledger, so that a file says nothing about keys to anyone who
 lacks the secret, and a bit that says of what:
 

@@ -34,6 +34,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -78,7 +79,7 @@ class Layout:
     def places(self) -> list[int]:
         return [self.header.index(name) for name in self.wanted]
 
-    @property
+    @cached_property
     def certain(self) -> int:
         """How many cells at the left edge say whose row it is, whatever follows them."""
         others = (n for n, name in enumerate(self.header) if name not in self.naming)

@@ -2,9 +2,8 @@
 
 They are of the *population's* events: the keys that were listed or submitted, which are public, and
 never of rows of labels, whose presence is as secret as a label; and of their users, one an event.
-A fingerprint is 63 bits of
-AES-256-CMAC under a secret of the ledger, so that a file says nothing about keys to anyone who
-lacks the secret, and a bit that says of what:
+A fingerprint is 63 bits of AES-256-CMAC under a secret of the ledger, so that a file says nothing
+about keys to anyone who lacks the secret, and a bit that says of what:
 
 - *of a hashed key* (1), as the message has it. Every event has one, submitted or listed; the same
   event has the same one wherever both releases hash under one join secret;

@@ -132,8 +132,8 @@ def write(party: Party, world: World, variant: list[Row]) -> LabelPartyConfig:
     rows = [*world.rest, *variant]
     names = ("key", "label", "kind", "day")
     columns: dict[str, Any] = {n: [r[i] for r in rows] for i, n in enumerate(names)}
-    columns["person"] = [EVENTS.get(key, "eve") for key in columns["key"]]
-    party.write_labels(columns)
+    people = [EVENTS.get(key, "eve") for key in columns["key"]]
+    party.write_labels({"key": columns.pop("key"), "person": people} | columns)
     days = [LATER if key == "e2" else TODAY for key in EVENTS]
     party.write_population({"key": list(EVENTS), "person": list(EVENTS.values()), "day": days})
     settings = {"domain__grid": "step", "domain__step": 5, **world.settings}

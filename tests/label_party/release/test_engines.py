@@ -86,7 +86,7 @@ def test_one_day_of_a_stream_and_csv(events: Path, tmp_path: Path) -> None:
     pl.read_parquet(events / "labels.parquet").with_columns(
         pl.when(pl.col("id") % 3 == 0).then(pl.lit("2024-06-02")).otherwise(pl.lit("2024-06-03"))
         .alias("date")
-    ).write_csv(tmp_path / "labels.csv")  # fmt: skip
+    ).select("id", "date", "y").write_csv(tmp_path / "labels.csv")  # fmt: skip
     chosen = settings(
         events,
         data__labels=str(tmp_path / "labels.csv"),

@@ -150,7 +150,7 @@ def test_what_an_events_stratum_is_no_label_decides(shops: Party) -> None:
     for epoch, values in enumerate(itertools.islice(itertools.permutations((1.0, 9.0)), 2)):
         changed = [(k, values[0] if k == "a" else y, s) for k, y, s in rows]
         keys, labels, where = zip(*changed, strict=True)
-        shops.write_labels({"key": keys, "label": labels, "shop": where})
+        shops.write_labels({"key": keys, "shop": where, "label": labels})
         name = str(epoch + 1)
         done = shops.release(**{**own, "privacy__total_epsilon": 16}, data__epoch=name)
         assert done.code == 0, done

@@ -264,7 +264,7 @@ def test_days_of_a_column_are_epochs_once_they_are_over(party: Party) -> None:
     days = ["2024-06-01 10:00:00"] * 300 + ["2024-06-02 23:59:59"] * 200
     days += ["2999-01-01"] * 7 + ["soon", "2024-02-30", ""]
     keys = [f"event-{i}" for i in range(len(days))]
-    frame = pl.DataFrame({"key": keys, "label": [float(i % 10) for i in range(510)], "when": days})
+    frame = pl.DataFrame({"key": keys, "when": days, "label": [float(i % 10) for i in range(510)]})
     frame.write_csv(party.folder / "all.csv")
     done = watch(party, "--date", "when", data__labels="all.csv")
     assert done.code == 0, done

@@ -211,7 +211,7 @@ TAILS += [
     b"\r",
     b"5,t\r",
 ]
-TAILS += [b"5,u2,k2,t", b'5",u2,"k2,t', b'",k2,u2,5,"']
+TAILS += [b'5",7,t', b"5,u2,k2,t", b'5",u2,"k2,t', b'",k2,u2,5,"']
 """What may stand in the columns of a label and a note."""
 FRONT_HEADER = ["key", "user", "label", "note"]
 

@@ -28,6 +28,7 @@ from label_party.config.sections import LabelPartyConfig
 from label_party.events import open as reader
 from label_party.events import tasks
 from label_party.events.epoch import Rows
+from label_party.events.steps import Events
 from label_party.sources.csv_rows import Layout
 from label_party.store import purchase
 from label_party.store.coverage import cover
@@ -425,11 +426,11 @@ def _label_rows() -> pl.Series:
 
 
 def _cover_label_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    def leaking(folder: Path, prints: Any) -> Any:
+    def leaking(folder: Path, events: Any, secret: bytes) -> Any:
         hashed = hash_keys(_label_rows(), read_secret(Path("join.key")))
-        return cover(
-            folder, [np.unique(fingerprint_hashed(np.frombuffer(hashed, "S16"), bytes(32)))]
-        )
+        prints = [np.unique(fingerprint_hashed(np.frombuffer(hashed, "S16"), bytes(32)))]
+        monkeypatch.setattr(Events, "fingerprints", lambda events, secret: prints)
+        return cover(folder, events, secret)
 
     monkeypatch.setattr(purchase, "cover", leaking)
 

@@ -7,13 +7,6 @@ import pytest
 from tests import core
 from tests.imports import modules
 
-LINES_AT_MOST = 25_000
-"""Of the four main commands together; the goal is 25,000. Lower it as options leave."""
-
-
-def test_the_core_is_small() -> None:
-    assert sum(map(core.lines, core.whole())) <= LINES_AT_MOST, "python -m tests.core shows where"
-
 
 def test_the_core_asks_for_no_option() -> None:
     assert core.open_doors() == {}, f"wire these options in one of {core.ROOTS}"

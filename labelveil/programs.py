@@ -36,6 +36,9 @@ def _start(module: str) -> None:
         gc.set_threshold(50_000)
         atexit.register(gc.freeze)
     try:
+        from common.security.tls import only_tls13
+
+        only_tls13()
         import_module(module).main()
     except KeyboardInterrupt:  # later ones are answered by the program
         print("interrupted; nothing was done yet", file=sys.stderr)

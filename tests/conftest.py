@@ -20,14 +20,16 @@ from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
 from markupsafe import Markup
 
-import common  # noqa: F401  before any test module imports gRPC: TLS 1.3 only
 from common.arrays import Floats
 from common.randomizers import prior
 from common.randomizers.denoising import denoise_histogram
+from common.security.tls import only_tls13
 from tests.commands import run_command, same_environment
 from tests.effort import effort
 from tests.engines import spark
 from tests.statistics import repeatable
+
+only_tls13()  # as programs do, before any test module imports gRPC
 
 __all__ = ["repeatable", "run_command", "spark"]
 

@@ -1,0 +1,144 @@
+"""TLS 1.3 only is a program's choice: the library leaves its user's process and gRPC alone."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from common.security.pilot_certificates import write_certificates
+from labelveil.children import child_environment
+
+VARIABLE, PSK = "GRPC_SSL_CIPHER_SUITES", "ECDHE-PSK-CHACHA20-POLY1305"
+
+IMPORTING = """
+import os
+import polars, sklearn  # which set variables of their own
+before = dict(os.environ)
+import labelveil as lv
+for name in lv.__all__:
+    getattr(lv, name)
+import feature_party.client.release_client, label_party.server.listener
+assert os.environ == before, set(os.environ.items()) ^ set(before.items())
+"""
+
+USING = """
+import labelveil as lv, feature_party.client.release_client
+lv.system_entropy()
+"""
+
+CONNECTING = """
+import sys, grpc
+credentials = grpc.ssl_channel_credentials(open(sys.argv[2], "rb").read())
+with grpc.secure_channel(sys.argv[1], credentials) as channel:
+    try:
+        channel.unary_unary("/any/call")(b"", timeout=20)
+    except grpc.RpcError as error:
+        print(error.details())
+"""
+
+OPENING = """
+from common.errors import ConfigError
+from feature_party.client.channel import open_channel
+from feature_party.config import LabelsPartySection
+from label_party.config.serving import ServerSection
+from label_party.server.credentials import ServerCredentials
+from label_party.server.handshakes import Handshakes
+from labelveil.audit.party.endpoint import connected
+from labelveil.audit.settings import Connection
+for make in (
+    lambda: open_channel(LabelsPartySection(address="localhost:1", data_set="sales")),
+    lambda: ServerCredentials(ServerSection(), Handshakes()),
+    lambda: connected(Connection(ca="nothing.pem")).__enter__(),
+):
+    try:
+        make()
+    except ConfigError as error:
+        print(error)
+"""
+
+
+def python(code: str, *arguments: str, **environment: str) -> str:
+    """Run code in a process that has not been told anything about gRPC."""
+    known = {**child_environment(), **environment}
+    if VARIABLE not in environment:
+        known.pop(VARIABLE, None)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], env=known, capture_output=True, text=True,
+        check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@contextmanager
+def knows_tls12_alone(folder: Path) -> Iterator[tuple[str, Path, list[str | None]]]:
+    """Somebody else's server: its address, its authority, and the versions that it agreed on."""
+    files = write_certificates(folder)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.label_party_certificate, files.label_party_key)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2"])
+    shakes: list[str | None] = []
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                try:
+                    with context.wrap_socket(connection, server_side=True) as secured:
+                        shakes.append(secured.version())
+                except OSError:
+                    shakes.append(None)
+
+    thread = Thread(target=accept, daemon=True)
+    thread.start()
+    try:
+        yield f"localhost:{listening.getsockname()[1]}", files.authority, shakes
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        thread.join(20)
+
+
+def test_importing_every_name_leaves_the_environment_as_it_is() -> None:
+    assert python(IMPORTING) == ""
+
+
+@pytest.mark.parametrize(
+    "first", [IMPORTING + CONNECTING, "import grpc\n" + IMPORTING + CONNECTING]
+)
+def test_the_users_own_client_of_an_old_server_still_connects(first: str, tmp_path: Path) -> None:
+    """In both orders of imports; and the twin, a process that asked for TLS 1.3, does not."""
+    with knows_tls12_alone(tmp_path) as (address, authority, shakes):
+        python(first, address, str(authority))
+        assert shakes[0] == "TLSv1.2"
+        shakes.clear()
+        asked = "from common.security.tls import only_tls13\nonly_tls13()\n" + CONNECTING
+        assert "handshake" in python(asked, address, str(authority)).lower()
+        assert set(shakes) == {None}
+
+
+@pytest.mark.parametrize("early", ["", "import grpc\n"])
+def test_no_channel_and_no_server_is_made_where_tls12_would_be_taken(early: str) -> None:
+    said = python(early + OPENING).splitlines()
+    assert len(said) == 3
+    assert all(VARIABLE in line and "TLS 1.2" in line for line in said), said
+
+
+def test_what_imported_grpc_first_is_told_so() -> None:
+    late = "import grpc\nfrom common.security.tls import only_tls13\nonly_tls13()\n"
+    assert all(VARIABLE in line for line in python(late + OPENING).splitlines())
+    in_time = late.removeprefix("import grpc\n")
+    for said in (python(in_time + OPENING), python(OPENING, **{VARIABLE: PSK})):
+        assert len(said.splitlines()) == 3  # certificates are missing, and nothing else
+        assert VARIABLE not in said

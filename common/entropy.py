@@ -7,13 +7,15 @@ and a retried task repeats its noise instead of drawing it again.
 
 *Every word is drawn once.* Two releases that share words share noise: the difference of two noisy
 histograms is then the difference of the histograms, exactly. So an object refuses words that it has
-given out already, of the same stream and index. Whoever has to repeat noise says so by building
-another object from the *key*: a task that is retried or that does another's rows, an answer that
-was drawn but not written. There the place that holds the key sees to it that both are one release.
+given out already, of the same stream and index, and is itself there once: it is not copied, and a
+process that was forked asks for entropy of its own (:mod:`common.sole`). Whoever has to repeat
+noise says so by building another object from the *key*: a task that is retried or that does
+another's rows, an answer that was drawn but not written. There the place that holds the key sees to
+it that both are one release.
 
 The key comes from the operating system (:func:`system_entropy`). Tests that need repeatable words
-ask for :func:`seeded_entropy` by name; its ``secure`` attribute is False, so that it repeats words
-and a release refuses it.
+ask for :func:`seeded_entropy` by name; its ``secure`` attribute is False, so that it repeats words,
+in copies and forks as well, and a release refuses it.
 
 Source: CTR mode, NIST SP 800-38A; AES, FIPS 197; HMAC, FIPS 198-1, as in the key derivation of
 NIST SP 800-108.
@@ -25,15 +27,15 @@ import bisect
 import hashlib
 import hmac
 import os
-import threading
 from functools import partial
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from common.arrays import Words
 from common.errors import PrivacyError
+from common.sole import Sole
 
 _KEY_BYTES = 32
 _BLOCK_BYTES = 16
@@ -41,10 +43,9 @@ _WORD_BYTES = 8
 _WORDS_PER_BLOCK = _BLOCK_BYTES // _WORD_BYTES
 _MAX_WORDS = 1 << 62
 _BUFFER = 1 << 10
-_CLAIMING = threading.Lock()
 
 
-class Entropy:
+class Entropy(Sole):
     """Named streams of uniform 64-bit words under one AES-256 key, of 32 secret bytes.
 
     Use :func:`system_entropy` rather than calling this directly, but where noise must be repeated.
@@ -55,6 +56,7 @@ class Entropy:
     __slots__ = ("_drawn", "_key", "secure")
 
     def __init__(self, key: bytes, *, secure: bool = True) -> None:
+        super().__init__()
         if len(key) != _KEY_BYTES:
             raise ValueError(f"key of {len(key)} bytes must have {_KEY_BYTES}; use os.urandom(32)")
         self._key: bytes | None = bytes(key)
@@ -65,8 +67,10 @@ class Entropy:
     def key(self) -> bytes:
         """The secret key, for tasks that draw this release's noise. Never log or store it.
 
-        What is drawn from it elsewhere is not known here.
+        What is drawn from it elsewhere is not known here. A forked process gets none from here.
         """
+        if self.secure:
+            self._turn.check_process()
         if self._key is None:
             raise ValueError("this entropy has been destroyed; ask for a fresh system_entropy()")
         return self._key
@@ -79,7 +83,8 @@ class Entropy:
         """(count,) words of a stream from index ``start`` on, uniform on 0 … 2**64 - 1.
 
         Streams of different names are independent. One word a row: ``start`` is the row's index.
-        ``PrivacyError`` if some of them have been given out, and the key is a secure one.
+        ``PrivacyError`` if some of them have been given out, or this process was forked since; but
+        not if the key is no secure one.
         """
         if start < 0 or count < 0:
             raise ValueError(f"start={start} and count={count} must be >= 0")
@@ -105,7 +110,7 @@ class Entropy:
 
     def _claim(self, stream: str, start: int, end: int) -> None:
         """Note that words are drawn, as intervals that are apart; those side by side are one."""
-        with _CLAIMING:
+        with self._turn:
             drawn = self._drawn.setdefault(stream, [])
             after = bisect.bisect_right(drawn, (start, _MAX_WORDS))
             if (after and drawn[after - 1][1] > start) or (
@@ -129,14 +134,14 @@ class Entropy:
     def __repr__(self) -> str:
         return f"Entropy(secure={self.secure})"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         """Copy what repeats words anyway; a copy of another would not know what has been drawn."""
         if self.secure:
-            raise PrivacyError("entropy is not copied or pickled; a task gets its key")
+            return super().__reduce_ex__(protocol)
         return partial(Entropy, secure=False), (self.key,)
 
 
-class WordSource:
+class WordSource(Sole):
     """A cursor over one stream, for samplers that reject and so need an unknown number of words.
 
     Words are made a thousand at a time, because starting the cipher costs as much as they do.
@@ -145,6 +150,7 @@ class WordSource:
     __slots__ = ("_entropy", "_left", "_position", "_stream")
 
     def __init__(self, entropy: Entropy, stream: str) -> None:
+        super().__init__()
         self._entropy = entropy
         self._stream = stream
         self._position = 0
@@ -152,15 +158,16 @@ class WordSource:
 
     def take(self, count: int) -> Words:
         """Return the next ``count`` words, (count,) uint64."""
-        if count > self._left.size:
-            short = count - self._left.size
-            fresh = self._entropy.words(self._stream, self._position, short + _BUFFER)
-            self._position += fresh.size
-            words = np.concatenate([self._left, fresh[:short]])
-            self._left = fresh[short:].copy()
+        with self._turn:
+            if count > self._left.size:
+                short = count - self._left.size
+                fresh = self._entropy.words(self._stream, self._position, short + _BUFFER)
+                self._position += fresh.size
+                words = np.concatenate([self._left, fresh[:short]])
+                self._left = fresh[short:].copy()
+                return words
+            words, self._left = self._left[:count], self._left[count:]
             return words
-        words, self._left = self._left[:count], self._left[count:]
-        return words
 
 
 def system_entropy() -> Entropy:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from common.arrays import Floats
 from common.entropy import WordSource
+from common.sole import Sole
 
 Interval = tuple[Decimal, Decimal]
 Digits = tuple[int, int]
@@ -79,10 +80,11 @@ def _rounded(
     raise ArithmeticError(f"noise was still undecided after {_REFINEMENTS} further words a number")
 
 
-class _IdealVector:
+class _IdealVector(Sole):
     """Unit-scale noise, known as far as its digits were drawn; without norms it is normal."""
 
     def __init__(self, size: int, source: WordSource, *, radial: bool) -> None:
+        super().__init__()
         self.size = size
         self.source = source
         self.norms = [self._uniform() for _ in range(size if radial else 0)]

@@ -28,6 +28,7 @@ from common.guarantees.conversion import (
 )
 from common.guarantees.limits import within
 from common.guarantees.renyi import DEFAULT_ORDERS, RenyiDP
+from common.sole import Sole
 
 ORDERS: tuple[Fraction, ...] = tuple(Fraction(1 + 2**j) for j in range(11))
 """The Rényi orders at which mixed guarantees are added up: 2, 3, 5, …, 1025."""
@@ -126,7 +127,7 @@ def _renyi_epsilon(items: Sequence[Guarantee], order: Fraction, delta: Fraction)
     return least_epsilon(replace(curves[0], values=(value,), exact_delta=Fraction(0)), delta)
 
 
-class Filter:
+class Filter(Sole):
     """Admits guarantees until the next one would pass a fixed limit; safe under full adaptivity.
 
     Each guarantee may be chosen after seeing all earlier outputs. What was admitted is then
@@ -140,6 +141,7 @@ class Filter:
     """
 
     def __init__(self, limit: Guarantee) -> None:
+        super().__init__()
         self.limit = limit
         self._spent: Guarantee = limit.repeat(0)
 
@@ -164,13 +166,14 @@ class Filter:
 
         ``BudgetError`` if it would pass the limit; nothing is charged then.
         """
-        after = self._and(self._spent, guarantee)
-        if not after.within(self.limit):
-            raise BudgetError(
-                f"this release ({guarantee}) would bring the total to {after}, above the budget"
-                f" {self.limit}; ask for less or raise the budget"
-            )
-        self._spent = after
+        with self._turn:
+            after = self._and(self._spent, guarantee)
+            if not after.within(self.limit):
+                raise BudgetError(
+                    f"this release ({guarantee}) would bring the total to {after}, above the budget"
+                    f" {self.limit}; ask for less or raise the budget"
+                )
+            self._spent = after
 
     def _and(self, spent: Guarantee, guarantee: Guarantee) -> Guarantee:
         self.limit.same_neighbours(guarantee)
@@ -192,7 +195,7 @@ def _restated(item: Guarantee, limit: Guarantee) -> Guarantee:
     return item
 
 
-class Odometer:
+class Odometer(Sole):
     """Says at any moment, even one chosen from the outputs, how much has been spent.
 
     Concentrated guarantees are counted against a ladder of zCDP filters ``ρ₀ 2^f``, f = 0, 1, …;
@@ -211,6 +214,7 @@ class Odometer:
     """ρ₀, the smallest total that is distinguished from 0."""
 
     def __init__(self, delta: float | Fraction) -> None:
+        super().__init__()
         self._delta = Fraction(delta)
         within("(0, 1)", delta=self._delta)
         self._spent: ZeroConcentratedDP | None = None
@@ -218,7 +222,8 @@ class Odometer:
     def record(self, guarantee: Guarantee) -> None:
         """Add a release's guarantee, restated as zCDP."""
         item = to_zcdp(guarantee)
-        self._spent = item if self._spent is None else self._spent.compose(item)
+        with self._turn:
+            self._spent = item if self._spent is None else self._spent.compose(item)
 
     def reading(self) -> ApproximateDP:
         """(ε, δ) of everything recorded so far.

@@ -37,6 +37,7 @@ from common.exact.noise import discrete_laplace
 from common.exact.rounding import multiple_above
 from common.guarantees import Adjacency, ApproximateDP, PureDP, Unit, optimal_composition
 from common.guarantees.limits import at_least, positive, within
+from common.sole import Sole
 
 RESOLUTION = 1 << 16
 """What stands for a value of 1."""
@@ -155,10 +156,11 @@ def rounded(values: ArrayLike) -> Integers:
     return np.rint(np.clip(array, 0.0, 1.0) * RESOLUTION).astype(np.int64)
 
 
-class ReusableHoldout:
+class ReusableHoldout(Sole):
     """A holdout in memory, which counts what was asked; entropy is the secret of this one."""
 
     def __init__(self, mechanism: Thresholdout, entropy: Entropy) -> None:
+        super().__init__()
         self.mechanism = mechanism
         self._key = entropy.words("reusable holdout", 0, 4).tobytes()
         self._asked = 0
@@ -171,16 +173,18 @@ class ReusableHoldout:
 
     def ask(self, values: ArrayLike, estimate: float) -> Answer:
         """Answer a question about the mean of ``values``, one in 0 … 1 for each record."""
-        answer = self.mechanism.draw(
-            rounded(values),
-            estimate,
-            used=self._used,
-            question=str(self._asked),
-            entropy=Entropy(self._key),
-        )
-        self._asked += 1
-        self._used += answer.from_holdout
-        return answer
+        integers = rounded(values)
+        with self._turn:
+            self._asked += 1
+            answer = self.mechanism.draw(
+                integers,
+                estimate,
+                used=self._used,
+                question=str(self._asked),
+                entropy=Entropy(self._key),
+            )
+            self._used += answer.from_holdout
+            return answer
 
 
 def _laplace(scale: Fraction, entropy: Entropy, stream: str) -> int:

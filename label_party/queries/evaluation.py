@@ -20,7 +20,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -34,6 +33,7 @@ from common.exact.rational import decimal_value
 from common.files import append_durably, file_errors
 from common.guarantees import Guarantee
 from common.mechanisms.paired_gain import NoisyAnswers, PairedGain, half_width
+from common.sole import Sole
 from label_party.config.sections import LabelPartyConfig
 from label_party.store.disk import StoreError
 from label_party.store.entries import EVALUATION, Answer, Charge
@@ -81,10 +81,11 @@ class _State:
     closed: str | None  # why it answers nothing new; None if it does
 
 
-class Evaluation:
+class Evaluation(Sole):
     """One epoch's questions and answers; safe for any number of threads and processes."""
 
     def __init__(self, config: LabelPartyConfig, store: Store) -> None:
+        super().__init__()
         self.settings = config.evaluation
         privacy = config.privacy
         self.mechanism = NoisyAnswers(
@@ -95,7 +96,6 @@ class Evaluation:
         )
         self._config, self._store = config, store
         self.data_set = config.data.data_set
-        self._lock = threading.Lock()
         self._session: Session | None = None
 
     def price(self) -> Guarantee | None:
@@ -143,7 +143,7 @@ class Evaluation:
         gain, points = self.gain(release, label), predictions[asked]
         noise = self.mechanism.unsure(gain, gain.span(points), points.size)
         order = self._order(release)
-        with self._lock:
+        with self._turn:
             state = self._state(order)
             for answer in state.given:
                 if answer.question == question:

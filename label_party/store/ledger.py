@@ -26,6 +26,7 @@ from typing import Any, Self
 
 from common.errors import BudgetError, LabelveilError
 from common.guarantees import Guarantee
+from common.sole import Sole
 from common.version import software
 from label_party.store import budget as spending
 from label_party.store import seal
@@ -50,13 +51,14 @@ class LedgerError(LabelveilError):
     """The ledger cannot be read or written; nothing was spent."""
 
 
-class Ledger:
+class Ledger(Sole):
     """An open ledger, made if it does not exist. Use it as a context manager, from one thread.
 
     One ``in_memory`` is a copy, of which nothing stays; the file is read, and not written.
     """
 
     def __init__(self, path: Path, *, in_memory: bool = False) -> None:
+        super().__init__()
         self.path = path
         self._seal = Seal(path, os.urandom(32) if in_memory else None)
         with _translating_errors(path):
@@ -368,12 +370,13 @@ class Ledger:
     def _rows(
         self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()
     ) -> list[sqlite3.Row]:
+        self._turn.check_process()  # a connection that a fork took along damages the file
         with _translating_errors(self.path):
             return self._database.execute(query, values).fetchall()
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with _translating_errors(self.path):
+        with self._turn, _translating_errors(self.path):
             with transaction(self._database, "IMMEDIATE"):
                 self._seal.check(self._database)
                 yield self._database

@@ -29,14 +29,16 @@ import scipy
 from common.arrays import Floats, Words
 from common.entropy import Entropy
 from common.exact.rational import exp_lower_bound
+from common.sole import Sole
 
 _WORDS = 1 << 64
 
 
-class RandomDirections:
+class RandomDirections(Sole):
     """Reports of gradients of ``size`` numbers, each ε-DP in its record."""
 
     def __init__(self, epsilon: Fraction, size: int, entropy: Entropy) -> None:
+        super().__init__()
         self.least = math.ceil(_WORDS / (exp_lower_bound(epsilon) + 1))
         """L, of 2⁶⁴: the chance of the less likely answer at most."""
         half = size / 2

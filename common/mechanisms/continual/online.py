@@ -35,6 +35,7 @@ from common.guarantees import Adjacency, Guarantee
 from common.guarantees.limits import positive
 from common.mechanisms.clipping import rounded_within
 from common.mechanisms.continual.tree import RunningSums, TreeNoise
+from common.sole import Sole
 
 _GRID = 1 << 10
 
@@ -56,7 +57,7 @@ def _running_sums(
     return RunningSums(noise, size, entropy), grid
 
 
-class FollowTheLeader:
+class FollowTheLeader(Sole):
     """Online convex optimisation in at most T rounds, ρ-zCDP for replacing one round's loss.
 
     ``play`` is what to play next, (d,) and 0 at first, in a ball of radius R; gradients longer than
@@ -75,6 +76,7 @@ class FollowTheLeader:
         clip: float = 1.0,
         learning_rate: float | None = None,
     ) -> None:
+        super().__init__()
         positive(radius=radius, clip=clip, learning_rate=learning_rate)
         self.play: Floats = np.zeros(size)
         self._sums, self._grid = _running_sums(horizon, size, 2, rho, entropy)
@@ -98,14 +100,15 @@ class FollowTheLeader:
             scaled = np.asarray(gradient, dtype=np.float64) / (self._unit * self._grid)
         if scaled.shape != self.play.shape:
             raise DataError(f"a gradient must be {self.play.size} numbers")
-        sums = self._sums.add(rounded_within(scaled[None], self._grid)[0]) * self._unit
-        ahead = -self._rate * sums
-        shrunk = min(1.0, self._radius / max(float(np.linalg.norm(ahead)), 1e-300))
-        self.play = np.asarray(ahead * shrunk, dtype=np.float64)
-        return self.play
+        with self._turn:
+            sums = self._sums.add(rounded_within(scaled[None], self._grid)[0]) * self._unit
+            ahead = -self._rate * sums
+            shrunk = min(1.0, self._radius / max(float(np.linalg.norm(ahead)), 1e-300))
+            self.play = np.asarray(ahead * shrunk, dtype=np.float64)
+            return self.play
 
 
-class PrivateHedge:
+class PrivateHedge(Sole):
     """Prediction with expert advice in at most T rounds, ρ-zCDP for replacing one round's losses.
 
     ``weights`` are those with which to follow each of k >= 2 experts next. The learning rate η is
@@ -122,6 +125,7 @@ class PrivateHedge:
         *,
         learning_rate: float | None = None,
     ) -> None:
+        super().__init__()
         self.weights: Floats = np.full(experts, 1 / experts)
         reach = math.isqrt(experts - 1) + 1  # √k, rounded up
         self._sums, self._grid = _running_sums(horizon, experts, reach, rho, entropy)
@@ -143,5 +147,6 @@ class PrivateHedge:
         if finite.shape != self.weights.shape:
             raise DataError(f"losses must be {self.weights.size} numbers")
         steps = np.rint(np.clip(finite, 0, 1) * self._grid).astype(np.int64)
-        self.weights = softmax(-self._rate * self._sums.add(steps) / self._grid)
-        return self.weights
+        with self._turn:
+            self.weights = softmax(-self._rate * self._sums.add(steps) / self._grid)
+            return self.weights

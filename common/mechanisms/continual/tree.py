@@ -32,6 +32,7 @@ from common.exact.noise import discrete_gaussian, discrete_laplace
 from common.guarantees import Adjacency, PureDP, Unit, ZeroConcentratedDP
 from common.guarantees.gaussian import gaussian_zcdp
 from common.guarantees.limits import at_least, positive
+from common.sole import Sole
 
 _BLOCK = 1 << 12
 """Numbers of noise that are drawn at once."""
@@ -85,13 +86,14 @@ class TreeNoise:
             yield from sampler(self.scale, count * size, source).reshape(count, size)
 
 
-class RunningSums:
+class RunningSums(Sole):
     """Prefix sums of a stream of vectors of d >= 1 integers, each asked for as it arrives.
 
     Entropy is the secret of this one stream.
     """
 
     def __init__(self, noise: TreeNoise, size: int, entropy: Entropy) -> None:
+        super().__init__()
         self.noise = noise
         self.time = 0
         self._size = size
@@ -104,17 +106,18 @@ class RunningSums:
 
         ``BudgetError`` after T vectors. ``DataError`` if it is no vector of d integers.
         """
-        if self.time == self.noise.horizon:
-            raise BudgetError(f"the stream has had its {self.time} numbers; start another")
-        total = np.asarray(numbers)
-        if total.shape != (self._size,) or total.dtype.kind not in "iu":
-            raise DataError(f"a number of the stream must be {self._size} integers")
-        self.time += 1
-        level, total = 0, total.astype(np.int64)
-        while level in self._exact:  # both halves of the node above are complete
-            total = total + self._exact.pop(level)
-            del self._noisy[level]
-            level += 1
-        self._exact[level] = total
-        self._noisy[level] = total + next(self._draws)
-        return np.asarray(np.sum(list(self._noisy.values()), axis=0), dtype=np.int64)
+        with self._turn:
+            if self.time == self.noise.horizon:
+                raise BudgetError(f"the stream has had its {self.time} numbers; start another")
+            total = np.asarray(numbers)
+            if total.shape != (self._size,) or total.dtype.kind not in "iu":
+                raise DataError(f"a number of the stream must be {self._size} integers")
+            self.time += 1
+            level, total = 0, total.astype(np.int64)
+            while level in self._exact:  # both halves of the node above are complete
+                total = total + self._exact.pop(level)
+                del self._noisy[level]
+                level += 1
+            self._exact[level] = total
+            self._noisy[level] = total + next(self._draws)
+            return np.asarray(np.sum(list(self._noisy.values()), axis=0), dtype=np.int64)

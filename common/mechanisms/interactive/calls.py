@@ -18,6 +18,7 @@ import operator
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any, Generic
 
 from common.entropy import WordSource
@@ -25,6 +26,7 @@ from common.errors import PrivacyError
 from common.guarantees.limits import at_least
 from common.mechanisms.interactive.session import AnySession, DataT, Outcome, ValueT
 from common.mechanisms.interactive.targets import Target, not_prior, run_twice
+from common.sole import Sole
 
 Algorithm = Callable[[Any, WordSource], ValueT]
 """A private algorithm: data and random words in, an outcome out."""
@@ -114,7 +116,7 @@ class _ShownIf(Generic[ValueT]):
         return Outcome((value,) if shown else None, (shown,))
 
 
-class HeldOutcome(Generic[DataT, ValueT]):
+class HeldOutcome(Sole, Generic[DataT, ValueT]):
     """One run of an ε-DP algorithm, published as soon as it is of a kind that was asked for.
 
     The first question is a call of ε with a not-prior target (Cohen and Lyu 2023, Lemma 2.4): all
@@ -134,6 +136,7 @@ class HeldOutcome(Generic[DataT, ValueT]):
         epsilon: Fraction,
         delta: Fraction = Fraction(0),
     ) -> None:
+        super().__init__()
         self._session = session
         self._algorithm = algorithm
         self._epsilon, self._delta = epsilon, delta
@@ -144,17 +147,22 @@ class HeldOutcome(Generic[DataT, ValueT]):
         """Return the outcome if ``accept``, a function of it alone, takes it now, otherwise None.
 
         ``PrivacyError`` if the outcome has been published already, or the session's terms do not
-        admit 2ε. ``BudgetError`` if the session has halted, or the calls' δ are used up.
+        admit 2ε. ``BudgetError`` if the session has halted, or the calls' δ are used up. What
+        ``accept`` raises says something of the outcome: it is charged as if that were published.
         """
-        if self._shown:
-            raise PrivacyError("this outcome has been published; asking again says nothing new")
-        first = self._outcome is None
-        target = not_prior(self._epsilon, self._delta) if first else not_prior(2 * self._epsilon)
-        shown = self._session.run(_ShownIf(self._drawn_once, target, accept))
-        if shown is None:
-            return None
-        self._shown = True
-        return shown[0]
+        with self._turn:
+            if self._shown:
+                raise PrivacyError("this outcome has been published; asking again says nothing new")
+            first, epsilon = self._outcome is None, self._epsilon
+            target = not_prior(epsilon, self._delta) if first else not_prior(2 * epsilon)
+            call = _ShownIf(self._drawn_once, target, partial(self._takes, accept))
+            shown = self._session.run(call)
+            return None if shown is None else shown[0]
+
+    def _takes(self, accept: Callable[[ValueT], bool], value: ValueT) -> bool:
+        self._shown = True  # and stays so if this raises
+        self._shown = bool(accept(value))
+        return self._shown
 
     def _drawn_once(self, data: DataT, source: WordSource) -> ValueT:
         if self._outcome is None:
@@ -162,7 +170,7 @@ class HeldOutcome(Generic[DataT, ValueT]):
         return self._outcome[0]
 
 
-class ChangeStream(Generic[ValueT]):
+class ChangeStream(Sole, Generic[ValueT]):
     """Follows an answer over many steps and publishes it when it is no longer the last one.
 
     A step is a call of ε with a not-prior target: every answer that counts as the same is the one
@@ -182,6 +190,7 @@ class ChangeStream(Generic[ValueT]):
         start: ValueT,
         same: Callable[[ValueT, ValueT], bool] = operator.eq,
     ) -> None:
+        super().__init__()
         self._session, self._epsilon, self._same = session, epsilon, same
         self._last = start
 
@@ -196,11 +205,12 @@ class ChangeStream(Generic[ValueT]):
         Raises ``BudgetError`` if the session has halted; :attr:`last` stays in force.
         """
         differs = lambda value: not self._same(self._last, value)  # noqa: E731
-        changed = self._session.run(_ShownIf(algorithm, not_prior(self._epsilon), differs))
-        if changed is None:
-            return False
-        self._last = changed[0]
-        return True
+        with self._turn:
+            changed = self._session.run(_ShownIf(algorithm, not_prior(self._epsilon), differs))
+            if changed is None:
+                return False
+            self._last = changed[0]
+            return True
 
 
 @dataclass(frozen=True)
@@ -227,7 +237,7 @@ def one_shot_top_k(
     so all of them pay δ, shown or not. The session's terms must admit calls of 2ε with
     ``q = 1/(e^{2ε} + 1)``; if it halts, fewer are published. So they are where the next score is
     more than ``gap`` below the last one shown (that the bar met nothing over such a distance is
-    free), and where ``stop``, called with what was shown so far, says True.
+    free), and where ``stop`` says True. It is called with what was shown so far, which is paid for.
     """
     at_least(1, k=k, candidates=len(candidates))
     at_least(0, gap=gap)
@@ -235,13 +245,10 @@ def one_shot_top_k(
     def draw(data: Any, source: WordSource, room: int) -> list[Candidate[ValueT]]:
         runs = [Candidate(i, *run(data, source)) for i, run in enumerate(candidates)]
         runs.sort(key=lambda run: (-run.score, run.index))
-        shown: list[Candidate[ValueT]] = []
-        for run in runs[: min(k, room)]:
-            if shown and gap is not None and shown[-1].score - run.score > gap:
-                break
-            shown.append(run)
-            if stop is not None and stop(tuple(shown)):
-                break
-        return shown
+        best = runs[: min(k, room)]
+        if gap is None:
+            return best
+        ends = (i for i in range(1, len(best)) if best[i - 1].score - best[i].score > gap)
+        return best[: next(ends, None)]
 
-    return list(session.reveal(not_prior(2 * epsilon, len(candidates) * delta), draw))
+    return session.reveal(not_prior(2 * epsilon, len(candidates) * delta), draw, stop)

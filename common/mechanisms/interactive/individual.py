@@ -29,12 +29,13 @@ from common.guarantees import Adjacency, ApproximateDP, RenyiDP, Unit
 from common.guarantees.limits import at_least
 from common.mechanisms.interactive.targets import not_prior
 from common.mechanisms.interactive.terms import Terms
+from common.sole import Sole
 
 Question = Integers | tuple[Integers, Integers]
 """(m,) distinct indices of the records that match; or these and (m,) values of f in 1/g, 1 … g."""
 
 
-class IndividualSparseVector:
+class IndividualSparseVector(Sole):
     """Sums over records, published above a threshold, charged to those that added to them.
 
     Of n ``records``, a number that is not published, each is no longer counted once it matched
@@ -52,6 +53,7 @@ class IndividualSparseVector:
         unit: Unit = Unit.RECORD,
         grain: int = 1,
     ) -> None:
+        super().__init__()
         at_least(1, grain=grain)
         self.terms = Terms(not_prior(epsilon), hits, adjacency=Adjacency.ADD_REMOVE, unit=unit)
         self._charges: Integers = np.zeros(records, dtype=np.int64)
@@ -81,15 +83,16 @@ class IndividualSparseVector:
         there is not, or a value outside 1 … g.
         """
         checked = [self._checked(question) for question in questions]
-        noise = discrete_laplace(self._scale, len(checked), self._source)
-        answers: list[int | None] = []
-        for (matches, values), added in zip(checked, noise.tolist(), strict=True):
-            alive = self._charges[matches] < self.terms.hits
-            noisy = int(values[alive].sum()) + added
-            if noisy >= threshold:
-                self._charges[matches[alive]] += 1
-            answers.append(noisy if noisy >= threshold else None)
-        return answers
+        with self._turn:
+            noise = discrete_laplace(self._scale, len(checked), self._source)
+            answers: list[int | None] = []
+            for (matches, values), added in zip(checked, noise.tolist(), strict=True):
+                alive = self._charges[matches] < self.terms.hits
+                noisy = int(values[alive].sum()) + added
+                if noisy >= threshold:
+                    self._charges[matches[alive]] += 1
+                answers.append(noisy if noisy >= threshold else None)
+            return answers
 
     def _checked(self, question: Question) -> tuple[Integers, Integers]:
         if isinstance(question, tuple):

@@ -27,6 +27,7 @@ from common.exact.rational import parse_rational
 from common.guarantees import ApproximateDP, RenyiDP
 from common.mechanisms.interactive.targets import Target
 from common.mechanisms.interactive.terms import Terms, whole_numbers
+from common.sole import Sole
 
 DataT = TypeVar("DataT")
 DataIn = TypeVar("DataIn", contravariant=True)
@@ -81,17 +82,25 @@ class Batch(Protocol[DataIn]):
         """Run them all."""
 
 
-class AnySession(ABC, Generic[DataT]):
+class AnySession(Sole, ABC, Generic[DataT]):
     """What every session does: admit a call, draw, charge its hits, journal, and only then publish.
 
     The data are whatever the calls take, and must not change while the session lives. The journal
     is called with :meth:`to_json` *before* an outcome that costs anything is returned. If it
     raises, the outcome is lost and the charge stands in memory.
+
+    *An exception is an outcome, too.* It may come from an outcome that nobody was to see, by way of
+    a predicate, a comparison or an algorithm that fails on it. So one that is raised while a call
+    is drawn is a hit of every family, pays the call's δ, and reaches the caller after the journal.
+
+    Outcomes leave by :meth:`_publish` alone. One call at a time; from within a call there is none,
+    since what is asked there could depend on an outcome that is not paid for.
     """
 
     families = 1
 
     def __init__(self, data: DataT, entropy: Entropy, journal: Journal | None = None) -> None:
+        super().__init__()
         self._data = data
         self._entropy = entropy
         self._journal = journal
@@ -112,49 +121,82 @@ class AnySession(ABC, Generic[DataT]):
         """Run one call and return what it publishes.
 
         ``BudgetError`` if the session has halted, or the calls' δ are used up. Nothing is drawn
-        then. ``PrivacyError`` if the call guarantees less than the terms ask for.
+        then. ``PrivacyError`` if the call guarantees less than the terms ask for. What the call
+        raises is charged as a hit.
         """
-        self._admit(call.target)
-        outcome = call.draw(self._data, self._source)
-        if len(outcome.hits) != self.families:
-            raise PrivacyError(
-                f"the call names {len(outcome.hits)} target families and the session has"
-                f" {self.families}; give both as many"
-            )
-        self._charge(call.target, outcome.hits, 1)
-        return outcome.value
+        with self._turn:
+            target = call.target
+            self._admit(target)
+
+            def draw() -> Outcome[ValueT]:
+                outcome = call.draw(self._data, self._source)
+                hits = tuple(bool(hit) for hit in outcome.hits)
+                if len(hits) != self.families:
+                    raise PrivacyError(
+                        f"the call names {len(hits)} target families and the session has"
+                        f" {self.families}; give both as many"
+                    )
+                return Outcome(outcome.value, hits)
+
+            outcome = self._drawn(target, 1, draw)
+            return self._publish(outcome.value, target, outcome.hits)
 
     def run_batch(self, batch: Batch[DataT]) -> Answers:
         """Run many calls of one kind, in order, up to the one at which the session halts.
 
-        Raises what :meth:`run` does.
+        Raises what :meth:`run` does. An exception may depend on any of the answers, and so uses up
+        all hits that are left.
         """
-        room = self._admit(batch.target)
-        if self.families > 1 or batch.target.delta:
-            raise PrivacyError("a batch needs a session of one target family, and calls of delta 0")
-        answers = batch.draw(self._data, self._source)
-        hits = np.flatnonzero(answers.above)
-        if hits.size >= room:
-            answers = answers.first(int(hits[room - 1]) + 1)
-        self._charge(batch.target, (min(room, hits.size),), answers.above.size)
-        return answers
+        with self._turn:
+            target = batch.target
+            room = self._admit(target)
+            if self.families > 1 or target.delta:
+                raise PrivacyError(
+                    "a batch needs a session of one target family, and calls of delta 0"
+                )
+
+            def draw() -> tuple[Answers, int]:
+                answers = batch.draw(self._data, self._source)
+                hits = np.flatnonzero(answers.above)
+                if hits.size >= room:
+                    answers = answers.first(int(hits[room - 1]) + 1)
+                return answers, min(room, int(hits.size))
+
+            answers, hits = self._drawn(target, room, draw)
+            return self._publish(answers, target, (hits,), answers.above.size)
 
     def reveal(
-        self, target: Target, draw: Callable[[DataT, WordSource, int], Sequence[ValueT]]
-    ) -> Sequence[ValueT]:
+        self,
+        target: Target,
+        draw: Callable[[DataT, WordSource, int], Sequence[ValueT]],
+        stop: Callable[[tuple[ValueT, ...]], bool] | None = None,
+    ) -> list[ValueT]:
         """Publish several outcomes that hit a target each, at most as many as there are hits left.
 
-        For one-shot selection: ``draw`` gets the number of hits left and returns what is published.
-        The target's δ is that of everything which is drawn.
+        For one-shot selection: ``draw`` gets the number of hits left and returns what may be
+        published, in its order. ``stop`` is asked between two of them, with those that are
+        published, whether the rest stays unpublished, and unpaid. The target's δ is that of
+        everything which is drawn.
         """
-        room = self._admit(target)
-        if self.families > 1:
-            raise PrivacyError("one-shot selection needs a session of one target family")
-        shown = draw(self._data, self._source, room)
-        if len(shown) > room:
-            raise PrivacyError(f"{len(shown)} outcomes are more than the {room} hits left")
-        self._charge(target, (len(shown),), 1)
-        return shown
+        with self._turn:
+            room = self._admit(target)
+            if self.families > 1:
+                raise PrivacyError("one-shot selection needs a session of one target family")
+
+            def drawn() -> list[ValueT]:
+                found = list(draw(self._data, self._source, room))
+                if len(found) > room:
+                    raise PrivacyError(f"{len(found)} outcomes are more than the {room} hits left")
+                return found
+
+            found = self._drawn(target, 1, drawn)
+            shown: list[ValueT] = []
+            self._publish(None, target, (0,))  # all that is drawn pays δ, whatever is shown of it
+            for value in found:
+                shown.append(self._publish(value, replace(target, delta=Fraction(0)), (1,), 0))
+                if stop is not None and stop(tuple(shown)):
+                    break
+            return shown
 
     def to_json(self) -> dict[str, Any]:
         """The state as JSON: what is spent of what, and calls. No data, outcomes or secrets."""
@@ -206,11 +248,24 @@ class AnySession(ABC, Generic[DataT]):
     def _count(self, target: Target, hits: Sequence[int]) -> None:
         """Take hits of a call, one number for each target family, as paid for."""
 
-    def _charge(self, target: Target, hits: Sequence[int], calls: int) -> None:
+    def _drawn(self, target: Target, price: int, draw: Callable[[], ValueT]) -> ValueT:
+        """Draw; what is raised meanwhile is an outcome that hits so often, and leaves as one."""
+        try:
+            return draw()
+        except BaseException as error:
+            raised = error
+        # outside of the handler, so that what a journal raises does not carry this one along
+        raise self._publish(raised, target, (price,) * self.families)
+
+    def _publish(
+        self, value: ValueT, target: Target, hits: Sequence[int], calls: int = 1
+    ) -> ValueT:
+        """Charge, journal, and hand an outcome over: the one place that any leaves by."""
         self._count(target, hits)
         self._calls += calls
         if self._journal is not None and (target.delta or any(hits)):
             self._journal(self.to_json())
+        return value
 
 
 class Session(AnySession[DataT]):
@@ -293,7 +348,7 @@ class Session(AnySession[DataT]):
 
     def _count(self, target: Target, hits: Sequence[int]) -> None:
         for family, hit in enumerate(hits):
-            self._hits[family] += hit
+            self._hits[family] += int(hit)
         self._call_delta += target.delta
 
     def _account(self) -> dict[str, Any]:

@@ -39,6 +39,7 @@ from common.exact.rounding import multiple_above
 from common.guarantees import Adjacency, Guarantee, PureDP, Unit, ZeroConcentratedDP
 from common.mechanisms.synthesis.domain import check_histogram
 from common.mechanisms.synthesis.workload import Marginals
+from common.sole import Sole
 
 _GRAIN = 1 << 24
 _SELECTION = Fraction(1, 10)
@@ -224,12 +225,13 @@ class SelectMeasureProject:
         return Model(run.weights, tuple(run.measured), self.guarantee)
 
 
-class _Run:
+class _Run(Sole):
     """One fit: what was measured, the model, and what is left to spend."""
 
     def __init__(
         self, budget: Budget, workload: Marginals, table: Integers, entropy: Entropy
     ) -> None:
+        super().__init__()
         self.budget, self.workload = budget, workload
         self.records = int(table.sum())
         self.unspent = budget.total

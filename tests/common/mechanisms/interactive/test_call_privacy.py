@@ -104,8 +104,8 @@ class _Unpaid(Session[Any]):
     def _admit(self, target: Target) -> int:
         return super()._admit(replace(target, delta=Fraction(0)))
 
-    def _charge(self, target: Target, hits: Any, calls: int) -> None:
-        super()._charge(replace(target, delta=Fraction(0)), hits, calls)
+    def _count(self, target: Target, hits: Any) -> None:
+        super()._count(replace(target, delta=Fraction(0)), hits)
 
 
 def held_with_delta(secret: tuple[int, ...], make: type[Session[Any]], terms: Terms) -> Any:

@@ -175,12 +175,12 @@ class ReusableHoldout(Sole):
         """Answer a question about the mean of ``values``, one in 0 … 1 for each record."""
         integers = rounded(values)
         with self._turn:
-            self._asked += 1
+            asked, self._asked = self._asked, self._asked + 1
             answer = self.mechanism.draw(
                 integers,
                 estimate,
                 used=self._used,
-                question=str(self._asked),
+                question=str(asked),
                 entropy=Entropy(self._key),
             )
             self._used += answer.from_holdout

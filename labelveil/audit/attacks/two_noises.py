@@ -39,7 +39,8 @@ class TapedEntropy(Entropy):
 
     def words(self, stream: str, start: int, count: int) -> Words:
         words = super().words(stream, start, count)
-        self.tape = np.append(self.tape, words)
+        with self._turn:
+            self.tape = np.append(self.tape, words)
         return words
 
 

@@ -34,7 +34,7 @@ Made = tuple[list[Parameter], Callable[[Mapping[str, Any]], Any]]
 """Options of a command, and what they become together."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Given:
     """A configuration file that a command line names, and settings for it, not yet checked."""
 

@@ -152,7 +152,7 @@ class KeyedRows(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Exchange:
     """The files through which the tasks of one step send rows to those of the next."""
 
@@ -212,7 +212,7 @@ class Exchange:
             path.unlink()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Held(Exchange):
     """Rows that stay in this process's memory, all in one bucket; no file is written."""
 

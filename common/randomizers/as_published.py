@@ -46,7 +46,7 @@ CONTINUOUS_NOISE = ("laplace", "staircase")
 _MOST_INTEGERS = 4096
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PublishedLabels:
     """Randomized labels."""
 

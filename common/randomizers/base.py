@@ -27,7 +27,7 @@ ROUNDING_STREAM = "rounding"
 _MAX_CELLS = 1 << 22
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Problem:
     """What a builder is given."""
 
@@ -51,7 +51,7 @@ def expected_loss(
     return math.fsum(parts)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Randomizer:
     """A label randomizer: samples, states its guarantee, shows its matrix."""
 

@@ -65,7 +65,7 @@ def project_to_simplex(values: Floats) -> Floats:
     return np.asarray(positive / positive.sum())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class KnownMeans:
     """What is known of the histogram besides the noisy counts: means of functions of the label."""
 
@@ -136,7 +136,7 @@ def denoise_histogram(
     return np.asarray(rounded / rounded.sum())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Bends:
     """Weighed second differences of cells: along one label, or across two."""
 

@@ -37,7 +37,7 @@ _EXPECTED = 1 << 40
 """What the counts of expected labels add up to."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NoisyPrior:
     """A histogram that has been released with noise on every cell."""
 

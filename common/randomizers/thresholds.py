@@ -53,7 +53,7 @@ class Partition:
     weight: float  # probability of drawing it
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Cells:
     """What thresholds tell apart: m cells, m - 1 thresholds, and each label's cell."""
 

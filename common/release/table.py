@@ -25,7 +25,7 @@ from common.release.manifest import Manifest
 from common.release.rows import Keys, keys_bytes, keys_column, open_rows, verify_blocks
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Release:
     """A verified release in memory."""
 

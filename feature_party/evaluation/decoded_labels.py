@@ -49,7 +49,7 @@ _TILTS = 201
 _STEEPEST = 40.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scored:
     """(n,) rows with predictions of models that have not seen them.
 
@@ -100,7 +100,7 @@ def tilted(support: Support) -> Floats:
     return np.asarray(table / table.sum(axis=1, keepdims=True))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DecodedLabels:
     """Labels of n rows, decoded in each way, and the root mean squares of their biases b(y)."""
 

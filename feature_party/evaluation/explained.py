@@ -94,7 +94,7 @@ class Explained:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Gain:
     """(n,) terms whose mean is G, and what else G may err by."""
 

@@ -36,7 +36,7 @@ _LEAST_NONCENTRAL = 1e-9
 _WORDS = {"log_loss": "log loss", "auc": "AUC", "calibration_error": "calibration error"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fitting:
     """Estimates by their names in ``metrics.json``, the loss first; and the constant's loss.
 

@@ -57,7 +57,7 @@ _OF_ALL = (
 """What several labels of one release have in common."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scores:
     """What held-out events say about a model.
 

@@ -33,7 +33,7 @@ _CEILINGS = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
 """Quantiles of w under the prior at which it may be cut off for a lower bound of its mean."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ReleasedCodes:
     """A release, and those of its codes that are scored."""
 
@@ -45,7 +45,7 @@ class ReleasedCodes:
     unclipped: Floats | None = None  # (k,) the problem's grid before labels were clipped, if so
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Spread:
     """The loss w(y) of a constant prediction, such as its squared error."""
 

@@ -57,7 +57,7 @@ def match_true_labels(
     return np.asarray(np.clip(values, problem.grid[0], problem.grid[-1]))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TrueErrors:
     """Errors against the (h,) true labels of the events scored, also of a model trained on them."""
 

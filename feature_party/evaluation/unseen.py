@@ -31,7 +31,7 @@ _COMPARED = 1 << 14
 """Held-out rows on which groups are compared with the whole model."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Unseen:
     """(n,) rows with such predictions, the held-out ones first."""
 

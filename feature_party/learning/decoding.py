@@ -24,7 +24,7 @@ _RELATIVE_RANK = 1e-10
 _EXACT = 1e-6
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Decoder:
     """Decoding values for one or more targets."""
 

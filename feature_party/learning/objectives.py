@@ -228,7 +228,7 @@ class JointObjective(LikelihoodObjective):
         return super().distributions(raw) @ self.merged.to(raw.dtype)
 
 
-@dataclass
+@dataclass(eq=False)
 class PointObjective(Objective):
     """A loss between one output and one target value a row."""
 

@@ -27,7 +27,7 @@ def sums(groups: Indices, values: Floats, count: int) -> Floats:
 _PREDICTABLE = ("squared", "absolute", "poisson")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LabelSource:
     """One of several parties, whose labels y are at (y − location) / scale on a common grid."""
 
@@ -42,7 +42,7 @@ class LabelSource:
     releases: int  # how many of the releases are its own; they follow each other
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LabelProblem:
     """The public facts about randomized labels."""
 

@@ -30,7 +30,7 @@ FEW = 16
 """Cells that a law of all labels has a logit each for, at most."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LabelView:
     """What a message says of one label: its facts, over the cells of the histogram that counted it;
     those counts, in the order of the problem's grid; and (d,) what each of the message's codes is

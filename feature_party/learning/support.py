@@ -27,7 +27,7 @@ _VALUES_FLOOR = 1e-4
 """Of few values each is counted well, and the rarest often matters most."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Support:
     """Cells over the grid."""
 
@@ -108,7 +108,7 @@ class Support:
         return float(self.prior @ centred**3 / max(variance, 1e-300) ** 1.5)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Estimates:
     """What a code says of its label's mean, in the prior's deviations from the prior's.
 

@@ -80,7 +80,7 @@ class CategoricalColumn:
     vocabulary: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Encoded:
     """Encoded rows: ``numeric`` (n, F) float32 and ``categories`` (n, C) int32."""
 

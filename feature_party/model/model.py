@@ -123,7 +123,7 @@ class Expert:
     weight: float  # share of the mixture; the weights of a model's experts sum to 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Predictions:
     """Predictions for (n,) rows: the label's mean, or of the absolute loss its median."""
 
@@ -136,7 +136,7 @@ class Predictions:
         return Predictions(self.points[rows], distributions)
 
 
-@dataclass(repr=False)
+@dataclass(repr=False, eq=False)
 class Model:
     """Everything prediction needs.
 

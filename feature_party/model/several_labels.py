@@ -20,7 +20,7 @@ from feature_party.tables import Table, collect_table, file_of
 FORMAT = "labelveil-models/1"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LabelModels:
     """A model for each label, by its name."""
 

@@ -18,7 +18,7 @@ _POINTS = 256
 """Of the release's grid, to which clear labels are rounded: what that adds is below any noise."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ClearLabels:
     """Known labels, said as codes of a channel without noise over a release's grid."""
 

@@ -19,7 +19,7 @@ _WIDTHS = np.linspace(-4, 4, 33)
 """What a family's second parameter, if it has one, is chosen from."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LawsByMean:
     """Laws that differ by one parameter; calling them with means gives a family's raw outputs."""
 

@@ -17,7 +17,7 @@ from feature_party.evaluation.scores import Scores
 from feature_party.learning.several_labels import stated_of, view_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ReleasedLabel:
     """What a release says of one of its labels.
 

@@ -22,7 +22,7 @@ from feature_party.model.encoding import Encoded
 from feature_party.model.facts import FitSettings
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rows:
     """Encoded rows on a device: (n, F) float32 ``numeric``, (n, C) int64 ``categories``, and (n,)
     ``targets``, what the objective needs of each row."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Codes = NDArray[np.unsignedinteger[Any]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TrainingSetup:
     """What a model is trained with, besides its events.
 

@@ -64,7 +64,7 @@ class EpochRecord:
     leading: float = math.inf
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fit:
     """A trained ensemble, in its best epoch, and what it says about rows that a member did not see.
 

@@ -20,7 +20,7 @@ from feature_party.training.fitting import EpochRecord, Fit
 _ROWS_AT_ONCE = 4096
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FoldedRows:
     """Encoded rows to train on, and the folds of them that one model each leaves out."""
 

@@ -22,7 +22,7 @@ from feature_party.training.events import Codes, TrainingSetup
 from feature_party.training.folds import FoldedRows
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prepared:
     """:class:`Events` in memory, in the order of the features.
 

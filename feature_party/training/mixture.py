@@ -60,7 +60,7 @@ FindLearners = Callable[
 """What makes learners of a kind for the objectives of some candidates, from some rows."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Mixture:
     """Trained candidates with their shares; ``tried`` are those given up after one group of members
     had left its rows out."""

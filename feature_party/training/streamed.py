@@ -29,7 +29,7 @@ from feature_party.training.events import Codes, TrainingSetup
 from feature_party.training.in_memory import Prepared
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PreparedShards:
     """:class:`Events` in shards on disk."""
 

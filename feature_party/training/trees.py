@@ -165,7 +165,7 @@ def fit_trees(
     return rows.fit(objective, learned, best.history, [each.outputs(number) for each in boosters])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Boosted:
     """Boosters of one size of trees, one a fold, after they ended."""
 

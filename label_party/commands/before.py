@@ -62,7 +62,7 @@ class BeforeOptions(Section):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Before:
     """What a command does before it buys."""
 

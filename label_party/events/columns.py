@@ -18,7 +18,7 @@ NONE = -1
 """Code of an event that has no category."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Column:
     """A column that is wanted."""
 

@@ -74,7 +74,7 @@ class Sizes:
     part_rows: int = PART_ROWS  # rows of one part of the release: a multiple of a block's
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Table:
     """All slices of a source, in the order of its rows."""
 

@@ -63,7 +63,7 @@ NO_OWNER = np.uint64(1)
 """No fingerprint of a name is odd."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Slice:
     """Rows of a table: ``start`` … ``stop`` of a Parquet file, or all that were read already."""
 

@@ -50,7 +50,7 @@ _KEY_BYTES = 32
 _NAME_LENGTH = 64
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Session:
     """What answers are made of: the key of their noise, and (rows, m) labels in release order."""
 
@@ -72,7 +72,7 @@ class Session:
         return cls(bytes.fromhex(header["key"]), columns)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _State:
     """A session as the ledger knows it."""
 

@@ -39,7 +39,7 @@ from label_party.release.message import Counted, count_labels
 _STREAM = "drift"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PaidSession:
     """The session that pays for tests."""
 

@@ -45,7 +45,7 @@ class PlanRow:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """All candidates, by ε and predicted error; what the errors are to be compared with."""
 

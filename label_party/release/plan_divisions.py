@@ -36,7 +36,7 @@ JOINT, SEPARATE, SPLIT = "joint", "separate", "split"
 _FINE = 401
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DivisionRow:
     """One way at one ε."""
 
@@ -58,7 +58,7 @@ class DivisionRow:
         return self.auto if division == "auto" else self.division == division
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DivisionPlan:
     """All ways, by ε, and what the errors are to be compared with, a label each."""
 

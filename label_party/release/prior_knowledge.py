@@ -32,7 +32,7 @@ LEAK_WARNING = (
 _VALUES_AT_ONCE = 1 << 12
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class KnownLabels:
     """What is assumed of some labels, one or several, together."""
 

@@ -13,7 +13,7 @@ from label_party.store.ledger import Ledger
 from label_party.store.release_store import Store
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AccountState:
     """One account's budget."""
 

@@ -51,7 +51,7 @@ class Purchase:
     records_per_unit: int = 1  # for how many records of one privacy unit the guarantee holds
     answers: int = 0  # of a session, how many answers share the guarantee; otherwise 0
     # every other term, as JSON values: the mechanism, its parameters and limits, which labels
-    request: dict[str, Any] = field(default_factory=dict)
+    request: dict[str, Any] = field(hash=False, default_factory=dict)
     covered: Covered | None = None  # the events that it is about; None if that is not known
     # SHA-256 of what it bought, in hexadecimal; empty while there are no bytes, or none any more
     digest: str = ""
@@ -180,7 +180,7 @@ class Restore:
     """One restoration from a backup, with what its operator stated."""
 
     backup_made_at: str
-    statement: dict[str, Any]
+    statement: dict[str, Any] = field(hash=False)
     restored_at: str
     restored_by: str
 

@@ -32,7 +32,7 @@ from label_party.store.ledger import Ledger, LedgerError
 from label_party.store.release_store import CHARGE_FILE, Store
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Recovery:
     """What was found."""
 

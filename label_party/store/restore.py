@@ -47,7 +47,7 @@ _MEMBER = re.compile(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Restored:
     """What was restored."""
 

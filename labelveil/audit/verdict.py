@@ -108,7 +108,8 @@ class Check:
     shown: float | None = None  # the same at 95%, for people
     confidence: float = 1.0  # of the verdict; 1 where no chance is in it
     seconds: float = 0.0
-    details: Mapping[str, Any] = field(default_factory=dict)  # further facts, as JSON values
+    # further facts, as JSON values
+    details: Mapping[str, Any] = field(hash=False, default_factory=dict)
     question: str = ""  # what a reader wants to know, as a question that the verdict answers
     power: tuple[Power, ...] = ()
     not_looked_at: str = ""

@@ -177,7 +177,7 @@ def _network(inputs: int, hidden: tuple[int, ...], seed: int) -> nn.Sequential:
         return nn.Sequential(*layers, nn.Linear(inputs, 1))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Central:
     """Predictions of a baseline, in label units, with what it chose and what it guarantees."""
 

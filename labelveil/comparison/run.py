@@ -37,7 +37,7 @@ SETTINGS_FILE = "comparison.json"
 RESULTS_FILE = "results.jsonl"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Comparison:
     """The results of a comparison."""
 

@@ -26,7 +26,7 @@ _APART = 1.012
 """Factor between the places of two methods at one ε, so that their error bars stand apart."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cell:
     """One method at one ε, and for several labels one label.
 

@@ -17,7 +17,7 @@ ROW_KEY = "event"
 KEY, LABEL = "key", "label"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Inputs:
     """The tables, checked; the key column has the same name in all that a party gets."""
 

@@ -40,7 +40,7 @@ from labelveil.simulation.workspace import Workspace, config_file, furnish
 _WIDTH = 110
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Outcome:
     """What a simulation left behind; a notebook shows its figures, and the report on demand."""
 

@@ -78,7 +78,7 @@ _RATIOS = (0.0, 0.03, 0.1, 0.3, 1.0)
 """Variance of what the rectifiers add to f, relative to that of the rest."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rectifiers:
     """Random features of public rows."""
 
@@ -150,7 +150,7 @@ def best_measurement(rows: Floats, noise: float) -> Measurement:
     return Measurement(weights[:, None] * turned[:, measured] * shape, quantile)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ProcessFit:
     """A regression for labels scaled to -1 … 1."""
 

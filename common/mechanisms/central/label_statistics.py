@@ -54,7 +54,7 @@ def limited(lengths: Floats, quantiles: Sequence[float]) -> Iterator[tuple[float
             yield quantile, top, np.minimum(1.0, top / np.maximum(lengths, 1e-300))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Measurement:
     """The measured statistic ``vectorsᵀ y``, and how it was chosen."""
 

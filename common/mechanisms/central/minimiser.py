@@ -29,7 +29,7 @@ def least_tolerance(rows: int, columns: int, lipschitz: float) -> float:
     return 64 * (rows + columns + 16) * _UNIT * max(1.0, lipschitz)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Risk:
     """F, for n records of d features."""
 

@@ -45,7 +45,7 @@ MOST_WORK = 6_000_000
 """Largest number of states (hits times losses) that is solved."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Curve:
     """δ as a function of ε for one session."""
 

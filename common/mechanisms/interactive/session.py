@@ -46,7 +46,7 @@ class Outcome(Generic[ValueOut]):
     """One flag a family."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Answers:
     """Answers to the first n questions; the rest were not asked, for hits were used up."""
 

@@ -26,7 +26,7 @@ ADJACENCY = Adjacency.REPLACE_RECORD
 NO_ANSWER = -1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ClassAnswers:
     """What the aggregator releases for a batch of queries, and what it cost."""
 

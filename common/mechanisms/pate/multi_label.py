@@ -46,7 +46,7 @@ _GRAIN = 64
 """What stands for a vote where votes are scaled."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LabelAnswers:
     """What an aggregator releases for a batch of queries."""
 

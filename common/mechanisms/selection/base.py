@@ -27,7 +27,7 @@ def neighbours(step: int) -> Adjacency:
     return ADJACENCY if step == 1 else Adjacency.REPLACE_RECORD
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Selection:
     """What a selector releases."""
 

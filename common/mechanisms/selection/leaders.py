@@ -34,7 +34,7 @@ from common.mechanisms.selection.stable_top_k import (
 _CHOICE_SHARE = Fraction(1, 4)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Leading:
     """The released leaders."""
 

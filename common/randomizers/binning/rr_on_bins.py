@@ -29,7 +29,7 @@ _KEPT = 4096
 """The most labels whose bins' costs are kept from round to round, in 64 MB."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Binning:
     """An optimal partition of the grid into d consecutive bins."""
 

@@ -66,7 +66,7 @@ _SATURATION = 350.0
 _TINY = 1e-9
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ConditionalFamily:
     """Plausible conditional distributions of a label and how predictions move with them."""
 

@@ -53,7 +53,7 @@ register_joint(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Targets:
     """What a channel for several labels is judged by, from a released prior alone."""
 

@@ -49,7 +49,7 @@ _SETTLED = 1e-3
 _DROP = 1e-3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Mixture:
     """Partitions of the cells and how often each is drawn."""
 

@@ -85,7 +85,7 @@ _SLACK = 1e-5
 """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Design:
     """An optimised channel over the knots."""
 

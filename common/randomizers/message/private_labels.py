@@ -22,7 +22,7 @@ from common.randomizers.message.strata import count_cells
 from common.randomizers.message.terms import Division, LabelTerms
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class PrivateEvents:
     """Randomized events, and all that is public about them."""
 
@@ -59,7 +59,7 @@ class PrivateEvents:
         return PrivateLabels(self, name)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class PrivateLabels:
     """One label of randomized events: the only one, or one of several."""
 

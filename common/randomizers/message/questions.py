@@ -39,7 +39,7 @@ _WEIGHTS = 1 << 30
 _ROWS_AT_ONCE = 1 << 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Question:
     """Which stratum each event is in, and what is expected of the labels of each.
 

@@ -64,7 +64,7 @@ class Share:
     epsilon: Fraction
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Released:
     """What is public of the labels before they are sent, by the labels that it is about."""
 

@@ -52,7 +52,7 @@ _FEWEST = 16
 _LEAST_RATIO = 0.05
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Strata:
     """Public classes of events."""
 
@@ -82,7 +82,7 @@ def keep_strata(values: Sequence[str], rows: Integers, epsilon: float | Fraction
     return Strata(tuple(names), tuple(sizes[: len(names)].tolist()), of_value)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StratumTable:
     """Noisy counts of stratum × bin, and what they say of each stratum's labels."""
 

@@ -43,7 +43,7 @@ class LabelTerms:
     """Whether labels are whole numbers, where no grid was chosen."""
     randomizer: str = "auto"
     """As its options in :func:`common.randomizers.build_randomizer`, of a label sent alone."""
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(hash=False, default_factory=dict)
     explained: float | None = None
     """Share of its variance that features are taken to explain, where a design needs to know that
     and options do not say; None for the usual one."""

@@ -40,7 +40,7 @@ _REDUCED = 1e-11
 _EMPTY = 1e-12
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Columns:
     """n columns u (1 + c·1[y in S]) with their outputs, labels scaled to -1 … 1."""
 

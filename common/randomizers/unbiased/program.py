@@ -42,7 +42,7 @@ _SHORTEN = 0.8
 _RIDGE = 1e-14
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Solution:
     """A primal-dual solution; entry [a, b] of a (k + 1, k + 1) array is the interval a … b - 1."""
 

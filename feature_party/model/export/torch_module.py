@@ -38,7 +38,7 @@ _THURSDAY = 3.0
 """Days from a Monday to 1970-01-01."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Column:
     """One input of an exported model."""
 

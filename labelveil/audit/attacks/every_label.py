@@ -44,7 +44,7 @@ _KEPT = 6  # suspects of either kind whose labels are run again
 _RARE_SHARE = 0.02  # outputs that every label gives less often are rare ones
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Suspect:
     """An event, a set of codes of a view, and the two worlds that it may tell apart.
 
@@ -59,7 +59,7 @@ class Suspect:
     score: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class EveryLabel(Bounds):
     """What the search found, all tests together."""
 

@@ -39,7 +39,7 @@ _BINS = 2000  # half of the steps in which changes of log-odds are counted
 _INFINITE = 100.0  # log-odds are counted up to here
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Counted:
     """Labels that one histogram counts: (k, d) probabilities of outputs in each of their cells, and
     (k,) of the cells."""

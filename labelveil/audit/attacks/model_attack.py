@@ -35,7 +35,7 @@ _RIDGE = 1e-3
 _KEY_SCALE = 1e-6
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Canaries:
     """Events with a secret bit: which of two labels, or of two sets of all labels of an event."""
 
@@ -74,7 +74,7 @@ def find_canaries(
     return Canaries(rows, secrets, laws, planted=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Attack:
     """What the attack found by the view of the predictions that the pilot chose.
 

@@ -49,7 +49,7 @@ class OneRun(Bounds):
         return detectable_epsilon(claimed, self.guesses, GATE / self.tests) - claimed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Guesser:
     """What to guess for each code of a view; -1 where it is better not to guess."""
 

@@ -42,7 +42,7 @@ GROUPS = 4  # own labels are put in so many groups, anew in each run
 _SLACK = 1.02  # variances are those of estimated probabilities, from hundreds of thousands of rows
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rows:
     """Outputs beside what is known of their labels."""
 

@@ -60,7 +60,7 @@ QUESTIONS = {
 """What the verdict of each check answers."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Evidence:
     """A release as it lies in a directory, read without believing it."""
 

@@ -185,7 +185,7 @@ def _nothing_to_attack(files: RunFiles, run: Run | None) -> Check:
 _MAX_LEVELS = 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
     """A run's events in one order."""
 

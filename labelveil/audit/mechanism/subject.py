@@ -38,7 +38,7 @@ REPLAY_EPSILON = 1.5
 """Budget of replayed releases; their few rows make ε₁ large enough for histograms to coincide."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NamedSubject:
     """A randomizer that :func:`build_randomizer` knows, for a uniform prior."""
 
@@ -110,7 +110,7 @@ class NamedSubject:
         return release_sources()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CallableSubject:
     """An importable callable ``module:function`` from (n,) or (n, m) labels to (n,) outputs."""
 

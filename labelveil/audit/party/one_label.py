@@ -26,7 +26,7 @@ _VOLATILE = ("time", "seconds", "peer", "address")
 """Fields of a log line that differ from run to run."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Shown:
     """What a labels party shows besides its randomized labels."""
 

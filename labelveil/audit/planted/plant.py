@@ -38,7 +38,7 @@ ODD, OF = (1, 1, 8, 4, 8), 64
 labels party warns of more than 5 % of the labels outside the bounds."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Planted:
     """A folder of canaries, read; events are in the order of the partner's population."""
 

@@ -35,7 +35,7 @@ from labelveil.audit.verdict import GATE, Check, Power, Verdict
 BLOCKS = 16  # of the events in the order of either side, looked at by themselves
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Returned:
     """Canaries that came back, in the order of the release's rows."""
 

@@ -12,11 +12,11 @@ distance to the highest score and w_i = p_i/q_i. The computed a_i is off by at m
 (ln p_i + ln q_i + rate · d_i + 1)``: logarithms of integers, a product, differences, each right to
 a few units in the last place. Masses ``exp(a_i − A)`` are taken relative to the largest *product*,
 of logarithm A, so that none of those that count is subnormal, whatever weights and scores are.
-Those with ``a_i + η_i < A − 700`` are left out, which is an absolute error of 2^20 e^-699 at most;
+Those with ``a_i + η_i < A − 700`` are left out, which is an absolute error of n e^-699 at most;
 the others are right to a factor ``1 ± 3η``, η the sum of the largest of their η_i and that of A, as
-long as η < 1/4 (otherwise only more digits decide). A float sum of at most 2^20 positive numbers is
-right to 2.4e-10 of itself. A cumulative share is a quotient of two such sums, hence off by less
-than ``1e-9 + 8η``, and that is the interval around it.
+long as η < 1/4 (otherwise only more digits decide). A float sum of n < 2^40 positive numbers
+is right to ``n 2^-52`` of itself. A cumulative share is a quotient of two such sums, hence off by
+less than ``max(1e-9, n 2^-50) + 8η``, and that is the interval around it.
 
 *More digits.* Products are bounded from both sides by decimal arithmetic, rounded outwards, and
 then by integers in a unit that is so many digits below the largest of them. An integer bound of one
@@ -40,9 +40,10 @@ from common.exact.noise import bernoulli_exp, uniform_below
 
 _WORD = 1 << 64
 _SUM_ERROR = 1e-9
-"""Of a cumulative share in double precision, beside what the logarithms err by."""
+"""Of a cumulative share in double precision, at least, beside what the logarithms err by."""
+_STEP_ERROR = 2.0**-50
+"""The same, for each of the numbers that are added up."""
 _LOG_ERROR = 2.0**-49
-_MAX_LEVELS = 1 << 20
 _NEGLIGIBLE = -700.0
 _LARGEST_RATE = 10**200
 _DIGITS = 40
@@ -115,9 +116,7 @@ def _behind(scores: Integers) -> Words:
 def _draw(
     scores: Integers, weights: Sequence[int | Fraction], rate: Fraction, source: WordSource
 ) -> int:
-    """Draw one of few weighted levels: exactly, fast, and with more digits where needed."""
-    if scores.size > _MAX_LEVELS:
-        raise ValueError(f"{scores.size} distinct scores are above {_MAX_LEVELS}")
+    """Draw one of the weighted levels: exactly, fast, and with more digits where needed."""
     word = int(source.take(1)[0])
     behind = _behind(scores)
     decided = _decided_in_floats(behind.astype(np.float64), weights, rate, word)
@@ -145,7 +144,7 @@ def _decided_in_floats(
         return None
     cumulative = np.cumsum(np.where(counted, np.exp(products), 0.0))
     cumulative /= cumulative[-1]
-    interval = _SUM_ERROR + 8 * error
+    interval = max(_SUM_ERROR, len(weights) * _STEP_ERROR) + 8 * error
     low, high = word / _WORD - interval, (word + 1) / _WORD + interval
     first = int(np.searchsorted(cumulative, low, side="right"))
     last = len(weights) - 1

@@ -21,7 +21,7 @@ def positive(**numbers: Number | None) -> None:
 def at_least(least: int, **counts: int | None) -> None:
     """Refuse counts below a least one; None says that there is no such count."""
     for name, count in counts.items():
-        if count is not None and count < least:
+        if count is not None and not count >= least:  # nor what is no number
             raise PrivacyError(f"{name}={count} must be at least {least}")
 
 

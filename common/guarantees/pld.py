@@ -71,8 +71,11 @@ class PrivacyLoss:
         about the same one of the two.
         """
         for name, mass in (("upper", upper), ("lower", lower)):
-            if min(mass.values()) < 0 or abs(sum(mass.values()) - 1) > 1e-9:
-                raise PrivacyError(f"{name} masses sum to {sum(mass.values())}; they must sum to 1")
+            whole = abs(sum(mass.values()) - 1) <= 1e-9
+            if not (whole and all(one >= 0 for one in mass.values())):  # nor where one is NaN
+                raise PrivacyError(
+                    f"{name} masses sum to {sum(mass.values())}; they must be >= 0 and sum to 1"
+                )
         log_upper, log_lower = (
             {z: math.log(p) for z, p in mass.items() if p > 0} for mass in (upper, lower)
         )

@@ -67,7 +67,7 @@ class Power:
     least: float  # infinite where none is found, however large
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Bounds:
     """Lower bounds of the true ε, at confidence 1 - ``GATE`` and (``shown``) at 95%."""
 

@@ -72,7 +72,9 @@ def gradients(layers: Layers, inputs: list[Floats], slopes: Floats) -> Floats:
     """(n, p) gradient of each row's loss in all weights, from (n, k) slopes in the outputs."""
     parts: list[Floats] = []
     for index in range(len(layers) - 1, -1, -1):
-        parts.insert(0, (inputs[index][:, :, None] * slopes[:, None]).reshape(len(slopes), -1))
+        outer = inputs[index][:, :, None] * slopes[:, None]
+        # numpy cannot work a size out where a sample is empty, as Poisson samples may be
+        parts.insert(0, outer.reshape(len(slopes), outer.shape[1] * outer.shape[2]))
         if index:
             slopes = each_by_itself(slopes, layers[index].T)[:, :-1] * (inputs[index][:, :-1] > 0)
     return np.concatenate(parts, axis=1)

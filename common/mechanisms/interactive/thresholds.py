@@ -46,6 +46,9 @@ class ThresholdTests:
     values: bool = False
     """Publishes counts that pass, with their noise; that costs no more."""
 
+    def __post_init__(self) -> None:
+        _scale(self.epsilon, self.sensitivity)
+
     @property
     def target(self) -> Target:
         """Above: ``q = 1/(e^ε + 1)``."""
@@ -84,6 +87,9 @@ class BetweenThresholds:
     epsilon: Fraction
     sensitivity: int = 1
     """Δ >= 1."""
+
+    def __post_init__(self) -> None:
+        _scale(self.epsilon, self.sensitivity)
 
     @property
     def target(self) -> Target:

@@ -162,3 +162,31 @@ def test_scores_of_any_size() -> None:
         1,
     ]
     assert choice.exponential_peeling(np.array([5, 5]), Fraction(0), 2, source).size == 2
+
+
+MANY = (1 << 20) + 7
+"""Distinct scores: one user's tie more or less is on either side of a million of them."""
+
+
+def test_any_number_of_distinct_scores_is_drawn_from() -> None:
+    """Words in the midst of a score's share of the line, which closed forms give."""
+    scores, rate = np.arange(MANY), Fraction(1, 1000)
+    middle = MANY // 2
+    word = (2 * middle + 1) * (LAST + 1) // (2 * MANY)
+    assert choice.exponential_choice(scores, Fraction(0), Tape(word)) == middle  # type: ignore[arg-type]
+    # up to the i-th from the top: (1 - r^i) / (1 - r^n), r = e^-rate
+    ends = [math.expm1(-0.001 * i) / math.expm1(-0.001 * MANY) for i in (777, 778)]
+    word = LAST - int(sum(ends) / 2 * 2**64)
+    first, *_ = choice.exponential_peeling(scores, rate, 1, Tape(word))  # type: ignore[arg-type]
+    assert first == MANY - 778
+
+
+def test_the_interval_covers_a_long_sums_error() -> None:
+    """Against exact sums: where double precision decides, the decision is right."""
+    random = np.random.default_rng(3)
+    masses = np.exp(-random.random(1 << 22))
+    shares = np.cumsum(masses)
+    exact = Fraction(math.fsum(masses[: 1 << 21])) / Fraction(math.fsum(masses))
+    error = abs(Fraction(shares[(1 << 21) - 1] / shares[-1]) - exact)
+    assert 0 < error < masses.size * choice._STEP_ERROR
+    assert masses.size * choice._STEP_ERROR > choice._SUM_ERROR  # it is what counts here

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from common.errors import PrivacyError
 from common.guarantees import (
     PureDP,
     ZeroConcentratedDP,
@@ -114,6 +115,17 @@ def test_a_pair_of_laws_counts_in_both_directions(
             examples.hockey_stick(p, q, Fraction(epsilon)) for p, q in (powers, powers[::-1])
         )
         assert truth <= law.delta(epsilon) + 1e-12 <= float(truth) + 1e-2
+
+
+@pytest.mark.parametrize(
+    "law",
+    [{0: math.nan, 1: 1.0}, {0: 1.0, 1: math.nan}, {0: 1.5, 1: -0.5}, {0: math.inf}, {0: 0.9}],
+)
+def test_masses_that_are_no_law_are_refused(law: dict[int, float]) -> None:
+    right = {0: 0.5, 1: 0.5}
+    for pair in ((law, right), (right, law)):
+        with pytest.raises(PrivacyError, match="must be >= 0 and sum to 1"):
+            PrivacyLoss.of_pair(*pair)
 
 
 @needs_pld

@@ -237,6 +237,28 @@ def test_ten_classes_and_what_only_hidden_layers_can() -> None:
     assert scores[()] < 0.65 < 0.85 < scores[16,]
 
 
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+@pytest.mark.parametrize("hidden", [(), (3,)])
+def test_a_step_whose_sample_is_empty_is_a_step(noise: Any, hidden: tuple[int, ...]) -> None:
+    """With m = 1 a third of Poisson samples are: they release noise, as the guarantee says."""
+    points = uniforms(4, 100, 2)
+    delta = 1e-6 if noise == "gaussian" else 0.0
+    for seed in range(5):
+        model = DPSGDRegressor(
+            1.0, delta, noise=noise, sample=1, steps=40, bounds=(-1, 1), hidden=hidden,
+            entropy=seeded_entropy(seed),
+        ).fit(points, points[:, 0])  # fmt: skip
+        steps = GradientSteps(100, 1, 40, noise, scale=Fraction(model.noise_scale_))
+        assert min(sample.size for sample in steps.samples(seeded_entropy(seed))) == 0
+        assert all(np.isfinite(layer).all() for layer in model.layers_)
+    noises, sums = (
+        [*steps.noises(3, seeded_entropy(9))],
+        steps.sums(3, seeded_entropy(9)),
+    )
+    empty = np.zeros((0, 3))
+    assert [sums(empty).tolist() for _ in range(40)] == [noise.tolist() for noise in noises]
+
+
 def test_one_random_record_a_step_and_pure_epsilon() -> None:
     points = uniforms(4, 2000, 2)
     model = DPSGDRegressor(

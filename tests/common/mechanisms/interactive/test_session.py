@@ -12,16 +12,20 @@ import pytest
 from common.entropy import seeded_entropy
 from common.errors import BudgetError, DataError, PrivacyError
 from common.mechanisms.interactive import (
+    AnySession,
     BestOfPriors,
     BetweenThresholds,
     ChangeStream,
     HeldOutcome,
+    MixedSession,
     NotPrior,
+    Outcome,
     Position,
     RunTwice,
     Session,
     Terms,
     ThresholdTests,
+    mixed_budget,
     one_shot_top_k,
 )
 from common.mechanisms.interactive.targets import not_prior
@@ -290,3 +294,167 @@ def test_two_runs_hit_when_they_differ() -> None:
     assert s.hits == 0
     assert s.run(twice) == (2, 3)
     assert s.hits == 1
+
+
+WIDE = Terms(not_prior(2 * EPSILON), 20, call_delta=Fraction(1, 100))
+
+
+class Seen(Exception):
+    """What a callback raises that has looked at an outcome."""
+
+
+def test_what_a_stop_has_seen_is_paid_for_and_in_the_journal() -> None:
+    heard: list[dict[str, Any]] = []
+    s = session(WIDE, journal=heard.append)
+    candidates = [lambda d, r, s=score: (s, s) for score in (5, 9, 7)]
+    seen: list[tuple[int, ...]] = []
+    at_that_time: list[tuple[int, list[int]]] = []
+
+    def stop(shown: Any) -> bool:
+        seen.append(tuple(one.score for one in shown))
+        at_that_time.append((s.hits, heard[-1]["hits"]))
+        if len(shown) == 2:
+            raise Seen
+        return False
+
+    with pytest.raises(Seen):
+        one_shot_top_k(s, candidates, EPSILON, 3, stop=stop, delta=Fraction(1, 10**6))
+    assert seen == [(9,), (9, 7)]
+    assert at_that_time == [(1, [1]), (2, [2])]
+    assert heard[-1]["call_delta"] == str(Fraction(3, 10**6))
+    assert s.hits == 2
+    for _ in range(9):  # five looks cost nothing once
+        with pytest.raises(Seen):
+            one_shot_top_k(s, candidates, EPSILON, 3, stop=stop)
+    assert s.halted
+    with pytest.raises(BudgetError):
+        one_shot_top_k(s, candidates, EPSILON, 3, stop=stop)
+
+
+def raising(*_: Any) -> Any:
+    raise Seen
+
+
+class Touchy:
+    """An outcome that cannot be compared."""
+
+    __eq__ = __ne__ = raising  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]
+
+
+DELTA = Fraction(1, 10**6)
+
+RAISING = {
+    "an algorithm": lambda s: s.run(NotPrior(raising, EPSILON, 0, DELTA)),
+    "a comparison": lambda s: s.run(NotPrior(lambda d, r: Touchy(), EPSILON, 0, DELTA)),
+    "an accept": lambda s: HeldOutcome(s, lambda d, r: 5, EPSILON, DELTA).ask(raising),
+    "a held run": lambda s: HeldOutcome(s, raising, EPSILON, DELTA).ask(lambda v: True),
+    "a candidate": lambda s: one_shot_top_k(s, [raising, raising], EPSILON, 1, delta=DELTA / 2),
+    "a score": lambda s: one_shot_top_k(s, [lambda d, r: Touchy()], EPSILON, 1, delta=DELTA),
+}
+
+
+@pytest.mark.parametrize("name", RAISING)
+def test_an_exception_is_a_hit_and_pays_its_delta(name: str) -> None:
+    heard: list[dict[str, Any]] = []
+    s = session(WIDE, journal=heard.append)
+    for times in range(1, 4):
+        with pytest.raises((Seen, TypeError)):
+            RAISING[name](s)
+        assert s.hits == times
+        assert heard[-1]["hits"] == [times]
+        assert heard[-1]["call_delta"] == str(times * DELTA)
+
+
+def test_an_exception_is_a_hit_in_every_kind_of_session_and_family() -> None:
+    s = session(Terms(not_prior(EPSILON), 3, families=2))
+    with pytest.raises(Seen):
+        s.run(BestOfPriors(raising, EPSILON, (1, 2)))
+    assert s.family_hits == (1, 1)
+    with pytest.raises(PrivacyError, match="1 target families"):
+        s.run(says(0))
+    assert s.family_hits == (2, 2)  # that there was one family was found in an outcome
+    budget = mixed_budget(20, 1e-2, {not_prior(EPSILON): 2})
+    mixed = MixedSession(None, budget, seeded_entropy(0))
+    left = mixed.hits_left(not_prior(EPSILON))
+    with pytest.raises(Seen):
+        mixed.run(NotPrior(raising, EPSILON, 0))
+    assert mixed.hits_left(not_prior(EPSILON)) == left - 1
+
+
+def test_an_exception_of_a_batch_uses_up_what_its_answers_could() -> None:
+    """It may depend on any of them."""
+    s = session(Terms(not_prior(EPSILON), 5), np.arange(3))
+    with pytest.raises(Seen):
+        s.run_batch(ThresholdTests(raising, 0, EPSILON))
+    assert (s.hits, s.halted) == (5, True)
+
+
+def test_public_parameters_are_refused_before_a_session_hears_of_them() -> None:
+    for options in ({"sensitivity": 0}, {"epsilon": Fraction(0.1)}):
+        with pytest.raises(PrivacyError):
+            ThresholdTests(lambda data: data, 0, **{"epsilon": EPSILON, **options})  # type: ignore[arg-type]
+        with pytest.raises(PrivacyError):
+            BetweenThresholds(lambda data: data, 0, 9, **{"epsilon": EPSILON, **options})  # type: ignore[arg-type]
+
+
+def test_an_outcome_that_accept_raised_on_is_not_asked_about_again() -> None:
+    s = session(WIDE)
+    held = HeldOutcome(s, lambda d, r: 5, EPSILON)
+    with pytest.raises(Seen):
+        held.ask(raising)
+    with pytest.raises(PrivacyError, match="published"):
+        held.ask(lambda value: False)
+    assert s.hits == 1
+
+
+def test_where_the_journal_fails_the_exception_does_not_leave() -> None:
+    """Neither does what hangs on it: an exception carries the one that was handled."""
+
+    def broken(state: dict[str, Any]) -> None:
+        raise OSError("disk full")
+
+    s = session(journal=broken)
+    with pytest.raises(OSError, match="disk full") as caught:
+        s.run(NotPrior(raising, EPSILON, 0))
+    assert caught.value.__context__ is None
+    assert caught.value.__cause__ is None
+    assert s.hits == 1
+
+
+def test_a_call_does_not_take_hits_back() -> None:
+    class Refund:
+        target = not_prior(EPSILON)
+
+        def draw(self, data: Any, source: Any) -> Outcome[int]:
+            return Outcome(1, (-5,))  # type: ignore[arg-type]
+
+    s = session()
+    s.run(Refund())
+    assert s.hits == 1
+
+
+def test_every_outcome_leaves_by_one_door(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it nothing reaches a caller, whichever way it was asked."""
+
+    class Shut(Exception):
+        pass
+
+    def shut(self: Any, value: Any, *_: Any) -> Any:
+        raise Shut
+
+    monkeypatch.setattr(AnySession, "_publish", shut)
+    seen: list[Any] = []
+    look = lambda shown: bool(seen.append(shown))  # noqa: E731
+    s = session(WIDE, np.arange(3))
+    for ask in (
+        lambda: s.run(says(5)),
+        lambda: s.run(NotPrior(raising, EPSILON, 0)),
+        lambda: s.run_batch(ThresholdTests(lambda data: data, 0, EPSILON)),
+        lambda: one_shot_top_k(s, [lambda d, r: (1, 1)], EPSILON, 1, stop=look),
+        lambda: HeldOutcome(s, lambda d, r: 5, EPSILON).ask(lambda value: True),
+        lambda: ChangeStream(s, EPSILON, 0).step(lambda d, r: 1),
+    ):
+        with pytest.raises(Shut):
+            ask()
+    assert seen == []

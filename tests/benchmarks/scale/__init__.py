@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from common.security.tls import only_tls13
+
 if TYPE_CHECKING:
     from tests.benchmarks.harness import Bench, Table
+
+only_tls13()  # a stage's process is a program, and one of them fetches
 
 
 def run(bench: Bench) -> Table:

@@ -56,7 +56,7 @@ class Entropy(Sole):
     __slots__ = ("_drawn", "_key", "secure")
 
     def __init__(self, key: bytes, *, secure: bool = True) -> None:
-        super().__init__()
+        super().__init__(anywhere=not secure)
         if len(key) != _KEY_BYTES:
             raise ValueError(f"key of {len(key)} bytes must have {_KEY_BYTES}; use os.urandom(32)")
         self._key: bytes | None = bytes(key)
@@ -69,8 +69,7 @@ class Entropy(Sole):
 
         What is drawn from it elsewhere is not known here. A forked process gets none from here.
         """
-        if self.secure:
-            self._turn.check_process()
+        self._turn.check_process()
         if self._key is None:
             raise ValueError("this entropy has been destroyed; ask for a fresh system_entropy()")
         return self._key
@@ -150,7 +149,7 @@ class WordSource(Sole):
     __slots__ = ("_entropy", "_left", "_position", "_stream")
 
     def __init__(self, entropy: Entropy, stream: str) -> None:
-        super().__init__()
+        super().__init__(anywhere=not entropy.secure)
         self._entropy = entropy
         self._stream = stream
         self._position = 0

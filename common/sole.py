@@ -33,21 +33,22 @@ os.register_at_fork(after_in_child=_forked)
 class Turn:
     """A lock of one process, as a context manager: one holder at a time, and none within one.
 
-    ``PrivacyError`` in another process than the one that made it, and from within.
+    ``PrivacyError`` in another process than the one that made it, unless it holds ``anywhere``, and
+    from within.
     """
 
     __slots__ = ("_held", "_lock", "_owner", "_process")
 
-    def __init__(self, owner: str) -> None:
+    def __init__(self, owner: str, *, anywhere: bool = False) -> None:
         self._owner = owner
-        self._process = os.getpid(), _forks
+        self._process = None if anywhere else (os.getpid(), _forks)
         self._lock = threading.RLock()
         self._held = False
 
     def check_process(self) -> None:
         """Raise ``PrivacyError`` in a process that was forked since."""
         # before the lock, which another thread may have held at the fork and never gives back
-        if self._process != (os.getpid(), _forks):
+        if self._process not in (None, (os.getpid(), _forks)):
             raise PrivacyError(
                 f"this {self._owner} was made before a fork, and would do here what it does there;"
                 " make another one in each process, with a system_entropy() of its own"
@@ -74,8 +75,9 @@ class Sole:
 
     __slots__ = ("_turn",)
 
-    def __init__(self) -> None:
-        self._turn = Turn(type(self).__name__)
+    def __init__(self, *, anywhere: bool = False) -> None:
+        """``anywhere`` is for what repeats its words anyway, in tests."""
+        self._turn = Turn(type(self).__name__, anywhere=anywhere)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         """Refuse ``copy``, ``deepcopy`` and ``pickle``, which all ask here."""

@@ -127,6 +127,14 @@ def test_a_buffer_is_not_drawn_by_two_processes() -> None:
         assert isinstance(said, PrivacyError)
 
 
+def test_the_seeded_twin_repeats_its_words_on_both_sides_of_a_fork() -> None:
+    entropy = seeded_entropy(5)
+    source = entropy.source("any")
+    source.take(1)
+    with forked(lambda: (source.take(3).tolist(), entropy.key)) as said:
+        assert said == (source.take(3).tolist(), entropy.key)
+
+
 def test_labels_randomized_on_both_sides_of_a_fork_do_not_share_their_noise() -> None:
     randomizer = build_randomizer("randomized-response", labels=[0, 1], prior=[1, 1], epsilon=0.1)
     entropy, labels = system_entropy(), np.zeros(500, dtype=np.int64)

@@ -5,7 +5,8 @@
    starts cost seconds. Libraries that it uses stay loaded. (A randomizer by name keeps no noise
    between calls: each call is a start.)
 3. Processes forked after it was loaded and has randomized, as a server's workers are, or the copies
-   of a running machine that is restored from one snapshot.
+   of a running machine that is restored from one snapshot. One that refuses to draw there, as all
+   noise of ours does that was made before the fork, shares nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import replace
 import numpy as np
 
 from common.arrays import Floats
-from common.errors import ConfigError
+from common.errors import ConfigError, PrivacyError
 from labelveil.audit.mechanism.subject import CallableSubject, Subject
 from labelveil.children import child_command, child_environment
 
@@ -72,7 +73,11 @@ def _fork(subject: Subject, labels: np.ndarray, forks: int) -> None:
         child = os.fork()
         if not child:
             try:
-                os.write(1, _digest(subject, labels))
+                try:
+                    shown = _digest(subject, labels)
+                except PrivacyError:  # it works in this process's parent, or that fails
+                    shown = os.urandom(DIGEST_BYTES * len(labels))
+                os.write(1, shown)
                 os._exit(0)
             except BaseException as error:
                 os.write(2, f"{type(error).__name__}: {error}\n".encode())

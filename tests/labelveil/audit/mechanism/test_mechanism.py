@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from common.entropy import Entropy, system_entropy
 from common.errors import ConfigError
 from common.randomizers import build_randomizer
 from labelveil.audit.attacks import implementation
@@ -18,7 +20,11 @@ from labelveil.audit.attacks.exact_channel import (
     count_weights,
     exp_series,
 )
-from labelveil.audit.mechanism.black_box import black_box_range_check, every_label_check
+from labelveil.audit.mechanism.black_box import (
+    black_box_range_check,
+    every_label_check,
+    starts_check,
+)
 from labelveil.audit.mechanism.run import PROBES, audit_mechanism
 from labelveil.audit.mechanism.subject import CallableSubject, NamedSubject
 from labelveil.audit.mechanism.trial import Trial
@@ -165,3 +171,29 @@ def test_counted_weights_are_the_published_ones(name: str) -> None:
     assert counted.weights == randomizer.channel.weights
     assert certify(counted.weights, 0.7).holds
     assert not certify(counted.weights, 0.69).holds
+
+
+ONCE = system_entropy()
+DRAWN = count()
+
+
+def made_once(labels: np.ndarray) -> np.ndarray:
+    """Sixteen random bits a label, of noise that is made when this is loaded."""
+    return ONCE.words(f"call {next(DRAWN)}", 0, labels.size) >> np.uint64(48)
+
+
+def taken_along(labels: np.ndarray) -> np.ndarray:
+    """The same, of a generator that does not mind a fork."""
+    key = ONCE._key or b""
+    words = Entropy(key, secure=False).words(f"call {next(DRAWN)}", 0, labels.size)
+    return words >> np.uint64(48)
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"), [("made_once", Verdict.PASS), ("taken_along", Verdict.FAIL)]
+)
+def test_a_subject_that_refuses_to_draw_after_a_fork_shares_nothing(
+    name: str, verdict: Verdict
+) -> None:
+    subject = CallableSubject(f"{__name__}:{name}", np.array([0.0, 1.0]), 1.0)
+    assert starts_check(Trial(subject, SMALL)).verdict is verdict

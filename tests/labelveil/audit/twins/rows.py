@@ -186,7 +186,8 @@ class Seeded(MechanismTwin):
 
     def words(self, count: int) -> Words:
         if self._entropy is None:
-            self._entropy = Entropy(self.seed().to_bytes(32, "big"))
+            # a generator of somebody's own, which a fork takes along: ours refuses there
+            self._entropy = Entropy(self.seed().to_bytes(32, "big"), secure=False)
         found = self._entropy.words("labels", self._used, count)
         self._used += count
         return found

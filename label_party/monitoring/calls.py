@@ -208,6 +208,8 @@ REASONS: Final = (
     "unsure",
     # what came in between
     "unavailable",
+    "release_unreadable",
+    "ledger_unreadable",
     "not_available",
     "internal_error",
 )

@@ -12,7 +12,12 @@ from label_party.monitoring.calls import REASONS, Telemetry, Traces
 from label_party.server import handshakes
 
 SOURCES = sorted((Path(__file__).parents[3] / "label_party").rglob("*.py"))
-MAKERS = {"Refusal": (2, ""), "_maker": (2, ""), "refused": (1, "failed_precondition")}
+MAKERS = {
+    "Refusal": (2, ""),
+    "_maker": (2, ""),
+    "refused": (1, "failed_precondition"),
+    "unavailable": (1, "unavailable"),
+}
 """Functions that are given a reason, where among their arguments, and what it is by default."""
 
 

@@ -26,8 +26,9 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
 
+from common.security.certificate_checks import certificate_subject
 from label_party.monitoring.calls import Call, Telemetry
-from label_party.server.access import AccessPolicy, certificate_of
+from label_party.server.access import AccessPolicy, certificate_of, end_of
 from label_party.server.limits import Places, RateLimits
 from label_party.server.refusal import (
     Refusal,
@@ -236,8 +237,10 @@ class Calls(grpc.GenericRpcHandler):
             return ""
         client = self._policy.identify(certificate)
         if client is None:
+            record.facts["subject"] = certificate_subject(certificate or b"")
             raise unknown_client()
         record.facts["client"] = client
+        self._telemetry.seen(client, end_of(certificate or b""))
         held.enter_context(self._known.hold(client))
         if not self._rate.allow(client):
             raise too_many_requests()

@@ -46,7 +46,7 @@ def test_the_list_is_what_the_code_can_say() -> None:
     said |= {
         reason
         for name in (*handshakes._REASONS, "CERTIFICATE_VERIFY_FAILED", "ANYTHING_ELSE")
-        for detail in ("certificate has expired", "self signed")
+        for detail in ("certificate has expired", "certificate is not yet valid", "self signed")
         if (reason := handshakes.reason_of(f"Handshake failed with error x:{name}: {detail}"))
     }
     assert said == set(REASONS)

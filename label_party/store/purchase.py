@@ -210,13 +210,18 @@ def sold(ledger: Ledger, order: Order) -> Charge | None:
     ``ReleaseError`` if it was sold on other terms than are ordered now.
     """
     charge = ledger.committed(*order.name)
-    different = [] if charge is None else charge.differences(order)
-    if different:
+    if charge is not None:
+        check_terms(charge, order)
+    return charge
+
+
+def check_terms(charge: Charge, order: Order) -> None:
+    """Raise a ``ReleaseError`` if what has an order's name was sold on other terms."""
+    if different := charge.differences(order):
         raise ReleaseError(
             f"{order.purpose!r} of data set {order.data_set!r}, epoch {order.epoch!r}, stays as it"
             f" was sold: {'; '.join(different)}; set that back, or name another epoch with --epoch"
         )
-    return charge
 
 
 def _paid(

@@ -32,8 +32,8 @@ _SETTLED_NS = 2_000_000_000
 _FORMAT = slice(18, 20)
 """In a ledger's bytes, two that say whether it has a log."""
 
-_State = tuple[int, int, int]
-"""Size, time of the last change and inode of a file."""
+_State = tuple[int, int, int, int]
+"""Size, times of the last change of the bytes and of any, and inode of a file."""
 
 Stamp = tuple[_State | None, ...]
 """What tells the ledger, its log and its secret from themselves written again."""
@@ -113,4 +113,4 @@ def _state(path: Path) -> _State | None:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return found.st_size, found.st_mtime_ns, found.st_ino
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino

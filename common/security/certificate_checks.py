@@ -52,21 +52,14 @@ def certificate_names(pem: bytes) -> set[tuple[str, str]]:
     return dns | uris
 
 
-def certificate_end(pem: bytes) -> datetime | None:
-    """Return when a certificate ends; None if it cannot be parsed."""
+def certificate_owner(pem: bytes) -> tuple[str, datetime | None]:
+    """Whose certificate it is, with its serial number, and when it ends; of none, nothing."""
     try:
-        return x509.load_pem_x509_certificate(pem).not_valid_after_utc
+        found = x509.load_pem_x509_certificate(pem)
     except ValueError:
-        return None
-
-
-def certificate_subject(pem: bytes) -> str:
-    """Return whose certificate it is, and its serial number, for logs; empty if that is unknown."""
-    try:
-        certificate = x509.load_pem_x509_certificate(pem)
-        return f"{certificate.subject.rfc4514_string():.200}, serial {certificate.serial_number:x}"
-    except ValueError:
-        return ""
+        return "", None
+    subject = f"{found.subject.rfc4514_string():.200}, serial {found.serial_number:x}"
+    return subject, found.not_valid_after_utc
 
 
 def check_identity(

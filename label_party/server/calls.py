@@ -26,9 +26,8 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
 
-from common.security.certificate_checks import certificate_subject
 from label_party.monitoring.calls import Call, Telemetry
-from label_party.server.access import AccessPolicy, certificate_of, end_of
+from label_party.server.access import AccessPolicy, certificate_of, owner_of
 from label_party.server.limits import Places, RateLimits
 from label_party.server.refusal import (
     Refusal,
@@ -236,11 +235,12 @@ class Calls(grpc.GenericRpcHandler):
             held.enter_context(self._unknown.hold(hashlib.sha256(certificate or b"").hexdigest()))
             return ""
         client = self._policy.identify(certificate)
+        subject, ends = owner_of(certificate or b"")
         if client is None:
-            record.facts["subject"] = certificate_subject(certificate or b"")
+            record.facts["subject"] = subject
             raise unknown_client()
         record.facts["client"] = client
-        self._telemetry.seen(client, end_of(certificate or b""))
+        self._telemetry.seen(client, ends)
         held.enter_context(self._known.hold(client))
         if not self._rate.allow(client):
             raise too_many_requests()

@@ -49,12 +49,6 @@ class _Releases:
     latest: dict[str, Sold]  # by data set; of those whose bytes are at hand
     last_change: datetime | None
 
-    def find(self, data_set: str, epoch: str | None) -> Sold | None:
-        if epoch is None:
-            return self.latest.get(data_set)
-        sold = self.by_epoch.get(data_set, {}).get(epoch)
-        return sold if sold is not None and sold.digest else None
-
 
 class Catalog:
     """Finds committed releases; safe for any number of threads.
@@ -91,8 +85,9 @@ class Catalog:
 
         :func:`found` says what came of it. ``LabelveilError`` if the ledger cannot be read.
         """
-        sold = self._sold().find(data_set, epoch)
-        if sold is None:
+        known = self._sold()
+        sold = known.by_epoch.get(data_set, {}).get(epoch) if epoch else known.latest.get(data_set)
+        if sold is None or not sold.digest:
             return None
         with self._lock:
             opened = self._opened.get(sold.id)

@@ -17,7 +17,8 @@ from common.wire import evaluation_pb2 as wire
 from label_party.monitoring.calls import Call
 from label_party.queries.evaluation import Evaluation, Unsure
 from label_party.server.calls import Rpc
-from label_party.server.refusal import invalid, reading_rows, refused, unavailable
+from label_party.server.catalog import reading
+from label_party.server.refusal import finding, invalid, refused, unavailable
 from label_party.server.release_service import LabelReleaseService
 from label_party.store.disk import StoreBusy, StoreError
 from label_party.store.entries import Answer
@@ -70,7 +71,7 @@ class EvaluationService:
         release: StoredRelease,
         asked: wire.EvaluationHeader | wire.DescribeEvaluationRequest,
     ) -> str:
-        with reading_rows():
+        with finding(), reading("the release"):
             names, offered = (
                 release.manifest.names,
                 self.evaluation.offers(release, asked.loss_name),

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from grpc import StatusCode
 
 from common.errors import LabelveilError
-from label_party.server.catalog import Damaged, LeftOut, reading
+from label_party.server.catalog import Damaged, LeftOut
 
 
 class Refusal(Exception):
@@ -94,10 +94,3 @@ def finding() -> Iterator[None]:
         raise unavailable("the release cannot be read now", "release_unreadable") from error
     except LabelveilError as error:
         raise unavailable("the ledger cannot be read now", "ledger_unreadable") from error
-
-
-@contextmanager
-def reading_rows() -> Iterator[None]:
-    """Refuse, where a release that was verified cannot be read any more."""
-    with finding(), reading("the release"):
-        yield

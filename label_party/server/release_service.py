@@ -20,7 +20,7 @@ from common.wire import label_release_pb2 as wire
 from label_party.monitoring.calls import Telemetry
 from label_party.server.access import AccessPolicy
 from label_party.server.calls import Rpc
-from label_party.server.catalog import Catalog, found
+from label_party.server.catalog import Catalog, found, reading
 from label_party.server.limits import Places
 from label_party.server.refusal import (
     Refusal,
@@ -28,7 +28,6 @@ from label_party.server.refusal import (
     forbidden,
     invalid,
     not_found,
-    reading_rows,
     refused,
 )
 from label_party.store.release_store import StoredRelease
@@ -142,7 +141,7 @@ class LabelReleaseService:
 
 
 def _described(release: StoredRelease) -> bytes:
-    with reading_rows():
+    with finding(), reading("the release"):
         manifest, signature = release.manifest_bytes, release.signature
     return wire.DescribeReleaseResponse(
         manifest=manifest,
@@ -152,6 +151,6 @@ def _described(release: StoredRelease) -> bytes:
 
 
 def _rows(release: StoredRelease, start: int, stop: int) -> bytes:
-    with reading_rows():
+    with finding(), reading("the release"):
         keys, codes = release.read(start, stop)
     return wire.FetchReleaseResponse(start_row=start, keys=keys, codes=codes).SerializeToString()

@@ -139,17 +139,16 @@ class Charge(Purchase):
 
 @dataclass(frozen=True)
 class Sold:
-    """Which bytes a committed charge bought, and where they lie."""
+    """Which bytes the charge of a release bought, and where they lie."""
 
     id: int
     data_set: str
     epoch: str
-    purpose: str
     digest: str  # empty if they are lost
 
     @property
     def name(self) -> tuple[str, str, str]:
-        return self.data_set, self.epoch, self.purpose
+        return self.data_set, self.epoch, LABELS
 
 
 @lru_cache(maxsize=1024)

@@ -48,12 +48,8 @@ from label_party.store.schema import prepare, transaction
 from label_party.store.seal import Seal
 
 _OF_THE_DISK = {
-    sqlite3.SQLITE_PERM,
-    sqlite3.SQLITE_BUSY,
-    sqlite3.SQLITE_READONLY,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_CANTOPEN,
+    getattr(sqlite3, f"SQLITE_{name}")
+    for name in ("PERM", "BUSY", "READONLY", "IOERR", "FULL", "CANTOPEN")
 }
 """Errors that say nothing against what is in a ledger."""
 
@@ -263,7 +259,7 @@ class Ledger:
     def releases(self) -> list[Sold]:
         """Return every release that was committed, oldest first."""
         rows = self._rows(
-            "SELECT id, data_set, epoch, purpose, coalesce(digest, '') AS digest FROM charges"
+            "SELECT id, data_set, epoch, coalesce(digest, '') AS digest FROM charges"
             " WHERE purpose = ? AND state = 'committed' ORDER BY id",
             (LABELS,),
         )

@@ -1,20 +1,33 @@
-"""A certificate and its private key: whether the two belong together, and until when they serve."""
+"""A certificate and its private key: whether the two belong together, serve now, and until when.
+
+Which keys serve is BoringSSL's choice, by the signatures that it makes and takes in TLS 1.3: of
+Ed25519, P-521 and others none, so that each connection would fail, and nobody would say why.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     PublicFormat,
     load_pem_private_key,
 )
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from common.errors import ConfigError
+
+Span = tuple[datetime, datetime]
+"""From when to when a certificate is valid, UTC."""
+
+_CURVES = ec.SECP256R1, ec.SECP384R1
+_RSA_BITS = 2048
 
 
 def read_chain(path: Path, data: bytes) -> list[x509.Certificate]:
@@ -39,10 +52,102 @@ def certificate_names(pem: bytes) -> set[tuple[str, str]]:
     return dns | uris
 
 
-def check_pair(
+def certificate_owner(pem: bytes) -> tuple[str, datetime | None]:
+    """Whose certificate it is, with its serial number, and when it ends; of none, nothing."""
+    try:
+        found = x509.load_pem_x509_certificate(pem)
+    except ValueError:
+        return "", None
+    subject = f"{found.subject.rfc4514_string():.200}, serial {found.serial_number:x}"
+    return subject, found.not_valid_after_utc
+
+
+def check_identity(
+    path: Path,
+    chain: list[x509.Certificate],
+    key_path: Path,
+    key: bytes,
+    usage: x509.ObjectIdentifier,
+) -> None:
+    """Raise a ``ConfigError`` unless a certificate proves now who we are.
+
+    Its key (PEM) must be its own, and of a kind that gRPC takes; the certificate must be for this
+    usage, and every one of its chain in force.
+    """
+    public = _public_key(chain[0])
+    if not _can_sign_with(public):
+        raise ConfigError(
+            f"certificate {path} has a key of a kind that gRPC does not take, {_kind(public)};"
+            f" issue one for EC P-256 or P-384, or RSA of {_RSA_BITS} bits or more"
+        )
+    _check_pair(path, chain[0], key_path, key)
+    try:
+        uses: Any = chain[0].extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError):
+        uses = ()
+    if uses and not {usage, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE} & {*uses}:
+        raise ConfigError(
+            f"certificate {path} must not be used here: its extended key usage lacks"
+            f" {usage._name}; issue another"
+        )
+    check_in_force(path, [common_span(chain)])
+
+
+def check_authorities(path: Path, authorities: list[x509.Certificate]) -> None:
+    """Raise a ``ConfigError`` if gRPC can check no certificate with any of them now."""
+    usable = [authority for authority in authorities if _can_check_with(_public_key(authority))]
+    if not usable:
+        kinds = ", ".join(sorted({_kind(_public_key(authority)) for authority in authorities}))
+        raise ConfigError(
+            f"the authority in {path} has a key of a kind that gRPC does not take, {kinds}; use one"
+            " with RSA, Ed25519, or EC P-256, P-384 or P-521"
+        )
+    check_in_force(path, [common_span([authority]) for authority in usable])
+
+
+def _public_key(certificate: x509.Certificate) -> object:
+    try:
+        return certificate.public_key()
+    except (UnsupportedAlgorithm, ValueError):
+        return None
+
+
+def _can_check_with(public: object) -> bool:
+    if isinstance(public, ec.EllipticCurvePublicKey):
+        return isinstance(public.curve, (*_CURVES, ec.SECP521R1))
+    return isinstance(public, rsa.RSAPublicKey | ed25519.Ed25519PublicKey)
+
+
+def _can_sign_with(public: object) -> bool:
+    if isinstance(public, rsa.RSAPublicKey):
+        return public.key_size >= _RSA_BITS
+    return isinstance(public, ec.EllipticCurvePublicKey) and isinstance(public.curve, _CURVES)
+
+
+def common_span(chain: list[x509.Certificate]) -> Span:
+    """Return from when to when all of some certificates are valid."""
+    starts = [certificate.not_valid_before_utc for certificate in chain]
+    return max(starts), min(certificate.not_valid_after_utc for certificate in chain)
+
+
+def check_in_force(path: Path, spans: Sequence[Span]) -> None:
+    """Raise a ``ConfigError`` unless this is a time of at least one of a file's certificates."""
+    now = datetime.now(UTC)
+    if any(start <= now <= end for start, end in spans):
+        return
+    coming = [start for start, end in spans if now < start <= end]
+    if coming:
+        raise ConfigError(
+            f"certificate {path} is valid from {min(coming):%Y-%m-%d %H:%M} UTC on, and the clock"
+            f" says {now:%Y-%m-%d %H:%M}; wait, issue another, or set the clock right"
+        )
+    ended = max(end for _, end in spans)
+    raise ConfigError(f"certificate {path} expired on {ended:%Y-%m-%d %H:%M} UTC; issue a new one")
+
+
+def _check_pair(
     certificate_path: Path, certificate: x509.Certificate, key_path: Path, key: bytes
 ) -> None:
-    """Raise a ``ConfigError`` unless a private key (PEM) is usable and the certificate's own."""
     try:
         private = load_pem_private_key(key, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
@@ -55,9 +160,8 @@ def check_pair(
         )
 
 
-def check_not_ended(path: Path, ends: datetime) -> None:
-    """Raise a ``ConfigError`` if a certificate's time is over."""
-    if ends < datetime.now(UTC):
-        raise ConfigError(
-            f"certificate {path} expired on {ends:%Y-%m-%d %H:%M} UTC; issue a new one"
-        )
+def _kind(public: object) -> str:
+    name = "unknown" if public is None else type(public).__name__.removesuffix("PublicKey")
+    if isinstance(public, ec.EllipticCurvePublicKey):
+        return f"EC {public.curve.name}"
+    return f"{name} of {public.key_size} bits" if isinstance(public, rsa.RSAPublicKey) else name

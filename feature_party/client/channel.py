@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import socket
 import ssl
+from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from common.errors import ConfigError, ConnectionFailed, LabelveilError, ReleaseError, present
 from common.files import file_errors, read_private
 from common.release.limits import MANIFEST_BYTES, MESSAGE_BYTES
 from common.security.certificate_checks import (
     certificate_names,
-    check_not_ended,
-    check_pair,
+    check_authorities,
+    check_identity,
     read_chain,
 )
 from common.security.tls import check_tls13_only
@@ -49,16 +51,19 @@ _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 
 def open_channel(settings: LabelsPartySection) -> grpc.Channel:
     """Open a mutual TLS channel; nothing is sent before the first call.
 
-    ``ConfigError`` if a certificate or key is not configured or cannot be read.
+    ``ConfigError`` if a certificate or key is not configured, cannot be read, or cannot serve now.
     """
     check_tls13_only()
     authority = _read("ca", settings.ca)
     certificate = _read("certificate", settings.certificate)
     private_key = _read("private_key", settings.private_key, secret=True)
     place = present(settings.certificate)
-    own = read_chain(place, certificate)[0]
-    check_pair(place, own, present(settings.private_key), private_key)
-    check_not_ended(place, own.not_valid_after_utc)
+    chain = read_chain(place, certificate)
+    check_identity(
+        place, chain, present(settings.private_key), private_key, ExtendedKeyUsageOID.CLIENT_AUTH
+    )
+    trusted = present(settings.ca)
+    check_authorities(trusted, read_chain(trusted, authority))
     credentials = grpc.ssl_channel_credentials(authority, private_key, certificate)
     options: list[tuple[str, str | int]] = [
         ("grpc.max_receive_message_length", MESSAGE_BYTES),
@@ -181,7 +186,7 @@ def not_accepted(address: str) -> ConnectionFailed:
     """Say that our certificate was refused."""
     return ConnectionFailed(
         f"{address} does not accept our certificate; check [labels_party] certificate,"
-        " private_key, and that the labels party trusts its authority"
+        " private_key, and that the labels party trusts its authority and has its clock right"
     )
 
 
@@ -202,6 +207,17 @@ def _identity_problem(details: str, address: str) -> str:
     """One line for a failed TLS handshake, or nothing."""
     lowered = details.lower()
     if "certificate_verify_failed" in lowered:
+        clock = f"this machine's clock, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+        if "expired" in lowered:
+            return (
+                f"the certificate of {address}, or of its authority, has expired by {clock}; ask"
+                " the labels party to renew it"
+            )
+        if "not yet valid" in lowered:
+            return (
+                f"the certificate of {address}, or of its authority, is not valid yet by {clock};"
+                " set the clock right, or ask the labels party for one that is"
+            )
         return (
             f"the certificate of {address} is not signed by the configured authority;"
             " check [labels_party] ca"

@@ -15,6 +15,7 @@ import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import datetime
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -95,6 +96,12 @@ class Telemetry:
             ["client", "data_set", "epoch"],
             registry=self.registry,
         )
+        self._client_ends = Gauge(
+            "label_party_client_certificate_expiry_timestamp_seconds",
+            "When the certificate ends with which a client last called.",
+            ["client"],
+            registry=self.registry,
+        )
         self.rows = self._counter("label_party_rows_sent", "Rows sent.", "data_set")
         self.bytes = self._counter(
             "label_party_bytes_sent", "Bytes of keys and codes sent.", "data_set"
@@ -114,6 +121,11 @@ class Telemetry:
             finally:
                 self._requests.labels(call.method, call.status).inc()
                 self._seconds.labels(call.method).observe(time.monotonic() - began)
+
+    def seen(self, client: str, ends: datetime | None) -> None:
+        """Remember until when a client can come with the certificate that it has now."""
+        if ends is not None:
+            self._client_ends.labels(client).set(ends.timestamp())
 
     def fetched(self, client: str, data_set: str, epoch: str) -> None:
         """Remember when a client got a release to its end."""
@@ -184,6 +196,7 @@ REASONS: Final = (
     "no_certificate",
     "certificate_untrusted",
     "certificate_expired",
+    "certificate_not_yet_valid",
     "tls_version",
     "plaintext",
     "handshake",
@@ -208,6 +221,8 @@ REASONS: Final = (
     "unsure",
     # what came in between
     "unavailable",
+    "release_unreadable",
+    "ledger_unreadable",
     "not_available",
     "internal_error",
 )

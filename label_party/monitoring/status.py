@@ -87,12 +87,14 @@ def _served(samples: Samples, now: datetime) -> Iterator[str]:
         yield f"  {count:6g}  {reason}"
     yield from [] if refused else ["  nobody"]
     yield "certificates"
-    for which, name in (("server", "the server's"), ("client_ca", "the clients' authority")):
-        end = number(f"label_party_{which}_certificate_expiry_timestamp_seconds")
-        if end is not None:
+    whose = {"server": "the server's", "client_ca": "the clients' authority", "client": "that of "}
+    for which, name in whose.items():
+        found = samples.get(f"label_party_{which}_certificate_expiry_timestamp_seconds", ())
+        for labels, end in found:
             days = (end - now.timestamp()) / _DAY
             soon = ": renew it" if days < _SOON_DAYS else ""
-            yield f"  {name} ends {_stamp(end)}, in {days:.0f} days{soon}"
+            client = labels.get("client", "")
+            yield f"  {name}{client} ends {_stamp(end)}, in {days:.0f} days{soon}"
 
 
 def _minute(stamp: str) -> str:

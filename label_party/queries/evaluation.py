@@ -39,7 +39,8 @@ from label_party.store.disk import StoreError
 from label_party.store.entries import EVALUATION, Answer, Charge
 from label_party.store.ledger import LedgerError
 from label_party.store.pay_once import pay_once, read_outcome
-from label_party.store.purchase import Order, sold
+from label_party.store.purchase import Order, check_terms
+from label_party.store.reading import Current
 from label_party.store.release_store import ANSWERED_FILE, OUTCOME_FILE, Store, StoredRelease
 
 if TYPE_CHECKING:
@@ -97,13 +98,12 @@ class Evaluation(Sole):
         self._config, self._store = config, store
         self.data_set = config.data.data_set
         self._session: Session | None = None
+        self._known = Current(store.ledger_path, self._read)
 
     def price(self) -> Guarantee | None:
         """What the first question will be charged; None if none is offered, or all is paid for."""
-        data = self._config.data
-        with self._store.read_ledger() as ledger:
-            if ledger.committed(data.data_set, data.epoch, EVALUATION) is not None:
-                return None
+        if self._known.value().charge is not None:
+            return None
         return self.mechanism.guarantee if self.settings.offered else None
 
     def offers(self, release: StoredRelease, loss: str) -> bool:
@@ -166,13 +166,22 @@ class Evaluation(Sole):
             )
             return self._shown(order, self._count(order, question, value, noise))
 
-    def _state(self, order: Order) -> _State:
-        """What was sold and answered, and why nothing more is."""
+    def _read(self) -> _State:
+        """What the ledger says of the one session there may be."""
+        data = self._config.data
         with self._store.read_ledger() as ledger:
-            charge = sold(ledger, order)
+            charge = ledger.committed(data.data_set, data.epoch, EVALUATION)
             if charge is None:
                 return _State(None, [], None)
-            given, closed = ledger.answers(charge), ledger.closed(charge)
+            return _State(charge, ledger.answers(charge), ledger.closed(charge))
+
+    def _state(self, order: Order) -> _State:
+        """What was sold and answered, and why nothing more is."""
+        known = self._known.value()
+        charge, given, closed = known.charge, known.given, known.closed
+        if charge is None:
+            return known
+        check_terms(charge, order)
         log = self._log(order)
         if closed is None and not (log.parent / OUTCOME_FILE).exists():
             closed = "has lost its key and its labels"

@@ -29,7 +29,7 @@ from label_party.release.strata import plan_events, stratum_column
 from label_party.store.disk import translating_errors
 from label_party.store.entries import LABELS
 from label_party.store.ledger import Ledger
-from label_party.store.purchase import Order, Payment, find_payment, pay, rehearsing
+from label_party.store.purchase import Order, Payment, pay, rehearsing
 from label_party.store.release_store import Store
 
 
@@ -68,11 +68,11 @@ def run_release(
         values = list_digest(present(column.values))
         asked["strata"] = {"column": column.name, "values": values}
     order = Order.configured(config, LABELS, config.privacy.charge, asked)
-    paid = find_payment(store, order)
-    if paid is not None:
-        return ReleaseOutcome(store.open_release(paid.charge).manifest, paid, None)
-    with rehearsing(store) as rehearsal:  # what no budget allows is refused before a row is read
-        rehearsal.buy([order])
+    with rehearsing(store) as rehearsal:
+        paid = rehearsal.find(order)
+        if paid is not None:
+            return ReleaseOutcome(store.open_release(paid.charge).manifest, paid, None)
+        rehearsal.buy([order])  # what no budget allows is refused before a row is read
     with open_events(config, stratum=column, quiet=quiet) as events:
         # what no message can carry, or no manifest, is refused before anything
         plan = plan_events(config, events, column)

@@ -27,7 +27,7 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
 
 from label_party.monitoring.calls import Call, Telemetry
-from label_party.server.access import AccessPolicy, certificate_of
+from label_party.server.access import AccessPolicy, certificate_of, owner_of
 from label_party.server.limits import Places, RateLimits
 from label_party.server.refusal import (
     Refusal,
@@ -235,9 +235,12 @@ class Calls(grpc.GenericRpcHandler):
             held.enter_context(self._unknown.hold(hashlib.sha256(certificate or b"").hexdigest()))
             return ""
         client = self._policy.identify(certificate)
+        subject, ends = owner_of(certificate or b"")
         if client is None:
+            record.facts["subject"] = subject
             raise unknown_client()
         record.facts["client"] = client
+        self._telemetry.seen(client, ends)
         held.enter_context(self._known.hold(client))
         if not self._rate.allow(client):
             raise too_many_requests()

@@ -9,10 +9,18 @@ from datetime import datetime
 from pathlib import Path
 
 import grpc
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from common.errors import ConfigError, LabelveilError
 from common.files import file_errors, read_private
-from common.security.certificate_checks import check_not_ended, check_pair, read_chain
+from common.security.certificate_checks import (
+    Span,
+    check_authorities,
+    check_identity,
+    check_in_force,
+    common_span,
+    read_chain,
+)
 from common.security.tls import check_tls13_only
 from label_party.config.serving import ServerSection
 from label_party.server.handshakes import Handshakes
@@ -25,7 +33,7 @@ _Stamp = tuple[tuple[int, int], ...]
 class ServerCredentials:
     """Mutual TLS credentials that follow their files; handshakes are told of new connections.
 
-    ``ConfigError`` if a file is missing or unusable, or the certificate has expired.
+    ``ConfigError`` if a file is missing or unusable, or no client could use what it holds now.
     """
 
     def __init__(self, server: ServerSection, handshakes: Handshakes) -> None:
@@ -33,7 +41,7 @@ class ServerCredentials:
         self._server = server
         self._handshakes = handshakes
         self._lock = threading.Lock()
-        self._ends: dict[str, datetime] = {}
+        self._spans: dict[str, list[Span]] = {}
         self.reloads = {"done": 0, "failed": 0}  # how often the files were read again
         self._stamp = self._stamps()
         initial = self._read()
@@ -44,14 +52,16 @@ class ServerCredentials:
         )
 
     def ends(self, which: str) -> datetime:
-        """Return when the certificate in use ends: ``server`` or ``client_ca``."""
+        """Return when what is in use ends: ``server``, or the last authority of ``client_ca``."""
         with self._lock:
-            return self._ends[which]
+            return max(end for _, end in self._spans[which])
 
     def check(self) -> None:
-        """Raise a ``ConfigError`` if a certificate in use has ended."""
-        check_not_ended(self._server.certificate, self.ends("server"))
-        check_not_ended(self._server.client_ca, self.ends("client_ca"))
+        """Raise a ``ConfigError`` if a certificate in use is not in force: ended, or yet to be."""
+        with self._lock:
+            spans = self._spans
+        check_in_force(self._server.certificate, spans["server"])
+        check_in_force(self._server.client_ca, spans["client_ca"])
 
     def _changed(self) -> grpc.ServerCertificateConfiguration | None:
         """Return the new identity at the first handshake after a change; keep the old otherwise."""
@@ -88,15 +98,16 @@ class ServerCredentials:
             key = read_private(self._server.private_key, "private_key")
         certificates = read_chain(self._server.certificate, chain)
         authorities = read_chain(self._server.client_ca, authority)
-        check_pair(self._server.certificate, certificates[0], self._server.private_key, key)
-        ends = {
-            "server": min(entry.not_valid_after_utc for entry in certificates),
+        place = self._server.certificate
+        check_identity(
+            place, certificates, self._server.private_key, key, ExtendedKeyUsageOID.SERVER_AUTH
+        )
+        check_authorities(self._server.client_ca, authorities)
+        self._spans = {
+            "server": [common_span(certificates)],
             # during a rotation an old authority may end while the new one goes on
-            "client_ca": max(entry.not_valid_after_utc for entry in authorities),
+            "client_ca": [common_span([authority]) for authority in authorities],
         }
-        check_not_ended(self._server.certificate, ends["server"])
-        check_not_ended(self._server.client_ca, ends["client_ca"])
-        self._ends = ends
         return grpc.ssl_server_certificate_configuration([(key, chain)], authority)
 
 

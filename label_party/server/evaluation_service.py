@@ -17,10 +17,12 @@ from common.wire import evaluation_pb2 as wire
 from label_party.monitoring.calls import Call
 from label_party.queries.evaluation import Evaluation, Unsure
 from label_party.server.calls import Rpc
-from label_party.server.refusal import invalid, refused, unavailable
+from label_party.server.catalog import reading
+from label_party.server.refusal import finding, invalid, refused, unavailable
 from label_party.server.release_service import LabelReleaseService
-from label_party.store.disk import StoreBusy
+from label_party.store.disk import StoreBusy, StoreError
 from label_party.store.entries import Answer
+from label_party.store.ledger import LedgerError
 from label_party.store.release_store import StoredRelease
 
 _log = logging.getLogger(__name__)
@@ -69,9 +71,13 @@ class EvaluationService:
         release: StoredRelease,
         asked: wire.EvaluationHeader | wire.DescribeEvaluationRequest,
     ) -> str:
-        if not self.evaluation.offers(release, asked.loss_name):
+        with finding(), reading("the release"):
+            names, offered = (
+                release.manifest.names,
+                self.evaluation.offers(release, asked.loss_name),
+            )
+        if not offered:
             raise refused("no evaluation of this release by this loss is offered", "not_offered")
-        names = release.manifest.names
         label = asked.label or names[0]
         if label not in names or (len(names) > 1 and not asked.label):
             raise invalid(f"label must be one of {', '.join(names)}")
@@ -111,6 +117,9 @@ def _refusing(call: Call) -> Iterator[None]:
     except BudgetError as error:
         _log.warning("question refused", extra={**call.facts, "reason": str(error)})
         raise refused("the budget for evaluations is used up", "used_up") from error
+    except (StoreError, LedgerError) as error:
+        _log.error("question not answered", extra={**call.facts, "reason": str(error)})
+        raise unavailable("the answer cannot be written now") from error
     except LabelveilError as error:
         _log.error("question not answered", extra={**call.facts, "reason": str(error)})
         raise refused("no evaluation can be given now", "not_available") from error

@@ -44,7 +44,9 @@ def reason_of(line: str) -> str | None:
         return None
     name, detail = failed.groups()
     if name == "CERTIFICATE_VERIFY_FAILED":
-        return "certificate_expired" if "expired" in detail else "certificate_untrusted"
+        reasons = {"expired": "certificate_expired", "not yet valid": "certificate_not_yet_valid"}
+        known = (reason for words, reason in reasons.items() if words in detail)
+        return next(known, "certificate_untrusted")
     return _REASONS.get(name, "handshake")
 
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import grpc
@@ -58,24 +60,34 @@ class Probes:
             return ["calls are not worked on"]
         return []
 
-    def unready(self) -> list[str]:
-        """Return why a client would not be served now, in constant words; details are logged."""
+    def unready(self) -> dict[str, str]:
+        """Return why a client would not be served now, in constant words, with details for logs."""
         if self._stopping:
-            return [STOPPING]
+            return {STOPPING: ""}
         checks: dict[str, Callable[[], None]] = {
             "the ledger cannot be read": self.catalog.check,
             "a certificate is not valid": self.credentials.check,
         }
-        problems = []
+        problems = {}
         for problem, check in checks.items():
             try:
                 check()
             except LabelveilError as error:
-                _log.debug("not ready", extra={"reason": str(error)})
-                problems.append(problem)
+                problems[problem] = str(error)
         if not self.handshakes.probe_listener(self.address):
-            problems.append("no connection is taken")
+            problems["no connection is taken"] = self.address
         return problems
+
+    def notes(self) -> list[str]:
+        """Return what is wrong although clients are served."""
+        notes = [f"release left out: {which}" for which in self.catalog.left_out()]
+        with suppress(LabelveilError):
+            if (last := self.catalog.from_the_future) is not None:
+                notes.append(
+                    f"the clock says {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, before the ledger's"
+                    f" last charge of {last:%Y-%m-%d %H:%M} UTC"
+                )
+        return notes
 
 
 class HealthService:
@@ -86,7 +98,7 @@ class HealthService:
 
     def __init__(self, probes: Probes, names: tuple[str, ...]) -> None:
         self._probes, self._names = probes, names
-        self._problems: list[str] = []
+        self._problems: dict[str, str] = {}
         self._changed = asyncio.Event()
 
     async def Check(self, rpc: Rpc) -> None:
@@ -113,10 +125,10 @@ class HealthService:
         """Look whether the server is ready, and say so."""
         # on a thread of its own: the others may be busy, which is no matter of readiness
         problems = await asyncio.to_thread(self._probes.unready)
-        if problems == self._problems:
+        if problems.keys() == self._problems.keys():
             return
-        if problems and problems != [STOPPING]:
-            _log.error("not ready", extra={"reasons": problems})
+        if problems and STOPPING not in problems:
+            _log.error("not ready", extra={"reasons": list(problems), "details": problems})
         elif not problems:
             _log.info("ready again")
         self._problems = problems

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import html
 import logging
+import math
+import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +19,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -31,9 +34,12 @@ from label_party.config.sections import LabelPartyConfig
 from label_party.monitoring.budget_metrics import BudgetMetrics
 from label_party.monitoring.calls import Telemetry
 from label_party.monitoring.status import samples_of, status
+from label_party.server.catalog import Damaged, Unreadable
 from label_party.server.health import Probes
 from label_party.server.limits import Places
 from label_party.store.account import AccountState, read_accounts
+from label_party.store.reading import Current
+from label_party.store.release_store import Store
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +55,7 @@ pre { font: 15px/1.5 ui-monospace, monospace; margin: 1.5em; white-space: pre-wr
 <pre>"""
 
 Answer = tuple[HTTPStatus, str, bytes]
+Accounts = Current[list[AccountState]]
 
 
 @contextmanager
@@ -59,11 +66,13 @@ def observed(
 
     Yields the address; ``ConfigError`` if it cannot be bound.
     """
-    _measure(config, probes, telemetry.registry, streams)
+    store = Store(config.store.directory)
+    accounts = Current(store.ledger_path, lambda: read_accounts(config))
+    _measure(store, accounts, probes, telemetry.registry, streams)
     host, _, port = listen.rpartition(":")
     place = host.strip("[]"), int(port)
     names = {name.lower() for name in (host, "localhost", *config.observability.hosts)}
-    known = {"paths": _paths(config, probes, telemetry.registry), "hosts": names}
+    known = {"paths": _paths(accounts, probes, telemetry.registry), "hosts": names}
     handler = type("Handler", (_Handler,), known)
     # a slow reader must not hold up the end
     kept: dict[str, Any] = {"daemon_threads": True, "block_on_close": False}
@@ -82,7 +91,11 @@ def observed(
 
 
 def _measure(
-    config: LabelPartyConfig, probes: Probes, registry: CollectorRegistry, streams: Places
+    store: Store,
+    accounts: Accounts,
+    probes: Probes,
+    registry: CollectorRegistry,
+    streams: Places,
 ) -> None:
     """Have everything measured that is asked for at each scrape."""
     catalog, credentials = probes.catalog, probes.credentials
@@ -92,9 +105,19 @@ def _measure(
 
     gauge("label_party_fetches_active", "Fetches running.", lambda: streams.active)
     gauge(
+        "label_party_store_free_bytes",
+        "Space that is free on the store's disk, for who may not fill it to the last.",
+        lambda: _free_bytes(store.directory),
+    )
+    gauge(
         "label_party_releases_damaged",
         "Committed releases that are left out, because their bytes are damaged.",
-        lambda: len(catalog.damaged),
+        lambda: len(catalog.left_out(Damaged)),
+    )
+    gauge(
+        "label_party_releases_unreadable",
+        "Committed releases that could not be read when they were last asked for.",
+        lambda: len(catalog.left_out(Unreadable)),
     )
 
     def end_of(which: str) -> Callable[[], float]:
@@ -107,13 +130,20 @@ def _measure(
             end_of(which),
         )
 
-    def accounts() -> list[AccountState]:
+    def read() -> list[AccountState]:
         catalog.check()
-        return read_accounts(config)
+        return accounts.value()
 
-    registry.register(BudgetMetrics(accounts))
+    registry.register(BudgetMetrics(read))
     registry.register(_Connections(probes))
     registry.register(ProcessCollector(registry=None))
+
+
+def _free_bytes(folder: Path) -> float:
+    try:
+        return float(shutil.disk_usage(folder).free)
+    except OSError:
+        return math.nan
 
 
 @dataclass(eq=False)
@@ -139,7 +169,7 @@ class _Connections(Collector):
 
 
 def _paths(
-    config: LabelPartyConfig, probes: Probes, registry: CollectorRegistry
+    accounts: Accounts, probes: Probes, registry: CollectorRegistry
 ) -> dict[str, Callable[[str], Answer]]:
     def metrics(accept: str) -> Answer:
         encode, kind = choose_encoder(accept)
@@ -148,14 +178,13 @@ def _paths(
     def page(accept: str) -> Answer:
         try:
             samples = samples_of(registry.collect())
-            lines = "\n".join(status(read_accounts(config), samples, datetime.now(UTC)))
+            lines = "\n".join(status(accounts.value(), samples, datetime.now(UTC)))
         except LabelveilError as error:
             lines = str(error)
         return HTTPStatus.OK, _HTML, (_PAGE + html.escape(lines) + "\n").encode()
 
     def ready(accept: str) -> Answer:
-        left_out = [f"damaged release left out: {name}" for name in probes.catalog.damaged]
-        return _verdict(probes.unready(), left_out)
+        return _verdict([*probes.unready()], probes.notes())
 
     return {
         "/": page,

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from grpc import StatusCode
+
+from common.errors import LabelveilError
+from label_party.server.catalog import Damaged, LeftOut
 
 
 class Refusal(Exception):
@@ -74,6 +78,19 @@ def refused(text: str, reason: str = "failed_precondition") -> Refusal:
     return Refusal(StatusCode.FAILED_PRECONDITION, text, reason)
 
 
-def unavailable(text: str) -> Refusal:
+def unavailable(text: str, reason: str = "unavailable") -> Refusal:
     """Return the refusal of what may succeed later."""
-    return Refusal(StatusCode.UNAVAILABLE, f"{text}; try again later")
+    return Refusal(StatusCode.UNAVAILABLE, f"{text}; try again later", reason)
+
+
+@contextmanager
+def finding() -> Iterator[None]:
+    """Refuse, where a release, or the ledger that says which there are, cannot be read."""
+    try:
+        yield
+    except Damaged as error:
+        raise damaged() from error
+    except LeftOut as error:
+        raise unavailable("the release cannot be read now", "release_unreadable") from error
+    except LabelveilError as error:
+        raise unavailable("the ledger cannot be read now", "ledger_unreadable") from error

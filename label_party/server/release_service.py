@@ -7,6 +7,7 @@ whatever they ask for.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from dataclasses import dataclass
@@ -14,15 +15,21 @@ from typing import Protocol
 
 import grpc
 
-from common.errors import ReleaseError
 from common.release.limits import CHUNK_BYTES, MOST_CHUNK_BYTES
 from common.wire import label_release_pb2 as wire
 from label_party.monitoring.calls import Telemetry
 from label_party.server.access import AccessPolicy
 from label_party.server.calls import Rpc
-from label_party.server.catalog import Catalog, Damaged
+from label_party.server.catalog import Catalog, found, reading
 from label_party.server.limits import Places
-from label_party.server.refusal import Refusal, damaged, forbidden, invalid, not_found, refused
+from label_party.server.refusal import (
+    Refusal,
+    finding,
+    forbidden,
+    invalid,
+    not_found,
+    refused,
+)
 from label_party.store.release_store import StoredRelease
 
 _log = logging.getLogger(__name__)
@@ -123,31 +130,27 @@ class LabelReleaseService:
     async def find(self, rpc: Rpc, data_set: str, epoch: str | None) -> StoredRelease:
         """Return a release that a client may ask about; refuse if it may not, or there is none."""
         self._check_access(rpc.client, data_set, epoch or "")
-        try:
-            release = await rpc.run(self.catalog.find, data_set, epoch)
-        except Damaged as error:
-            raise damaged() from error
-        if release is None:
-            raise not_found()
+        with finding():
+            opening = await rpc.run(self.catalog.opening, data_set, epoch)
+            if opening is None:
+                raise not_found()
+            # no thread waits, nor does who leaves take it away from the others
+            release = found(await asyncio.shield(asyncio.wrap_future(opening)))
         rpc.record.facts |= {"data_set": release.heading.data_set, "epoch": release.heading.epoch}
         return release
 
 
 def _described(release: StoredRelease) -> bytes:
-    try:
-        manifest = release.manifest_bytes
-    except ReleaseError as error:
-        raise damaged() from error
+    with finding(), reading("the release"):
+        manifest, signature = release.manifest_bytes, release.signature
     return wire.DescribeReleaseResponse(
         manifest=manifest,
         manifest_sha256=bytes.fromhex(release.digest),
-        signature=release.signature,
+        signature=signature,
     ).SerializeToString()
 
 
 def _rows(release: StoredRelease, start: int, stop: int) -> bytes:
-    try:
+    with finding(), reading("the release"):
         keys, codes = release.read(start, stop)
-    except ReleaseError as error:
-        raise damaged() from error
     return wire.FetchReleaseResponse(start_row=start, keys=keys, codes=codes).SerializeToString()

@@ -34,7 +34,8 @@ from label_party.server.reflection_service import ReflectionService
 from label_party.server.refusal import too_many_streams
 from label_party.server.release_service import LabelReleaseService
 from label_party.server.submission import Submissions
-from label_party.store.disk import StoreBusy
+from label_party.store.disk import StoreBusy, StoreError
+from label_party.store.ledger import LedgerError
 from label_party.store.recovery import recover
 from label_party.store.release_store import Store
 
@@ -87,20 +88,20 @@ def open_server(
     traces = make_traces() if config.observability.tracing else Traces()
     telemetry = Telemetry(traces)
     store = _ready_store(config.store.directory)
-    catalog, populations = Catalog(store), Populations(store)
-    populations.clean()
-    data_sets = sorted({name for names in config.entitlements.values() for name in names})
-    releases = catalog.open_all(data_sets)
+    catalog = Catalog(store)
     policy = AccessPolicy(config.entitlements)
     each = share_of(settings.max_streams, settings.client_share, policy.clients)
     streams = Places(settings.max_streams, each, too_many_streams)
-    submissions = Submissions(catalog, populations, config)
+    submissions = Submissions(catalog, Populations(store), config)
     service = LabelReleaseService(
         catalog, policy, streams, settings.stall_seconds, submissions, telemetry
     )
     evaluation = Evaluation(config, store)
     with contextlib.ExitStack() as stack:
         stack.callback(traces.close)
+        stack.callback(catalog.close)
+        data_sets = {name for names in config.entitlements.values() for name in names}
+        releases = catalog.open_all(sorted(data_sets))
         # a stream occupies one thread at most, so that streams never take the last ones
         threads = ThreadPoolExecutor(settings.max_streams + _SPARE_THREADS, "work")
         stack.callback(threads.shutdown)
@@ -144,15 +145,25 @@ def open_server(
 
 
 def _ready_store(directory: Path) -> Store:
-    """Open the store, and clear up after dead builders unless a living one is at work."""
+    """Open the store, and clear up after dead builders unless a living one is at work.
+
+    ``LabelveilError`` if there is no store and none can be made, or its ledger is damaged.
+    """
     store = Store(directory)
     if not store.directory.is_dir():  # mistyped, or the server is started before the first release
         _log.warning("store is new: nothing is released", extra={"store": str(store.directory)})
-    store.create()
-    with contextlib.suppress(StoreBusy), store.building(), store.open_ledger() as ledger:
-        recovery = recover(store, ledger)
-        if recovery.undone:
-            _log.warning("unfinished releases undone", extra={"count": recovery.undone})
-        if recovery.counted:
-            _log.warning("unknown releases counted as spent", extra={"releases": recovery.counted})
+        store.create()
+    try:
+        store.create()
+        Populations(store).clean()
+        with contextlib.suppress(StoreBusy), store.building(), store.open_ledger() as ledger:
+            recovery = recover(store, ledger)
+            if recovery.undone:
+                _log.warning("unfinished releases undone", extra={"count": recovery.undone})
+            if recovery.counted:
+                counted = {"releases": recovery.counted}
+                _log.warning("unknown releases counted as spent", extra=counted)
+    except (StoreError, LedgerError) as error:
+        # a full disk: what is committed can be served, if it can be read, as is found out next
+        _log.warning("store not cleared up", extra={"reason": str(error)})
     return store

@@ -25,9 +25,9 @@ from common.wire import label_release_pb2 as wire
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.submitted import Populations, Submitted, Upload
 from label_party.server.calls import Rpc
-from label_party.server.catalog import Catalog, Damaged
+from label_party.server.catalog import Catalog
 from label_party.server.limits import share_of
-from label_party.server.refusal import Refusal, damaged, invalid, refused, unavailable
+from label_party.server.refusal import Refusal, finding, invalid, refused, unavailable
 from label_party.store.disk import StoreBusy, StoreError
 
 _log = logging.getLogger(__name__)
@@ -114,10 +114,8 @@ class Submissions:
     def _settled(self, header: wire.PopulationHeader) -> wire.SubmitPopulationResponse | None:
         """Answer without any keys where that is possible."""
         digest = header.population_sha256.hex()
-        try:
+        with finding():
             release = self._catalog.find(header.data_set, header.epoch)
-        except Damaged as error:
-            raise damaged() from error
         if release is not None:
             covered = release.heading.population
             if (covered.rows, covered.digest) == (header.rows, digest):
@@ -146,7 +144,8 @@ class Submissions:
 
     def _make_sure_of_room(self, header: wire.PopulationHeader, client: str) -> None:
         named = set(self._populations.epochs(header.data_set))
-        waiting = named - self._catalog.epochs(header.data_set) - {header.epoch}
+        with finding():
+            waiting = named - self._catalog.epochs(header.data_set) - {header.epoch}
         stored = [self._populations.current(header.data_set, epoch) for epoch in waiting]
         own = sum(known is not None and known.client == client for known in stored)
         all_of_them = len(waiting) + self._arriving.total()

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from common.errors import PrivacyError, present
 from common.guarantees import Guarantee
 from label_party.config.sections import LabelPartyConfig
-from label_party.store.budget import at_most
+from label_party.store.budget import at_most, remaining, seen_by, spent
 from label_party.store.entries import Cap, Charge, Separation
-from label_party.store.ledger import Ledger
 from label_party.store.release_store import Store
 
 
@@ -36,36 +35,39 @@ def read_accounts(config: LabelPartyConfig) -> list[AccountState]:
         accounts = []
         for account in sorted({*ledger.accounts(), name}):
             configured = account == name  # it alone may have no cap yet
-            limit = limit_in_force(config, ledger) if configured else present(ledger.cap(account))
+            charges, cap = ledger.charges(account=account), ledger.cap(account)
+            limit = _limit_in_force(config, charges, cap) if configured else present(cap)
             composition = config.privacy.epochs if configured else "additive"
             accounts.append(
                 AccountState(
                     ledger.identity(),
                     account,
                     limit,
-                    ledger.spent(account, limit),
-                    ledger.left(account, limit, composition),
+                    spent(charges, limit),
+                    remaining(limit, spent(seen_by(charges, composition), limit)),
                     ledger.caps(account),
                     [entry for entry in said if account in (entry.account, entry.other)],
-                    ledger.charges(account=account),
+                    charges,
                 )
             )
         return accounts
 
 
-def limit_in_force(config: LabelPartyConfig, ledger: Ledger) -> Guarantee:
+def _limit_in_force(
+    config: LabelPartyConfig, charges: list[Charge], cap: Guarantee | None
+) -> Guarantee:
     """Return what the configured account may spend: what the file states, at most its cap.
 
     The cap, too, where the stated limit cannot count the charges: if they are of another privacy
     unit, or concentrated and total_delta is 0 now.
     """
-    configured, cap = config.privacy.limit, ledger.cap(config.account)
+    configured = config.privacy.limit
     if cap is None:
         return configured
     if not config.privacy.limit_is_stated:
         return cap
     try:
-        ledger.spent(config.account, configured)
+        spent(charges, configured)
         return configured if at_most(configured, cap) else cap
     except PrivacyError:
         return cap

@@ -101,7 +101,7 @@ def _copy_ledger(store: Store, path: Path) -> tuple[list[Charge], set[str]]:
 
     Return what it has paid for, and the names of the files of the events that that is about.
     """
-    with store.open_ledger() as ledger:
+    with store.read_ledger() as ledger:  # of a disk that is full, too
         ledger.backup(path)
     with Ledger(path) as copy:
         for entry in copy.reservations():

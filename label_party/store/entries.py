@@ -137,6 +137,20 @@ class Charge(Purchase):
         return self.state == "committed" and not self.digest
 
 
+@dataclass(frozen=True)
+class Sold:
+    """Which bytes the charge of a release bought, and where they lie."""
+
+    id: int
+    data_set: str
+    epoch: str
+    digest: str  # empty if they are lost
+
+    @property
+    def name(self) -> tuple[str, str, str]:
+        return self.data_set, self.epoch, LABELS
+
+
 @lru_cache(maxsize=1024)
 def read_guarantee(text: str) -> Guarantee:
     """Read a guarantee as the ledger keeps it; all epochs' are often the same few."""

@@ -40,11 +40,19 @@ from label_party.store.entries import (
     Purchase,
     Restore,
     Separation,
+    Sold,
     State,
     read_guarantee,
 )
-from label_party.store.schema import prepare, read, transaction
+from label_party.store.reading import copy
+from label_party.store.schema import prepare, transaction
 from label_party.store.seal import Seal
+
+_OF_THE_DISK = {
+    getattr(sqlite3, f"SQLITE_{name}")
+    for name in ("PERM", "BUSY", "READONLY", "IOERR", "FULL", "CANTOPEN")
+}
+"""Errors that say nothing against what is in a ledger."""
 
 
 class LedgerError(LabelveilError):
@@ -54,22 +62,24 @@ class LedgerError(LabelveilError):
 class Ledger(Sole):
     """An open ledger, made if it does not exist. Use it as a context manager, from one thread.
 
-    One ``in_memory`` is a copy, of which nothing stays; the file is read, and not written.
+    One ``in_memory`` is a copy, of which nothing stays and which has no seal; the file's bytes are
+    read, and nothing is written, so that it takes neither space on the disk nor the right to write.
     """
 
     def __init__(self, path: Path, *, in_memory: bool = False) -> None:
         super().__init__()
         self.path = path
-        self._seal = Seal(path, os.urandom(32) if in_memory else None)
+        self._seal = None if in_memory else Seal(path)
         with _translating_errors(path):
             place = ":memory:" if in_memory else path
             self._database = sqlite3.connect(place, isolation_level=None, timeout=10.0)
             self._database.row_factory = sqlite3.Row
-            if in_memory and path.exists():
-                read(self._database, path, self._seal)
+            if self._seal is None:
+                copy(path, self._database)
             self._database.execute("PRAGMA foreign_keys = ON")
             self._database.execute("PRAGMA synchronous = FULL")
-            prepare(self._database, path, self._seal)
+            if self._seal is not None:
+                prepare(self._database, path, self._seal)
 
     def __enter__(self) -> Self:
         return self
@@ -202,6 +212,8 @@ class Ledger(Sole):
         when that is next recovered. So other pages take their place, before anybody deletes what
         the reservation was to pay for.
         """
+        if not self.reservations():
+            return []
         with self._transaction() as database:
             # another value each time: for the old one SQLite would write no page
             database.execute(
@@ -238,9 +250,27 @@ class Ledger(Sole):
         The latest is the last in the ledger, whatever the clock said: one charge alone is open at
         a time, so that numbers ascend as commits do.
         """
-        which = {} if epoch is None else {"epoch": epoch}
-        sold = self.charges(data_set, purpose=purpose, state="committed", **which)
-        return next((charge for charge in reversed(sold) if charge.digest), None)
+        of_epoch = "" if epoch is None else "AND epoch = :epoch"
+        rows = self._rows(
+            "SELECT * FROM charges WHERE data_set = :data_set AND purpose = :purpose"
+            f" {of_epoch} AND state = 'committed' AND digest != '' ORDER BY id DESC LIMIT 1",
+            {"data_set": data_set, "purpose": purpose, "epoch": epoch},
+        )
+        return Charge.from_row(rows[0]) if rows else None
+
+    def releases(self) -> list[Sold]:
+        """Return every release that was committed, oldest first."""
+        rows = self._rows(
+            "SELECT id, data_set, epoch, coalesce(digest, '') AS digest FROM charges"
+            " WHERE purpose = ? AND state = 'committed' ORDER BY id",
+            (LABELS,),
+        )
+        return [Sold(**row) for row in rows]
+
+    def last_change(self) -> datetime | None:
+        """Return what the clock said, at the latest, when something was charged."""
+        (row,) = self._rows("SELECT max(coalesce(committed_at, reserved_at)) AS at FROM charges")
+        return None if row["at"] is None else datetime.fromisoformat(row["at"])
 
     def identity(self) -> str:
         """Return the name that this ledger was given when it was made: 16 hexadecimal digits."""
@@ -293,13 +323,16 @@ class Ledger(Sole):
 
     def fingerprint_secret(self) -> bytes:
         """Return the 32 secret bytes under which events are fingerprinted, made at first use."""
-        with self._transaction() as database:
-            database.execute(
-                "INSERT OR IGNORE INTO secrets (name, value) VALUES ('fingerprints', ?)",
-                (os.urandom(32),),
-            )
-            row = database.execute("SELECT value FROM secrets WHERE name = 'fingerprints'")
-            return bytes(row.fetchone()["value"])
+        query = "SELECT value FROM secrets WHERE name = 'fingerprints'"
+        rows = self._rows(query)
+        if not rows:
+            with self._transaction() as database:
+                database.execute(
+                    "INSERT OR IGNORE INTO secrets (name, value) VALUES ('fingerprints', ?)",
+                    (os.urandom(32),),
+                )
+            rows = self._rows(query)
+        return bytes(rows[0]["value"])
 
     def separate(self, account: str, other: str, events: int, reason: str) -> None:
         """Remember why an account's charges do not count against another that shares events."""
@@ -378,9 +411,11 @@ class Ledger(Sole):
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         with self._turn, _translating_errors(self.path):
             with transaction(self._database, "IMMEDIATE"):
-                self._seal.check(self._database)
+                if self._seal is not None:
+                    self._seal.check(self._database)
                 yield self._database
-                self._seal.renew(self._database)
+                if self._seal is not None:
+                    self._seal.renew(self._database)
             with suppress(sqlite3.Error):  # it is committed all the same
                 # a byte that flips in the log would take a transaction away without a trace
                 self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -391,12 +426,13 @@ def _translating_errors(path: Path) -> Iterator[None]:
     """Turn the database's errors into one line."""
     try:
         yield
-    except (sqlite3.Error, UnicodeError) as error:
+    except (sqlite3.Error, UnicodeError, OSError) as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        remedy = "restore it from a backup"
+        if isinstance(error, OSError) or code in _OF_THE_DISK:
+            remedy = "check the disk's space and rights"
         reason = " ".join(str(error).split())  # SQLite shows what it cannot read, lines and all
-        raise LedgerError(
-            f"ledger {path}: {reason:.200}; nothing was spent; check the disk's space and rights,"
-            " or restore it from a backup"
-        ) from error
+        raise LedgerError(f"ledger {path}: {reason:.200}; nothing was spent; {remedy}") from error
 
 
 def _dump(data: dict[str, Any]) -> str:

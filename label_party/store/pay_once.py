@@ -22,7 +22,7 @@ from common.errors import ReleaseError
 from label_party.store.coverage import Coverable
 from label_party.store.entries import Charge
 from label_party.store.ledger import Ledger
-from label_party.store.purchase import Order, Payment, find_payment, pay
+from label_party.store.purchase import Order, Payment, pay, rehearsing
 from label_party.store.release_store import OUTCOME_FILE, Store, read_paid
 
 
@@ -55,7 +55,8 @@ def find_paid(store: Store, order: Order) -> Outcome | None:
 
     ``ReleaseError`` if it was sold on other terms, or its bytes are damaged.
     """
-    payment = find_payment(store, order)
+    with rehearsing(store) as rehearsal:
+        payment = rehearsal.find(order)
     return None if payment is None else Outcome(read_outcome(store, payment.charge), payment)
 
 
@@ -67,6 +68,8 @@ def pay_once(
 ) -> Outcome:
     """Return the bytes that an order buys, building them only if they do not exist.
 
+    Whoever may have bought them earlier asks ``find_paid`` first, which waits for no other builder.
+
     ``BudgetError`` if the charge does not fit, ``LabelveilError`` for every other refusal; nothing
     is spent.
     """
@@ -76,7 +79,7 @@ def pay_once(
         store.write_outcome(*order.name, data)
         return hashlib.sha256(data).hexdigest(), 0
 
-    payment = find_payment(store, order) or pay(store, order, write, events)
+    payment = pay(store, order, write, events)
     return Outcome(read_outcome(store, payment.charge), payment)
 
 

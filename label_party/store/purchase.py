@@ -4,7 +4,10 @@ Everything that leaves the labels party is a *purchase*: releases, those of a wa
 that pays for its tests, top-k, synthetic tables, evaluation sessions. Each names what it is and
 what it costs, and says how its bytes come to lie in the store:
 
-    paid = find_payment(store, order) or pay(store, order, write)
+    with rehearsing(store) as rehearsal:
+        paid = rehearsal.find(order)  # what was bought already
+        outlook = rehearsal.buy([order])  # what it would leave
+    paid = paid or pay(store, order, write)
 
 Under the store's lock: settle what dead processes left; reserve the guarantee; ``write`` draws
 noise, touches raw data, and puts the bytes into the store, durably and under their name; their
@@ -26,7 +29,7 @@ only if no record of this epoch occurs in another one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -113,10 +116,19 @@ class Outlook:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """Makes purchases on a copy of the ledger, of which nothing stays."""
+    """Makes purchases on one copy of the ledger, of which nothing stays."""
 
     ledger: Ledger
-    covered: Path  # a folder of fingerprints, those of events that have paid among them
+    paid: Path  # the folder of fingerprints of events that have paid
+    covered: Path  # one that takes those of what is rehearsed, too
+
+    def find(self, order: Order) -> Payment | None:
+        """Return the payment if it was made already.
+
+        ``ReleaseError`` if it was made on other terms.
+        """
+        charge = sold(self.ledger, order)
+        return None if charge is None else _paid(self.ledger, order, charge, True)
 
     def buy(self, orders: Sequence[Order], events: Coverable | None = None) -> Outlook:
         """Say what orders from one account would leave, on top of those before.
@@ -125,6 +137,10 @@ class Rehearsal:
         is left out. ``LabelveilError`` if an order would be refused.
         """
         last, ledger = orders[-1], self.ledger
+        if events is not None and self.paid.is_dir():
+            for path in self.paid.iterdir():
+                with suppress(FileExistsError):
+                    (self.covered / path.name).symlink_to(path.resolve())
         account, limit = last.account, _limit(ledger, last)
         recorded, before = ledger.cap(account) is not None, ledger.spent(account, limit)
         for order in orders:
@@ -143,16 +159,7 @@ def rehearsing(store: Store) -> Iterator[Rehearsal]:
     with TemporaryDirectory() as folder, store.read_ledger() as ledger:
         for entry in ledger.reservations():
             ledger.abandon(entry.id)
-        for name in {covered.sha256 for _, covered in ledger.coverage()}:
-            (Path(folder) / name).symlink_to((store.covered / name).resolve())
-        yield Rehearsal(ledger, Path(folder))
-
-
-def find_payment(store: Store, order: Order) -> Payment | None:
-    """Return the payment if it was made already; ``ReleaseError`` if it was made on other terms."""
-    with store.read_ledger() as ledger:
-        charge = sold(ledger, order)
-        return None if charge is None else _paid(ledger, order, charge, True)
+        yield Rehearsal(ledger, store.covered, Path(folder))
 
 
 def pay(
@@ -203,13 +210,18 @@ def sold(ledger: Ledger, order: Order) -> Charge | None:
     ``ReleaseError`` if it was sold on other terms than are ordered now.
     """
     charge = ledger.committed(*order.name)
-    different = [] if charge is None else charge.differences(order)
-    if different:
+    if charge is not None:
+        check_terms(charge, order)
+    return charge
+
+
+def check_terms(charge: Charge, order: Order) -> None:
+    """Raise a ``ReleaseError`` if what has an order's name was sold on other terms."""
+    if different := charge.differences(order):
         raise ReleaseError(
             f"{order.purpose!r} of data set {order.data_set!r}, epoch {order.epoch!r}, stays as it"
             f" was sold: {'; '.join(different)}; set that back, or name another epoch with --epoch"
         )
-    return charge
 
 
 def _paid(

@@ -32,7 +32,7 @@ from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE, part_paths
 from common.release.heading import Heading
 from common.release.manifest import Manifest, block_digest, manifest_digest
 from label_party.store.disk import StoreError, exclusive, translating_errors
-from label_party.store.entries import LABELS, Charge
+from label_party.store.entries import LABELS, Charge, Sold
 from label_party.store.ledger import Ledger
 
 PART_ROWS = 1 << 22
@@ -146,7 +146,7 @@ class Store:
         """Begin a release directory under a temporary name."""
         return ReleaseWriter(self.path(data_set, epoch))
 
-    def open_release(self, charge: Charge) -> StoredRelease:
+    def open_release(self, charge: Charge | Sold) -> StoredRelease:
         """Open and verify a committed release.
 
         ``ReleaseError`` if its bytes are not those that were committed.

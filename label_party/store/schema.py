@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from common.errors import LabelveilError
@@ -137,11 +137,7 @@ def prepare(database: sqlite3.Connection, path: Path, seal: Seal) -> None:
     if sealed:
         return
     with transaction(database, "IMMEDIATE"):
-        if not _version(database):  # else another process was faster
-            for statement in SCHEMA:
-                database.execute(statement)
-            database.execute("INSERT INTO identity (name) VALUES (?)", (secrets.token_hex(8),))
-            database.execute(f"PRAGMA user_version = {VERSION}")
+        make_tables(database)
     with transaction(database, "IMMEDIATE"):
         # after the tables: a secret beside no tables says that a ledger is gone
         if not check(database, path, seal):
@@ -149,14 +145,14 @@ def prepare(database: sqlite3.Connection, path: Path, seal: Seal) -> None:
             seal.renew(database)
 
 
-def read(database: sqlite3.Connection, path: Path, seal: Seal) -> None:
-    """Copy a ledger into an empty database, whose seal is another; nothing is written."""
-    # a read-only connection would leave the log's files behind
-    with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        file.backup(database)
-    with transaction(database):
-        if check(database, path, Seal(path)):
-            seal.renew(database)
+def make_tables(database: sqlite3.Connection) -> None:
+    """Make the tables, unless another process was faster."""
+    if _version(database):
+        return
+    for statement in SCHEMA:
+        database.execute(statement)
+    database.execute("INSERT INTO identity (name) VALUES (?)", (secrets.token_hex(8),))
+    database.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def check(database: sqlite3.Connection, path: Path, seal: Seal) -> bool:

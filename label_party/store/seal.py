@@ -36,19 +36,16 @@ def key_path(ledger: Path) -> Path:
 
 
 class Seal:
-    """Checks and renews the seal of one ledger, always inside a transaction.
+    """Checks and renews the seal of one ledger, always inside a transaction."""
 
-    A copy in memory has a ``key`` that is kept there alone, and not the ledger's own.
-    """
-
-    def __init__(self, ledger: Path, key: bytes | None = None) -> None:
+    def __init__(self, ledger: Path) -> None:
         self._ledger = ledger
-        self._key = key
+        self._key: bytes | None = None
 
     def make_key(self) -> None:
         """Write a secret if there is none, while nobody else can."""
         path = key_path(self._ledger)
-        if self._key is None and not path.exists():
+        if not path.exists():
             with translating_errors(path):
                 write_durably(path, secrets.token_hex(_KEY_BYTES).encode() + b"\n")
 

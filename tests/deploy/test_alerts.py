@@ -94,6 +94,7 @@ CASES = {
     # metric and its values, a minute each; the alert; the minute asked about
     "LabelPartyBudgetFell": ('label_party_budget_epsilon_spent{account="a"}', "2x20 1x20", 25),
     "LabelPartyLedgerUnreadable": ("label_party_ledger_readable", "1x5 0x20", 20),
+    "LabelPartyDiskFull": ("label_party_store_free_bytes", "5e9x5 5e8x20", 20),
     "LabelPartyNotPermitted": (
         'label_party_refusals_total{reason="unknown_client"}', "0x9 1x10", 12,
     ),

@@ -15,11 +15,13 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, TypeVar, cast
 
+import grpc
 import numpy as np
 
 from common.files import write_text
 from common.release.event_keys import read_secret, secret_check
 from common.wire import label_release_pb2 as wire
+from common.wire import label_release_pb2_grpc
 from label_party.commands import cli
 from label_party.config import sections as config
 from label_party.events.submitted import Populations
@@ -163,6 +165,28 @@ def serve(folder: str, port_file: str) -> None:
     with server.running(settings(folder)) as address:
         write_text(Path(port_file), address.rpartition(":")[2])
         threading.Event().wait()
+
+
+def fetch_once(folder: str, answer: str) -> None:
+    """A server from its start to its end, which one client asks once, and commands that read."""
+    loaded = settings(folder)
+    names = ("ca.pem", "client.key", "client.pem")
+    proof = grpc.ssl_channel_credentials(*(Path(name).read_bytes() for name in names))
+    with (
+        server.running(loaded) as address,
+        grpc.secure_channel(address, proof) as channel,
+    ):
+        asked = wire.DescribeReleaseRequest(data_set="labels")
+        stub = label_release_pb2_grpc.LabelReleaseServiceStub(channel)
+        Path(answer).write_bytes(stub.DescribeRelease(asked, timeout=60).manifest)
+    for command in (["budget", "--json"], ["backup", "--to", f"{answer}.tar"]):
+        sys.argv = ["label-party", *command]
+        try:
+            with redirect_stdout(sys.stderr):
+                cli.main()
+        except SystemExit as ended:
+            if ended.code:
+                raise
 
 
 def dying(step: str, moment: str, there: str = ".") -> None:

@@ -23,6 +23,7 @@ from common.security.new_keys import write_signing_key
 from common.security.pilot_certificates import CertificateFiles, Role, issue, make_authority
 from feature_party.client.release_client import ReleaseClient, RetryPolicy
 from tests.common.security.keys import write_key
+from tests.common.security.odd_keys import UNUSABLE, issue_for
 from tests.feature_party.servers import (
     QUICK,
     Behaviour,
@@ -32,6 +33,8 @@ from tests.feature_party.servers import (
     serving,
 )
 from tests.feature_party.worlds import World
+
+A_DAY = datetime.timedelta(days=1)
 
 
 def test_no_second_try_without_rights(
@@ -233,6 +236,50 @@ def test_an_expired_certificate_is_told_before_anything_is_sent(
     settings = client_settings("localhost:1", files, **pair)
     with pytest.raises(ConfigError, match="expired on 2020-01-02 00:00 UTC"):
         ReleaseClient(settings, QUICK).fetch(tmp_path / "out")
+
+
+def test_a_certificate_of_no_use_is_told_before_anything_is_sent(
+    files: CertificateFiles, tmp_path: Path
+) -> None:
+    authority, tomorrow = make_authority(), datetime.datetime.now(datetime.UTC) + A_DAY
+    own = [
+        (issue_for(make(), authority, Role.CLIENT, "feature-party"), kind)
+        for make, kind in UNUSABLE.values()
+    ]
+    own += [
+        (issue(authority, Role.CLIENT, ["feature-party"], valid_from=tomorrow), "is valid from"),
+        (issue(authority, Role.SERVER, ["feature-party"]), "lacks clientAuth"),
+    ]
+    pair = {"certificate": tmp_path / "own.pem", "private_key": tmp_path / "own.key"}
+    for identity, said in own:
+        pair["certificate"].write_bytes(identity.certificate_pem)
+        write_key(pair["private_key"], identity.key_pem)
+        with pytest.raises(ConfigError, match=said):
+            ReleaseClient(client_settings("localhost:1", files, **pair), QUICK).fetch(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("begins_in_days", "said"),
+    [(-3, "has expired by this machine's clock"), (1, "is not valid yet by this machine's clock")],
+)
+def test_a_server_out_of_its_time_is_not_called_a_foreign_one(
+    world: World, files: CertificateFiles, tmp_path: Path, begins_in_days: int, said: str
+) -> None:
+    """As another labels party may serve; ours does not start."""
+    authority = make_authority()
+    start = datetime.datetime.now(datetime.UTC) + begins_in_days * A_DAY
+    server = issue(authority, Role.SERVER, ["localhost"], days=1, valid_from=start)
+    client = issue(authority, Role.CLIENT, ["feature-party"])
+    made = CertificateFiles.under(tmp_path)
+    made.authority.write_bytes(authority.pem)
+    made.label_party_certificate.write_bytes(server.certificate_pem)
+    write_key(made.label_party_key, server.key_pem)
+    made.feature_party_certificate.write_bytes(client.certificate_pem)
+    write_key(made.feature_party_key, client.key_pem)
+    error = fetch_error(world, made, tmp_path / "release")
+    assert isinstance(error, ConnectionFailed)
+    assert said in str(error)
+    assert "not signed" not in str(error)
 
 
 def test_a_key_of_another_certificate_is_told_before_anything_is_sent(

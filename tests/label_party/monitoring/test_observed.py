@@ -152,7 +152,7 @@ def test_nobody_who_takes_connections_is_not_ready(
     with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as threads:
         address = f"127.0.0.1:{listening.getsockname()[1]}"
         with parts(party, address, threads) as found:
-            assert found.unready() == ["no connection is taken"]
+            assert [*found.unready()] == ["no connection is taken"]
 
 
 def test_while_it_stops_it_is_alive_and_not_ready(party: Party, connect: Connect) -> None:

@@ -28,7 +28,7 @@ from label_party.queries import evaluation
 from label_party.queries.evaluation import Evaluation, Session
 from label_party.server.run import running
 from label_party.store.entries import EVALUATION, Answer, Charge, Purchase
-from label_party.store.ledger import Ledger
+from label_party.store.ledger import Ledger, LedgerError
 from label_party.store.release_store import Store, outcome_name
 from tests.label_party.conftest import EVENTS, Client, Party
 
@@ -208,6 +208,23 @@ def test_answers_are_used_up(serve: Any) -> None:
     with serve() as asker:
         assert asker.refused(np.full(EVENTS, 7.0)) == used_up
         assert asker.terms().answers_left == 0
+
+
+@pytest.mark.parametrize("step", ["reserve", "answer"])
+def test_a_disk_without_room_for_an_answer_is_to_be_asked_again(
+    serve: Any, party: Party, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def full(*given: Any) -> None:
+        raise LedgerError("ledger ledger.sqlite: database or disk is full; nothing was spent")
+
+    with serve() as asker:
+        with monkeypatch.context() as patch:
+            patch.setattr(Ledger, step, full)
+            assert asker.refused(np.zeros(EVENTS)) == (
+                grpc.StatusCode.UNAVAILABLE,
+                "the answer cannot be written now; try again later",
+            )
+        assert asker.ask(np.zeros(EVENTS)).answers_left == 2
 
 
 CLOSED = grpc.StatusCode.FAILED_PRECONDITION, "no evaluation can be given now"

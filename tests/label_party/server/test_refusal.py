@@ -12,7 +12,12 @@ from label_party.monitoring.calls import REASONS, Telemetry, Traces
 from label_party.server import handshakes
 
 SOURCES = sorted((Path(__file__).parents[3] / "label_party").rglob("*.py"))
-MAKERS = {"Refusal": (2, ""), "_maker": (2, ""), "refused": (1, "failed_precondition")}
+MAKERS = {
+    "Refusal": (2, ""),
+    "_maker": (2, ""),
+    "refused": (1, "failed_precondition"),
+    "unavailable": (1, "unavailable"),
+}
 """Functions that are given a reason, where among their arguments, and what it is by default."""
 
 
@@ -41,7 +46,7 @@ def test_the_list_is_what_the_code_can_say() -> None:
     said |= {
         reason
         for name in (*handshakes._REASONS, "CERTIFICATE_VERIFY_FAILED", "ANYTHING_ELSE")
-        for detail in ("certificate has expired", "self signed")
+        for detail in ("certificate has expired", "certificate is not yet valid", "self signed")
         if (reason := handshakes.reason_of(f"Handshake failed with error x:{name}: {detail}"))
     }
     assert said == set(REASONS)

@@ -201,17 +201,17 @@ def test_a_damaged_release_is_left_out_and_the_others_are_served(
             assert client.fetch(client.describe(epoch=epoch), epoch=epoch)[1]
         assert code(lambda: client.describe(epoch="2")) == grpc.StatusCode.DATA_LOSS
         assert client.describe() == client.describe(epoch="3")
-        left_out = "ok\ndamaged release left out: labels 2\n"
+        left_out = "ok\nrelease left out: data set labels, epoch 2, is damaged\n"
         assert get(served.observed_at, "/readyz") == (200, left_out)
         assert served.metric("label_party_releases_damaged") == 1
-        (event,) = served.events("damaged release left out")
+        (event,) = served.events("release left out")
         assert (event["data_set"], event["epoch"]) == ("labels", "2")
         assert served.refusals("damaged") == 1
 
 
-def test_a_damaged_latest_release_is_not_an_older_one(party: Party, connect: Connect) -> None:
+def test_a_latest_release_that_is_gone_is_not_an_older_one(party: Party, connect: Connect) -> None:
     for epoch in ("1", "2"):
         assert party.release(data__epoch=f'"{epoch}"').code == 0
     (party.store / "releases" / "labels" / "2" / "manifest.json").unlink()
     with running(party.config()) as address:
-        assert code(lambda: connect(address).describe()) == grpc.StatusCode.DATA_LOSS
+        assert code(lambda: connect(address).describe()) == grpc.StatusCode.UNAVAILABLE

@@ -67,17 +67,19 @@ def scan_csv(path: Path, **options: Any) -> pl.LazyFrame:
     )
 
 
-def read_table(path: Path, key: str | None = None) -> pl.DataFrame:
+def read_table(path: Path, key: str | None = None, *, as_text: bool = False) -> pl.DataFrame:
     """Read a CSV or Parquet file that fits in memory.
 
-    In a CSV file the column ``key`` is text: keys 007 and 7 are different events. ``DataError`` if
-    it is no such file.
+    In a CSV file the column ``key`` is text: keys 007 and 7 are different events; with ``as_text``
+    all columns are. ``DataError`` if it is no such file.
     """
     if not path.is_file():
         raise DataError(f"{path} is not a file; name a CSV or Parquet file")
     try:
         if path.suffix.lower() in PARQUET_SUFFIXES:
             return pl.read_parquet(path, glob=False)
+        if as_text:
+            return scan_csv(path, infer_schema=False).collect()
         overrides = {key: pl.String} if key else {}
         return scan_csv(path, schema_overrides=overrides, infer_schema_length=None).collect()
     except (pl.exceptions.PolarsError, OSError) as error:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -17,6 +17,9 @@ from common.engine.task import EngineSection
 from common.errors import ConfigError
 from common.release.folder import MANIFEST_FILE, POPULATION_FILE
 from feature_party.learning.names import HEAD_NAMES, LEARNER_NAMES, OBJECTIVE_NAMES
+
+if TYPE_CHECKING:
+    from feature_party.schema import Stated
 
 DEFAULT_CONFIG = Path("feature_party.toml")
 
@@ -28,8 +31,8 @@ ShardRows = Annotated[int, Field(ge=100)] | Auto
 class DataSection(Section):
     """The features and their columns.
 
-    Text and identifiers are categorical; numbers, dates and booleans are numeric. Name a column
-    where that is wrong.
+    Text and identifiers are categorical; numbers, dates and booleans are numeric, in text too. What
+    a column is, all of its cells decide. Name a column where that is wrong.
     """
 
     features: Path | None = setting(
@@ -47,18 +50,42 @@ class DataSection(Section):
     numeric: list[str] = setting(list, "Columns to take as numbers.")
     categorical: list[str] = setting(list, "Columns to take as categories.")
     ignore: list[str] = setting(list, "Columns not to learn from.")
+    columns: dict[str, str] = setting(
+        dict,
+        "What the cells of columns mean, by the column's name, instead of what all of them look"
+        " like: `number` (also as `number 1,234.5`, `1.234,5`, `1 234.5`, `1 234,5`, `1'234.5`),"
+        " `date` (also as `date %d/%m/%Y`, with ` %H:%M` behind it where times follow),"
+        " `true/false`, `time`, `category`, `category of numbers` (17850.0 is 17850) or `ignore`;"
+        " with `; missing: word, word` behind it where a value is missing. `init` writes what it"
+        " found; the model keeps it, and later files are read by it.",
+        example={"amount": "number 1,234.5", "day": "date %d/%m/%Y"},
+    )
     pieces: Annotated[int, Field(ge=0, le=256)] | Auto = setting(
         "auto",
         "Pieces that a numeric column's range is cut into, so that the network can bend in"
         " each. auto takes more the more the privatized labels say. In a column of 32 values or"
         " fewer each begins one.",
     )
+
     min_match: float = setting(
         0.9,
         "Share of the events on either side that must find a counterpart, or there is a warning.",
         ge=0,
         le=1,
     )
+
+    @property
+    def stated(self) -> Stated:
+        """What is said of columns; ``ConfigError`` for a contradiction, or a line without sense."""
+        from feature_party.schema import Stated  # imports Polars, which few commands need
+
+        return Stated.of(self.columns, self.numeric, self.categorical, self.ignore)
+
+    @model_validator(mode="after")
+    def _columns_make_sense(self) -> Self:
+        if self.columns:
+            _ = self.stated
+        return self
 
 
 _ADDRESS = "HOST:PORT of one machine, such as labels.example.com:50051"

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 from common.csv_files import SUFFIXES, first_line, scan_csv, unreadable
 from common.errors import DataError, listed
 from common.files import PARQUET_SUFFIXES, directory_files
+from feature_party.schema import NOTHING, Found, Stated, find_schema, undecided
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,6 +46,30 @@ class FeatureFile:
     def rows(self) -> int:
         return sum(int(pq.ParquetFile(path).metadata.num_rows) for path in self.paths)
 
+    def find_schema(self, stated: Stated = NOTHING, without: str | None = None) -> Found:
+        """What its columns mean, but for that of the key.
+
+        All rows are read, of those columns alone whose type does not say it. ``ConfigError`` if a
+        column that is named does not exist; ``DataError`` as
+        :func:`feature_party.schema.find_schema`, or if a file cannot be read.
+        """
+        empty = self._without_rows(without)
+        stated.check(empty.columns)
+        names = undecided(empty, stated)
+        batches = self.batches(names) if names else ()
+        return find_schema(chain([empty], batches), self.rows, stated)
+
+    def found_in_cells(self, without: str | None = None) -> dict[str, str]:
+        """What was found from cells, rather than types: a line of a configuration by column."""
+        empty = self._without_rows(without)
+        schema = self.find_schema(without=without).schema
+        return {name: str(schema[name]) for name in undecided(empty)}
+
+    def _without_rows(self, column: str | None) -> pl.DataFrame:
+        """Its columns, but for one, and no row."""
+        empty = pl.scan_parquet(list(self.paths), glob=False).head(0).collect()
+        return empty.select(cs.by_name(*(name for name in empty.columns if name != column)))
+
     def batches(self, columns: Sequence[str], rows: int = BATCH_ROWS) -> Iterator[pl.DataFrame]:
         """Yield batches of at most ``rows`` rows, in the files' order."""
         for path in self.paths:
@@ -65,18 +91,21 @@ def record_batches(path: Path, columns: Sequence[str], rows: int) -> Iterator[pa
     """
     # by default everything that was read is kept until the file is closed
     file = pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES)
-    yield from file.iter_batches(rows, columns=list(columns))
+    # pyarrow finds no column by an empty name, which pandas gives an index
+    wanted = None if "" in columns else list(columns)
+    for batch in file.iter_batches(rows, columns=wanted):
+        yield batch.select(list(columns))
 
 
 @contextmanager
 def feature_file(
-    path: Path, key: str, columns: Sequence[str], folder: Path | None = None
+    path: Path, columns: Sequence[str], folder: Path | None = None
 ) -> Iterator[FeatureFile]:
     """A features table to read in batches: Parquet as it is, CSV converted in a stream first.
 
-    ``path`` may also be a directory of Parquet files. Its key column, if it has one, is text in a
-    CSV file; ``columns`` are those that will be read. The converted file lies in ``folder``, by
-    default the system's for temporary files, until the context ends.
+    ``path`` may also be a directory of Parquet files. ``columns`` are those that will be read. The
+    converted file lies in ``folder``, by default the system's for temporary files, until the
+    context ends.
     """
     if path.is_dir() or path.suffix.lower() in PARQUET_SUFFIXES:
         yield FeatureFile(table_files(path))
@@ -84,7 +113,7 @@ def feature_file(
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         converted = Path(temporary) / "features.parquet"
         try:
-            scan_table(path, key).select(cs.by_name(*columns)).sink_parquet(converted)
+            scan_table(path).select(cs.by_name(*columns)).sink_parquet(converted)
         except pl.exceptions.PolarsError as error:
             raise unreadable(path, error) from error
         yield FeatureFile([converted])
@@ -96,13 +125,13 @@ def is_streamed(path: Path, key: str, shards: str, released: int) -> bool:
     ``shards`` is ``auto``, ``never`` or a folder, as in ``[training]``; ``released`` are the rows
     of the releases that they are matched with.
     """
-    check_key(scan_table(path, key), key)
+    check_key(scan_table(path), key)
     return shards != "never" and (shards != "auto" or _too_large(path, key, released))
 
 
 def _too_large(path: Path, key: str, released: int) -> bool:
     """Whether joining and training in memory would take most of this machine's."""
-    frame = scan_table(path, key)
+    frame = scan_table(path)
     values = frame.collect_schema().len() * int(frame.select(pl.len()).collect().item())
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return values * _BYTES_A_VALUE + released * _BYTES_A_LABEL > 0.6 * memory
@@ -112,23 +141,19 @@ Table: TypeAlias = "pl.DataFrame | pl.LazyFrame | pd.DataFrame | Path"
 """What the Python interface accepts as a table: in memory, lazy, or a file."""
 
 
-def scan_table(path: Path, key: str = "") -> pl.LazyFrame:
+def scan_table(path: Path) -> pl.LazyFrame:
     """Scan a table lazily: a CSV or Parquet file, or a directory of Parquet files.
 
-    The key column of a CSV file is text (007 is not 7). ``DataError`` if the file is missing, of
-    another kind, or cannot be read.
+    Every cell of a CSV file is text: what it means is the schema's to say, and is decided by all
+    cells of its column (:mod:`feature_party.schema`). ``DataError`` if the file is missing,
+    of another kind, or cannot be read.
     """
     files = table_files(path)
     try:
         if path.is_dir() or path.suffix.lower() in PARQUET_SUFFIXES:
             frame = pl.scan_parquet(files, glob=False)
         elif path.suffix.lower() in SUFFIXES:
-            frame = scan_csv(
-                path,
-                infer_schema_length=10_000,
-                try_parse_dates=True,
-                schema_overrides={key: pl.String} if key else None,
-            )
+            frame = scan_csv(path, infer_schema=False)
         else:
             raise DataError(f"{path} has the suffix {path.suffix!r}; use .csv, .tsv or .parquet")
         frame.collect_schema()

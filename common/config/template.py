@@ -51,9 +51,14 @@ def commented_toml(
         if name and model.model_fields[name].default_factory is list:
             blocks += _tables(name, lines[0], shown, chosen.get(name, []))
             continue
+        tables = [option for option in shown if isinstance(chosen.get(option.name), dict)]
         for option in shown:
-            lines += _lines(option, chosen, option.written or option.example is None)
+            if option not in tables:
+                lines += _lines(option, chosen, option.written or option.example is None)
         blocks.append("\n".join(line for line in lines if line))
+        for option in tables:  # behind the section's own keys, a line an entry
+            entries = (f"{as_toml(k)} = {_written(v)}" for k, v in chosen[option.name].items())
+            blocks.append("\n".join([_about(option), f"[{option.name}]", *entries]))
     return "\n\n".join(blocks) + "\n"
 
 
@@ -93,14 +98,16 @@ def write_config(
 
 def _lines(option: Setting, values: Mapping[str, Any], live: bool) -> Iterator[str]:
     """Yield its description and the setting, as a comment unless it is live or has a value."""
-    text = option.description
-    if option.says_more_than_its_type:
-        text += f" Value: {option.bounds}."
-    yield _comment(text)
+    yield _about(option)
     value = values.get(option.name)
     if value is None:
         value = option.default if option.example is None else option.example
     yield f"{'' if live or option.name in values else '# '}{option.key} = {_written(value)}"
+
+
+def _about(option: Setting) -> str:
+    bounds = f" Value: {option.bounds}." if option.says_more_than_its_type else ""
+    return _comment(option.description + bounds)
 
 
 def _written(value: Any) -> str:

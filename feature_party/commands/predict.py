@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+from common.config import setting
+from common.errors import DataError
 from feature_party.commands.options import Shown, options, start
 from feature_party.config import FeaturePartyConfig
+
+
+class PredictShown(Shown):
+    fail_on_drift: bool = setting(
+        False,
+        "End with 1, predictions written, where a column is unlike that of the training.",
+        flag="--fail-on-drift",
+    )
 
 
 @options(
     *("data.features", "data.key", "output.model", "output.predictions"),
     *("output.source", "output.interval", "output.quantiles", "output.above"),
 )
-def predict(config: FeaturePartyConfig, shown: Shown) -> None:
+def predict(config: FeaturePartyConfig, shown: PredictShown) -> None:
     """Predict every row of a features file, however large, to Parquet or CSV."""
     start({"--output": config.output.predictions})
     from feature_party.model.several_labels import LabelModels
     from feature_party.pipeline.predicting import predict as predict_features
 
-    rows = predict_features(config, LabelModels.load(config.output.model), quiet=shown.quiet)
-    output = config.output.predictions
-    shown.answer({"rows": rows, "predictions": output}, f"{rows:,} predictions in {output}")
+    model, output = LabelModels.load(config.output.model), config.output.predictions
+    done = predict_features(config, model, quiet=shown.quiet)
+    document = {
+        "rows": done.rows,
+        "predictions": output,
+        "drift": [c.to_json() for c in done.drift],
+    }
+    shown.answer(document, f"{done.rows:,} predictions in {output}")
+    unlike = [repr(column.name) for column in done.drift if column.matters]
+    if shown.fail_on_drift and unlike:
+        raise DataError(
+            f"{', '.join(unlike)} of {config.features} differ from what the model was trained on,"
+            f" as said above; the predictions are in {output}"
+        )

@@ -22,6 +22,7 @@ from feature_party.evaluation.spread import ReleasedCodes
 from feature_party.learning.decoding import decoder
 from feature_party.learning.problem import sums
 from feature_party.learning.support import Support
+from feature_party.schema import MISSING, ColumnMeaning, canonical_text
 
 _TENTHS, _BINS = 10, 5
 _MOST_VALUES = 20
@@ -98,19 +99,21 @@ def _ranges(values: Floats, ascending: Indices, parts: int) -> list[tuple[str, I
     ]
 
 
-def groups_by(column: pl.Series) -> list[tuple[str, Indices]]:
+def groups_by(column: pl.Series, meaning: ColumnMeaning) -> list[tuple[str, Indices]]:
     """Rows by a column: by value, or by five ranges of a number of many values.
 
     Values of fewer than 30 rows, and all beyond the 20 commonest, are taken together.
     """
+    if meaning.kind != "other":
+        column = meaning.read(column)
     column = column.alias("")  # a Series' methods take its name ^…$ for a pattern of columns
     if column.dtype.is_numeric() and column.n_unique() > _MOST_VALUES:
-        values = column.cast(pl.Float64).to_numpy()
+        values = column.to_numpy()
         known = np.argsort(values, kind="stable")[: np.count_nonzero(~np.isnan(values))]
         groups = _ranges(values, known, _BINS)
         groups.append(("missing", np.flatnonzero(np.isnan(values))))
     else:
-        texts = column.cast(pl.String).fill_null("missing")
+        texts = canonical_text(column).replace(MISSING, "missing")
         counts = texts.value_counts(sort=True).filter(pl.col("count") >= _FEWEST)
         common = counts[:_MOST_VALUES].to_series(0)
         groups = [(name, np.flatnonzero((texts == name).to_numpy())) for name in common]

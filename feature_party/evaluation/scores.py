@@ -224,6 +224,7 @@ def score(
     if model.has_distributions and problem.values.size > 2:
         shares = interval_coverage(releases, support, rows.scored, INTERVALS)
         coverage = dict(zip(INTERVALS, shares, strict=True))
+    schema = model.encoder.schema
     return Scores(
         manifests,
         events,
@@ -236,7 +237,10 @@ def score(
         explained_below(problem, releases, support, rows),
         slope(points, decoded.unbiased),
         segments(tenths(points), points, *figures),
-        {name: segments(groups_by(table[name]), points, *figures) for name in by},
+        {
+            name: segments(groups_by(table[name], schema.meaning(name)), points, *figures)
+            for name in by
+        },
         coverage,
         {
             name: importance(chosen, points[chosen], changed, decoded, variance)

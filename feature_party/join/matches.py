@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from common.errors import DataError
+from feature_party.schema import NOTHING, Stated
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class JoinInputs:
     features: Path  # a file, or a directory of Parquet files, one row an event
     key: str  # its key column
     parties: tuple[Party, ...]  # whose each release is
+    stated: Stated = NOTHING  # what is said of the features' columns
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ from feature_party.join.tasks import (
     WriteShard,
     slices_of,
 )
-from feature_party.tables import check_key, scan_table, table_files
+from feature_party.tables import FeatureFile, check_key, scan_table, table_files
 
 ResultT = TypeVar("ResultT")
 ResultT_co = TypeVar("ResultT_co", covariant=True)
@@ -61,7 +61,7 @@ Progress = Callable[[str, int, int], None]
 
 _SLICE_BYTES = 1 << 26
 _ROWS_AT_ONCE = 1 << 18
-_FORMAT = 1
+_FORMAT = 2
 
 
 class _Writing(Task[ResultT_co], Protocol[ResultT_co]):
@@ -91,6 +91,7 @@ def join_content(inputs: JoinInputs, sizes: JoinSizes) -> str:
     files = [[name, state.st_size, state.st_mtime_ns] for name, state in states]
     check, *others = [(secret_check(p.secret).hex(), p.name) for p in inputs.parties]
     facts: list[object] = [_FORMAT, digests, files, inputs.key, check[0], sizes.slice_rows]
+    facts += [inputs.stated.facts()]
     if any(other != check for other in others):
         facts += [check[1], *others]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
@@ -113,7 +114,7 @@ def join_to_shards(
     files, another process joins into it, or the disk is full; ``ReleaseError`` if a release is not
     what its manifest says.
     """
-    frame = scan_table(inputs.features, inputs.key)
+    frame = scan_table(inputs.features)
     check_key(frame, inputs.key)
     columns = frame.collect_schema().names()
     for name in (CODE, ROW):
@@ -178,10 +179,12 @@ class _Join:
         self, inputs: JoinInputs, work: Path, sizes: JoinSizes, engine: Engine, progress: Progress
     ) -> None:
         self.folders, self.key, self.parties = inputs.releases, inputs.key, inputs.parties
+        self.stated = inputs.stated
         self.manifests = [Manifest.from_bytes(read_manifest(folder)) for folder in self.folders]
         self.work, self.sizes = work, sizes
         self.engine, self.progress = engine, progress
-        files = [(path, _rows_of(path)) for path in self._parquet(inputs.features)]
+        self.features = FeatureFile(self._parquet(inputs.features))
+        files = [(path, _rows_of(path)) for path in self.features.paths]
         self.rows = sum(rows for _, rows in files)
         self.slices = slices_of(files, sizes.slice_rows, inputs.key)
         self.released = sum(manifest.population.rows for manifest in self.manifests)
@@ -192,6 +195,9 @@ class _Join:
     def join(self, content: str, out: Path) -> JoinedShards:
         if not self.rows:
             raise DataError("the features have no rows")
+        self.progress("look at columns", 0, 1)
+        found = self.features.find_schema(self.stated, without=self.key)
+        self.progress("look at columns", 1, 1)
         shards = self._by_key()
         matched = np.sum([shard["labels"] for shard in shards], axis=0).tolist()
         if not any(matched):
@@ -205,7 +211,7 @@ class _Join:
         matches = MatchCounts.by_release(self.rows, released, matched, names)
         events = tuple(shard["events"] for shard in shards)
         labels = tuple(tuple(shard["labels"]) for shard in shards)
-        return JoinedShards(out, content, matches, self.sizes.slice_rows, events, labels)
+        return JoinedShards(out, content, matches, self.sizes.slice_rows, events, labels, found)
 
     def _by_key(self) -> list[dict[str, Any]]:
         ours: dict[bytes, Exchange] = {}
@@ -313,7 +319,7 @@ class _Join:
         if not copy.exists():
             try:
                 with appearing(copy, durable=True) as file:
-                    scan_table(features, self.key).sink_parquet(file)
+                    scan_table(features).sink_parquet(file)
             except pl.exceptions.PolarsError as error:
                 raise unreadable(features, error) from error
         return [copy]

@@ -19,6 +19,7 @@ from pydantic import TypeAdapter
 from common.errors import DataError
 from feature_party.join.matches import MatchCounts
 from feature_party.join.tasks import ROW
+from feature_party.schema import Found
 
 JOIN_MANIFEST = "join.json"
 
@@ -33,6 +34,7 @@ class JoinedShards:
     slice_rows: int  # rows of the features that a shard covers
     events: tuple[int, ...]  # how many different events each shard has
     labels: tuple[tuple[int, ...], ...]  # how many labels of each release each shard has
+    found: Found  # what the columns of all features mean, matched or not
 
     @classmethod
     def open(cls, directory: Path, content: str) -> JoinedShards | None:

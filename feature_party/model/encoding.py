@@ -7,10 +7,10 @@ piece the value is: a small network then follows a bend anywhere in the range. (
 encoding: Gorishniy, Rubachev and Babenko, *On Embeddings for Numerical Features in Tabular Deep
 Learning*, NeurIPS 2022.)
 
-A date and time, in any usual spelling, becomes an hour, a weekday, a day number and, where a year
-passes, the place in it. A categorical column gets a vocabulary of the values that occur at least 5
-times; everything else, and every value never seen, shares one place. Columns that name or number
-the rows are left out.
+A date and time becomes an hour, a weekday, a day number and, where a year passes, the place in it.
+A categorical column gets a vocabulary of the values that occur at least 5 times; everything else,
+and every value never seen, shares one place. Columns that name or number the rows are left out.
+What is a number, a date or a category is the schema's to say (:mod:`feature_party.schema`).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from common.arrays import Floats
-from common.errors import ConfigError, DataError, listed
-from feature_party.model.spellings import (
-    COMMA,
-    canonical_text,
-    named_as_id,
+from common.errors import DataError, listed
+from feature_party.schema import (
+    MISSING,
+    NOTHING,
+    ColumnMeaning,
+    Schema,
+    Stated,
+    find_schema,
     numbers_rows,
-    read_commas,
-    read_dates,
-    spelling_of,
 )
 
 MIN_OCCURRENCES = 5
@@ -64,7 +64,6 @@ class NumericColumn:
     scale: float
     indicator: bool  # whether a second input says that the value was missing
     edges: tuple[float, ...] = ()  # ends of pieces, ascending, scaled; none for two values or fewer
-    spelling: str = ""  # how texts spell the values; see :func:`spelling_of`
 
     @property
     def inputs(self) -> int:
@@ -92,11 +91,43 @@ class Encoded:
 
 
 @dataclass(frozen=True)
+class ColumnShares:
+    """What the rows that an encoding was fitted to hold of a column, for others to be compared."""
+
+    name: str
+    missing: float  # share of the rows without a value
+    odd: float  # share of the rows with a cell that is not what the column holds
+    unknown: float = 0.0  # share of the rows with a category that is not in the vocabulary
+    low: float | None = None  # least number, and largest; None of categories and dates
+    high: float | None = None
+
+    @classmethod
+    def of(
+        cls, column: pl.Series, meaning: ColumnMeaning, vocabulary: Sequence[str] = ()
+    ) -> ColumnShares:
+        """Measure (n,) cells of a column; n is at least 1."""
+        rows, values, absent = len(column), meaning.read(column), meaning.absent(column)
+        missing = float(absent.to_numpy().mean())
+        if meaning.kind == "category":
+            unknown = (values != MISSING) & ~values.is_in(list(vocabulary))
+            return cls(column.name, missing, 0.0, float(unknown.to_numpy().mean()))
+        odd = int((values.is_null() & ~absent).sum()) / rows
+        if meaning.kind == "date":
+            return cls(column.name, missing, odd)
+        numbers = values.to_numpy()
+        finite = numbers[np.isfinite(numbers)]
+        ends = (float(finite.min()), float(finite.max())) if finite.size else ()
+        return cls(column.name, missing, odd, 0.0, *ends)
+
+
+@dataclass(frozen=True)
 class Encoder:
     """How a features table becomes tensors: columns in the order of the encoded matrices."""
 
     numeric: tuple[NumericColumn, ...]
     categorical: tuple[CategoricalColumn, ...]
+    schema: Schema  # what the cells of all columns of the table mean, those not learned from too
+    shares: tuple[ColumnShares, ...] = ()  # of each column that encoding reads
     left_out: tuple[tuple[str, str], ...] = ()  # columns that are not learned from, and why
     given: tuple[tuple[str, str], ...] = ()  # that are not in the table, with every row's value
 
@@ -105,56 +136,58 @@ class Encoder:
         cls,
         table: pl.DataFrame,
         *,
-        numeric: Sequence[str] = (),
-        categorical: Sequence[str] = (),
-        ignore: Sequence[str] = (),
+        schema: Schema | None = None,
+        stated: Stated = NOTHING,
         pieces: int = 0,
     ) -> Encoder:
         """Decide on an encoding from training rows.
 
-        The kind of columns that are neither ``numeric`` nor ``categorical`` is inferred. The range
-        of a numeric column is cut into ``pieces``, if it has more than 32 values (else it is cut at
-        each); 0 or 1 leaves it whole.
+        What the ``schema`` does not say of a column is found from these rows, and from what is
+        ``stated``. The range of a numeric column is cut into ``pieces``, if it has more than 32
+        values (else it is cut at each); 0 or 1 leaves it whole.
 
         Raises ``ConfigError`` or ``DataError`` if a named column does not exist or cannot be what
         it is said to be, or if no feature is left.
         """
-        for column in (*numeric, *categorical):
-            if column not in table.columns:
-                raise ConfigError(
-                    f"[data] names the column {column!r}, which the features do not have;"
-                    f" columns: {listed(table.columns)}"
-                )
-        if both := set(numeric) & set(categorical):
-            raise ConfigError(f"column {min(both)!r} is listed as numeric and as categorical")
+        stated.check(table.columns)
+        known = () if schema is None else schema.columns
+        named = {column.name for column in known}
+        named |= {*stated.ignored}
+        others = pl.DataFrame([column for column in table if column.name not in named])
+        schema = Schema((*known, *find_schema([others], len(table), stated).schema.columns))
         numbers: list[NumericColumn] = []
         categories: list[CategoricalColumn] = []
         left_out: list[tuple[str, str]] = []
         for name in table.columns:
-            if name in ignore:
+            if name in stated.ignored:
                 continue
-            series, spelling, asked = table[name], "", name in numeric
-            if series.dtype == pl.String and name not in categorical:
-                spelling = spelling_of(series)
-            if not asked and name not in categorical and numbers_rows(series):
+            meaning = schema[name]
+            values = meaning.read(table[name])
+            if meaning.kind == "category":
+                fitted = _fit_categorical(name, values)
+                if fitted is None:
+                    alone = values.n_unique() > 1
+                    left_out.append((name, "names the rows" if alone else "has one value"))
+                else:
+                    categories.append(fitted)
+            elif name not in stated.numeric and numbers_rows(table[name], values):
                 left_out.append((name, "numbers the rows"))
-            elif asked or (name not in categorical and (spelling or _is_numeric(series))):
-                parts = _parts(series, spelling)
-                of_parts = [_fit_numeric(series, part, pieces, spelling) for part in parts]
-                numbers += [column for column in of_parts if column is not None]
-                if not any(of_parts):
-                    left_out.append((name, "has one value"))
-            elif (fitted := _fit_categorical(series)) is not None:
-                categories.append(fitted)
             else:
-                alone = series.n_unique() > 1
-                left_out.append((name, "names the rows" if alone else "has one value"))
+                parts = [_fit_numeric(name, values, part, pieces) for part in _parts(values)]
+                numbers += [part for part in parts if part is not None]
+                if not any(parts):
+                    left_out.append((name, "has one value"))
         if not numbers and not categories:
             raise DataError(
                 "no column is left to learn from: all are keys, ignored or constant;"
                 f" columns: {listed(table.columns)}"
             )
-        return cls(tuple(numbers), tuple(categories), tuple(left_out))
+        vocabularies = {column.name: column.vocabulary for column in categories}
+        used = dict.fromkeys([*(column.name for column in numbers), *vocabularies])
+        shares = tuple(
+            ColumnShares.of(table[name], schema[name], vocabularies.get(name, ())) for name in used
+        )
+        return cls(tuple(numbers), tuple(categories), schema, shares, tuple(left_out))
 
     def with_counts(self, counts: Mapping[str, pl.DataFrame]) -> Encoder:
         """The encoder with vocabularies from more rows: of each column a table of ``value`` and
@@ -215,15 +248,17 @@ class Encoder:
         table = table.with_columns(pl.lit(value).alias(name) for name, value in self.given)
         numeric = np.empty((table.height, self.inputs), dtype=np.float32)
         at = 0
+        read = {name: self.schema[name].read(table[name]) for name in self.columns}
+        read |= {name: table[name] for name, _ in self.given}
         for column in self.numeric:
-            values = _values(table[column.name], column.part, column.spelling)
+            values = _values(read[column.name], column.part)
             out = numeric[:, at : at + column.inputs]
             for start in range(0, table.height, _BLOCK):
                 _standardize(values[start : start + _BLOCK], column, out[start : start + _BLOCK])
             at += column.inputs
         categories = np.zeros((table.height, len(self.categorical)), dtype=np.int32)
         for index, category in enumerate(self.categorical):
-            categories[:, index] = _lookup(table[category.name], category.vocabulary)
+            categories[:, index] = _lookup(read[category.name], category.vocabulary)
         return Encoded(numeric, categories)
 
     def to_json(self) -> dict[str, Any]:
@@ -238,59 +273,28 @@ class Encoder:
 _JSON = TypeAdapter(Encoder)
 
 
-def _is_numeric(series: pl.Series) -> bool:
-    if series.dtype.is_temporal() or series.dtype == pl.Boolean:
-        return True
-    if not series.dtype.is_numeric():
-        return False
-    # Identifiers and codes written as numbers have no order worth learning.
-    if not named_as_id(series.name):
-        return True
-    values = series.alias("").cast(pl.Float64).drop_nulls().drop_nans()
-    return not (values == values.floor()).all()
-
-
-def _parts(series: pl.Series, spelling: str) -> tuple[str, ...]:
-    if spelling and spelling != COMMA:
-        series = read_dates(series, spelling)
-    series = series.alias("")
-    if series.dtype not in (pl.Datetime, pl.Date):
+def _parts(values: pl.Series) -> tuple[str, ...]:
+    if values.dtype not in (pl.Datetime, pl.Date):
         return ("value",)
-    clock = ("hour",) if series.dtype == pl.Datetime else ()
-    days = series.dt.epoch("d").drop_nulls().to_numpy()
+    clock = ("hour",) if values.dtype == pl.Datetime else ()
+    days = values.dt.epoch("d").drop_nulls().to_numpy()
     season = ("season",) if days.size and np.ptp(days) >= YEAR else ()
     return (*clock, "weekday", "day", *season)
 
 
-def moments(series: pl.Series, spelling: str = "") -> Floats:
-    """(n,) seconds since 1970-01-01 00:00 on the clock of a column of dates, NaN where missing."""
-    clock = _temporal(series, spelling)
-    if clock.dtype == pl.Datetime:
-        clock = clock.dt.replace_time_zone(None)
-    clock = clock.cast(pl.Datetime("us"))
+def moments(values: pl.Series) -> Floats:
+    """(n,) seconds since 1970-01-01 00:00 on the clock of dates, NaN where missing."""
+    clock = values.cast(pl.Datetime("us"))
     return clock.to_physical().cast(pl.Float64).to_numpy().astype(np.float64) / 1e6
 
 
-def _temporal(series: pl.Series, spelling: str) -> pl.Series:
-    name, series = series.name, series.alias("")
-    if series.dtype == pl.String and spelling:
-        series = read_dates(series, spelling)
-    elif series.dtype == pl.String:
-        series = series.str.to_datetime(strict=False)
-    if not series.dtype.is_temporal():
-        raise DataError(
-            f"column {name!r} has type {series.dtype}, but the model was trained with dates in it"
-        )
-    return series
-
-
-def _values(series: pl.Series, part: str, spelling: str) -> Floats:
+def _values(series: pl.Series, part: str) -> Floats:
     """(n,) float64 with NaN for what is missing or is not a number."""
     if part == "value":
-        return numbers(series, spelling)
-    series = _temporal(series, spelling)
+        return series.to_numpy()
     if part == "hour":
-        values = series.dt.hour().cast(pl.Float64) + series.dt.minute().cast(pl.Float64) / 60
+        clock = series.cast(pl.Datetime("us"))
+        values = clock.dt.hour().cast(pl.Float64) + clock.dt.minute().cast(pl.Float64) / 60
     elif part == "weekday":
         values = series.dt.weekday().cast(pl.Float64)
     else:
@@ -300,23 +304,8 @@ def _values(series: pl.Series, part: str, spelling: str) -> Floats:
     return values.to_numpy().astype(np.float64)
 
 
-def numbers(series: pl.Series, spelling: str = "") -> Floats:
-    """(n,) float64 of a numeric column, NaN where a value is missing."""
-    if series.dtype == pl.String and spelling == COMMA:
-        series = read_commas(series)
-    if series.dtype in (pl.Duration, pl.Time):
-        series = series.cast(pl.Int64)
-    try:
-        return series.cast(pl.Float64).to_numpy()
-    except pl.exceptions.PolarsError as error:
-        raise DataError(
-            f"column {series.name!r} of type {series.dtype} holds values that are not numbers;"
-            " make text of it, or list it in [data] categorical"
-        ) from error
-
-
-def _fit_numeric(series: pl.Series, part: str, pieces: int, spelling: str) -> NumericColumn | None:
-    values = _values(series, part, spelling)
+def _fit_numeric(name: str, series: pl.Series, part: str, pieces: int) -> NumericColumn | None:
+    values = _values(series, part)
     there = np.isfinite(values)
     indicator = not there.all()
     finite = values[there] if indicator else values
@@ -327,11 +316,11 @@ def _fit_numeric(series: pl.Series, part: str, pieces: int, spelling: str) -> Nu
     spread = high - low or deviation
     standard = (finite - finite.mean()) / deviation
     logarithmic = bool(np.mean(np.square(np.square(standard))) - 3 > _HEAVY_TAIL)
-    column = NumericColumn(series.name, part, logarithmic, middle, spread, 0.0, 1.0, indicator)
+    column = NumericColumn(name, part, logarithmic, middle, spread, 0.0, 1.0, indicator)
     transformed = _transform(finite, column)
     centre, scale = float(transformed.mean()), float(transformed.std()) or 1.0
     edges = _edges((transformed - centre) / scale, pieces)
-    return replace(column, spelling=spelling, centre=centre, scale=scale, edges=edges)
+    return replace(column, centre=centre, scale=scale, edges=edges)
 
 
 def _edges(scaled: Floats, pieces: int) -> tuple[float, ...]:
@@ -364,15 +353,10 @@ def _transform(values: Floats, column: NumericColumn) -> Floats:
     return np.arcsinh((values - column.middle) / column.spread)
 
 
-def _fit_categorical(series: pl.Series) -> CategoricalColumn | None:
-    if series.dtype.is_nested() or series.dtype == pl.Binary:
-        raise DataError(
-            f"column {series.name!r} has type {series.dtype}, which cannot be a feature;"
-            " leave it out, or list it in [data] ignore"
-        )
-    counts = canonical_text(series).alias("value").value_counts()
+def _fit_categorical(name: str, texts: pl.Series) -> CategoricalColumn | None:
+    counts = texts.alias("value").value_counts()
     vocabulary = _vocabulary(counts) if counts.height > 1 else ()
-    return CategoricalColumn(series.name, vocabulary) if vocabulary else None
+    return CategoricalColumn(name, vocabulary) if vocabulary else None
 
 
 def _vocabulary(counts: pl.DataFrame) -> tuple[str, ...]:
@@ -381,9 +365,9 @@ def _vocabulary(counts: pl.DataFrame) -> tuple[str, ...]:
     return tuple(frequent.sort(["count", "value"], descending=[True, False])["value"].to_list())
 
 
-def _lookup(series: pl.Series, vocabulary: tuple[str, ...]) -> NDArray[np.int32]:
+def _lookup(texts: pl.Series, vocabulary: tuple[str, ...]) -> NDArray[np.int32]:
     places = pl.Series(np.arange(1, len(vocabulary) + 1, dtype=np.int32))
-    indices = canonical_text(series).replace_strict(
+    indices = texts.replace_strict(
         pl.Series(vocabulary, dtype=pl.String), places, default=0, return_dtype=pl.Int32
     )
     return indices.to_numpy()

@@ -64,3 +64,4 @@ class ModelFacts(BaseModel):
     warnings: list[str]  # sentences for the users of the model
     adjusted: bool = False  # whether predictions are brought closer to the released prior
     seconds: float | None = None  # how long training took
+    key: str = ""  # column of the events' keys

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,17 +15,21 @@ from pyarrow.csv import CSVWriter
 from common.arrays import Booleans, Indices
 from common.errors import DataError
 from common.files import PUBLIC, appearing
-from feature_party.model.encoding import Encoder
+from feature_party.model.drift import ColumnDrift, DriftCounts
 from feature_party.model.model import Model
 from feature_party.model.several_labels import LabelModels
-from feature_party.model.spellings import canonical_text
 from feature_party.tables import BATCH_ROWS, SOURCE, check_key, feature_file, scan_table
 
 Trained = Callable[[int, int], Booleans]
 """Which rows of a range, from its start to its end, a model was trained on."""
 
-MANY_UNKNOWN = 0.2
-"""Share of rows with an unknown category above which that is said."""
+
+@dataclass(frozen=True)
+class Predicted:
+    """What was predicted."""
+
+    rows: int  # predictions that were written
+    drift: Sequence[ColumnDrift]  # how each column differs from what the model was trained on
 
 
 def predict_file(
@@ -42,8 +46,8 @@ def predict_file(
     warn: Callable[[str], object] = lambda text: None,
     batch_rows: int = BATCH_ROWS,
     on_rows: Callable[[int, int], None] | None = None,
-) -> int:
-    """Predict every row of features, and return the number of predictions.
+) -> Predicted:
+    """Predict every row of features.
 
     Features are CSV or Parquet, or a directory of Parquet files. The output, CSV if its suffix says
     so and Parquet otherwise, appears only once it is complete: the column ``key`` (if one is
@@ -54,10 +58,11 @@ def predict_file(
     Of a model of several labels parties a column says whose each prediction is. ``source`` is one's
     name, or the column that names one for each row; by default every row is predicted for each.
 
-    ``warn`` is called with a sentence for every column of which many rows hold values that the
-    model does not know, ``on_rows`` with rows done and rows in all.
+    ``warn`` is called with a sentence for every column of which many rows are unlike those that the
+    model was trained on, ``on_rows`` with rows done and rows in all. ``DataError`` if no cell of a
+    column is what the model was trained with.
     """
-    frame = scan_table(features, key)
+    frame = scan_table(features)
     if key:
         check_key(frame, key)
     names = frame.collect_schema().names()
@@ -69,14 +74,14 @@ def predict_file(
     columns = list(dict.fromkeys([*filter(None, (key, by)), *used.columns]))
     output.parent.mkdir(parents=True, exist_ok=True)
     writer: pq.ParquetWriter | CSVWriter | None = None
-    done, predictions, unknown = 0, 0, Counter[str]()
+    done, predictions, counts = 0, 0, DriftCounts(used)
     with (
         appearing(output, mode=PUBLIC) as file,
-        feature_file(features, key, columns, output.parent) as table,
+        feature_file(features, columns, output.parent) as table,
         ExitStack() as closing,
     ):
         for batch in table.batches(columns, batch_rows):
-            unknown.update(_unknown(used, batch))
+            counts.add(batch)
             places = list(_rows_by_model(models, batch, by))
             parts = [
                 _of(name, one.predict(batch[rows], interval, quantiles, above))
@@ -105,22 +110,12 @@ def predict_file(
                 on_rows(done, table.rows)
         if not done:
             raise DataError(f"{features} has no rows to predict")
-    for name, count in unknown.items():
-        if count > MANY_UNKNOWN * done:
-            warn(
-                f"{count / done:.0%} of the rows have a {name!r} that the model does not know, and"
-                " are predicted without it; check the column, or train on newer events"
-            )
-    return predictions
-
-
-def _unknown(encoder: Encoder, batch: pl.DataFrame) -> dict[str, int]:
-    """Rows of each categorical column with a value that the model does not know."""
-    return {
-        column.name: int((~canonical_text(batch[column.name]).is_in(column.vocabulary)).sum())
-        for column in encoder.categorical
-        if column.name in encoder.columns
-    }
+        counts.check()
+    drift = counts.columns()
+    for column in drift:
+        for sentence in column.sentences:
+            warn(f"{sentence}; check the column, or train on newer events")
+    return Predicted(predictions, drift)
 
 
 def _rows_by_model(

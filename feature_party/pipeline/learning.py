@@ -19,6 +19,8 @@ from feature_party.evaluation.true_labels import match_true_labels
 from feature_party.join.matches import JoinInputs, MatchCounts, Party
 from feature_party.join.shards import JoinedShards
 from feature_party.learning.several_labels import stated_of
+from feature_party.model.model import Model
+from feature_party.model.prediction import Predicted
 from feature_party.model.several_labels import LabelModels, label_folders
 from feature_party.pipeline.predicting import predict
 from feature_party.pipeline.transfer import Transfer
@@ -31,6 +33,9 @@ from feature_party.training.quick import QuickLearners
 from feature_party.training.run import train
 from feature_party.training.workers import ALONE, Workers
 
+_COLUMNS = "columns"
+"""Stands among the warnings that were given for the list of columns."""
+
 
 @dataclass
 class Learning(Transfer):
@@ -39,6 +44,7 @@ class Learning(Transfer):
     truth: TrueLabels = field(default_factory=TrueLabels)
     workers: Workers = ALONE
     _warned: set[str] = field(default_factory=set)
+    predicted: Predicted | None = None
     _labels: dict[str, Events] | None = None
 
     def warn(self, text: str) -> None:
@@ -69,7 +75,8 @@ class Learning(Transfer):
             for party, _ in config.releases
         )
         folders = tuple(config.release_folders)
-        inputs = JoinInputs(folders, config.features, config.key, tuple(parties))
+        stated = config.data.stated
+        inputs = JoinInputs(folders, config.features, config.key, tuple(parties), stated)
         with progress(quiet=self.quiet or not self.workers.first) as bar:
             tasks: dict[str, TaskID] = {}
 
@@ -114,7 +121,8 @@ class Learning(Transfer):
         section = self.config.training
         folders = label_folders(self.config.output.model, self.labels)
         quiet = self.quiet or not self.workers.first
-        models = {}
+        models: dict[str, Model] = {}
+        self._show_columns(quiet)
         with self._timed("train"), progress(quiet=quiet) as bar:
             for label, events in self.labels.items():
                 truth = self._truth(label) if section.objective == "true" else None
@@ -141,6 +149,17 @@ class Learning(Transfer):
             for warning in model.facts.warnings:
                 self.warn(self.prefix(label) + warning)
         return trained
+
+    def _show_columns(self, quiet: bool) -> None:
+        """Print what each column of the features is taken for, once."""
+        found = self.prepared.found
+        if found is None or quiet or _COLUMNS in self._warned:
+            return
+        self._warned.add(_COLUMNS)
+        ignored = self.config.data.stated.ignored
+        for name, line in found.lines:
+            taken = "ignored" if name in ignored else line
+            stderr.print(f"{name}: {taken}", markup=False, highlight=False, soft_wrap=True)
 
     def load(self) -> LabelModels:
         """Read the saved models, and refuse those of another release or split."""
@@ -169,11 +188,12 @@ class Learning(Transfer):
                     )
         return models
 
-    def predict(self, model: LabelModels) -> int:
+    def predict(self, model: LabelModels) -> Predicted:
         """Predict every row of the features file."""
         trained = None if self._labels is None else self.prepared.trained
         with self._timed("predict"):
-            return predict(self.config, model, quiet=self.quiet, trained=trained)
+            self.predicted = predict(self.config, model, quiet=self.quiet, trained=trained)
+        return self.predicted
 
     def _truth(self, label: str, source: str = "") -> Floats:
         """(m,) true labels of all matched events, or of those of one of several labels parties."""

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from common.console import progress, warn
 from feature_party.config import FeaturePartyConfig
-from feature_party.model.prediction import Trained, predict_file
+from feature_party.model.prediction import Predicted, Trained, predict_file
 from feature_party.model.several_labels import LabelModels
+from feature_party.tables import scan_table
 
 
 def predict(
     config: FeaturePartyConfig, model: LabelModels, *, quiet: bool, trained: Trained | None = None
-) -> int:
-    """Predict every row of the features file; return how many there are."""
+) -> Predicted:
+    """Predict every row of the features file.
+
+    Its key column goes with them: the configured one, or the one that the model was trained with,
+    where the file has it.
+    """
     output = config.output
     if (output.quantiles or output.above) and not model.has_distributions:
         warn(
@@ -24,7 +31,7 @@ def predict(
             model,
             config.features,
             output.predictions,
-            key=config.data.key,
+            key=config.data.key or _known_key(model, config.features),
             source=output.source,
             interval=output.interval,
             quantiles=output.quantiles,
@@ -33,3 +40,9 @@ def predict(
             warn=warn,
             on_rows=lambda done, total: bar.update(task, completed=done, total=total),
         )
+
+
+def _known_key(model: LabelModels, features: Path) -> str:
+    """The key column of the training, if a file has it; empty if not."""
+    key = next(iter(model.by_label.values())).facts.key
+    return key if key in scan_table(features).collect_schema().names() else ""

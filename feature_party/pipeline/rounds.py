@@ -55,7 +55,7 @@ def question_of(
 
     def predicted() -> Iterator[Floats]:
         first, columns = 0, list(dict.fromkeys([config.key, *model.encoder.columns]))
-        with feature_file(config.features, config.key, columns) as table:
+        with feature_file(config.features, columns) as table:
             for batch in table.batches(columns):
                 rows = slice(first, first + batch.height)
                 first = rows.stop

@@ -77,7 +77,8 @@ class Stages(Learning):
             if len(by_label) > 1:
                 write_labels_overview(output.report, by_label, pages)
         timings = {name: round(value, 3) for name, value in self.timings.items()}
-        metrics = {**labels_json(by_label), "timings": timings}
+        drift = [] if self.predicted is None else [c.to_json() for c in self.predicted.drift]
+        metrics = {**labels_json(by_label), "drift": drift, "timings": timings}
         write_text(output.metrics, json.dumps(metrics, indent=2) + "\n")
         return by_label
 
@@ -105,7 +106,8 @@ class Stages(Learning):
 
     def _write_report(self, scores: Scores, page: Path) -> None:
         output = self.config.output
-        shown = output.label_name, output.label_unit, self.config.data.ignore
+        drift = () if self.predicted is None else self.predicted.drift
+        shown = output.label_name, output.label_unit, self.config.data.stated.ignored, drift
         pages = {name: file_of(page, name) for name in scores.sources}
         for name, own in pages.items():
             write_report(own, ReportInputs(scores.sources[name], *shown))

@@ -38,7 +38,7 @@ class Transfer:
         """The keys of the features, hashed."""
         config = self.config
         secret = read_secret(config.secret_of(config.only_labels_party))
-        frame = scan_table(config.features, config.key)
+        frame = scan_table(config.features)
         check_key(frame, config.key)
         keys = collect_table(frame.select(cs.by_name(config.key)))[config.key]
         with progress(quiet=self.quiet) as bar:

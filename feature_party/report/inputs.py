@@ -15,6 +15,7 @@ from common.release.manifest import Manifest
 from common.release.sections import LabelSection, StatedRandomizer
 from feature_party.evaluation.scores import Scores
 from feature_party.learning.several_labels import stated_of, view_of
+from feature_party.model.drift import ColumnDrift
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +73,7 @@ class ReportInputs:
     label: str = ""  # what the label is called; by default as its column is
     unit: str = ""  # its unit, if it has one
     ignored: Sequence[str] = ()  # columns that the configuration leaves out
+    drift: Sequence[ColumnDrift] = ()  # how the rows predicted differ from those trained on
 
     @property
     def manifest(self) -> Manifest:

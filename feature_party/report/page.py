@@ -173,7 +173,28 @@ def _columns(inputs: ReportInputs) -> Section:
             " estimated from privatized labels."
         )
         picture = score_plots.importance(inputs.scores.importance)
-    return Section("columns", "Which columns matter", text, picture)
+    return Section("columns", "Which columns matter", text, picture, _read_as(inputs))
+
+
+def _read_as(inputs: ReportInputs) -> list[tuple[str, ...]]:
+    """A row for each column: what its cells are, and how the rows predicted differ."""
+    encoder = inputs.scores.model.encoder
+    known = {share.name: share for share in encoder.shares}
+    left_out, now = dict(encoder.left_out), {drift.name: drift for drift in inputs.drift}
+    rows: list[tuple[str, ...]] = [
+        ("column", "taken for", "missing in training", "in the rows predicted", "")
+    ]
+    for column in encoder.schema.columns:
+        if column.name not in known:
+            why = f"left out: {left_out[column.name]}" if column.name in left_out else "ignored"
+            rows.append((column.name, str(column), "", "", why))
+            continue
+        drift = now.get(column.name)
+        missing = "" if drift is None else f"{drift.missing[1]:.1%}"
+        remark = "; ".join(drift.sentences) if drift is not None else ""
+        share = f"{known[column.name].missing:.1%}"
+        rows.append((column.name, str(column), share, missing, remark))
+    return rows
 
 
 def _segments(inputs: ReportInputs) -> Section | None:

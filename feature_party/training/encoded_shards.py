@@ -37,7 +37,6 @@ from feature_party.learning.objectives import Objective
 from feature_party.learning.problem import LabelProblem
 from feature_party.model.encoding import Encoded, Encoder
 from feature_party.model.facts import FitSettings
-from feature_party.model.spellings import canonical_text
 from feature_party.training.batches import Parts, Rows
 from feature_party.training.events import Codes
 
@@ -196,7 +195,7 @@ def fit_encoder(
     counts: dict[str, pl.DataFrame] = {}
     for table, _ in stream.walk(names) if names else ():
         for name in names:
-            more = canonical_text(table[name]).alias("value").value_counts()
+            more = encoder.schema[name].read(table[name]).alias("value").value_counts()
             both = pl.concat([counts.get(name, more[:0]), more])
             both = both.group_by("value").agg(pl.col("count").sum())
             if both.height > MOST_VALUES:  # the rarest go

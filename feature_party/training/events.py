@@ -18,6 +18,7 @@ from feature_party.learning.objectives import Objective
 from feature_party.learning.problem import LabelProblem
 from feature_party.model.encoding import Encoder
 from feature_party.model.facts import FitSettings
+from feature_party.schema import Found
 from feature_party.training.batches import Parts
 from feature_party.training.folds import FoldedRows
 from feature_party.training.mixture import FindLearners, ProgressCallback
@@ -84,6 +85,10 @@ class Events(Protocol):
     @property
     def matches(self) -> MatchCounts:
         """Counts on both sides."""
+
+    @property
+    def found(self) -> Found | None:
+        """What the columns of the features mean; None where these rows alone are to say it."""
 
     @property
     def training_rows(self) -> int:

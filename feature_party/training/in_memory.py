@@ -17,6 +17,7 @@ from feature_party.learning.sources import own_labels
 from feature_party.learning.target_encoding import scores_of_codes
 from feature_party.model.encoding import Encoder
 from feature_party.model.facts import FitSettings
+from feature_party.schema import Found
 from feature_party.training.batches import BatchPlan, MemoryParts, Parts
 from feature_party.training.events import Codes, TrainingSetup
 from feature_party.training.folds import FoldedRows
@@ -39,6 +40,7 @@ class Prepared:
     holdout: Integers
     rows: Integers  # (m,) row of each matched event in the features
     among: Integers | None = None
+    found: Found | None = None  # what the columns mean; of a table alone its training rows say it
 
     @classmethod
     def of_table(

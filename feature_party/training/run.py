@@ -29,6 +29,7 @@ from feature_party.model.encoding import Encoder
 from feature_party.model.facts import ModelFacts
 from feature_party.model.model import Expert, Model
 from feature_party.model.network import NetworkShape
+from feature_party.schema import Stated
 from feature_party.tables import SOURCE
 from feature_party.training.batches import group_size
 from feature_party.training.events import Events, TrainingSetup
@@ -93,12 +94,14 @@ class _Run:
         # whether nothing is chosen, so that all that may do well is tried
         section = self.section
         self.everything = section.objective == section.head == section.learner == "auto"
+        data, found = setup.data, events.found
+        categorical = [*data.categorical, *([SOURCE] if self.problem.sources else [])]
+        ignored = [*data.ignore, events.key]
         fit = partial(
             Encoder.fit,
-            numeric=setup.data.numeric,
-            categorical=[*setup.data.categorical, *([SOURCE] if self.problem.sources else [])],
-            ignore=[*setup.data.ignore, events.key],
-            pieces=resolve_pieces(setup.data.pieces, self.effective_labels),
+            schema=None if found is None else found.schema,
+            stated=Stated.of(data.columns, data.numeric, categorical, ignored),
+            pieces=resolve_pieces(data.pieces, self.effective_labels),
         )
         self.rows = events.encoded(setup, fit)
         settings = resolve_settings(section, events.training_rows)
@@ -300,6 +303,7 @@ class _Run:
             warnings.append(poor)
         return ModelFacts(
             objective=mixture.main.objective,
+            key=self.events.key,
             head=mixture.head,
             heads=mixture.heads,
             shrinkage=shrinkage,

@@ -18,6 +18,7 @@ from feature_party.join.tasks import CODE, ROW
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.sources import own_labels
 from feature_party.model.encoding import Encoder
+from feature_party.schema import Found
 from feature_party.training.encoded_shards import (
     RowStream,
     Shards,
@@ -47,6 +48,10 @@ class PreparedShards:
     @property
     def matches(self) -> MatchCounts:
         return self.joined.matches.of(self.source) if self.source else self.joined.matches
+
+    @property
+    def found(self) -> Found:
+        return self.joined.found
 
     @property
     def training_rows(self) -> int:
@@ -91,7 +96,7 @@ class PreparedShards:
         drawn = [training.holdout, training.seed, training.shard_rows]
         content = shards_content(self.joined.content, setup.data.model_dump(mode="json"), drawn)
         if workers.first and Shards.open(directory, content) is None:
-            ignored = {*setup.data.ignore, self.key}
+            ignored = {*setup.data.stated.ignored, self.key}
             columns = [name for name in self.joined.columns if name not in ignored]
             size = None if training.shard_rows == "auto" else training.shard_rows
             stream = RowStream(self.training_events, self.training_rows, training.seed)
@@ -112,7 +117,10 @@ class PreparedShards:
         training = np.delete(np.arange(rows.size), self.holdout)
         facts = self.problem, self.release_id, self.key, self.matches
         codes = self._codes(table)
-        return Prepared(table.drop(ROW, CODE), codes, *facts, training, self.holdout, rows)
+        features = table.drop(ROW, CODE)
+        return Prepared(
+            features, codes, *facts, training, self.holdout, rows, found=self.joined.found
+        )
 
     def training_events(self, columns: Sequence[str]) -> Iterator[tuple[pl.DataFrame, Codes]]:
         """Yield features and codes to train on, a shard at a time, in the features' order."""

@@ -30,6 +30,7 @@ from common.csv_files import Dialect
 from common.errors import DataError, listed
 from common.files import PARQUET_SUFFIXES, directory_files
 from common.release.event_keys import canonical_keys
+from common.table_cells import BOOLEANS, absent, stripped
 from label_party.sources.csv_rows import Holds, Layout, header_of, lines_of_file, rows_of
 from label_party.sources.foreign import Foreign, Source
 from label_party.sources.oddities import LINE, NOTHING, Oddities, oddity_of
@@ -37,8 +38,6 @@ from label_party.sources.oddities import LINE, NOTHING, Oddities, oddity_of
 Read = TypeVar("Read")
 
 _PARQUET_MAGIC, _ARROW_MAGIC = b"PAR1", b"ARRO"
-_MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none")
-_BOOLEANS = {"true": "1", "false": "0"}
 _FAILURES = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 _FAR_DAYS = 10_000_000
 _A_DAY = {"ms": 86_400_000, "us": 86_400_000_000}
@@ -325,13 +324,13 @@ def as_numbers(
     """Labels, null where there is none, or where the cell is no finite number."""
     odd, column = NOTHING, column.alias("")
     if column.dtype == pl.String:
-        text = column.str.strip_chars().str.to_lowercase()
-        text = text.set(text.is_in(_MISSING_WORDS), None)
+        text = stripped(column).str.to_lowercase()
+        text = text.set(absent(column), None)
         plain = text
         if dialect.decimal_comma:  # a point is none then, nor does it separate thousands
             plain = text.set(text.str.contains(".", literal=True), "?")
             plain = plain.str.replace(",", ".", literal=True)
-        numbers = plain.replace(_BOOLEANS).cast(pl.Float64, strict=False)
+        numbers = plain.replace(BOOLEANS).cast(pl.Float64, strict=False)
         odd = oddity_of(name, "not a number", numbers.is_null() & text.is_not_null(), places)
     elif column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
         numbers = column.cast(pl.Float64)

@@ -20,6 +20,7 @@ from feature_party.config import TrainingSection
 from feature_party.learning.objectives import PointObjective
 from feature_party.model.encoding import Encoder
 from feature_party.model.network import Ensemble, NetworkShape
+from feature_party.schema import Stated
 from feature_party.training.batches import Rows
 from feature_party.training.optimizers import Optimizer
 
@@ -41,7 +42,7 @@ def published_predictions(
     Of ``training`` its seed and hidden layers count and, where they are set, epochs, batch size,
     learning rate, optimizer and weight decay; ``bounds`` are the labels' public ones.
     """
-    encoder = Encoder.fit(features, ignore=[key])
+    encoder = Encoder.fit(features, stated=Stated(ignored=(key,)))
     centre, scale = float(targets.mean()), max(float(targets.std()), 1e-9)
     if loss == "poisson":
         scale = max(centre, 1e-9)

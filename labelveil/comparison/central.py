@@ -36,6 +36,7 @@ from common.mechanisms.central.gaussian_regression import LabelProcess
 from common.mechanisms.central.label_ridge import LabelRidge
 from common.mechanisms.central.scaling import LabelScaling
 from feature_party.model.encoding import Encoded, Encoder
+from feature_party.schema import Stated
 from labelveil.comparison.names import DP_SGD, FEATURE_AWARE_GAUSSIAN, NEED_DELTA
 
 _PIECES = 8  # pieces of a numeric column's range
@@ -203,7 +204,7 @@ def central_predictions(
     ``name`` is one of :data:`labelveil.comparison.names.CENTRAL`; δ is for those of
     :data:`labelveil.comparison.names.NEED_DELTA`, ``hidden`` for networks.
     """
-    encoder = Encoder.fit(features, ignore=[key], pieces=_PIECES)
+    encoder = Encoder.fit(features, stated=Stated(ignored=(key,)), pieces=_PIECES)
     rows = dense_features(encoder, encoder.encode(features))
     queried = dense_features(encoder, encoder.encode(queries))
     scaling = LabelScaling(*bounds)

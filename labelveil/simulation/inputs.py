@@ -48,8 +48,9 @@ def read_inputs(settings: Settings) -> Inputs:
 
     Raises ``DataError`` if a file or column is missing or of the wrong kind.
     """
-    features = read_table(settings.features, settings.key)
-    labels = features if settings.same_file else read_table(settings.labels, settings.key)
+    # what cells of features mean is the features party's to find, from all of them
+    features = read_table(settings.features, as_text=True)
+    labels = read_table(settings.labels, settings.key)
     key = settings.key
     if key is None:
         if not settings.same_file:
@@ -60,7 +61,7 @@ def read_inputs(settings: Settings) -> Inputs:
         key = ROW_KEY
         while key in features.columns:
             key += "_"
-        features = labels = features.with_row_index(key)
+        features, labels = features.with_row_index(key), labels.with_row_index(key)
     _need(labels, key, settings.labels)
     columns = [label.column for label in settings.columns]
     for column in columns:

@@ -24,10 +24,10 @@ from torch import Tensor, nn
 
 from common.arrays import Floats, Integers
 from common.errors import present
-from feature_party.model.encoding import CLIP, YEAR, Encoder, NumericColumn, moments, numbers
+from feature_party.model.encoding import CLIP, YEAR, Encoder, NumericColumn, moments
 from feature_party.model.model import Model
 from feature_party.model.several_labels import LabelModels
-from feature_party.model.spellings import MISSING, canonical_text
+from feature_party.schema import MISSING, ColumnMeaning
 
 Kind = Literal["number", "moment", "category"]
 
@@ -46,27 +46,30 @@ class Column:
     input: str  # what the exported program calls it, by its place
     kind: Kind  # ``number``, ``moment`` or ``category``
     places: dict[str, int]  # of each known category, from 1
+    meaning: ColumnMeaning  # what the cells of a table mean
     missing: str = ""  # text that stands for a missing category
-    spelling: str = ""  # how texts spell a number or a moment
 
     def to_json(self) -> dict[str, Any]:
         data: dict[str, Any] = {"name": self.name, "input": self.input, "kind": self.kind}
+        data["read"] = str(self.meaning)
         if self.kind == "category":
             data |= {"missing": self.missing, "unknown_place": 0, "places": self.places}
         return data
 
     def texts(self, table: pl.DataFrame) -> list[str]:
         """Canonical texts of a categorical column's values, (n,)."""
-        return canonical_text(table[self.name]).replace(MISSING, self.missing).to_list()
+        return self._read(table).replace(MISSING, self.missing).to_list()
 
     def values(self, table: pl.DataFrame) -> Floats | Integers:
         """(n,) float64 numbers or seconds, or int64 places, of a features table."""
         if self.kind == "category":
             places = (self.places.get(text, 0) for text in self.texts(table))
             return np.fromiter(places, dtype=np.int64, count=table.height)
-        if self.kind == "moment":
-            return moments(table[self.name], self.spelling)
-        return np.array(numbers(table[self.name], self.spelling))
+        values = self._read(table)
+        return moments(values) if self.kind == "moment" else np.array(values.to_numpy())
+
+    def _read(self, table: pl.DataFrame) -> pl.Series:
+        return self.meaning.read(table[self.name])
 
 
 def served_columns(encoder: Encoder) -> tuple[Column, ...]:
@@ -83,10 +86,11 @@ def served_columns(encoder: Encoder) -> tuple[Column, ...]:
         if name in vocabularies:
             keys = [missing if text == MISSING else text for text in vocabularies[name]]
             places = {text: at for at, text in enumerate(keys, start=1)}
-            columns.append(Column(name, input_, "category", places, missing))
+            meaning = encoder.schema[name]
+            columns.append(Column(name, input_, "category", places, meaning, missing))
         else:
             kind: Kind = "number" if fitted[name].part == "value" else "moment"
-            columns.append(Column(name, input_, kind, {}, spelling=fitted[name].spelling))
+            columns.append(Column(name, input_, kind, {}, encoder.schema[name]))
     return tuple(columns)
 
 

@@ -17,6 +17,7 @@ from feature_party.evaluation.decoded_labels import DecodedLabels, Scored, decod
 from feature_party.evaluation.sentences import importance_line, segment_lines
 from feature_party.learning.support import Support
 from feature_party.model.model import Predictions
+from feature_party.schema import ColumnMeaning
 from tests.feature_party.evaluation.simulated import GRID, ROWS, events, gaussian, sources
 from tests.feature_party.worlds import thresholds_channel
 from tests.statistics import binomial_range
@@ -92,9 +93,11 @@ def test_coverage_of_intervals_is_what_true_labels_show(width: float) -> None:
 
 def test_groups_are_values_or_ranges_and_rare_ones_go_together() -> None:
     shops = pl.Series(["a"] * 50 + ["b"] * 40 + ["c"] * 3 + ["d"] * 2)
-    assert {name: rows.size for name, rows in groups_by(shops)} == {"a": 50, "b": 40, "others": 5}
+    assert {
+        name: rows.size for name, rows in groups_by(shops, ColumnMeaning("shop", "category"))
+    } == {"a": 50, "b": 40, "others": 5}
     ages = pl.Series([*range(100), None, None])
-    ranges = dict(groups_by(ages))
+    ranges = dict(groups_by(ages, ColumnMeaning("age", "number")))
     assert {name: rows.size for name, rows in ranges.items()} == {
         "0 … 19": 20,
         "20 … 39": 20,

@@ -46,7 +46,7 @@ def test_counts_on_both_sides(world: World, tmp_path: Path) -> None:
 
 def test_csv_keys_are_text(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,x\n007,1\n7,2\n")
-    assert scan_table(tmp_path / "a.csv", "id").collect()["id"].to_list() == ["007", "7"]
+    assert scan_table(tmp_path / "a.csv").collect()["id"].to_list() == ["007", "7"]
 
 
 def test_a_submitted_population_joins_by_order(tmp_path: Path) -> None:

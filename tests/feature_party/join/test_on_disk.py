@@ -91,7 +91,11 @@ def test_every_event_gets_its_own_code(tmp_path: Path, keyed: bool, kind: str) -
     assert joined.matches == MatchCounts(1500, table.height, sent.height)
     assert len(joined.shards) == -(-table.height // 256)
     found = pl.concat(joined.parts([*joined.columns, ROW, CODE]))
-    assert found.drop(CODE, ROW).equals(sent.drop("row"))
+    if kind == "csv":  # cells as they stand, whatever they look like
+        cells = pl.read_csv(features, infer_schema=False)
+        assert found.drop(CODE, ROW).equals(cells[sent["row"].to_list()])
+    else:
+        assert found.drop(CODE, ROW).equals(sent.drop("row"))
     np.testing.assert_array_equal(found[CODE].to_numpy(), world.release.codes[place])
     np.testing.assert_array_equal(found[ROW].to_numpy(), sent["row"].to_numpy())
     assert not list(tmp_path.glob(".out*"))

@@ -12,6 +12,7 @@ import pytest
 from common.errors import ConfigError, DataError, LabelveilError
 from feature_party.model.encoding import MIN_OCCURRENCES, Encoder, moments
 from feature_party.model.export.torch_module import served_columns
+from feature_party.schema import Stated
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def test_json_round_trip(table: pl.DataFrame) -> None:
 
 
 def test_rare_unseen_and_missing_categories(table: pl.DataFrame) -> None:
-    encoder = Encoder.fit(table, ignore=["when"])
+    encoder = Encoder.fit(table, stated=Stated(ignored=("when",)))
     column = [c.name for c in encoder.categorical].index("shop")
     assert "rare" not in encoder.categorical[column].vocabulary
     changed = table.with_columns(
@@ -114,9 +115,8 @@ def test_identifiers_are_alike_from_csv_and_parquet(table: pl.DataFrame) -> None
 
 
 def test_configured_kinds_win(table: pl.DataFrame) -> None:
-    encoder = Encoder.fit(
-        table, numeric=["CustomerID"], categorical=["age"], ignore=["when", "shop"]
-    )
+    stated = Stated.of({}, ["CustomerID"], ["age"], ["when", "shop"])
+    encoder = Encoder.fit(table, stated=stated)
     assert "CustomerID" in [c.name for c in encoder.numeric]
     assert [c.name for c in encoder.categorical] == ["age"]
 
@@ -131,15 +131,15 @@ def test_outliers_at_prediction_are_bounded(table: pl.DataFrame) -> None:
     ("options", "message"),
     [
         ({"numeric": ["wages"]}, r"\[data\] names the column 'wages'"),
-        ({"numeric": ["shop"]}, "column 'shop' .* not numbers"),
-        ({"numeric": ["age"], "categorical": ["age"]}, "numeric and as categorical"),
+        ({"numeric": ["shop"]}, "column 'shop' is listed in .* none of its 400 cells is a number"),
+        ({"numeric": ["age"], "categorical": ["age"]}, "'age' is said to be two things"),
     ],
 )
 def test_impossible_columns(
     table: pl.DataFrame, options: dict[str, list[str]], message: str
 ) -> None:
     with pytest.raises(LabelveilError, match=message) as caught:
-        Encoder.fit(table, **options)  # type: ignore[arg-type]
+        Encoder.fit(table, stated=Stated.of({}, **options))
     assert "\n" not in str(caught.value)
 
 
@@ -147,17 +147,21 @@ def test_nothing_to_learn_from(table: pl.DataFrame) -> None:
     with pytest.raises(DataError, match="no column is left to learn from"):
         Encoder.fit(table.select("constant"))
     with pytest.raises(ConfigError, match="names the column 'x'"):
-        Encoder.fit(table, categorical=["x"])
+        Encoder.fit(table, stated=Stated.of({}, categorical=["x"]))
 
 
 def test_missing_and_wrong_columns_at_prediction(table: pl.DataFrame) -> None:
     encoder = Encoder.fit(table)
     with pytest.raises(DataError, match="the features lack the column 'age'"):
         encoder.encode(table.drop("age"))
-    with pytest.raises(DataError, match="holds values that are not numbers"):
-        encoder.encode(table.with_columns(age=pl.lit("old")))
-    with pytest.raises(DataError, match="dates"):
+    with pytest.raises(DataError, match=r"'age' has type Date here, .* taken for a number"):
+        encoder.encode(table.with_columns(age=pl.lit(date(2024, 1, 1))))
+    with pytest.raises(DataError, match=r"'when' has type Int32 here, .* taken for a date"):
         encoder.encode(table.with_columns(when=pl.lit(3)))
+    # a cell that is none is missing, as it is when its column is found
+    odd = encoder.encode(table.with_columns(gap=pl.lit("old")))
+    gone = encoder.encode(table.with_columns(gap=pl.lit(None, dtype=pl.Float64)))
+    np.testing.assert_array_equal(odd.numeric, gone.numeric)
 
 
 DAYS = [date(2011, 1, 1) + timedelta(days=i) for i in range(731)]
@@ -200,7 +204,7 @@ def test_a_season_takes_a_year() -> None:
 def test_decimal_commas_are_numbers() -> None:
     texts = [f"{1000 + i}"[0] + "." + f"{1000 + i}"[1:] + ",5" for i in range(50)]
     table = pl.DataFrame({"price": texts, "size": [f"{i}" for i in range(50)]})
-    encoder = Encoder.fit(table, ignore=["size"])
+    encoder = Encoder.fit(table, stated=Stated(ignored=("size",)))
     same = pl.DataFrame({"price": np.arange(50) + 1000.5})
     np.testing.assert_allclose(encoder.encode(table).numeric, encoder.encode(same).numeric)
     (column,) = served_columns(encoder)
@@ -224,6 +228,6 @@ def test_columns_that_name_or_number_the_rows_are_left_out() -> None:
         "token": "names the rows",
         "same": "has one value",
     }
-    assert "instant" in Encoder.fit(table, numeric=["instant"]).columns
+    assert "instant" in Encoder.fit(table, stated=Stated(numeric=("instant",))).columns
     kept = Encoder.from_json(json.loads(json.dumps(encoder.to_json())))
     assert kept == encoder

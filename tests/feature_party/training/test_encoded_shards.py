@@ -21,6 +21,7 @@ from feature_party.learning.objectives import build_objective
 from feature_party.model.encoding import Encoded, Encoder
 from feature_party.model.network import NetworkShape
 from feature_party.pipeline.stages import Stages
+from feature_party.schema import Stated
 from feature_party.training import encoded_shards as shards
 from feature_party.training import fitting
 from feature_party.training.batches import MemoryParts, Rows
@@ -116,7 +117,9 @@ def test_shards_hold_every_training_row_once_with_its_code(world: World, tmp_pat
     found = Shards.open(tmp_path / "shards", manifest["content"])
     assert found is not None
     rows = memory.table[memory.training]
-    fitted = Encoder.fit(rows, ignore=["event"], pieces=len(found.encoder.numeric[0].edges) - 1)
+    fitted = Encoder.fit(
+        rows, stated=Stated(ignored=("event",)), pieces=len(found.encoder.numeric[0].edges) - 1
+    )
     assert found.encoder == fitted
     encoded = fitted.encode(rows)
     wanted = np.column_stack([encoded.numeric, encoded.categories, memory.codes[memory.training]])

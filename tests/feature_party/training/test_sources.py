@@ -283,12 +283,12 @@ def test_predictions_for_one_for_a_column_or_for_all(
     table = table.with_columns(whose=pl.Series(["euro", "yen"] * 3))
     path, out = tmp_path / "new.parquet", tmp_path / "out.parquet"
     table.write_parquet(path)
-    assert predict_file(model, path, out, key="event") == 12
+    assert predict_file(model, path, out, key="event").rows == 12
     every = pl.read_parquet(out)
     assert every["labels_party"].to_list() == ["euro", "yen"] * 6
-    assert predict_file(model, path, out, key="event", source="yen") == 6
+    assert predict_file(model, path, out, key="event", source="yen").rows == 6
     assert pl.read_parquet(out)["prediction"].equals(every["prediction"][1::2])
-    assert predict_file(model, path, out, key="event", source="whose") == 6
+    assert predict_file(model, path, out, key="event", source="whose").rows == 6
     mixed = pl.read_parquet(out)
     assert mixed["event"].equals(table["event"])
     assert mixed["labels_party"].equals(table["whose"].alias("labels_party"))

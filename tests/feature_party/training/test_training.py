@@ -11,12 +11,12 @@ import polars as pl
 import pytest
 import torch
 
+from common.csv_files import read_table
 from common.errors import ConfigError, DataError
 from feature_party.config import FeaturePartyConfig
 from feature_party.evaluation.true_labels import match_true_labels
 from feature_party.model.model import Model
 from feature_party.model.prediction import predict_file
-from feature_party.tables import scan_table
 from feature_party.training.fitting import EpochRecord
 from feature_party.training.in_memory import Prepared
 from feature_party.training.settings import choose_device, resolve_settings
@@ -229,8 +229,8 @@ def test_prediction_streams_what_it_would_predict_at_once(world: World, tmp_path
     whole = model.predict(table, 0.9)
     for source in (world.features, tmp_path / "features.csv"):
         output = tmp_path / f"out{source.suffix}"
-        rows = predict_file(model, source, output, key="event", batch_rows=64)
-        streamed = scan_table(output, "event").collect()
+        rows = predict_file(model, source, output, key="event", batch_rows=64).rows
+        streamed = read_table(output, "event")
         assert rows == table.height
         assert streamed["event"].to_list() == table["event"].to_list()
         np.testing.assert_allclose(streamed["prediction"], whole["prediction"], atol=1e-5)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from feature_party.model.encoding import Encoder
+from feature_party.schema import Stated
 from labelveil.comparison import Job
 from tests.benchmarks.equal_information import (
     REFERENCE,
@@ -28,7 +29,7 @@ def test_noisy_labels_keep_a_share_of_what_labels_tell() -> None:
 
 def test_trees_learn_numbers_and_categories() -> None:
     table, labels = made_up(2000)
-    encoded = Encoder.fit(table, ignore=["event"]).encode(table)
+    encoded = Encoder.fit(table, stated=Stated(ignored=("event",))).encode(table)
     predicted = tree_predictions(encoded, labels, encoded, 0)
     assert np.mean((predicted - labels) ** 2) < 0.1 * np.var(labels)
 

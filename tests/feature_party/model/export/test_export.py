@@ -28,6 +28,7 @@ from feature_party.model.export.torch_module import ServedModel, probes, served_
 from feature_party.model.model import Expert, Model
 from feature_party.model.network import Ensemble, NetworkShape
 from feature_party.model.several_labels import LabelModels
+from feature_party.schema import Stated
 from tests.feature_party.worlds import model_facts
 from tests.hostile import names
 
@@ -67,7 +68,7 @@ def untrained(
     channel = FiniteChannel(grid, grid, randomized_response_rows(30, 2.0))
     problem = LabelProblem.from_channel(channel, np.exp(-grid / 6), loss)
     support = Support.of(problem)
-    encoder = Encoder.fit(table, categorical=["flag"], pieces=3)
+    encoder = Encoder.fit(table, stated=Stated.of({}, categorical=["flag"]), pieces=3)
     built = []
     for seed, (name, head) in enumerate(experts):
         objective = build_objective(name, problem, support, head)

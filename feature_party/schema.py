@@ -1,0 +1,531 @@
+"""What each column of a features table means: found once, over all rows, and kept with the model.
+
+A column of numbers, dates or booleans means what its type says. Of a column of text all cells are
+looked at: it is what at most one in a hundred of those that are not missing contradicts, and of
+several such meanings the one that fewest contradict. Where two fit equally and differ (``1,234`` is
+1234 or 1.234; ``01/02/2026`` is in January or in February), columns of the same table that leave no
+doubt decide, and without one the table is refused, with the line to write. From then on the same
+text means the same in every file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal, Self
+
+import polars as pl
+
+from common.errors import ConfigError, DataError, listed
+from common.table_cells import BOOLEANS, absent, stripped
+
+Kind = Literal["number", "true/false", "date", "time", "category", "other"]
+
+MISSING = "\x00missing"
+"""Vocabulary entry of an absent value; no text of a file can be equal to it by accident."""
+ENOUGH = 0.99
+"""Share of a column's cells that must be what it is taken for, of those that are not missing."""
+
+_SHAPES = {
+    "%Y-%m-%d": r"\d{4}-\d{1,2}-\d{1,2}",
+    "%Y/%m/%d": r"\d{4}/\d{1,2}/\d{1,2}",
+    "%d.%m.%Y": r"\d{1,2}\.\d{1,2}\.\d{4}",
+    "%d.%m.%y": r"\d{1,2}\.\d{1,2}\.\d{2}",
+    "%d/%m/%Y": r"\d{1,2}/\d{1,2}/\d{4}",
+    "%m/%d/%Y": r"\d{1,2}/\d{1,2}/\d{4}",
+    "%d/%m/%y": r"\d{1,2}/\d{1,2}/\d{2}",
+    "%m/%d/%y": r"\d{1,2}/\d{1,2}/\d{2}",
+    "%d-%m-%Y": r"\d{1,2}-\d{1,2}-\d{4}",
+    "%m-%d-%Y": r"\d{1,2}-\d{1,2}-\d{4}",
+    "%d %b %Y": r"\d{1,2} \p{L}{3} \d{4}",
+    "%b %d, %Y": r"\p{L}{3} \d{1,2}, \d{4}",
+}
+"""How dates are written, and what they look like then."""
+_CLOCK = r"[ T](\d{1,2}):(\d{2})(?::(\d{2}))?"
+_WITH_CLOCK = " %H:%M"
+_TIME = r"^(\d{1,2}):(\d{2})(?::(\d{2})(?:\.\d+)?)?$"
+_ISO = "%Y-%m-%d"
+_SPACES, _QUOTES = " \u00a0\u202f", "'’"
+POINT, COMMA = "1,234.5", "1.234,5"
+PLAIN = "1234.5"
+_GROUPED = {POINT: (",", r"\."), COMMA: (r"\.", ","), "1 234.5": (f"[{_SPACES}]", r"\.")} | {
+    "1 234,5": (f"[{_SPACES}]", ","),
+    "1'234.5": (f"[{_QUOTES}]", r"\."),
+}
+"""How numbers are written that are not plain: what separates thousands, and decimals."""
+_NUMBERS = {PLAIN: r"^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$"} | {
+    form: rf"^[+-]?(?:[1-9]\d{{0,2}}(?:{thousands}\d{{3}})+|\d+)(?:{decimal}\d*)?$"
+    for form, (thousands, decimal) in _GROUPED.items()
+}
+_WHOLE = r"^[+-]?\d+$"
+_DIGITS = 15
+"""Whole numbers of more digits name something: floating point does not tell them apart."""
+_FEW = 100
+_ID_NAME = re.compile(r"(?:^|[_\s-])(?:id|ids|code|recode|zip|zipcode|sku|uuid)$|[a-z](?:ID|Id)$")
+_CODES = "category of numbers"
+IGNORED = "ignore"
+_MISSING_AT = "; missing: "
+
+
+@dataclass(frozen=True)
+class ColumnMeaning:
+    """What the cells of one column mean; ``str`` is what a configuration says of it."""
+
+    name: str
+    kind: Kind
+    form: str = ""  # how a number is written, by its example, or a date, in letters of strftime
+    codes: bool = (
+        False  # whether categories are numbers, so that 17850, 17850.0 and "17850" are one
+    )
+    missing: tuple[str, ...] = ()  # words for what is missing besides the usual ones
+
+    @classmethod
+    def parse(cls, name: str, text: str) -> Self:
+        """Read what ``str`` writes, such as ``number 1,234.5``; ``ConfigError`` if it is none.
+
+        The form of a number or a date may be left out where it is to be found.
+        """
+        what, _, words = text.strip().partition(_MISSING_AT)
+        missing = tuple(word.strip() for word in words.split(",") if word.strip())
+        if what == _CODES:
+            return cls(name, "category", codes=True, missing=missing)
+        for kind in ("true/false", "time", "category"):
+            if what == kind:
+                return cls(name, kind, missing=missing)
+        kind, _, form = what.partition(" ")
+        date_form = form.removesuffix(_WITH_CLOCK)
+        if kind == "number" and (not form or form in _NUMBERS):
+            return cls(name, "number", form, missing=missing)
+        if kind == "date" and (not form or date_form in _SHAPES):
+            return cls(name, "date", form, missing=missing)
+        raise ConfigError(
+            f"columns.{name}={text!r:.80} must be number, {_lines('number', _NUMBERS)}, date,"
+            f" {_lines('date', _SHAPES)}, {_ISO}{_WITH_CLOCK} and so on, true/false, time,"
+            f' category, {_CODES} or {IGNORED}, each with "{_MISSING_AT}word, word" behind it if'
+            " need be; set it in [data.columns]"
+        )
+
+    def __str__(self) -> str:
+        what = _CODES if self.codes else self.kind
+        form = f" {self.form}" if self.form else ""
+        return what + form + (_MISSING_AT + ", ".join(self.missing) if self.missing else "")
+
+    def absent(self, column: pl.Series) -> pl.Series:
+        """(n,) whether a cell is missing, rather than something that is not what it should be."""
+        column = _nameless(column)
+        if column.dtype in (pl.Categorical, pl.Enum):
+            column = column.cast(pl.String)
+        if column.dtype != pl.String:
+            nothing = column.is_null()
+            return nothing | column.is_nan() if column.dtype.is_float() else nothing
+        if self.kind == "category":  # NA is a country
+            cells = stripped(column)
+            return cells.is_null() | cells.is_in(["", *self.missing])
+        return absent(column) | stripped(column).is_in(list(self.missing))
+
+    def read(self, column: pl.Series) -> pl.Series:
+        """(n,) values of cells: of a number, a time (seconds) or true and false Float64; of a date
+        Date or Datetime; of a category text, ``MISSING`` where there is none. Elsewhere what is
+        missing, or is none, is null.
+
+        They have no name. ``DataError`` if the type of the column is another than what it should
+        hold.
+        """
+        column = _nameless(column)
+        if column.dtype in (pl.Categorical, pl.Enum):
+            column = column.cast(pl.String)
+        if column.dtype == pl.String:
+            cells = stripped(column)
+            return self._read(cells.set(cells.is_in(list(self.missing)), None))
+        if (
+            column.dtype.is_nested()
+            or column.dtype in (pl.Binary, pl.Object)
+            or self.kind == "other"
+        ):
+            raise DataError(
+                f"column {self.name!r} has type {column.dtype}, which cannot be a feature; leave it"
+                " out, or list it in [data] ignore"
+            )
+        return self._of_type(column)
+
+    def _read(self, cells: pl.Series) -> pl.Series:
+        if self.kind == "category":
+            cells = cells.set(cells == "", None)
+            if self.codes:
+                numbers = canonical_text(cells.cast(pl.Float64, strict=False))
+                cells = numbers.zip_with(numbers != MISSING, cells)
+            return cells.fill_null(MISSING)
+        if self.kind == "date":
+            return _dates(cells, self.form or _ISO + _WITH_CLOCK)
+        if self.kind == "time":
+            parts = (cells.str.extract(_TIME, part).cast(pl.Float64) for part in (1, 2, 3))
+            hours, minutes, seconds = parts
+            return 3600 * hours + 60 * minutes + seconds.fill_null(0.0)
+        if self.kind == "true/false":
+            cells = cells.str.to_lowercase().replace(BOOLEANS)
+        elif self.form not in ("", PLAIN):
+            thousands, decimal = _GROUPED[self.form]
+            cells = cells.set(~cells.str.contains(_NUMBERS[self.form]), None)
+            cells = cells.str.replace_all(thousands, "").str.replace(decimal, ".")
+        numbers = cells.cast(pl.Float64, strict=False)
+        return numbers.set(~numbers.is_finite(), None)
+
+    def _of_type(self, column: pl.Series) -> pl.Series:
+        kind = column.dtype
+        if kind == pl.Null:
+            nothing = pl.Date if self.kind == "date" else pl.Float64
+            return canonical_text(column) if self.kind == "category" else column.cast(nothing)
+        if self.kind == "category":
+            return canonical_text(column)
+        if self.kind == "date" and kind == pl.Datetime:
+            return column.dt.replace_time_zone(None).cast(pl.Datetime("us"))
+        if self.kind == "date" and kind == pl.Date:
+            return column
+        if self.kind == "time" and kind == pl.Time:
+            return column.cast(pl.Int64).cast(pl.Float64) / 1e9
+        if self.kind in ("number", "true/false") and kind == pl.Duration:
+            return column.cast(pl.Int64).cast(pl.Float64)
+        if self.kind in ("date", "time") or not (kind.is_numeric() or kind == pl.Boolean):
+            raise DataError(
+                f"column {self.name!r} has type {kind} here, and was taken for a {self.kind} when"
+                " the model was trained; convert it"
+            )
+        return column.cast(pl.Float64)
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What is said of columns, rather than found."""
+
+    given: Mapping[str, ColumnMeaning] = field(default_factory=dict)  # by the column's name
+    numeric: tuple[str, ...] = ()  # are no categories, and do not only number the rows
+    ignored: tuple[str, ...] = ()  # are not learned from
+
+    @classmethod
+    def of(
+        cls,
+        columns: Mapping[str, str],
+        numeric: Sequence[str] = (),
+        categorical: Sequence[str] = (),
+        ignored: Sequence[str] = (),
+    ) -> Stated:
+        """Read the lists and lines of a configuration; ``ConfigError`` for a contradiction."""
+        both = set(numeric) & set(categorical)
+        both |= {*columns} & {*numeric, *categorical}
+        if both:
+            raise ConfigError(
+                f"column {min(both)!r} is said to be two things in [data]; name it once, in"
+                " numeric, categorical or columns"
+            )
+        left_out = {name for name, text in columns.items() if text.strip() == IGNORED}
+        given = {n: ColumnMeaning.parse(n, t) for n, t in columns.items() if n not in left_out}
+        given |= {name: ColumnMeaning(name, "category") for name in categorical}
+        return cls(given, tuple(numeric), (*ignored, *sorted(left_out)))
+
+    def check(self, columns: Sequence[str]) -> None:
+        """Raise ``ConfigError`` if a column that is named does not exist."""
+        for column in (*self.numeric, *self.given):
+            if column not in columns:
+                raise ConfigError(
+                    f"[data] names the column {column!r}, which the features do not have;"
+                    f" columns: {listed(columns)}"
+                )
+
+    def facts(self) -> list[object]:
+        """The same in a form that can be written down."""
+        given = sorted((name, str(meaning)) for name, meaning in self.given.items())
+        return [given, sorted(self.numeric), sorted(self.ignored)]
+
+
+NOTHING = Stated()
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The meaning of every column of a table, in the table's order."""
+
+    columns: tuple[ColumnMeaning, ...] = ()
+
+    @cached_property
+    def by_name(self) -> dict[str, ColumnMeaning]:
+        return {column.name: column for column in self.columns}
+
+    def __getitem__(self, name: str) -> ColumnMeaning:
+        return self.by_name[name]
+
+    def meaning(self, name: str) -> ColumnMeaning:
+        """That of a column; one that it does not have names things."""
+        return self.by_name.get(name, ColumnMeaning(name, "category"))
+
+
+@dataclass(frozen=True)
+class Found:
+    """A schema, and in a line for each column what it was found from."""
+
+    schema: Schema
+    lines: tuple[tuple[str, str], ...]  # column, and what it is taken for and why
+
+
+def find_schema(
+    batches: Iterable[pl.DataFrame],
+    rows: int,
+    stated: Stated = NOTHING,
+) -> Found:
+    """Find what the columns of a table mean.
+
+    ``batches`` are its rows in order, of which there are ``rows``; one is in memory at a time.
+    What is ``stated`` need not be found, but for a form that is left out: no cell that contradicts
+    it changes that. Columns that are ignored are not refused.
+
+    Raises ``DataError`` for a column whose cells mean two things, or of which none is what the
+    column was said to hold.
+    """
+    evidence: dict[str, _Evidence] = {}
+    first = 0
+    for batch in batches:
+        for column in batch:
+            if column.name not in evidence:
+                evidence[column.name] = _Evidence(column, rows, stated)
+            evidence[column.name].add(column, first)
+        first += batch.height
+    possible = {name: each.meanings() for name, each in evidence.items()}
+    sure = [meanings[0].form for meanings in possible.values() if len(meanings) == 1]
+    points = sum(form.endswith(".5") for form in sure)
+    commas = sum(form.endswith(",5") for form in sure)
+    day, month = (sum(form.startswith(start) for form in sure) for start in ("%d/", "%m/"))
+    meanings, lines = [], []
+    for name, each in evidence.items():
+        several = possible[name]
+        if len(several) > 1:
+            forms = [meaning.form for meaning in several]
+            comma = commas > 0 == points
+            if PLAIN in forms:  # as programs write them
+                wanted = COMMA if comma else PLAIN
+            elif COMMA in forms:
+                wanted = COMMA if comma else POINT if points > 0 == commas else ""
+            else:
+                start = "%d" if day > 0 == month else "%m" if month > 0 == day else "?"
+                wanted = next((form for form in forms if form.startswith(start)), "")
+            if not wanted and name not in stated.ignored:
+                raise each.ambiguous(several)
+            several = [meaning for meaning in several if meaning.form == wanted] or several
+        meanings.append(several[0])
+        lines.append((name, f"{several[0]}{each.remarks(several[0])}"))
+    return Found(Schema(tuple(meanings)), tuple(lines))
+
+
+def undecided(table: pl.DataFrame, stated: Stated = NOTHING) -> list[str]:
+    """The columns whose cells decide what they mean: of text, and of numbers that may be names."""
+    evidence = (_Evidence(column, 0, stated) for column in table)
+    return [each.name for each in evidence if each.wants_cells]
+
+
+class _Evidence:
+    """What the cells of one column say, a batch after another."""
+
+    def __init__(self, column: pl.Series, rows: int, stated: Stated) -> None:
+        self.name, self.kind, self.rows = column.name, column.dtype, rows
+        self.given, self.numeric = stated.given.get(self.name), self.name in stated.numeric
+        self.is_text = column.dtype in (pl.String, pl.Categorical, pl.Enum)
+        self.words: Counter[str] = Counter()  # of what is missing
+        # cells that are not missing, and of these whole numbers, and such that name something;
+        # moments; of a column of floats those with decimals
+        self.cells = self.whole = self.special = self.names = self.clocks = self.fractions = 0
+        candidates = list(self._candidates()) if self.is_text else []
+        self.failures = dict.fromkeys(candidates, 0)
+        self.first_odd: dict[ColumnMeaning, int] = {}
+        self.first_special = 0  # row of the first cell that is no whole number
+
+    @property
+    def wants_cells(self) -> bool:
+        """Whether any more cells could decide something."""
+        return bool(self.failures) or self._may_be_names
+
+    @property
+    def _may_be_names(self) -> bool:
+        return self.kind.is_float() and _named_as_id(self.name) and not self.fractions
+
+    def _candidates(self) -> Iterator[ColumnMeaning]:
+        given, name = self.given, self.name
+        missing = () if given is None else given.missing
+        kinds = {"number": _NUMBERS, "date": _SHAPES, "true/false": ("",), "time": ("",)}
+        for kind, forms in kinds.items():
+            for form in forms:
+                if given is None or (
+                    given.kind == kind and given.form.removesuffix(_WITH_CLOCK) in ("", form)
+                ):
+                    yield ColumnMeaning(name, kind, form, missing=missing)  # type: ignore[arg-type]
+
+    def add(self, column: pl.Series, first: int) -> None:
+        """Take in the cells of the rows from ``first`` on."""
+        column = _nameless(column)
+        if self._may_be_names:
+            values = column.drop_nulls().drop_nans()
+            self.fractions += int((values != values.floor()).sum())
+        if not self.failures:
+            return
+        texts = stripped(column.cast(pl.String))
+        missing = next(iter(self.failures)).absent(texts)
+        said = texts.filter(missing & (texts != "").fill_null(False)).alias("word")
+        self.words.update(dict(said.value_counts().iter_rows()))
+        rows = (~missing).arg_true()
+        cells = texts.gather(rows)
+        digits = cells.str.contains(_WHOLE)
+        whole = cells.filter(digits)
+        self.cells += cells.len()
+        self.whole += whole.len()
+        self.names += int(
+            (whole.str.contains(r"^[+-]?0\d\d") | (whole.str.len_bytes() > _DIGITS)).sum()
+        )
+        others = cells.filter(~digits).alias("cell").value_counts()
+        distinct, counts = others["cell"], others["count"].to_numpy()
+        if distinct.len() and not self.special:
+            self.first_special = first + rows[(~digits).arg_max() or 0]
+        self.special += others.height
+        self.clocks += int(distinct.str.contains(_CLOCK).sum())
+        for meaning in list(self.failures):
+            number = meaning.kind == "number"
+            if number:
+                fits = distinct.str.contains(_NUMBERS[meaning.form]).to_numpy()
+            else:
+                fits = meaning.read(distinct).is_not_null().to_numpy()
+            failed = int(counts[~fits].sum()) + (0 if number else whole.len())
+            if failed and meaning not in self.first_odd:
+                odd = cells.is_in(distinct.filter(pl.Series(~fits)).implode())
+                row = (odd if number else odd | digits).arg_max()
+                self.first_odd[meaning] = first + rows[row or 0]
+            self.failures[meaning] += failed
+        if self.given is None and not self.numeric:
+            most = (1 - ENOUGH) * self.rows
+            self.failures = {m: failed for m, failed in self.failures.items() if failed <= most}
+
+    def meanings(self) -> list[ColumnMeaning]:
+        """What the column means, or the several things that it may, which differ."""
+        name, given = self.name, self.given
+        if not self.is_text:
+            return [self._by_type() if given is None else given]
+        if given is not None and given.kind == "category":
+            return [given]
+        if given is not None and self.cells and min(self.failures.values()) == self.cells:
+            raise DataError(
+                f"column {name!r} is said to hold a {given}, and none of its {self.cells:,} cells"
+                " that are not missing is one; correct its line in [data.columns]"
+            )
+        most = self.cells - 1 if given or self.numeric else (1 - ENOUGH) * self.cells
+        fitting = {m: failed for m, failed in self.failures.items() if failed <= most}
+        if self.numeric and self.cells and not fitting:
+            raise DataError(
+                f"column {name!r} is listed in [data] numeric, and none of its {self.cells:,} cells"
+                " is a number or a date; leave it out there, or list it in categorical"
+            )
+        if not self.cells or not fitting:
+            return [given or ColumnMeaning(name, "category")]
+        least = min(fitting.values())
+        best = [meaning for meaning, failed in fitting.items() if failed == least]
+        if best[0].kind == "date" and self.clocks:
+            best = [replace(m, form=m.form.removesuffix(_WITH_CLOCK) + _WITH_CLOCK) for m in best]
+        if best[0].kind != "number":
+            return best
+        if self.whole == self.cells:
+            if given is None and not self.numeric and (self.names or _named_as_id(name)):
+                return [ColumnMeaning(name, "category", codes=not self.names)]
+            return [replace(best[0], form="")]
+        # of the others, those that read the same where the first does
+        other = {PLAIN: COMMA, POINT: COMMA}.get(best[0].form)
+        return [m for m in best if m.form in (best[0].form, other)]
+
+    def _by_type(self) -> ColumnMeaning:
+        name, kind = self.name, self.kind
+        if kind == pl.Boolean:
+            return ColumnMeaning(name, "true/false")
+        if kind in (pl.Date, pl.Datetime):
+            return ColumnMeaning(name, "date", _ISO + (_WITH_CLOCK if kind == pl.Datetime else ""))
+        if kind == pl.Time:
+            return ColumnMeaning(name, "time")
+        if kind.is_numeric() or kind == pl.Duration:
+            whole = not self.fractions and not getattr(kind, "scale", 0)
+            if whole and kind != pl.Duration and _named_as_id(name) and not self.numeric:
+                return ColumnMeaning(name, "category", codes=True)
+            return ColumnMeaning(name, "number")
+        return ColumnMeaning(name, "category" if kind == pl.Null else "other")
+
+    def ambiguous(self, meanings: Sequence[ColumnMeaning]) -> DataError:
+        """Why the column cannot be read, and what to write."""
+        ways = " or ".join(f"{self.name!r} = {str(meaning)!r}" for meaning in meanings)
+        return DataError(
+            f"column {self.name!r} can be read in two ways, from row {self.first_special + 1:,} on,"
+            f" and no cell of it decides; write one of them below [data.columns]: {ways}"
+        )
+
+    def remarks(self, meaning: ColumnMeaning) -> str:
+        """What a line about the column says besides: what is missing, and what is odd."""
+        parts = []
+        if self.words and meaning.kind != "category":
+            words = ", ".join(repr(word) for word, _ in self.words.most_common(3))
+            parts.append(f"{sum(self.words.values()):,} cells missing: {words}")
+        form = meaning.form.removesuffix(_WITH_CLOCK) or (PLAIN if meaning.kind == "number" else "")
+        candidate = replace(meaning, form=form)
+        if odd := self.failures.get(candidate, 0):
+            row = self.first_odd[candidate] + 1
+            parts.append(f"{odd:,} cells are none, the first in row {row:,}, and count as missing")
+        return "".join(f"; {part}" for part in parts)
+
+
+def canonical_text(series: pl.Series) -> pl.Series:
+    """Canonical text of each value: 17850 from CSV and 17850.0 from Parquet are one category."""
+    series = _nameless(series)
+    if series.dtype.is_float():
+        frame = pl.DataFrame({"x": series})
+        whole = pl.col("x").is_finite() & (pl.col("x") == pl.col("x").floor())
+        whole &= pl.col("x").abs() < 2**53
+        text = (
+            pl.when(whole)
+            .then(pl.col("x").cast(pl.Int64, strict=False).cast(pl.String))
+            .otherwise(pl.col("x").fill_nan(None).cast(pl.String))
+        )
+        series = frame.select(text).to_series()
+    elif series.dtype != pl.String:
+        series = series.cast(pl.String)
+    return series.fill_null(MISSING)
+
+
+def numbers_rows(cells: pl.Series, values: pl.Series) -> bool:
+    """Whether the whole numbers that cells are read as only number the rows: no two alike, and few
+    left out."""
+    if not (cells.dtype.is_integer() or cells.dtype == pl.String) or values.dtype != pl.Float64:
+        return False
+    if values.len() < _FEW or values.null_count() or not values.is_finite().all():
+        return False
+    low, high = values.min(), values.max()
+    if high - low >= 2 * values.len():  # type: ignore[operator]
+        return False
+    return bool((values == values.floor()).all()) and values.n_unique() == values.len()
+
+
+def _dates(cells: pl.Series, form: str) -> pl.Series:
+    """Dates, or moments if the form has a clock; null where a text is neither."""
+    date = form.removesuffix(_WITH_CLOCK)
+    days = cells.str.extract(rf"^({_SHAPES[date]})(?:{_CLOCK}.*)?$").str.to_date(date, strict=False)
+    if date == form:
+        return days
+    parts = (cells.str.extract(_CLOCK, part).cast(pl.Int64).fill_null(0) for part in (1, 2, 3))
+    hours, minutes, seconds = parts
+    clock = (3600 * hours + 60 * minutes + seconds) * 1_000_000
+    return days.cast(pl.Datetime("us")) + clock.cast(pl.Duration("us"))
+
+
+def _nameless(column: pl.Series) -> pl.Series:
+    """A Series' methods take a name ^…$ for a pattern of columns."""
+    return column.alias("")
+
+
+def _named_as_id(name: str) -> bool:
+    """Whether a column's name says that its numbers are names."""
+    return _ID_NAME.search(name) is not None
+
+
+def _lines(kind: str, forms: Iterable[str]) -> str:
+    return ", ".join(f"{kind} {form}" for form in forms)

@@ -1,0 +1,227 @@
+"""One meaning for each column: found from all cells, and the same in every file from then on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime, time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.errors import ConfigError, DataError
+from common.table_cells import MISSING_WORDS
+from feature_party.model.encoding import Encoder
+from feature_party.schema import ColumnMeaning, Schema, Stated, find_schema
+from feature_party.tables import FeatureFile, feature_file
+
+
+def meaning(cells: Iterable[object], name: str = "x", stated: Stated | None = None) -> str:
+    table = pl.DataFrame({name: pl.Series(name, list(cells), strict=False)})
+    found = find_schema([table], len(table), stated or Stated())
+    return str(found.schema[name])
+
+
+@pytest.mark.parametrize(
+    ("cells", "wanted"),
+    [
+        (["1", "2", "-3"], "number"),
+        (["1.5", "2", "1e3", " 7 ", "+.5"], "number 1234.5"),
+        (["1,234", "999", "12,345.5"], "number 1,234.5"),
+        (["1,234", "999", "1,234,567"], "number 1,234.5"),
+        (["1,5", "2", "1.234,25"], "number 1.234,5"),
+        (["0,125", "1,250"], "number 1.234,5"),  # a group of thousands does not begin with 0
+        (["1.234", "2.500"], "number 1234.5"),
+        (["1 234,5", "7", "1 000"], "number 1 234,5"),
+        (["1\u202f234.5", "7"], "number 1 234.5"),
+        (["1'234.50", "7"], "number 1'234.5"),
+        (["2024-01-31", "2024-1-1"], "date %Y-%m-%d"),
+        (["2024-01-31T10:00:00Z", "2024-02-01 11:30"], "date %Y-%m-%d %H:%M"),
+        (["31/01/2024", "01/02/2024"], "date %d/%m/%Y"),
+        (["01/31/2024", "01/02/2024"], "date %m/%d/%Y"),
+        (["31.1.24"] * 3, "date %d.%m.%y"),
+        (["12:30", "23:59:59.5"], "time"),
+        (["true", "False", "TRUE"], "true/false"),
+        (["red", "blue"], "category"),
+        (["01234", "98101"], "category"),  # a code: 01234 is not 1234
+        (["07", "12"], "number"),  # an hour or a month
+        (["12345678901234567", "2"], "category"),  # floating point would not tell them apart
+        ([], "category"),
+        (["NA", "null", ""], "category"),
+        ([date(2024, 1, 1)], "date %Y-%m-%d"),
+        ([datetime(2024, 1, 1, 2)], "date %Y-%m-%d %H:%M"),
+        ([time(12)], "time"),
+        ([True, None], "true/false"),
+        ([1, 2], "number"),
+        ([1.5, None], "number"),
+    ],
+)
+def test_all_cells_decide_what_a_column_means(cells: Sequence[object], wanted: str) -> None:
+    assert meaning(cells) == wanted
+    words = sorted(word for word in MISSING_WORDS if word) if wanted != "category" else []
+    if cells and isinstance(cells[0], str):
+        assert meaning([*cells, *words, *(word.upper() for word in words)]) == wanted
+    table = pl.DataFrame({"x": pl.Series(list(cells), strict=False)})
+    parts = [table[i : i + 1] for i in range(len(table))] or [table]
+    assert str(find_schema(parts, len(table)).schema["x"]) == wanted
+
+
+def test_names_are_no_numbers() -> None:
+    assert meaning(["5", "17850"], "CustomerID") == "category of numbers"
+    assert meaning([5, 17850], "CustomerID") == "category of numbers"
+    assert meaning([5.0, 17850.0, None], "CustomerID") == "category of numbers"
+    assert meaning([5.5, 17850.0], "CustomerID") == "number"
+    assert meaning(["5", "17850"], "CustomerID", Stated(numeric=("CustomerID",))) == "number"
+
+
+@pytest.mark.parametrize("bad", ["x", "1;5", "12/2024", "1,5"])
+def test_one_cell_in_a_hundred_may_contradict_wherever_it_stands(bad: str) -> None:
+    for place in (0, 150, 299):
+        cells = [f"{i}.5" for i in range(300)]
+        cells[place] = bad
+        table = pl.DataFrame({"x": cells})
+        found = find_schema([table[:100], table[100:]], 300)
+        assert str(found.schema["x"]) == "number 1234.5"
+        assert f"1 cells are none, the first in row {place + 1}," in dict(found.lines)["x"]
+    assert meaning([bad] * 4 + [f"{i}.5" for i in range(300)]) == "category"
+
+
+def test_what_is_missing_is_told() -> None:
+    cells = ["NULL"] * 5 + ["n/a"] + [""] * 3 + [f"{i}.5" for i in range(50)]
+    found = find_schema([pl.DataFrame({"x": cells})], len(cells))
+    assert dict(found.lines)["x"] == "number 1234.5; 6 cells missing: 'NULL', 'n/a'"
+    assert meaning(["NA", "DE", "FR", "None"]) == "category"  # Namibia
+
+
+@pytest.mark.parametrize(
+    ("cells", "lines"),
+    [
+        (["7,890", "999"], ("number 1,234.5", "number 1.234,5")),
+        (["01/02/2026", "03/04/2026"], ("date %d/%m/%Y", "date %m/%d/%Y")),
+        (["01-02-2026 10:00"] * 2, ("date %d-%m-%Y %H:%M", "date %m-%d-%Y %H:%M")),
+    ],
+)
+def test_what_can_be_read_in_two_ways_is_refused_with_the_line_to_write(
+    cells: list[str], lines: tuple[str, str]
+) -> None:
+    with pytest.raises(DataError) as caught:
+        meaning(cells)
+    said = str(caught.value)
+    assert "\n" not in said
+    assert cells[0] not in said  # a cell is nobody's business
+    for line in lines:
+        assert f"'x' = '{line}'" in said
+        assert meaning(cells, stated=Stated.of({"x": line})) == line
+    assert meaning(cells, stated=Stated(ignored=("x",))) in lines
+
+
+def test_a_column_without_doubt_decides_for_the_others() -> None:
+    def pair(other: list[str]) -> str:
+        table = pl.DataFrame({"x": ["1,234", "999"], "y": other})
+        return str(find_schema([table], 2).schema["x"])
+
+    assert pair(["0,5", "1,25"]) == "number 1.234,5"
+    assert pair(["1,234,567", "5"]) == "number 1,234.5"
+    assert pair(["0.5", "7"]) == "number 1,234.5"
+    table = pl.DataFrame({"x": ["1.234", "2.500"], "y": ["0,5", "1,25"]})
+    assert str(find_schema([table], 2).schema["x"]) == "number 1.234,5"
+    days = pl.DataFrame({"x": ["01/02/2026"] * 2, "y": ["31/12/2025", "01/01/2026"]})
+    assert str(find_schema([days], 2).schema["x"]) == "date %d/%m/%Y"
+
+
+def test_lines_are_read_as_they_are_written() -> None:
+    for line in ("number", "number 1,234.5", "date", "date %d/%m/%Y %H:%M", "true/false", "time"):
+        for words in ("", "; missing: -999, x y"):
+            assert str(ColumnMeaning.parse("x", line + words)) == line + words
+    assert ColumnMeaning.parse("x", "category of numbers").codes
+    for wrong in ("numbers", "number 12", "date %H", "", "text"):
+        with pytest.raises(ConfigError, match=r"columns\.x=.* must be number"):
+            ColumnMeaning.parse("x", wrong)
+    with pytest.raises(ConfigError, match="two things"):
+        Stated.of({"x": "number"}, categorical=["x"])
+    with pytest.raises(DataError, match="none of its 2 cells"):
+        meaning(["a", "b"], stated=Stated.of({"x": "number"}))
+
+
+def test_stated_words_are_missing() -> None:
+    stated = Stated.of({"x": "number; missing: -999, gone"})
+    table = pl.DataFrame({"x": ["-999", "gone", "5"]})
+    found = find_schema([table], 3, stated).schema["x"]
+    assert found.read(table["x"]).to_list() == [None, None, 5.0]
+    assert found.absent(table["x"]).to_list() == [True, True, False]
+
+
+def test_a_text_means_the_same_in_every_file(tmp_path: Path) -> None:
+    rows = 400
+    columns = {
+        "zip": ["01234", "98101"] * (rows // 2),
+        "size": ["1.50", "2.25", "10", "3"] * (rows // 4),
+        "price": ["1,234", "999", "12.5", "NULL"] * (rows // 4),
+        "day": ["31/12/2025", "01/02/2026"] * (rows // 2),
+        "yes": ["true", "false"] * (rows // 2),
+    }
+    train = pl.DataFrame(columns)
+    stated = Stated.of({}, categorical=["size"])
+    encoder = Encoder.fit(train, stated=stated)
+    kept = Encoder.from_json(json.loads(json.dumps(encoder.to_json())))
+    assert kept == encoder
+    whole = encoder.encode(train)
+    for index in range(4):  # one row by itself says what it said among others
+        one = kept.encode(train[index : index + 1])
+        np.testing.assert_array_equal(one.numeric[0], whole.numeric[index])
+        np.testing.assert_array_equal(one.categories[0], whole.categories[index])
+    # the same values, typed
+    typed = pl.DataFrame(
+        {
+            "zip": columns["zip"],
+            "size": columns["size"],
+            "price": [1234.0, 999.0, 12.5, None] * (rows // 4),
+            "day": [date(2025, 12, 31), date(2026, 2, 1)] * (rows // 2),
+            "yes": [True, False] * (rows // 2),
+        }
+    )
+    np.testing.assert_array_equal(kept.encode(typed).numeric, whole.numeric)
+    np.testing.assert_array_equal(kept.encode(typed).categories, whole.categories)
+
+
+def test_a_files_columns_are_found_in_batches(tmp_path: Path) -> None:
+    rows = 200_000
+    table = pl.DataFrame(
+        {"key": range(rows), "late": ["1"] * (rows - 1) + ["0.5"], "typed": np.arange(rows) / 2}
+    )
+    table.write_parquet(tmp_path / "a.parquet")
+    found = FeatureFile([tmp_path / "a.parquet"]).find_schema(without="key")
+    assert [str(column) for column in found.schema.columns] == ["number 1234.5", "number"]
+    with pytest.raises(ConfigError, match="names the column 'none'"):
+        FeatureFile([tmp_path / "a.parquet"]).find_schema(Stated(numeric=("none",)))
+
+
+@given(st.lists(st.text(max_size=12), min_size=1, max_size=30))
+def test_any_cells_have_a_meaning_and_can_be_read_by_it(cells: list[str]) -> None:
+    table = pl.DataFrame({"x": cells})
+    try:
+        schema: Schema = find_schema([table], len(cells)).schema
+    except DataError:  # in two ways
+        return
+    read = schema["x"].read(table["x"])
+    assert len(read) == len(cells)
+    if schema["x"].kind != "category":
+        there = ~schema["x"].absent(table["x"])
+        assert read.filter(there).is_null().mean() <= 0.01  # type: ignore[operator]
+
+
+def test_an_index_that_pandas_wrote_has_no_name_and_is_read(tmp_path: Path) -> None:
+    table = pl.DataFrame({"x": [i / 2 for i in range(300)]}).to_pandas()
+    table.to_csv(tmp_path / "features.csv")
+    with feature_file(tmp_path / "features.csv", ["", "x"]) as file:
+        found = file.find_schema()
+        assert [str(column) for column in found.schema.columns] == ["number", "number 1234.5"]
+        (batch,) = file.batches(["x", ""])
+    assert batch.columns == ["x", ""]
+    assert batch[""].to_list() == [str(i) for i in range(300)]
+    encoder = Encoder.fit(batch, schema=found.schema)
+    assert dict(encoder.left_out) == {"": "numbers the rows"}

@@ -24,8 +24,10 @@ from feature_party.evaluation.scores import Scores
 from feature_party.evaluation.true_labels import TrueErrors
 from feature_party.join.matches import MatchCounts
 from feature_party.learning.calibration import Slope
+from feature_party.model.encoding import ColumnShares
 from feature_party.model.facts import EpochLosses, FitSettings, ModelFacts
 from feature_party.report import ReportInputs
+from feature_party.schema import ColumnMeaning, Schema
 from tests.common.release.releases import manifest_of
 from tests.one_label import one_label
 
@@ -128,7 +130,12 @@ def make_inputs() -> MakeInputs:
         }
         model = SimpleNamespace(
             facts=ModelFacts.model_validate(known | (facts or {})),
-            encoder=SimpleNamespace(columns=("age",)),
+            encoder=SimpleNamespace(
+                columns=("age",),
+                schema=Schema((ColumnMeaning("age", "number"), ColumnMeaning("row", "number"))),
+                shares=(ColumnShares("age", 0.1, 0.0),),
+                left_out=(("row", "numbers the rows"),),
+            ),
         )
         table = pl.DataFrame(schema=["id", "age", "note"])
         fields: dict[str, Any] = {

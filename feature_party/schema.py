@@ -273,10 +273,15 @@ def find_schema(
     batches: Iterable[pl.DataFrame],
     rows: int,
     stated: Stated = NOTHING,
+    *,
+    typed: bool = True,
 ) -> Found:
     """Find what the columns of a table mean.
 
     ``batches`` are its rows in order, of which there are ``rows``; one is in memory at a time.
+    In a table whose columns are ``typed``, as those of CSV are not, whole numbers in text name
+    something: who writes them so could have written numbers.
+
     What is ``stated`` need not be found, but for a form that is left out: no cell that contradicts
     it changes that. Columns that are ignored are not refused.
 
@@ -288,7 +293,7 @@ def find_schema(
     for batch in batches:
         for column in batch:
             if column.name not in evidence:
-                evidence[column.name] = _Evidence(column, rows, stated)
+                evidence[column.name] = _Evidence(column, rows, stated, typed)
             evidence[column.name].add(column, first)
         first += batch.height
     possible = {name: each.meanings() for name, each in evidence.items()}
@@ -326,10 +331,11 @@ def undecided(table: pl.DataFrame, stated: Stated = NOTHING) -> list[str]:
 class _Evidence:
     """What the cells of one column say, a batch after another."""
 
-    def __init__(self, column: pl.Series, rows: int, stated: Stated) -> None:
+    def __init__(self, column: pl.Series, rows: int, stated: Stated, typed: bool = True) -> None:
         self.name, self.kind, self.rows = column.name, column.dtype, rows
         self.given, self.numeric = stated.given.get(self.name), self.name in stated.numeric
         self.is_text = column.dtype in (pl.String, pl.Categorical, pl.Enum)
+        self.names_things = typed or _named_as_id(self.name)
         self.words: Counter[str] = Counter()  # of what is missing
         # cells that are not missing, and of these whole numbers, and such that name something;
         # moments; of a column of floats those with decimals
@@ -430,7 +436,7 @@ class _Evidence:
         if best[0].kind != "number":
             return best
         if self.whole == self.cells:
-            if given is None and not self.numeric and (self.names or _named_as_id(name)):
+            if given is None and not self.numeric and (self.names or self.names_things):
                 return [ColumnMeaning(name, "category", codes=not self.names)]
             return [replace(best[0], form="")]
         # of the others, those that read the same where the first does

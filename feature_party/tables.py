@@ -41,6 +41,7 @@ class FeatureFile:
     """A features table that can be read in batches, again and again."""
 
     paths: Sequence[Path]  # parquet files, in the order of the rows
+    typed: bool = True  # whether the types of columns say something: not of what was CSV
 
     @property
     def rows(self) -> int:
@@ -57,7 +58,7 @@ class FeatureFile:
         stated.check(empty.columns)
         names = undecided(empty, stated)
         batches = self.batches(names) if names else ()
-        return find_schema(chain([empty], batches), self.rows, stated)
+        return find_schema(chain([empty], batches), self.rows, stated, typed=self.typed)
 
     def found_in_cells(self, without: str | None = None) -> dict[str, str]:
         """What was found from cells, rather than types: a line of a configuration by column."""
@@ -116,7 +117,7 @@ def feature_file(
             scan_table(path).select(cs.by_name(*columns)).sink_parquet(converted)
         except pl.exceptions.PolarsError as error:
             raise unreadable(path, error) from error
-        yield FeatureFile([converted])
+        yield FeatureFile([converted], typed=False)
 
 
 def is_streamed(path: Path, key: str, shards: str, released: int) -> bool:

@@ -183,7 +183,8 @@ class _Join:
         self.manifests = [Manifest.from_bytes(read_manifest(folder)) for folder in self.folders]
         self.work, self.sizes = work, sizes
         self.engine, self.progress = engine, progress
-        self.features = FeatureFile(self._parquet(inputs.features))
+        paths = self._parquet(inputs.features)
+        self.features = FeatureFile(paths, typed=paths == table_files(inputs.features))
         files = [(path, _rows_of(path)) for path in self.features.paths]
         self.rows = sum(rows for _, rows in files)
         self.slices = slices_of(files, sizes.slice_rows, inputs.key)

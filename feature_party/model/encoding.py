@@ -226,11 +226,8 @@ class Encoder:
         return tuple(1 + len(column.vocabulary) for column in self.categorical)
 
     def unknown(self) -> pl.DataFrame:
-        """One row of which nothing is known, in columns of the types that encoding reads."""
-        types: dict[str, Any] = {column.name: pl.String for column in self.categorical}
-        for column in self.numeric:
-            plain = pl.Float64 if column.part == "value" else pl.Datetime("us")
-            types[column.name] = pl.String if column.spelling else plain
+        """One row of which nothing is known."""
+        types = dict.fromkeys(self.columns, pl.String)
         return pl.DataFrame({name: [None] for name in self.columns}, schema=types)
 
     def check(self, columns: Sequence[str]) -> None:

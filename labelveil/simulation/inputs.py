@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
 import polars.selectors as cs
 
-from common.csv_files import read_table
+from common.csv_files import SUFFIXES, read_table
 from common.errors import DataError, listed
 from common.release.event_keys import canonical_keys
+from feature_party.schema import find_schema
 from labelveil.simulation.settings import LabelColumn, Settings
 
 ROW_KEY = "event"
@@ -32,6 +34,7 @@ class Inputs:
     # labels party does it, before any noise. A submitted population keeps its order.
     truth: pl.DataFrame
     strata: tuple[str, ...] = ()  # values of the strata's column, which stands beside the events
+    columns: Mapping[str, str] = field(default_factory=dict)  # what those of CSV features mean
 
     def whole(self, label: LabelColumn) -> bool:
         """Whether labels of a column are whole numbers, by its type or as was said."""
@@ -77,6 +80,10 @@ def read_inputs(settings: Settings) -> Inputs:
     features = features[[c for c in features.columns if c not in withheld]]
     if features.width < 2:
         raise DataError(f"{settings.features} has no feature columns beside the key {key!r}")
+    meanings: dict[str, str] = {}
+    if settings.features.suffix.lower() in SUFFIXES:  # what it writes for a party is Parquet
+        found = find_schema([features.drop(key)], len(features), typed=False).schema
+        meanings = {column.name: str(column) for column in found.columns}
     population = None
     if settings.population is not None:
         population = read_table(settings.population, key)
@@ -86,7 +93,7 @@ def read_inputs(settings: Settings) -> Inputs:
     covered = features[[key]] if settings.submitted else population
     truth = _truth(labels, covered, settings)
     if settings.strata is None:
-        return Inputs(key, labels, features, population, truth)
+        return Inputs(key, labels, features, population, truth, (), meanings)
     _need(features, settings.strata, settings.features)
     classes = features.select(
         canonical_keys(features[key]).alias(KEY), features[settings.strata].cast(pl.String)
@@ -96,7 +103,7 @@ def read_inputs(settings: Settings) -> Inputs:
         labels = _beside(labels, key, classes)
     else:
         population = _beside(population, key, classes)
-    return Inputs(key, labels, features, population, truth, values)
+    return Inputs(key, labels, features, population, truth, values, meanings)
 
 
 def _beside(events: pl.DataFrame, key: str, known: pl.DataFrame) -> pl.DataFrame:

@@ -159,7 +159,11 @@ def _feature_party_config(
 ) -> dict[str, dict[str, Any]]:
     # the server's address is known only later
     return {
-        "data": {"features": "features.parquet", "key": inputs.key},
+        "data": {
+            "features": "features.parquet",
+            "key": inputs.key,
+            "columns": dict(inputs.columns),
+        },
         "labels_party": {
             "server_name": LABEL_PARTY,
             "ca": _beside(files.authority),

@@ -133,7 +133,10 @@ def test_stages_one_by_one(
     assert "estimated test MSE" in invoke("evaluate", *release, *data, "--quiet")
     said = ["--above", "[0.5, 3]", "--quantiles", "[0.25]"]
     predicted = json.loads(invoke("predict", *data[:4], *said, "--quiet", "--json"))
+    drift = predicted.pop("drift")
     assert predicted == {"rows": 1500, "predictions": "predictions.parquet"}
+    assert [column["column"] for column in drift] == ["x", "income", "shop"]
+    assert not any(column["matters"] for column in drift)
     predictions = pl.read_parquet("predictions.parquet")
     assert predictions.columns[-3:] == ["quantile_0.25", "above_0.5", "above_3"]
     assert (predictions["above_0.5"] >= predictions["above_3"]).all()

@@ -145,7 +145,7 @@ def test_stages_train_score_and_predict_from_shards(world: World, tmp_path: Path
         stages = Stages(config(world, tmp_path / name, epochs=8, **training), quiet=True)
         stages.train()
         (scores,) = stages.evaluate(stages.load()).values()
-        assert stages.predict(stages.load()) == 1500
+        assert stages.predict(stages.load()).rows == 1500
         errors[name] = scores.explained.loss.value
         assert scores.points.size == 300
     assert errors["shards"] == pytest.approx(errors["memory"], abs=0.15)

@@ -81,7 +81,7 @@ def test_two_labels_go_all_the_way(tmp_path: Path, division: Division) -> None:
     assert scores["returned"].fitting is not None  # a label of two values has a log loss
     assert ("joint" in models.by_label["amount"].facts.heads) == (division == "joint")
 
-    assert run.predict(LabelModels.load(tmp_path / "model")) == ROWS
+    assert run.predict(LabelModels.load(tmp_path / "model")).rows == ROWS
     predicted = pl.read_parquet(tmp_path / "predictions.parquet")
     expected = {"event", "returned", "returned_probability", "amount", "amount_median"}
     assert expected | {"amount_lower", "amount_upper", "amount_above_40"} <= {*predicted.columns}

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, Self
 
@@ -200,7 +200,7 @@ class ColumnMeaning:
 class Stated:
     """What is said of columns, rather than found."""
 
-    given: Mapping[str, ColumnMeaning] = field(default_factory=dict)  # by the column's name
+    given: tuple[ColumnMeaning, ...] = ()  # meanings, each of another column
     numeric: tuple[str, ...] = ()  # are no categories, and do not only number the rows
     ignored: tuple[str, ...] = ()  # are not learned from
 
@@ -221,13 +221,13 @@ class Stated:
                 " numeric, categorical or columns"
             )
         left_out = {name for name, text in columns.items() if text.strip() == IGNORED}
-        given = {n: ColumnMeaning.parse(n, t) for n, t in columns.items() if n not in left_out}
-        given |= {name: ColumnMeaning(name, "category") for name in categorical}
-        return cls(given, tuple(numeric), (*ignored, *sorted(left_out)))
+        given = [ColumnMeaning.parse(n, t) for n, t in columns.items() if n not in left_out]
+        given += [ColumnMeaning(name, "category") for name in categorical]
+        return cls(tuple(given), tuple(numeric), (*ignored, *sorted(left_out)))
 
     def check(self, columns: Sequence[str]) -> None:
         """Raise ``ConfigError`` if a column that is named does not exist."""
-        for column in (*self.numeric, *self.given):
+        for column in (*self.numeric, *(meaning.name for meaning in self.given)):
             if column not in columns:
                 raise ConfigError(
                     f"[data] names the column {column!r}, which the features do not have;"
@@ -236,7 +236,7 @@ class Stated:
 
     def facts(self) -> list[object]:
         """The same in a form that can be written down."""
-        given = sorted((name, str(meaning)) for name, meaning in self.given.items())
+        given = sorted((meaning.name, str(meaning)) for meaning in self.given)
         return [given, sorted(self.numeric), sorted(self.ignored)]
 
 
@@ -333,7 +333,10 @@ class _Evidence:
 
     def __init__(self, column: pl.Series, rows: int, stated: Stated, typed: bool = True) -> None:
         self.name, self.kind, self.rows = column.name, column.dtype, rows
-        self.given, self.numeric = stated.given.get(self.name), self.name in stated.numeric
+        self.given, self.numeric = (
+            next((m for m in stated.given if m.name == self.name), None),
+            self.name in stated.numeric,
+        )
         self.is_text = column.dtype in (pl.String, pl.Categorical, pl.Enum)
         self.names_things = typed or _named_as_id(self.name)
         self.words: Counter[str] = Counter()  # of what is missing

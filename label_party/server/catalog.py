@@ -41,7 +41,7 @@ Opening = Future[StoredRelease | LeftOut]
 """A release that is verified, or was: by one thread, whoever asks for it meanwhile."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Releases:
     """What the ledger says of releases."""
 

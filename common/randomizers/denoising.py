@@ -81,6 +81,7 @@ def denoise_histogram(
     deviation: float,
     means: KnownMeans | None = None,
     shape: tuple[int, ...] = (),
+    start: Floats | None = None,
 ) -> Floats:
     """Estimate the histogram of ``rows`` labels from noisy counts.
 
@@ -108,7 +109,8 @@ def denoise_histogram(
     (k,) probabilities >= 0, summing to 1. Where more is known, every misfit ‖c − ĉ‖²/σ² above has
     that of the ``means`` added; of one label it is 2√2 Σ |c_i − ĉ_i|/σ, as the law of Laplace has
     it, and what a degree of freedom costs depends on the tail. What channels are designed from,
-    without it, stays as it is.
+    without it, stays as it is. ``start`` is a (k,) public prior: one candidate more, which has no
+    degree of freedom, so that it holds unless the counts contradict it.
     """
     if deviation < _LEAST_NOISE:
         return project_to_simplex(noisy / rows)
@@ -117,12 +119,17 @@ def denoise_histogram(
     counts, total = noisy / deviation, rows / deviation
     fit = _Fit(counts, total, shape, means)
     projected = project_to_simplex(noisy / rows) if means is None else fit.projected()
-    if max(shape) < _FEWEST_CELLS or noisy.size > MOST_CELLS:
+    few_or_many = max(shape) < _FEWEST_CELLS or noisy.size > MOST_CELLS
+    if few_or_many and start is None:
         return projected
     freedom = int(np.count_nonzero(projected)) - 1
     misfit = fit.misfit(total * projected, besides_total=True)
     estimates, criteria = [projected], [misfit + fit.noise.price * freedom]
-    for ends in itertools.product(*(fit.plausible_ends() if one_label else [(True,)] * 2)):
+    if start is not None:
+        estimates.append(start)
+        criteria.append(fit.misfit(total * start, besides_total=True))
+    sides = fit.plausible_ends() if one_label else [(True,)] * 2
+    for ends in () if few_or_many else itertools.product(*sides):
         fit = _Fit(counts, total, shape, means, ends)
         price = fit.noise.end_price * sum(ends) if one_label else 0.0
         for estimate, freedom_used in fit.candidates(laws=one_label):

@@ -51,15 +51,29 @@ class NoisyPrior:
     """Records of one privacy unit: 1, or the most records that one user may have."""
     decoded: float | None = None
     """For counts that were decoded from codes, which spends nothing: the standard deviation of
-    their noise on each cell. None for a histogram with noise of its own."""
+    their noise on each cell. 0 for the weights of a public prior, which counts nobody's labels.
+    None for a histogram with noise of its own."""
     shape: tuple[int, ...] = ()
     """Of cells of several labels: how many values each label has, the last one's side by side."""
     order: Indices | None = None
     """(k,) which of these cells each count is of; None where they are in order."""
+    start: Integers | None = None
+    """(k,) weights of these cells in a public prior, which may explain the counts; None without."""
+
+    @property
+    def expected(self) -> Floats | None:
+        """(k,) the same as probabilities, each of the cell that its count is of."""
+        return None if self.start is None else np.asarray(self.start / self.start.sum())
+
+    @property
+    def public(self) -> bool:
+        """Whether it was expected beforehand: no label was counted, and none paid for it."""
+        return self.decoded == 0.0
 
     def reordered(self, order: Indices) -> NoisyPrior:
         """Return the same histogram with its cells in another order."""
-        return replace(self, noisy_counts=self.noisy_counts[order], order=order)
+        start = None if self.start is None else self.start[order]
+        return replace(self, noisy_counts=self.noisy_counts[order], order=order, start=start)
 
     @property
     def scale(self) -> Fraction:
@@ -89,9 +103,12 @@ class NoisyPrior:
         if self.decoded and self.noisy_counts.size == 2:
             return _expected_of_two(self.noisy_counts / self.rows, self.decoded / self.rows)
         order = np.arange(self.noisy_counts.size) if self.order is None else self.order
-        noisy = np.empty(order.size)
+        noisy, start = np.empty(order.size), self.expected
         noisy[order] = self.noisy_counts
-        return denoise_histogram(noisy, self.rows, self.deviation, shape=self.shape)[order]
+        if start is not None:
+            start = start[np.argsort(order)]
+        found = denoise_histogram(noisy, self.rows, self.deviation, shape=self.shape, start=start)
+        return found[order]
 
     @property
     def clipped(self) -> Floats:
@@ -146,10 +163,13 @@ def decoded_prior(channel: FiniteChannel, codes: Integers, group: int = 1) -> No
     return NoisyPrior(counts, Fraction(0), max(rows, 1), group, spread)
 
 
-def expected_prior(weights: Floats) -> NoisyPrior:
-    """A histogram that nobody counted or pays for: what is expected of labels, without noise."""
+def expected_prior(weights: Floats, group: int = 1) -> NoisyPrior:
+    """A histogram that nobody counted or pays for: what is expected of labels, without noise.
+
+    ``weights`` are (k,) >= 0, not all 0; ``group`` is as in :class:`NoisyPrior`.
+    """
     counts = np.rint(weights * (_EXPECTED / weights.sum())).astype(np.int64)
-    return NoisyPrior(counts, Fraction(0), int(counts.sum()), decoded=0.0)
+    return NoisyPrior(counts, Fraction(0), int(counts.sum()), group, decoded=0.0)
 
 
 def rational_epsilon(epsilon: float | Fraction) -> Fraction:
@@ -169,6 +189,7 @@ def private_prior(
     group: int = 1,
     words: str = PRIOR_STREAM,
     shape: tuple[int, ...] = (),
+    start: Integers | None = None,
 ) -> NoisyPrior:
     """Release a histogram under ε-DP for one replaced label (or ``group`` of them).
 
@@ -178,7 +199,8 @@ def private_prior(
     Counts are (k,) integers >= 0: how many labels lie on each grid point. ``epsilon`` is ε₁ > 0,
     rounded down to a multiple of 2**-24. ``group`` records >= 1 of one privacy unit may change
     their labels together. ``words`` is the stream of ``entropy``: no two histograms share one.
-    ``shape`` is, of cells of several labels, how many values each label has.
+    ``shape`` is, of cells of several labels, how many values each label has; ``start`` has (k,)
+    weights of a public prior, if there is one.
     """
     within(f"[1, {MAX_GROUP}]", group=group)
     histogram = counted(counts, "counts of labels")
@@ -186,4 +208,4 @@ def private_prior(
     scale = SENSITIVITY * group / exact
     noise = discrete_laplace(scale, histogram.size, entropy.source(words))
     rows = max(int(histogram.sum()), 1)
-    return NoisyPrior(histogram + noise, exact, rows, group, shape=shape)
+    return NoisyPrior(histogram + noise, exact, rows, group, shape=shape, start=start)

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import cached_property, reduce
 from itertools import chain, islice
 from typing import Annotated, Literal, Self, TypeVar
@@ -28,7 +29,14 @@ from common.randomizers.cells import Cells, Codebook, Group
 from common.randomizers.grid import Grid
 from common.randomizers.message.codebooks import Codebooks
 from common.randomizers.message.steps import Released
-from common.randomizers.message.strata import BINS, MOST_STRATA, Strata, StratumTable, bins_of
+from common.randomizers.message.strata import (
+    BINS,
+    MOST_STRATA,
+    MOST_WEIGHT,
+    Strata,
+    StratumTable,
+    bins_of,
+)
 from common.randomizers.message.terms import MOST_LABELS
 from common.release.claims import Name
 from common.release.facts import items
@@ -55,10 +63,10 @@ SectionT = TypeVar("SectionT")
 class Manifest(ManifestSection):
     """Everything that is public about one release.
 
-    Every label is counted by exactly one prior and randomized by exactly one randomizer. Events in
-    strata are sent by randomizers of their stratum's own: the first's codes come first. Strata that
-    both parties know have a table beside each noisy prior; those that a question gathered are of
-    one label, which no prior counts.
+    Every label is in exactly one prior and randomized by exactly one randomizer. Events in strata
+    are sent by randomizers of their stratum's own: the first's codes come first. Strata that both
+    parties know have a table beside each noisy prior; those that a question gathered are of one
+    label, which no prior counts.
     """
 
     format: Literal["labelveil-release/1"]
@@ -100,7 +108,7 @@ class Manifest(ManifestSection):
         return self
 
     def _check_strata(self) -> None:
-        strata, counted = self.strata, [prior.labels for prior in self.priors if not prior.decoded]
+        strata, counted = self.strata, [prior.labels for prior in self.priors if prior.noisy]
         if [table.labels for table in self.tables] != (counted if strata else []):
             raise ValueError("a histogram by stratum must stand beside each noisy prior")
         if not strata:
@@ -113,7 +121,7 @@ class Manifest(ManifestSection):
             raise ValueError("the strata must have all rows")
         for table in self.tables:
             bins, rest = divmod(len(table.noisy_counts), len(strata))
-            if rest or bins > BINS or table.decoded:
+            if rest or bins > BINS or not table.noisy:
                 raise ValueError(f"a histogram by stratum must have 1 … {BINS} bins of each")
         points = len(self.labels[0].grid) if self.asked else 0
         if any(len(s.law) != points or any(s.law) != self.asked for s in strata):
@@ -243,11 +251,15 @@ class Manifest(ManifestSection):
     def _histogram(self, prior: PriorSection) -> NoisyPrior:
         counts = np.asarray(prior.noisy_counts, dtype=np.int64)
         group = self.privacy.records_per_unit
-        if not prior.decoded:
+        if prior.public:
+            total = int(counts.sum())
+            return NoisyPrior(counts, Fraction(0), total, group, decoded=0.0)
+        if prior.noisy:
             epsilon = prior.spent.exact_epsilon
             cells = self.group(prior.labels).cells
             shape = cells.shape if len(prior.labels) > 1 and len(cells) == counts.size else ()
-            return NoisyPrior(counts, epsilon, self.prior_rows, group, shape=shape)
+            start = np.asarray(prior.start, dtype=np.int64) if prior.start else None
+            return NoisyPrior(counts, epsilon, self.prior_rows, group, shape=shape, start=start)
         even = np.full(counts.size, self.population.rows // counts.size)
         decoded = decoded_prior(self.channels[self._decodes(prior)], even, group)
         return replace(decoded, noisy_counts=counts)
@@ -272,7 +284,7 @@ class Manifest(ManifestSection):
     @property
     def prior_paid(self) -> bool:
         """Whether this release's labels paid for the prior."""
-        noisy = not all(prior.decoded for prior in self.priors)  # with strata there is none
+        noisy = any(prior.noisy for prior in self.priors)  # with strata there is none
         return noisy and (self.drift is None or self.drift.drifted)
 
     @property
@@ -285,7 +297,7 @@ class Manifest(ManifestSection):
     def parts(self) -> list[PureDP]:
         """What this release's labels spend, one guarantee for each use of them."""
         test = [] if self.test_guarantee is None else [self.test_guarantee]
-        paid = [prior.spent for prior in self.priors if self.prior_paid and not prior.decoded]
+        paid = [prior.spent for prior in self.priors if self.prior_paid and prior.noisy]
         return [*test, *paid, *(table.spent for table in self.tables), self.labels_guarantee]
 
     @property
@@ -397,18 +409,29 @@ class Manifest(ManifestSection):
 
     def _check_prior(self, prior: PriorSection) -> None:
         spent = prior.spent
+        if prior.start and (not prior.noisy or self.drift or len(prior.start) != self._size(prior)):
+            raise ReleaseError("a public prior must have a weight for each cell that is counted")
+        if prior.start and not any(prior.start):
+            raise ReleaseError("a public prior must have weights that are not all 0")
         both, scale = 2 * self.privacy.records_per_unit, parse_rational(prior.scale)
-        if prior.decoded:
-            self._decodes(prior)
+        if not prior.noisy:
+            what = "a public prior" if prior.public else "a histogram decoded from the codes"
             if self.drift is not None:
-                raise ReleaseError("a histogram is decoded from the codes without a test for drift")
+                raise ReleaseError(f"{what} goes without a test for drift")
             if spent.exact_epsilon or scale:
-                raise ReleaseError(f"a histogram decoded from the codes spends 0, not {spent}")
+                raise ReleaseError(f"{what} spends 0, not {spent}")
+            if prior.decoded:
+                self._decodes(prior)
+            elif not 0 < sum(prior.noisy_counts) <= 2 * MOST_WEIGHT or min(prior.noisy_counts) < 0:
+                raise ReleaseError("a public prior must have weights >= 0, not all of them 0")
         elif scale * spent.exact_epsilon != both:
             raise ReleaseError(
                 f"prior noise of scale {prior.scale} does not give {spent}: scale times epsilon"
                 f" must be {both}"
             )
+
+    def _size(self, prior: PriorSection) -> int:
+        return 0 if prior in self.tables else len(self.group(prior.labels).cells)
 
     def _check_drift(self, group: int) -> None:
         drift = self.drift

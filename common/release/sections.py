@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 
 from common.guarantees import PureDP, guarantee_from_json
+from common.randomizers import NoisyPrior
 from common.randomizers.message.strata import MOST_WEIGHT
 from common.randomizers.message.terms import MOST_LABELS
 from common.release.claims import (
@@ -70,6 +71,13 @@ class SpendingSection(ManifestSection):
         return cast(PureDP, guarantee_from_json(self.guarantee))  # as the form of the claim says
 
 
+def noise_of(histogram: NoisyPrior) -> Literal["discrete-laplace", "randomized-response", "public"]:
+    """What is on its counts."""
+    if histogram.decoded is None:
+        return "discrete-laplace"
+    return "public" if histogram.public else "randomized-response"
+
+
 class PriorSection(SpendingSection):
     """The released histogram over the grid of a label, or over the cells of several.
 
@@ -80,14 +88,27 @@ class PriorSection(SpendingSection):
     labels: Few[str]
     """Names of the labels that it counts, together; the last one's grid runs fastest."""
     noisy_counts: Items[Count]
-    noise: Literal["discrete-laplace", "randomized-response"]
-    """``randomized-response``: decoded from the codes, which spends nothing."""
+    noise: Literal["discrete-laplace", "randomized-response", "public"]
+    """``randomized-response``: decoded from the codes, which spends nothing. ``public``: weights
+    that were known before any label was looked at; nobody was counted, or paid."""
     scale: Rational
     """Scale of the noise on each cell; 0 where the codes' own is all there is."""
+    start: Items[Annotated[int, Field(ge=0, le=MOST_WEIGHT)]]
+    """Weights of the cells in a public prior that the noisy counts correct; none without one."""
+
+    @property
+    def noisy(self) -> bool:
+        """Whether labels were counted, and paid for it."""
+        return self.noise == "discrete-laplace"
 
     @property
     def decoded(self) -> bool:
         return self.noise == "randomized-response"
+
+    @property
+    def public(self) -> bool:
+        """Whether nobody's labels were counted: all that is stated was known beforehand."""
+        return self.noise == "public"
 
 
 class StatedRandomizer(SpendingSection):

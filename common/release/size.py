@@ -30,7 +30,7 @@ _DESIGNED = ("auto", "optimal-design")
 def largest_manifest(plan: MessagePlan) -> int:
     """Bytes that the manifest of a planned message can have at most."""
     sent = plan.parts * sum(len(share.group.cells) for share in plan.channels)
-    cells = sent + sum(len(group.cells) + BINS * plan.parts for group in plan.groups)
+    cells = sent + sum(len(group.cells) + BINS * plan.parts for group in plan.known)
     grids = [grid for share in plan.channels for grid in share.group.cells.grids]
     labels = zip(plan.terms, grids, strict=True)
     points = plan.points or most_knots(plan.designed, plan.most_outputs)
@@ -51,7 +51,7 @@ def check_manifest(plan: MessagePlan) -> int:
     ``ConfigError`` if these are more than a client accepts, or a randomizer's options ask for more.
     """
     if any(label.options for label in plan.terms):  # what these ask for, no prior makes larger
-        plan.own_channels({group: np.ones(len(group.cells)) for group in plan.groups})
+        plan.own_channels({group: np.ones(len(group.cells)) for group in plan.known})
     most = largest_manifest(plan)
     if most > MANIFEST_BYTES:
         points = max(len(grid) for share in plan.channels for grid in share.group.cells.grids)

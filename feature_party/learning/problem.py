@@ -25,6 +25,10 @@ def sums(groups: Indices, values: Floats, count: int) -> Floats:
 
 
 _PREDICTABLE = ("squared", "absolute", "poisson")
+_EVEN = 1e-3
+"""Share of even mass in what a public prior is taken to be once codes contradict it: labels that it
+excludes could never come back otherwise."""
+_MOST_STEPS = 4_096
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,15 +301,58 @@ def prior_given_codes(histogram: NoisyPrior, channel: Floats, counts: Integers) 
     there are of each.
     """
     prior, rows = histogram.probabilities, int(counts.sum())
+    if histogram.public and rows:
+        return expected_given_codes(prior, channel, counts)
     if histogram.decoded is not None or not rows:  # the histogram is these codes, or there are none
         return prior
-    marginal = prior @ channel
-    joint = np.sqrt(prior)[:, None] * (channel - marginal) / np.sqrt(marginal)
-    _, correlations, functions = np.linalg.svd(joint, full_matrices=False)
-    seen = rows * correlations**2 > 1  # others say less than the prior's own guess
-    decoded = (functions[seen] / np.sqrt(marginal)).T
+    decoded = (_seen(prior, channel, rows) / np.sqrt(prior @ channel)).T
     centred = np.arange(prior.size) - prior @ np.arange(prior.size)
     far_tail = bool(prior @ centred**3 > 2 * (prior @ centred**2) ** 1.5)  # a skewness above 2
     means = KnownMeans(channel @ decoded, counts @ decoded / rows, rows**-0.5, far_tail)
     noisy = histogram.noisy_counts.astype(np.float64)
-    return denoise_histogram(noisy, histogram.rows, histogram.deviation, means, histogram.shape)
+    start = histogram.expected
+    return denoise_histogram(
+        noisy, histogram.rows, histogram.deviation, means, histogram.shape, start
+    )
+
+
+def expected_given_codes(prior: Floats, channel: Floats, counts: Integers) -> Floats:
+    """(k,) distribution of labels near a public prior, which may be wrong, that explains codes.
+
+    Of the r functions of the label that codes tell enough of under a law to be seen, n times the
+    square of what the codes have beyond the law is χ² with r degrees of freedom if the law is
+    right. A prior within three deviations of that is left as it is. Otherwise expectation
+    maximisation goes up the codes' likelihood from there, smooth features of the law first, as far
+    as this expectation.
+
+    Parameters are those of :func:`prior_given_codes`, ``prior`` being (k,) weights that sum to 1.
+    """
+    misfit, seen = _misfit(prior, channel, counts)
+    if misfit <= seen + 2 * math.sqrt(2 * seen):
+        return prior
+    law, steps = (1 - _EVEN) * prior + _EVEN / prior.size, 1
+    while misfit > seen / 2 and steps <= _MOST_STEPS:
+        for _ in range(steps):
+            law = law * (channel @ (counts / (law @ channel)))
+            law /= law.sum()
+        (misfit, seen), steps = _misfit(law, channel, counts), 2 * steps
+    return law
+
+
+def _seen(law: Floats, channel: Floats, rows: int) -> Floats:
+    """(r, d) functions of the codes, times the roots of their probabilities, that tell of labels.
+
+    Others say less of so many than the law's own guess.
+    """
+    marginal = np.maximum(law @ channel, 1e-300)
+    joint = np.sqrt(law)[:, None] * (channel - marginal) / np.sqrt(marginal)
+    _, correlations, functions = np.linalg.svd(joint, full_matrices=False)
+    return np.asarray(functions[rows * correlations**2 > 1])
+
+
+def _misfit(law: Floats, channel: Floats, counts: Integers) -> tuple[float, int]:
+    """χ² of what codes say beyond a law, and its degrees of freedom."""
+    rows, marginal = int(counts.sum()), np.maximum(law @ channel, 1e-300)
+    functions = _seen(law, channel, rows)
+    beyond = functions @ ((counts / rows - marginal) / np.sqrt(marginal))
+    return rows * float(beyond @ beyond), len(functions)

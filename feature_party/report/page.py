@@ -78,7 +78,12 @@ def _prior(inputs: ReportInputs) -> Section:
             "This is what a model of earlier rounds expected of these events, gathered in"
             f" {len(manifest.strata)} strata: nobody paid for it. In each stratum {sends}"
         )
-    elif not histogram.decoded:
+    elif histogram.public:
+        text = (
+            "This is what the labels party says was publicly known of the labels: nobody paid for"
+            f" it. All further choices come from it: {sends}"
+        )
+    elif histogram.noisy:
         text = (
             f"{spends} this histogram, with noise on each of the {len(histogram.noisy_counts)}"
             f" cells. All further choices come from it: {sends}"

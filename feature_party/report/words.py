@@ -174,10 +174,15 @@ def prior_cost(manifest: Manifest) -> str:
     parts = []
     if manifest.test_guarantee is not None:
         parts.append(f"{number(manifest.test_guarantee.epsilon, 3)} for a test for drift")
-    noisy = [prior for prior in manifest.priors if not prior.decoded]
-    if manifest.prior_paid:
+    noisy = [prior for prior in manifest.priors if prior.noisy]
+    public = any(prior.public for prior in manifest.priors)
+    if public:
+        parts.append("nothing for a prior, which was public beforehand")
+    elif manifest.prior_paid:
         scales = " and ".join(number(float(Fraction(prior.scale))) for prior in noisy)
         what = "the noisy prior, which is a histogram" if len(noisy) == 1 else "noisy histograms"
+        if any(prior.start for prior in noisy):
+            what += ", which corrects a public one,"
         parts.append(
             f"{number(manifest.prior_guarantee.epsilon, 3)} for {what} with discrete Laplace noise"
             f" of scale {scales} on every cell"

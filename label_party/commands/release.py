@@ -97,6 +97,8 @@ def _prior(manifest: Manifest) -> str:
     drift = manifest.drift
     if manifest.asked:
         return f"asked in {len(manifest.strata)} strata"
+    if any(prior.public for prior in manifest.priors):
+        return "a public prior"
     if all(prior.decoded for prior in manifest.priors):
         return "no prior needed"
     if drift is None:
@@ -129,6 +131,8 @@ def _facts(outcome: ReleaseOutcome) -> Iterator[tuple[str, str]]:
         yield "  test for drift", f"ε = {manifest.test_guarantee.epsilon:.6g}"
     if manifest.asked:
         yield "  histogram", "none: the features party said what it expects"
+    elif any(prior.public for prior in manifest.priors):
+        yield "  histogram", "none: a public prior takes its place, free"
     elif all(prior.decoded for prior in manifest.priors):
         yield "  histogram", "decoded from the codes, free"
     elif manifest.prior_paid:

@@ -42,6 +42,32 @@ class StrataSection(Section):
         return self
 
 
+class PublicPriorSection(Section):
+    """What is publicly known of the labels before any is looked at, in place of a histogram."""
+
+    file: Path | None = setting(
+        None,
+        "Table with columns label and weight (of several labels a column named as each of them, and"
+        " weight): how likely each label is, from public knowledge alone, never from these labels."
+        " No epsilon is then spent on a histogram, and a wrong file costs accuracy, not privacy."
+        " Both parties see it. Default: a histogram is paid for.",
+        example="known_prior.csv",
+    )
+    corrected: bool = setting(
+        False,
+        "Whether to pay for a histogram all the same: the file then only says which distribution to"
+        " expect behind it. [strata] need it.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.corrected and self.file is None:
+            raise ConfigError(
+                "corrected=true has nothing to correct; set [prior] file, or remove it"
+            )
+        return self
+
+
 class RoundsSection(Section):
     """Events in rounds: what the features party has learned from one, it may ask in the next."""
 

@@ -23,6 +23,7 @@ from common.release.facts import check_digits, check_options
 from label_party.config.labels import DomainSection, LabelTable
 from label_party.config.offers import (
     EvaluationSection,
+    PublicPriorSection,
     RoundsSection,
     StrataSection,
     WatchSection,
@@ -276,6 +277,7 @@ class LabelPartyConfig(Section):
     evaluation: EvaluationSection = setting(EvaluationSection)
     watch: WatchSection = setting(WatchSection)
     strata: StrataSection = setting(StrataSection)
+    prior: PublicPriorSection = setting(PublicPriorSection)
     rounds: RoundsSection = setting(RoundsSection)
     store: StoreSection = setting(StoreSection)
     engine: EngineSection = setting(EngineSection)
@@ -302,10 +304,15 @@ class LabelPartyConfig(Section):
         if self.rounds.questions:
             self._check_questions()
         several = len(self.labels) > 1
-        if self.pays_every_epoch and self.watch.hits is not None:
+        if not self.tests_drift and self.watch.hits is not None:
             raise ConfigError(
-                "hits has no effect on several [[label]], or [strata], whose priors every epoch"
-                " pays for without a test; remove [watch] hits"
+                "hits has no effect on several [[label]], [strata] or a [prior] file, whose epochs"
+                " are not tested; remove [watch] hits"
+            )
+        if self.strata.column is not None and self.prior.file and not self.prior.corrected:
+            raise ConfigError(
+                f"file={str(self.prior.file)!r} says nothing of each of the [strata]; set [prior]"
+                " corrected = true, which counts them, or remove one of the two"
             )
         if several and self.evaluation.largest_loss is not None:
             raise ConfigError(
@@ -401,9 +408,10 @@ class LabelPartyConfig(Section):
         return [LabelTable(name=data.label, missing=data.missing, loss=loss, **dict(self.domain))]
 
     @property
-    def pays_every_epoch(self) -> bool:
-        """Whether every epoch of a watch counts its labels anew, without a test for drift."""
-        return len(self.labels) > 1 or self.strata.column is not None
+    def tests_drift(self) -> bool:
+        """Whether a watch tests that an epoch's labels follow the prior that an earlier one paid
+        for; otherwise every epoch counts its labels anew, or starts from a public prior."""
+        return len(self.labels) == 1 and self.strata.column is None and self.prior.file is None
 
     def place_of(self, name: str | None) -> int:
         """Where a label stands among all; the only one needs no name.

@@ -34,6 +34,7 @@ from common.release.sections import (
     StatedPrivacy,
     StatedRandomizer,
     StratumSection,
+    noise_of,
 )
 from common.version import software
 from label_party.config.sections import LabelPartyConfig
@@ -165,8 +166,9 @@ def _manifest(
         return PriorSection(
             labels=[message.names[label] for label in group.labels],
             noisy_counts=counts.noisy_counts.tolist(),
-            noise="discrete-laplace" if counts.decoded is None else "randomized-response",
+            noise=noise_of(counts),
             scale=str(counts.scale),
+            start=[] if counts.start is None else counts.start.tolist(),
             guarantee=guarantee.to_json(),
         )
 

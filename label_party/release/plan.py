@@ -16,6 +16,7 @@ from label_party.config.sections import LabelPartyConfig
 from label_party.events.submitted import Populations
 from label_party.release.plan_divisions import plan_divisions
 from label_party.release.prior_knowledge import PriorKnowledge, from_domain
+from label_party.release.public_prior import public_prior, with_prior
 from label_party.store.release_store import Store
 
 _USUAL_ROWS = 20_000
@@ -73,11 +74,12 @@ def make_plan(
     label's normal score that features are taken to explain.
     """
     (label,) = config.labels
+    public = public_prior(config)
     rows: list[PlanRow] = []
     unfit: dict[str, str] = {}
     constant = true_labels = float("nan")
     for epsilon in sorted(epsilons):
-        message = config.plan_message(knowledge.rows, epsilon)
+        message = with_prior(config.plan_message(knowledge.rows, epsilon), config, public)
         (share,) = message.channels
         (grid,) = share.group.cells.grids
         paid = float(sum(each.epsilon for each in message.histograms))

@@ -29,7 +29,7 @@ TESTS = "tests for drift"
 def session_to_open(config: LabelPartyConfig, store: Store, rows: int) -> Order | None:
     """Return the session that all tests will be made in, unless it is paid for, or not wanted."""
     privacy, hits = config.privacy, config.watch.hits
-    if hits is None or config.pays_every_epoch:
+    if hits is None or not config.tests_drift:
         return None
     with store.read_ledger() as ledger:
         if _session_charge(ledger, config) is not None:
@@ -59,7 +59,7 @@ def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> Co
     ``ReleaseError`` if that release is damaged.
     """
     last = ledger.committed(config.data.data_set)
-    if last is None or config.pays_every_epoch:
+    if last is None or not config.tests_drift:
         return count_labels
     manifest = store.read_manifest(last)
     if len(manifest.labels) > 1 or manifest.strata:
@@ -68,7 +68,8 @@ def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> Co
     group = manifest.privacy.records_per_unit
     unit = manifest.labels_guarantee.unit
     asked = (*config.labels[0].bounds, config.privacy.group, config.privacy.privacy_unit)
-    if manifest.prior.decoded or (points[0], points[-1], group, unit) != asked:
+    prior = manifest.prior
+    if not prior.noisy or prior.start or (points[0], points[-1], group, unit) != asked:
         return count_labels
     origin = InForceSection(
         epoch=manifest.epoch, manifest=last.digest, rows=manifest.population.rows

@@ -7,7 +7,6 @@ leaks them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -15,43 +14,18 @@ import polars as pl
 import polars.selectors as cs
 
 from common.arrays import Floats
-from common.csv_files import read_table
 from common.errors import ConfigError, DataError, ReleaseError
-from common.randomizers.cells import Cells, Group, row_products
-from common.randomizers.knots import interpolation
-from common.release.blocks import block_ranges
+from common.randomizers.cells import Cells, Group
+from common.randomizers.message.known_labels import KnownLabels
 from common.release.manifest import Manifest
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.open import open_events
+from label_party.release.public_prior import prior_columns, read_prior
 
 LEAK_WARNING = (
     "this table is computed from the raw labels: a choice made by it depends on them beyond what"
     " epsilon states, so neither the table nor the choice may leave the labels party"
 )
-
-_VALUES_AT_ONCE = 1 << 12
-
-
-@dataclass(frozen=True, eq=False)
-class KnownLabels:
-    """What is assumed of some labels, one or several, together."""
-
-    labels: tuple[int, ...]  # (m,) their positions among all labels
-    # values, weights: (j, m) labels of an event, and their (j,) weights >= 0
-    values: Floats
-    weights: Floats
-
-    def over(self, group: Group) -> Floats:
-        """(k,) prior over the cells of some of these labels."""
-        prior = np.zeros(len(group.cells))
-        values = self.values[:, [self.labels.index(label) for label in group.labels]]
-        for low, high in block_ranges(len(values), _VALUES_AT_ONCE):
-            parts = [
-                interpolation(np.clip(column, grid.lower, grid.upper), grid.points)
-                for column, grid in zip(values[low:high].T, group.cells.grids, strict=True)
-            ]
-            prior += self.weights[low:high] @ reduce(row_products, parts)
-        return np.asarray(prior / prior.sum())
 
 
 @dataclass(frozen=True)
@@ -89,7 +63,9 @@ def choose_knowledge(
     raw_labels: bool,
     rows: int,
 ) -> PriorKnowledge:
-    """Pick the one source of the prior that was asked for; with none, assume nothing.
+    """Pick the one source of the prior that was asked for; with none, the configured one.
+
+    Without that nothing is assumed.
 
     ``ConfigError`` if more than one source is named.
     """
@@ -101,8 +77,11 @@ def choose_knowledge(
     if release is not None:
         return from_manifest(release, names)
     if table is not None:
-        return from_table(table, rows, _columns(names))
-    return from_raw_labels(config) if raw_labels else from_domain(rows)
+        return from_table(table, rows, names)
+    if raw_labels:
+        return from_raw_labels(config)
+    configured = config.prior.file
+    return from_domain(rows) if configured is None else from_table(configured, rows, names)
 
 
 def from_manifest(path: Path, wanted: list[str]) -> PriorKnowledge:
@@ -122,11 +101,12 @@ def from_manifest(path: Path, wanted: list[str]) -> PriorKnowledge:
                 f"{source} has no label {name!r:.60}; its labels are {', '.join(manifest.names)}"
             )
     parts = []
-    for prior, histogram in zip(manifest.priors, manifest.histograms, strict=True):
-        columns = [place for place, name in enumerate(prior.labels) if name in wanted]
+    for group, histogram in manifest.known:
+        counted = [manifest.names[label] for label in group.labels]
+        columns = [place for place, name in enumerate(counted) if name in wanted]
         if columns:
-            labels = tuple(wanted.index(prior.labels[place]) for place in columns)
-            values = manifest.group(prior.labels).cells.points[:, columns]
+            labels = tuple(wanted.index(counted[place]) for place in columns)
+            values = group.cells.points[:, columns]
             parts.append(KnownLabels(labels, values, histogram.probabilities))
     return PriorKnowledge(
         tuple(parts),
@@ -136,23 +116,8 @@ def from_manifest(path: Path, wanted: list[str]) -> PriorKnowledge:
 
 
 def from_table(path: Path, rows: int, names: list[str]) -> PriorKnowledge:
-    """Use public knowledge: a CSV or Parquet file with a column ``weight``, and the labels'."""
-    table = read_table(path)
-    for name in [*names, "weight"]:
-        if name not in table.columns:
-            raise DataError(f"{path} has no column {name}; it needs {', '.join(names)} and weight")
-    try:
-        labels = cs.by_name(*names)
-        table = table.select(cs.by_name(*names, "weight").cast(pl.Float64)).sort(labels)
-    except pl.exceptions.PolarsError as error:
-        raise DataError(f"{path}: labels and weight must be numbers") from error
-    values, weights = table.select(labels).to_numpy(), table["weight"].to_numpy()
-    if not (np.isfinite(values).all() and np.isfinite(weights).all() and weights.min() >= 0):
-        raise DataError(f"{path}: labels must be finite and weights finite and >= 0")
-    if weights.sum() <= 0:
-        raise DataError(f"{path}: the weights are all zero; at least one must be positive")
-    known = KnownLabels(tuple(range(len(names))), values, weights)
-    return PriorKnowledge((known,), rows, f"the prior in {path}")
+    """Use public knowledge, of a file as :func:`read_prior` takes it."""
+    return PriorKnowledge((read_prior(path, names),), rows, f"the prior in {path}")
 
 
 def from_domain(rows: int) -> PriorKnowledge:
@@ -162,7 +127,7 @@ def from_domain(rows: int) -> PriorKnowledge:
 
 def from_raw_labels(config: LabelPartyConfig) -> PriorKnowledge:
     """Use the labels themselves. The result is for the labels party's eyes; it leaks if used."""
-    names, rows = _columns([label.name for label in config.labels]), 0
+    names, rows = prior_columns([label.name for label in config.labels]), 0
     by_label = cs.by_name(*names)
     lower, upper = np.transpose([label.bounds for label in config.labels])
     counted = pl.DataFrame(schema={**dict.fromkeys(names, pl.Float64), "weight": pl.UInt64})
@@ -177,8 +142,3 @@ def from_raw_labels(config: LabelPartyConfig) -> PriorKnowledge:
     weights = counted["weight"].to_numpy().astype(np.float64)
     known = KnownLabels(tuple(range(len(names))), counted.select(by_label).to_numpy(), weights)
     return PriorKnowledge((known,), rows, "the raw labels", leaks=True)
-
-
-def _columns(names: list[str]) -> list[str]:
-    """What a table of labels calls them: the only one ``label``."""
-    return names if len(names) > 1 else ["label"]

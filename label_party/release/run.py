@@ -25,6 +25,7 @@ from label_party.events.intention import Confirm, Intention, go_on
 from label_party.events.open import open_events
 from label_party.events.tally import Tally
 from label_party.release.message import Built, Count, build, count_labels
+from label_party.release.public_prior import public_prior
 from label_party.release.strata import plan_events, stratum_column
 from label_party.store.disk import translating_errors
 from label_party.store.entries import LABELS
@@ -67,6 +68,9 @@ def run_release(
     if column is not None:
         values = list_digest(present(column.values))
         asked["strata"] = {"column": column.name, "values": values}
+    prior = public_prior(config)
+    if prior is not None:
+        asked["prior"] = {"weights": prior.digest, "corrected": config.prior.corrected}
     order = Order.configured(config, LABELS, config.privacy.charge, asked)
     with rehearsing(store) as rehearsal:
         paid = rehearsal.find(order)
@@ -75,7 +79,7 @@ def run_release(
         rehearsal.buy([order])  # what no budget allows is refused before a row is read
     with open_events(config, stratum=column, quiet=quiet) as events:
         # what no message can carry, or no manifest, is refused before anything
-        plan = plan_events(config, events, column)
+        plan = plan_events(config, events, column, prior)
         check_manifest(plan)
         confirm(Intention((order,), events, [label.name for label in config.labels], plan))
         built: list[Built] = []

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from common.errors import ConfigError, present
+from common.randomizers.message.known_labels import KnownLabels
 from common.randomizers.message.steps import MessagePlan
 from common.randomizers.message.strata import OTHERS
 from common.release.sections import MOST_LETTERS
@@ -20,6 +21,7 @@ from label_party.config.sections import LabelPartyConfig
 from label_party.events.columns import Column, read_category_list
 from label_party.events.epoch import rows_of_values
 from label_party.events.steps import Events
+from label_party.release.public_prior import with_prior
 
 MOST_VALUES = 65_535
 _WHY_ONE = "no two classes have the 16 events for each 1/ε of their histogram's, or codes tell all"
@@ -54,16 +56,21 @@ def names_stratum(value: str) -> bool:
     return value != OTHERS and len(value) <= MOST_LETTERS
 
 
-def plan_events(config: LabelPartyConfig, events: Events, column: Column | None) -> MessagePlan:
-    """What public facts decide of a message about events.
+def plan_events(
+    config: LabelPartyConfig,
+    events: Events,
+    column: Column | None,
+    prior: KnownLabels | None = None,
+) -> MessagePlan:
+    """What public facts decide of a message about events; a public prior is one.
 
     ``ConfigError`` for labels that one message cannot carry.
     """
     plan = config.plan_message(events.rows)
-    if column is None:
-        return plan
-    values: pl.Series = present(column.values)
-    return plan.by_stratum(values.to_list(), events.strata(len(values)))
+    if column is not None:
+        values: pl.Series = present(column.values)
+        plan = plan.by_stratum(values.to_list(), events.strata(len(values)))
+    return with_prior(plan, config, prior)
 
 
 def strata_notes(config: LabelPartyConfig, epsilons: Sequence[float]) -> list[str]:

@@ -15,6 +15,7 @@ from common.errors import ConfigError, DataError
 from common.exact.channel import Codes, FiniteChannel
 from common.guarantees import PureDP
 from common.randomizers.grid import Grid
+from common.randomizers.message.known_labels import KnownLabels
 from common.randomizers.message.plan import plan_message
 from common.randomizers.message.questions import Question
 from common.randomizers.message.steps import Message, MessagePlan, Released
@@ -158,6 +159,8 @@ def randomize_labels(
     loss: str = "squared",
     strata: ArrayLike | None = None,
     question: Question | None = None,
+    prior: Mapping[float, float] | None = None,
+    correct_prior: bool = False,
 ) -> PrivateLabels:
     """Randomize labels as a release does: for a notebook that holds labels and features.
 
@@ -181,6 +184,13 @@ def randomize_labels(
     question
         What a model that learned from other events' labels asks of these, of
         :meth:`labelveil.LabelDPRegressor.ask`: no histogram is then paid for.
+    prior
+        Weights >= 0 by label value, from public knowledge alone, never from these labels: nothing
+        is then spent on a histogram, and a wrong prior costs accuracy, not privacy. Values between
+        the grid's points are split between these. Two labels, or a few classes, need none.
+    correct_prior
+        Whether a histogram is paid for all the same; the prior is then one of the laws that may
+        explain it.
 
     Raises
     ------
@@ -199,10 +209,15 @@ def randomize_labels(
         whole=holds_integers(labels),
         randomizer=randomizer,
     )
+    if correct_prior and prior is None:
+        raise ConfigError("correct_prior=True has no prior to correct; give prior, or leave it out")
     if question is None:
-        return _randomized(column, [terms], epsilon, "auto", strata)["label"]
+        known = None if prior is None else KnownLabels.of_weights(prior)
+        return _randomized(column, [terms], epsilon, "auto", strata, known, correct_prior)["label"]
     if strata is not None:
         raise ConfigError("a question says what strata the events are in; leave strata out")
+    if prior is not None:
+        raise ConfigError("a question says what is expected of the labels; leave prior out")
     return _answered(column, terms, epsilon, question)["label"]
 
 
@@ -295,6 +310,8 @@ def _randomized(
     epsilon: float,
     division: Division,
     strata: ArrayLike | None,
+    prior: KnownLabels | None = None,
+    corrected: bool = False,
 ) -> PrivateEvents:
     """Randomize (n, m) labels, told apart by public classes if there are any."""
     plan, of_event = plan_message(terms, len(labels), epsilon, division=division), None
@@ -302,4 +319,6 @@ def _randomized(
         values, value_of = np.unique(np.asarray(strata).astype(str), return_inverse=True)
         plan = plan.by_stratum(values.tolist(), np.bincount(value_of, minlength=values.size + 1))
         of_event = None if plan.strata is None else plan.strata.of_value[value_of]
+    if prior is not None:
+        plan = plan.knowing(prior.over, corrected=corrected)
     return randomize(labels, plan, None, of_event)

@@ -18,7 +18,7 @@ is made says :mod:`common.randomizers.message.plan`, and how several labels shar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, reduce
@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike
 
 from common.arrays import Floats, Integers
 from common.entropy import Entropy
-from common.errors import PrivacyError
+from common.errors import ConfigError, PrivacyError
 from common.exact.channel import MAX_OUTPUTS
 from common.guarantees import PureDP, Unit
 from common.randomizers.base import Randomizer, check_epsilon
@@ -68,7 +68,7 @@ class Share:
 class Released:
     """What is public of the labels before they are sent, by the labels that it is about."""
 
-    priors: Mapping[Group, NoisyPrior]  # histograms of all events
+    priors: Mapping[Group, NoisyPrior]  # histograms of all events, or public priors
     tables: Mapping[Group, StratumTable] = field(default_factory=dict)  # of each stratum's
     asked: tuple[Laws, ...] = ()  # or what somebody expects of each
 
@@ -118,11 +118,18 @@ class MessagePlan:
     """Knots that designs may have, for the codes of all to fit two bytes."""
     strata: Strata | None = None
     """Those that histograms tell apart."""
+    public: Mapping[Group, NoisyPrior] = field(default_factory=dict)
+    """Priors that were public beforehand. A histogram that is paid for as well corrects them."""
 
     @property
     def groups(self) -> list[Group]:
         """Of the histograms."""
         return [share.group for share in self.histograms]
+
+    @property
+    def known(self) -> list[Group]:
+        """Labels with a prior, counted or public, before codes are drawn."""
+        return list(dict.fromkeys([*self.groups, *self.public]))
 
     @property
     def grids(self) -> tuple[Grid, ...]:
@@ -144,8 +151,41 @@ class MessagePlan:
     @property
     def designed(self) -> list[int | None]:
         """Outputs of each label's channel; None where a design decides."""
-        counted = self.groups
-        return [None if s.group in counted else len(s.group.cells) for s in self.channels]
+        known = self.known
+        return [None if s.group in known else len(s.group.cells) for s in self.channels]
+
+    def knowing(self, prior: Callable[[Group], Floats], *, corrected: bool = False) -> MessagePlan:
+        """Start from a prior that was public beforehand.
+
+        Nothing is spent on it; a wrong one costs accuracy alone.
+
+        Parameters
+        ----------
+        prior
+            Gives (k,) weights >= 0 of the cells of a group, not all 0.
+        corrected
+            Pay for the histograms all the same: the public prior is then one of the laws that may
+            explain them. Otherwise nothing is counted, and all of ε goes to the labels.
+
+        Raises
+        ------
+        ConfigError
+            For strata whose labels nothing would tell apart.
+        """
+        public = {group: expected_prior(prior(group), self.records) for group in self.groups}
+        if corrected:
+            return replace(self, public=public)
+        if self.strata:
+            raise ConfigError(
+                "a public prior says nothing of each stratum; have it corrected by a histogram, or"
+                " leave the strata out"
+            )
+        counted = {share.group: share.epsilon for share in self.histograms}
+        channels = [
+            replace(share, epsilon=share.epsilon + counted.get(share.group, 0))
+            for share in self.channels
+        ]
+        return replace(self, histograms=(), channels=tuple(channels), public=public)
 
     def by_stratum(self, values: Sequence[str], rows: Integers) -> MessagePlan:
         """Send events of each public class by channels of their own, where that may pay.
@@ -199,10 +239,11 @@ class MessagePlan:
         counts
             Of each of them (k,) counts; with strata (S, k), a stratum's in each row.
         """
-        priors, tables = {}, {}
+        priors, tables = dict(self.public), {}
         for share, cells in zip(self.histograms, counts, strict=True):
             group, cells = share.group, np.asarray(cells)
             epsilon = self.of_histogram(share)
+            start = self.public.get(group)
             priors[group] = private_prior(
                 cells.sum(axis=0) if self.strata else cells,
                 epsilon,
@@ -210,6 +251,7 @@ class MessagePlan:
                 group=self.records,
                 words=stream(PRIOR_STREAM, group.labels[0]),
                 shape=group.cells.shape,
+                start=None if start is None else start.noisy_counts,
             )
             if self.strata:
                 words = stream(STRATA_STREAM, group.labels[0])

@@ -116,7 +116,8 @@ def same_noise_tails(manifest: Manifest, other: Manifest) -> list[tuple[float, f
     for prior in manifest.priors if manifest.prior_paid and other.prior_paid else ():
         before = others.get(tuple(prior.labels), prior)
         counts, again = prior.noisy_counts, before.noisy_counts
-        if before is prior or prior.decoded or before.decoded or len(counts) != len(again):
+        both = prior.noisy and before.noisy
+        if before is prior or not both or len(counts) != len(again):
             continue
         scale = min(parse_rational(prior.scale), parse_rational(before.scale))
         q = math.exp(-1 / float(scale))

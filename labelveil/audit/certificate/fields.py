@@ -19,6 +19,8 @@ _REBUILT = "channel is a function of the noisy histogram"
 _CHOSEN = "grid, bounds, ε and options were chosen without looking"
 _DRAWN = "the histogram's noise was drawn as stated"
 _NAMES = "names and times are what they say"
+_PUBLIC = "the prior was public beforehand"
+_FORM = "manifest is consistent"
 _SPENT = (DECODED, "prior noise scale", "split of ε", "priors in force")
 
 _CHECKS: Mapping[tuple[str, ...], tuple[str, ...]] = {
@@ -27,10 +29,11 @@ _CHECKS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("label.grid",): ("weights", _CHOSEN),
     ("label.missing",): (_CHOSEN,),
     ("label.loss", "label.weight", "label.asked", "privacy.division"): (_REBUILT, _CHOSEN),
-    ("prior.noisy_counts",): (_REBUILT, DECODED, _DRAWN),
+    ("prior.noisy_counts",): (_REBUILT, DECODED, _DRAWN, _PUBLIC),
     ("priors", "tables"): ("manifest is consistent", _REBUILT),
-    ("prior.noise",): (DECODED, _DRAWN),
-    ("prior.scale",): _SPENT,
+    ("prior.noise",): (DECODED, _DRAWN, _PUBLIC),
+    ("prior.start",): (_FORM, _REBUILT, _PUBLIC),
+    ("prior.scale",): (*_SPENT, _FORM),
     ("prior.guarantee",): (*_SPENT, "arithmetic of the ε split"),
     ("randomizer.name", "randomizer.details"): (_REBUILT,),
     ("randomizer.details.options",): ("options", _CHOSEN),
@@ -154,8 +157,19 @@ def out_of_reach(manifest: Manifest) -> list[Check]:
             "Run `labelveil audit party`.",
         ),
     ]
-    if all(prior.decoded for prior in manifest.priors):
+    if not any(prior.noisy for prior in (*manifest.priors, *manifest.tables)):
         claims = [claim for claim in claims if claim[0] != _DRAWN]
+    if any(prior.public or prior.start for prior in manifest.priors):
+        claims.append(
+            (
+                _PUBLIC,
+                "Was the prior known before any label was looked at?",
+                "The prior's weights come from public knowledge: they are not private, and no label"
+                " was counted for them.",
+                "Compare the weights with their public source, and ask when they were written down;"
+                " weights made from these labels would tell them without noise.",
+            )
+        )
     if manifest.labels_guarantee.unit == Unit.USER:
         most = manifest.privacy.records_per_unit
         claims.append(

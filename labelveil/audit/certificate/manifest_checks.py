@@ -75,6 +75,8 @@ def facts(manifest: Manifest, digest: str) -> dict[str, str]:
 
 def _prior_facts(manifest: Manifest) -> dict[str, str]:
     drift = manifest.drift
+    if any(prior.public for prior in manifest.priors):
+        return {"ε for the histogram": "0: a public prior takes its place"}
     if manifest.strata:
         counted = [prior.guarantee for prior in (*manifest.priors, *manifest.tables)]
         expected = "0: what was asked says what is expected of each stratum"
@@ -198,7 +200,7 @@ def arithmetic_check(manifest: Manifest) -> Check:
             (f"{name}{_of(manifest, prior.labels)}", prior.guarantee)
             for name, counted in (("prior", manifest.priors), ("strata", manifest.tables))
             for prior in counted
-            if not prior.decoded
+            if prior.noisy
         ]
     parts += [
         (f"labels{_of(manifest, stated.labels)}", stated.guarantee)
@@ -252,7 +254,7 @@ def split_check(manifest: Manifest) -> Check:
     share = prior_share(manifest)
     verdict = verdict_of(share is not None)
     counted = (*manifest.priors, *manifest.tables)
-    spent = _shown([prior.guarantee for prior in counted if not prior.decoded])
+    spent = _shown([prior.guarantee for prior in counted if prior.noisy])
     found = f"The rule gives {spent} for a share of at most {share}."
     if share is None:
         found = f"It does not give {spent} for any share of {MOST_DIGITS} digits."

@@ -89,7 +89,10 @@ def plan_of(manifest: Manifest, share: float) -> MessagePlan:
     )
     if manifest.strata:
         plan = plan.in_strata(manifest.classes)
-    counted = [prior for prior in (*manifest.priors, *manifest.tables) if not prior.decoded]
+    public = {manifest.group(p.labels): p.noisy_counts for p in manifest.priors if p.public}
+    if public and {*public} == {*plan.groups}:
+        plan = plan.knowing(lambda group: np.asarray(public[group], dtype=np.float64))
+    counted = [prior for prior in (*manifest.priors, *manifest.tables) if prior.noisy]
     paid = [(manifest.group(prior.labels), prior.spent.exact_epsilon) for prior in counted]
     planned = [(share.group, plan.of_histogram(share)) for share in plan.histograms]
     if Counter(paid) != Counter(planned * (2 if manifest.strata else 1)):
@@ -98,16 +101,20 @@ def plan_of(manifest: Manifest, share: float) -> MessagePlan:
 
 
 def _noisy(manifest: Manifest) -> Released:
-    """What labels paid for."""
+    """What labels paid for, or what was public beforehand."""
     released = manifest.released
-    noisy = {group: prior for group, prior in released.priors.items() if prior.decoded is None}
-    return replace(released, priors=noisy)
+    known = {
+        group: prior
+        for group, prior in released.priors.items()
+        if prior.decoded is None or prior.public
+    }
+    return replace(released, priors=known)
 
 
 def prior_share(manifest: Manifest) -> float | None:
     """Find the share, of few digits, by which the rule spends on histograms what was spent."""
     epsilon, rows = manifest.privacy.requested_epsilon, manifest.prior_rows
-    noisy = [prior for prior in manifest.priors if not prior.decoded]
+    noisy = [prior for prior in manifest.priors if prior.noisy]
     ratios = [parse_rational(prior.guarantee["epsilon"]) / Fraction(epsilon) for prior in noisy]
     ends = [float(min(ratio, Fraction(1))) for ratio in {sum(ratios), *ratios}]
     digits = range(1, MOST_DIGITS + 1)

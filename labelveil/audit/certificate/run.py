@@ -128,7 +128,7 @@ def certificate(
     audit = Audit("certificate", subject, claims.claimed_epsilon(manifest), progress=progress)
     audit.facts = claims.facts(manifest, manifest_digest(evidence.data))
     codes = evidence.labels["code"].to_numpy()
-    noisy = [prior for prior in (*manifest.priors, *manifest.tables) if not prior.decoded]
+    noisy = [prior for prior in (*manifest.priors, *manifest.tables) if prior.noisy]
     decoded = [prior for prior in manifest.priors if prior.decoded]
     applies = {
         claims.DECODED: bool(decoded),

@@ -32,7 +32,7 @@ def histograms_check(worlds: Sequence[World]) -> Check:
     noises: defaultdict[tuple[str, int, float], list[Integers]] = defaultdict(list)
     for world in worlds:
         manifest = world.manifest
-        for prior in (each for each in manifest.priors if not each.decoded):
+        for prior in (each for each in manifest.priors if each.noisy):
             counts = np.zeros(len(manifest.group(prior.labels).cells), dtype=np.int64)
             counts[[0, -1]] = np.bincount(world.secrets, minlength=2)  # all are at one end
             noise = np.asarray(prior.noisy_counts, dtype=np.int64) - counts

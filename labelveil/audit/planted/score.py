@@ -228,12 +228,12 @@ def histogram_check(returned: Returned) -> Check:
     claim = "The released histogram has the noise that pays for it."
     question = "Has the histogram the noise that is stated?"
     tried = "The canaries' own counts were taken off the released ones, where they are known."
-    priors = [prior for prior in manifest.priors if not prior.decoded]
+    priors = [prior for prior in manifest.priors if prior.noisy]
     reason = "Every cell has a canary beside its points."
     if returned.others or returned.missing:
         reason, priors = "Other events are in the release, whose labels are not known.", []
     elif not priors:
-        reason = "The histogram is decoded from the codes: it has no noise of its own."
+        reason = "The histogram is decoded from the codes, or public: it has no noise of its own."
     elif not manifest.prior_paid:
         reason, priors = "The prior is that of another release.", []
     noises: defaultdict[tuple[str, int, float], list[Integers]] = defaultdict(list)

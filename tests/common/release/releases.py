@@ -83,6 +83,7 @@ def manifest_of(
                 "noisy_counts": prior.noisy_counts.tolist(),
                 "noise": "discrete-laplace" if prior.decoded is None else "randomized-response",
                 "scale": str(prior.scale),
+                "start": [],
                 "guarantee": prior.guarantee.to_json(),
             }
             for names, prior in priors

@@ -46,6 +46,10 @@ def test_every_check_that_a_field_names_exists(write: WriteRelease, tmp_path: Pa
     drifting = evidence.manifest.model_copy(update={"drift": DRIFT})
     made = {check.name for check in certificate(evidence).checks}
     made |= {check.name for check in out_of_reach(drifting)}
+    start = [1] * len(evidence.manifest.priors[0].noisy_counts)
+    corrected = evidence.manifest.priors[0].model_copy(update={"start": start})
+    known = evidence.manifest.model_copy(update={"priors": [corrected]})
+    made |= {check.name for check in out_of_reach(known)}
     decoded = read_evidence(write(points=2, randomizer="auto"))
     made |= {check.name for check in certificate(decoded).checks}
     asked = read_evidence(answered(tmp_path / "asked"))

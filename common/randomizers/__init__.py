@@ -12,7 +12,7 @@ from common.randomizers.additive.builders import (
     build_staircase,
 )
 from common.randomizers.base import Randomizer, build_randomizer, randomizer_names
-from common.randomizers.binning.rr_on_bins import Binning, optimal_binning
+from common.randomizers.binning.rr_on_bins import Binning, losses_by_bins, optimal_binning
 from common.randomizers.budget import BudgetSplit, split_budget
 from common.randomizers.design.optimal_design import build_optimal_design
 from common.randomizers.message.plan import plan_message
@@ -47,6 +47,7 @@ __all__ = [
     "build_two_point",
     "build_unbiased",
     "decoded_prior",
+    "losses_by_bins",
     "optimal_binning",
     "plan_message",
     "private_prior",

@@ -183,12 +183,23 @@ def build_randomizer(
         Passed on to the builder.
     """
     builder = _builder(name)
+    return builder(checked_problem(labels, prior, epsilon, loss, rows), **options)
+
+
+def checked_problem(
+    labels: ArrayLike,
+    prior: ArrayLike,
+    epsilon: float,
+    loss: str | Loss | LossFunction,
+    rows: int | None = None,
+) -> Problem:
+    """Say what a builder is given; parameters and errors are those of :func:`build_randomizer`."""
     check_epsilon(epsilon)
     grid = Grid(np.asarray(labels, dtype=np.float64)).points
     problem = Problem(grid, check_prior(prior, grid.size), float(epsilon), get_loss(loss), rows)
     if problem.loss.name == "poisson" and grid[0] < 0:
         raise ConfigError(f"loss='poisson' needs labels >= 0, but the grid starts at {grid[0]:g}")
-    return builder(problem, **options)
+    return problem
 
 
 def check_epsilon(epsilon: float, name: str = "epsilon") -> None:

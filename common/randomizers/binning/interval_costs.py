@@ -288,8 +288,42 @@ class _ConvexCosts(IntervalCosts):
         return np.asarray((self.loss.matrix(predictions, self.labels) * weights).sum(axis=1))
 
 
-def interval_costs(labels: Floats, prior: Floats, boost: float, loss: Loss) -> IntervalCosts:
-    """Pick the cheapest exact costs for a loss."""
+class _ListedCosts(IntervalCosts):
+    """Any loss, with the best of some given outputs for each bin: O(m k²) in all, of m outputs.
+
+    From each label's losses the least of any output is taken off, which adds the same amount to the
+    loss of every partition, so that all sums are of terms >= 0.
+    """
+
+    def __init__(
+        self, labels: Floats, prior: Floats, boost: float, loss: Loss, outputs: Floats
+    ) -> None:
+        super().__init__(labels, prior, boost)
+        losses = loss.matrix(outputs, labels)
+        least = losses.min(axis=0)
+        if not np.isfinite(least).all():
+            first = labels[~np.isfinite(least)][0]
+            raise ConfigError(
+                f"every one of the outputs {outputs[0]:g} … {outputs[-1]:g} has an infinite"
+                f" {loss.name} loss for the label {first:g}; allow another"
+            )
+        self.offset = float(prior @ least)
+        self._outputs, self._losses = outputs, prior * (losses - least)
+        self._overall = self._losses.sum(axis=1)[:, None]
+
+    def ending(self, i: int) -> tuple[Floats, Floats]:
+        own = np.cumsum(self._losses[:, :i][:, ::-1], axis=1)
+        costs = (self._overall + self.boost * own)[:, ::-1]
+        best = costs.argmin(axis=0)
+        return costs[best, np.arange(i)], self._outputs[best]
+
+
+def interval_costs(
+    labels: Floats, prior: Floats, boost: float, loss: Loss, outputs: Floats | None = None
+) -> IntervalCosts:
+    """Pick the cheapest exact costs for a loss, of any outputs or of (m,) ascending ones alone."""
+    if outputs is not None:
+        return _ListedCosts(labels, prior, boost, loss, outputs)
     if loss.name == "squared":
         return _MeanCosts(labels, prior, boost, lambda value, step: np.asarray(step * step))
     if loss.name == "poisson":

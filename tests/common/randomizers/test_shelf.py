@@ -39,6 +39,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *(("randomized-thresholds", {"weights": name}) for name in ("prior", "sqrt", "prior-label")),
     ("randomized-thresholds", {"bins": 4}),
     ("unbiased", {"points": 5}),
+    ("rr-on-bins", {"bins": 3}),
     *(
         (name, {"clip": True})
         for name in ("laplace", "staircase", "discrete-laplace", "discrete-staircase")

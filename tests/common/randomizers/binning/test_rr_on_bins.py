@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +17,7 @@ from common.arrays import Floats
 from common.entropy import seeded_entropy
 from common.errors import ConfigError, PrivacyError
 from common.exact.rational import exp_lower_bound
-from common.randomizers import build_randomizer, optimal_binning
+from common.randomizers import build_randomizer, losses_by_bins, optimal_binning
 from common.randomizers.base import Problem, check_prior
 from common.randomizers.binning.interval_costs import MAX_CUSTOM_LABELS
 from common.randomizers.losses import Loss, check_monotone, get_loss
@@ -194,6 +195,110 @@ def test_no_mechanism_beats_it(name: str, epsilon: float) -> None:
         best = np.sum(problem.prior * loss(np.maximum(labels, 1e-300), labels))
         reference = linear_program(problem, outputs) - best
         assert binning.objective - best == pytest.approx(reference, rel=1e-9, abs=1e-11)
+
+
+def least_of_all_partitions(problem: Problem, outputs: Floats, bins: int) -> float:
+    """Brute force: every cut into so many intervals, with the best output of each."""
+    k, boost = problem.labels.size, math.expm1(problem.epsilon)
+    each = problem.loss.matrix(outputs, problem.labels) * problem.prior  # (m, k)
+    losses = []
+    for cuts in itertools.combinations(range(1, k), bins - 1):
+        edges = [0, *cuts, k]
+        costs = [
+            (each.sum(axis=1) + boost * each[:, low:high].sum(axis=1)).min()
+            for low, high in itertools.pairwise(edges)
+        ]
+        losses.append(sum(costs) / (boost + bins))
+    return float(min(losses))
+
+
+ADMISSIBLE = {
+    "whole": np.arange(0.0, 21.0, 4.0),
+    "prices": np.array([0.5, 0.99, 9.99, 19.9]),
+    "one": np.array([3.0]),
+}
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.5, 2.0, 8.0])
+@pytest.mark.parametrize("name", sorted(CASES))
+@pytest.mark.parametrize("given", ADMISSIBLE)
+def test_no_mechanism_with_the_same_outputs_beats_it(name: str, epsilon: float, given: str) -> None:
+    """Theorem 8 and Corollary 13: of all ε-DP mechanisms into a finite set some RR-on-bins."""
+    draw, outputs = np.random.default_rng(len(name)), ADMISSIBLE[given]
+    loss = CASES[name][0]
+    for labels, prior in (
+        (np.arange(6.0), np.full(6, 1.0)),
+        (np.array([0.0, 1, 2, 5, 20, 90]), np.array([0.5, 0.2, 0.15, 0.1, 0.04, 0.01])),
+        (np.sort(draw.random(7) * 20), draw.random(7) * (draw.random(7) < 0.7) + 1e-3),
+    ):
+        problem = Problem(labels, check_prior(prior, labels.size), epsilon, loss)
+        possible = outputs[outputs > 0] if name == "poisson" else outputs  # 0 costs a label > 0 all
+        reference = linear_program(problem, possible)
+        found = optimal_binning(problem, outputs)
+        assert found.objective == pytest.approx(reference, rel=1e-9, abs=1e-10)
+        assert set(found.values) <= set(outputs)
+        assert np.all(np.diff(found.values) > 0)
+        built = build_randomizer(
+            "rr-on-bins",
+            labels=labels,
+            prior=prior,
+            epsilon=epsilon,
+            loss=loss,
+            outputs=outputs.tolist(),
+        )
+        assert built.expected_loss == pytest.approx(reference, rel=1e-9, abs=1e-10)
+        assert set(built.channel.outputs) <= set(outputs)
+        assert built.channel.ratio <= exp_lower_bound(epsilon)
+
+
+@pytest.mark.parametrize("name", ["squared", "absolute", "poisson"])
+@pytest.mark.parametrize("epsilon", [0.5, 3.0])
+def test_the_table_of_losses_by_bins_is_that_of_brute_force(name: str, epsilon: float) -> None:
+    labels, outputs = np.array([0.0, 1, 2, 4, 5, 9, 12]), np.linspace(0.5, 12.0, 24)
+    prior = check_prior([5.0, 1, 3, 2, 2, 1, 0.5], 7)
+    problem = Problem(labels, prior, epsilon, get_loss(name))
+    known = {"labels": labels, "prior": prior, "epsilon": epsilon, "loss": name}
+    table = losses_by_bins(**known, outputs=outputs.tolist())
+    brute = [least_of_all_partitions(problem, outputs, bins) for bins in range(1, 8)]
+    assert table == pytest.approx(brute, rel=1e-9)
+    assert losses_by_bins(**known, outputs=outputs.tolist(), most=3) == pytest.approx(brute[:3])
+    assert optimal_binning(problem, outputs).objective == pytest.approx(min(brute), rel=1e-9)
+    free = losses_by_bins(**known)
+    assert optimal_binning(problem).objective == pytest.approx(free.min(), rel=1e-9)
+    for most in range(1, 8):  # a bin fewer than is best costs something, one more nothing
+        built = build_randomizer("rr-on-bins", **known, bins=most)
+        assert built.channel.outputs.size <= most
+        assert built.expected_loss == pytest.approx(free[:most].min(), rel=1e-9)
+
+
+def test_outputs_and_bins_that_cannot_be_are_refused() -> None:
+    known = {"labels": [0.0, 1.0, 2.0], "prior": [1, 1, 1], "epsilon": 1.0}
+
+    def refused(match: str, **options: object) -> None:
+        with pytest.raises(ConfigError, match=match):
+            build_randomizer("rr-on-bins", **known, **options)  # type: ignore[arg-type]
+
+    refused("strictly ascending", outputs=[1.0, 1.0])
+    refused("strictly ascending", outputs=[])
+    refused("strictly ascending", outputs=[math.inf])
+    refused("needs outputs >= 0", outputs=[-1.0, 2.0], loss="poisson")
+    refused("infinite poisson loss for the label 1", outputs=[0.0], loss="poisson")
+    refused("bins=0 must be 1", bins=0)
+    refused("bins=1000 must be 1", bins=1000)
+
+
+def test_outputs_of_many_labels_are_still_those_given() -> None:
+    labels = np.arange(2_000.0)
+    built = build_randomizer(
+        "rr-on-bins",
+        labels=labels,
+        prior=np.exp(-labels / 300),
+        epsilon=4.0,
+        outputs=[0.0, 100.0, 500.0, 1000.0],
+        bins=3,
+    )
+    assert set(built.channel.outputs) <= {0.0, 100.0, 500.0, 1000.0}
+    assert built.channel.outputs.size == 3
 
 
 @pytest.mark.parametrize("epsilon", [20.0, 30.0, 40.0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -40,14 +41,63 @@ def test_the_excess_falls_as_the_root_of_k_over_n() -> None:
     found = {n: excess(labels, prior, n, 1.0) for n in (10_000, 1_000_000, 100_000_000)}
     assert found[10_000] > found[1_000_000] > found[100_000_000] > 0
     assert found[100_000_000] < found[10_000] / 50
-    assert all(value < excess_bound(40, n) * 39.0**2 for n, value in found.items())
+    bound = {n: excess_bound(40, n, 2 * math.sqrt(40 / n)) * 39.0**2 for n in found}
+    assert all(value < bound[n] for n, value in found.items())
+    most = excess(labels, prior, 100_000, 1.0, times=4.0)
+    assert most < excess_bound(40, 100_000) * 39.0**2 <= 3 * math.sqrt(40 / 100_000) * 39.0**2
 
 
-def test_the_bound_of_the_excess_is_least_at_the_published_share() -> None:
-    share = math.sqrt(4 * 40 / 10_000)
-    assert excess_bound(40, 10_000) == pytest.approx(5 * math.sqrt(40 / 10_000))
-    others = [excess_bound(40, 10_000, factor * share) for factor in (0.5, 0.9, 1.1, 2.0)]
-    assert min(others) > excess_bound(40, 10_000, share)
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
+@pytest.mark.parametrize("first", [0.05, 0.25, 0.3, 1.0])
+def test_what_the_prior_takes_costs_the_labels_no_more_than_tanh(
+    epsilon: float, first: float
+) -> None:
+    """Over all partitions: the optimum at ε − ε₁ less that at ε, as a share of the largest loss."""
+    if first >= epsilon:
+        first = 0.9 * epsilon
+    k = 6
+
+    def least(labels: Floats, prior: Floats, budget: float) -> float:
+        grow, ratios = math.expm1(budget), []
+        for bins in range(1, k + 1):
+            for cuts in itertools.combinations(range(1, k), bins - 1):
+                total = 0.0
+                for low, high in itertools.pairwise([0, *cuts, k]):
+                    weights = prior * (1 + grow * ((np.arange(k) >= low) & (np.arange(k) < high)))
+                    mean = weights @ labels / weights.sum()
+                    total += float(weights @ (labels - mean) ** 2)
+                ratios.append(total / (grow + bins))
+        return min(ratios)
+
+    random, worst = np.random.default_rng(1), 0.0
+    for labels in (np.arange(6.0), np.array([0.0, 0, 1, 9, 10, 10]), random.random(6)):
+        for prior in (np.full(6, 1 / 6), np.array([0.4, 0.05, 0.05, 0.05, 0.05, 0.4])):
+            cost = least(labels, prior, epsilon - first) - least(labels, prior, epsilon)
+            worst = max(worst, cost / float(np.ptp(labels)) ** 2)
+    assert 0 < worst <= math.tanh(first / 4)
+
+
+@pytest.mark.parametrize("first", [0.01, 0.5, 2.0])
+def test_no_smaller_bound_holds_for_every_budget_and_number_of_bins(first: float) -> None:
+    """How much less often a label stays in its bin, which each can cost all of B: tanh(ε₁/4)."""
+
+    def stays(epsilon: float, bins: int) -> float:
+        return math.exp(epsilon) / (math.exp(epsilon) + bins - 1)
+
+    found = [
+        stays(first + rest, bins) - stays(rest, bins)
+        for rest in np.linspace(0, 8, 801)
+        for bins in range(2, 200)
+    ]
+    assert math.tanh(first / 4) * (1 - 1e-4) < max(found) <= math.tanh(first / 4)
+
+
+def test_the_bound_of_the_excess_is_least_at_four_times_the_root() -> None:
+    share = 4 * math.sqrt(40 / 10_000)
+    least = excess_bound(40, 10_000, share)
+    assert least == excess_bound(40, 10_000) <= 3 * math.sqrt(40 / 10_000)
+    others = [excess_bound(40, 10_000, factor * share) for factor in (0.25, 0.5, 0.8, 1.25, 2.0)]
+    assert min(others) > least
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 5.0])

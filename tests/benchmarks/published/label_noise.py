@@ -13,8 +13,12 @@ import numpy as np
 from common.arrays import Floats
 from common.entropy import seeded_entropy
 from common.errors import LabelveilError
-from common.randomizers import LabelTerms, build_randomizer, private_prior
-from common.randomizers.as_published import integers, randomize_as_published
+from common.randomizers import LabelTerms, build_randomizer, losses_by_bins, private_prior
+from common.randomizers.as_published import (
+    CONTINUOUS_NOISE,
+    integers,
+    randomize_as_published,
+)
 from common.report.figures import logarithmic, picture
 from tests.benchmarks.harness import markdown
 from tests.data_sets import DataSet
@@ -69,6 +73,25 @@ def densities(data_set: DataSet, path: Path) -> dict[str, tuple[float, int]]:
     return errors
 
 
+def bins_figure(data_set: DataSet, path: Path) -> str:
+    """Draw the table of Algorithm 2, least losses by the number of bins, and return it."""
+    labels, prior = histogram(data_set)
+    shown, rows = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32), []
+    with picture(path, 7, 4.5) as figure:
+        ax = figure.subplots()
+        for epsilon in (0.5, 2.0, 4.0, 8.0):
+            losses = losses_by_bins(labels=labels, prior=prior, epsilon=epsilon, most=shown[-1])
+            bins, least = np.arange(1, losses.size + 1), int(losses.argmin())
+            (curve,) = ax.plot(bins, losses, "-", label=f"ε = {epsilon:g}")
+            ax.plot(bins[least], losses[least], "o", color=curve.get_color())
+            row = [f"{losses[bins - 1]:.4g}" for bins in shown if bins <= losses.size]
+            rows.append([f"{epsilon:g}", *row, str(least + 1)])
+        logarithmic(ax, "x", "bins")
+        logarithmic(ax, "y", "mean squared error of what is sent")
+        ax.legend()
+    return markdown(["ε", *(f"{bins} bins" for bins in shown), "best"], rows)
+
+
 def label_errors(data_set: DataSet, epsilons: Sequence[float]) -> str:
     """Table 1's half without a model: errors of randomized labels, of four fifths of all rows."""
     labels = data_set.load()[data_set.label].to_numpy().astype(np.float64)
@@ -83,7 +106,9 @@ def label_errors(data_set: DataSet, epsilons: Sequence[float]) -> str:
                 "label", data_set.lower, data_set.upper, randomizer=name, options=options
             )
             try:
-                made = randomize_as_published(labels, terms, epsilon, entropy)
+                made = randomize_as_published(
+                    labels, terms, epsilon, entropy, continuous=name in CONTINUOUS_NOISE
+                )
             except LabelveilError:  # the prior takes all of ε
                 row.append("–")
                 continue

@@ -136,8 +136,8 @@ EXPERIMENTS = (
     replace(
         ON_SALES,
         name="clipping",
-        title="Figure 6: clipped noise and unclipped",
-        methods=(*ADDITIVE, *UNCLIPPED),
+        title="Figure 6: clipped noise, unclipped, and the exponential mechanism",
+        methods=(*ADDITIVE, *UNCLIPPED, "exponential:as-published"),
     ),
     ON_WEEKS,
     replace(
@@ -212,6 +212,11 @@ def _label_noise(out: Path, kept: Kept) -> Iterator[str]:
         yield (
             f"## Table 1: mean squared error of randomized labels, all of {SALES.name}\n\n"
             f"{kept(f'{name} errors', label_noise.label_errors, SALES, EVERY_EPSILON)}"
+        )
+        table = kept(f"{name} bins", label_noise.bins_figure, SALES, out / "bins.png")
+        yield (
+            f"## Algorithm 2: least loss by number of bins, {SALES.name}\n\n{table}\n\n"
+            "![bins](bins.png)"
         )
     name = f"convergence {' '.join(there)}"
     table = kept(name, label_noise.convergence, there, out / "convergence.png", 2.0)

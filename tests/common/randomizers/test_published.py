@@ -13,7 +13,7 @@ import pytest
 from scipy.optimize import minimize
 
 from common.arrays import Floats
-from common.randomizers import build_randomizer
+from common.randomizers import build_randomizer, losses_by_bins
 from labelveil.comparison import Method
 from tests.benchmarks.published.kept import Kept, OutOfTimeError
 from tests.benchmarks.published.label_noise import (
@@ -126,6 +126,24 @@ def test_bins_of_a_continuous_prior_are_the_limit_of_finer_grids(epsilon: float)
         gaps.append(made.expected_loss + within - limit)
     assert gaps[0] >= gaps[1] >= gaps[2] > -1e-9
     assert gaps[2] < 1e-3 * limit
+
+
+@pytest.mark.parametrize("loss", ["squared", "absolute"])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+def test_many_bins_lose_a_share_of_what_the_best_constant_does(loss: str, epsilon: float) -> None:
+    """Lemma 17: each bin costs the best constant's loss C at least, a label's own bin or not.
+
+    So d of them lose at least d C/(e^ε + d − 1), which grows to C: finitely many bins suffice.
+    """
+    labels, bins = np.arange(60.0) ** 1.5, np.arange(1, 61)
+    prior = np.exp(-labels / 90)
+    table = losses_by_bins(labels=labels, prior=prior, epsilon=epsilon, loss=loss)
+    constant = table[0]
+    assert np.all(table >= constant * bins / (math.exp(epsilon) + bins - 1) * (1 - 1e-9))
+    best = int(table.argmin()) + 1
+    assert best < 60
+    enough = bins / (math.exp(epsilon) + bins - 1) > table.min() / constant
+    assert not enough[best - 1]
 
 
 @pytest.mark.skipif(CRITEO.missing is not None, reason=str(CRITEO.missing))

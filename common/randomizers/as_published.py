@@ -1,6 +1,7 @@
 """Labels randomized to the letter of *Regression with Label Differential Privacy* (ICLR 2023).
 
-Labels are rounded down to integers, k of them. What needs a prior spends ε₁ = √(4k/n) on it,
+Labels are rounded down to integers, k of them, but for continuous noise, which needs none: Algorithm
+2 on all different amounts would be expensive. What needs a prior spends ε₁ = √(4k/n) on it,
 however small ε is, clips the noisy histogram at 0 and normalises it; what needs none spends all of
 ε on the labels. Under Poisson loss, too, bins are those of the squared error. For comparisons: what
 a release does says :mod:`common.randomizers.message.steps`.
@@ -106,19 +107,20 @@ def randomize_as_published(
     noise as floats, as published, which is no label that may leave.
     """
     grid = integers(terms.lower, terms.upper)
-    low, high = grid.lower, grid.upper
-    whole = np.clip(np.floor(np.asarray(labels, dtype=np.float64)), low, high)
+    values = np.asarray(labels, dtype=np.float64)
     if continuous:
+        low, high = terms.lower, terms.upper
         check_epsilon(epsilon)
         law: Laplace | Staircase = Laplace((high - low) / epsilon)
         if terms.randomizer == "staircase":
             law = Staircase(high - low, epsilon, best_gamma(epsilon, squared=True))
-        sent = with_noise(whole, law, entropy)
+        sent = with_noise(np.clip(values, low, high), law, entropy)
         if terms.options.get("clip"):
             sent = np.clip(sent, low, high)
         return PublishedLabels(sent, Fraction(0), None)
+    whole = np.clip(np.floor(values), grid.lower, grid.upper)
     rows, k = whole.size, len(grid)
-    indices = (whole - low).astype(np.int64)
+    indices = (whole - grid.lower).astype(np.int64)
     first, prior = Fraction(0), np.ones(k)
     if terms.randomizer not in WITHOUT_PRIOR:
         share = math.sqrt(4 * k / rows)

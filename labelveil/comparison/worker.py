@@ -159,7 +159,7 @@ class Experiment:
         continuous = options.pop("continuous", False)
         outputs: int | None = len(integers(terms.lower, terms.upper))
         if name == TRUE_LABELS:
-            sent = np.floor(labels)
+            sent = labels
         else:
             terms = replace(terms, randomizer=name, options=options)
             entropy = system_entropy()

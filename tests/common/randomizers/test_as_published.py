@@ -66,14 +66,17 @@ def test_a_prior_that_takes_everything_is_refused() -> None:
 
 def test_noise_alone_spends_everything_on_the_labels() -> None:
     for options in ({}, {"clip": True}):
-        terms = replace(TERMS, randomizer="laplace", options=options)
+        terms = replace(TERMS, upper=30.0, randomizer="laplace", options=options)
         found = randomize_as_published(LABELS, terms, 2.0, seeded_entropy(9))
         assert found.epsilon_prior == 0
         floats = randomize_as_published(LABELS, terms, 2.0, seeded_entropy(9), continuous=True)
         assert floats.outputs is None
         assert np.ptp(floats.sent) <= 30 or not options
-        whole = np.minimum(np.floor(LABELS), 30)
-        errors = [np.mean((one.sent - whole) ** 2) for one in (found, floats)]
+        own = np.minimum(np.floor(LABELS), 30), np.minimum(LABELS, 30)
+        errors = [
+            np.mean((one.sent - labels) ** 2)
+            for one, labels in zip((found, floats), own, strict=True)
+        ]
         clipped = randomize_as_published(
             LABELS, replace(terms, options={"clip": True}), 2.0, seeded_entropy(9), continuous=True
         )
@@ -83,6 +86,14 @@ def test_noise_alone_spends_everything_on_the_labels() -> None:
         assert errors[0] == pytest.approx(errors[1], rel=0.03)
         variance = 2 * (30 / 2.0) ** 2
         assert (errors[1] == pytest.approx(variance, rel=0.03)) is not bool(options)
+
+
+def test_continuous_noise_is_added_to_labels_that_are_not_rounded() -> None:
+    """Rounding down is there for the bins alone; it would take half a unit off on average."""
+    terms = replace(TERMS, upper=30.0, randomizer="laplace")
+    made = randomize_as_published(LABELS, terms, 40.0, seeded_entropy(9), continuous=True)
+    assert abs(np.mean(made.sent - np.minimum(LABELS, 30))) < 0.03
+    assert np.mean(np.minimum(LABELS, 30) - np.minimum(np.floor(LABELS), 30)) > 0.3
 
 
 def test_a_histogram_of_which_nothing_is_left_is_even() -> None:

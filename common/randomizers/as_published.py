@@ -1,7 +1,7 @@
 """Labels randomized to the letter of *Regression with Label Differential Privacy* (ICLR 2023).
 
-Labels are rounded down to integers, k of them, but for continuous noise, which needs none: Algorithm
-2 on all different amounts would be expensive. What needs a prior spends ε₁ = √(4k/n) on it,
+Labels are rounded down to integers, k of them, but for continuous noise, which needs none:
+Algorithm 2 on all amounts would be expensive. What needs a prior spends ε₁ = √(4k/n) on it,
 however small ε is, clips the noisy histogram at 0 and normalises it; what needs none spends all of
 ε on the labels. Under Poisson loss, too, bins are those of the squared error. For comparisons: what
 a release does says :mod:`common.randomizers.message.steps`.

@@ -185,7 +185,7 @@ class Evaluation(Sole):
         log = self._log(order)
         if closed is None and not (log.parent / OUTCOME_FILE).exists():
             closed = "has lost its key and its labels"
-        if closed is None and not _questions(log) <= {answer.question for answer in given}:
+        if closed is None and not shown_questions(log) <= {answer.question for answer in given}:
             closed = f"gave answers that the ledger does not know ({log}), an older copy,"
         return _State(charge, given, closed)
 
@@ -206,7 +206,7 @@ class Evaluation(Sole):
     def _shown(self, order: Order, answer: Answer) -> Answer:
         """Remember that an answer is shown, where an older ledger cannot make it forgotten."""
         path = self._log(order)
-        if path.parent.exists() and answer.question not in _questions(path):
+        if path.parent.exists() and answer.question not in shown_questions(path):
             remedy = (
                 "; check the disk's space and rights, then ask again: the answer will be the same"
             )
@@ -276,7 +276,7 @@ def question_name(release: str, kind: bytes, predictions: Floats) -> str:
     return hashlib.sha256(bytes.fromhex(release) + kind + data).hexdigest()
 
 
-def _questions(log: Path) -> set[str]:
+def shown_questions(log: Path) -> set[str]:
     """Every question whose answer was shown; a line that a crash tore was not."""
     try:
         return {line for line in log.read_text().split("\n") if len(line) == _NAME_LENGTH}

@@ -28,6 +28,7 @@ SLOW = {
     "docs/how-to/clear-labels.md",
     "docs/how-to/delayed-labels.md",
     "docs/how-to/own-model.md",
+    "docs/how-to/own-session.md",
     "docs/how-to/several-labels.md",
     "docs/ideas/rounds.md",
     "docs/python.md",

@@ -28,6 +28,7 @@ def release(config: LabelPartyConfig, shown: Shown, how: BeforeOptions) -> None:
     """
     from common.allocator import keep_freed_memory
     from label_party.release.message import Count, count_labels
+    from label_party.release.public_prior import public_prior
     from label_party.release.run import run_release, sign_again
 
     keep_freed_memory()
@@ -38,7 +39,11 @@ def release(config: LabelPartyConfig, shown: Shown, how: BeforeOptions) -> None:
 
             count = answering(config)
         outcome = run_release(
-            config, quiet=shown.quiet, confirm=before, find_prior=lambda store, ledger: count
+            config,
+            quiet=shown.quiet,
+            confirm=before,
+            find_prior=lambda store, ledger: count,
+            prior=public_prior(config),
         )
         if outcome.payment.existed and not how.dry_run:
             sign_again(config)

@@ -13,8 +13,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from common.console import row_progress
 from common.entropy import system_entropy
-from common.errors import present
+from common.errors import ConfigError, present
 from common.files import write_durably
+from common.randomizers.message.steps import PublicPrior
 from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE
 from common.release.manifest import Manifest, manifest_digest
 from common.release.signature import read_signing_key
@@ -25,7 +26,6 @@ from label_party.events.intention import Confirm, Intention, go_on
 from label_party.events.open import open_events
 from label_party.events.tally import Tally
 from label_party.release.message import Built, Count, build, count_labels
-from label_party.release.public_prior import public_prior
 from label_party.release.strata import plan_events, stratum_column
 from label_party.store.disk import translating_errors
 from label_party.store.entries import LABELS
@@ -53,12 +53,14 @@ def run_release(
     quiet: bool = False,
     confirm: Confirm = go_on,
     find_prior: FindPrior = lambda store, ledger: count_labels,
+    prior: PublicPrior | None = None,
 ) -> ReleaseOutcome:
     """Build the release of the configured data set and epoch, exactly once.
 
     ``confirm`` is called once the events are read, unless the release exists. ``find_prior`` says
     where a prior in force is (:mod:`label_party.release.drift`); by default every release pays for
-    its own. ``LabelveilError`` for any refusal; then nothing was spent and nothing can be fetched.
+    its own. ``prior`` is what ``[prior] file`` says. ``LabelveilError`` for any refusal; then
+    nothing was spent and nothing can be fetched.
     """
     config = config.at(config.data.epoch)
     _signing_key(config.keys)  # if it cannot be read, that is said before anything is charged
@@ -68,7 +70,8 @@ def run_release(
     if column is not None:
         values = list_digest(present(column.values))
         asked["strata"] = {"column": column.name, "values": values}
-    prior = public_prior(config)
+    if (prior is None) != (config.prior.file is None):
+        raise ConfigError("a [prior] file is read by whoever releases; use the release command")
     if prior is not None:
         asked["prior"] = {"weights": prior.digest, "corrected": config.prior.corrected}
     order = Order.configured(config, LABELS, config.privacy.charge, asked)

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from common.errors import ConfigError, present
-from common.randomizers.message.known_labels import KnownLabels
-from common.randomizers.message.steps import MessagePlan
+from common.randomizers.message.steps import MessagePlan, PublicPrior
 from common.randomizers.message.strata import OTHERS
 from common.release.sections import MOST_LETTERS
 from label_party.config.offers import StrataSection
@@ -21,7 +20,6 @@ from label_party.config.sections import LabelPartyConfig
 from label_party.events.columns import Column, read_category_list
 from label_party.events.epoch import rows_of_values
 from label_party.events.steps import Events
-from label_party.release.public_prior import with_prior
 
 MOST_VALUES = 65_535
 _WHY_ONE = "no two classes have the 16 events for each 1/ε of their histogram's, or codes tell all"
@@ -60,7 +58,7 @@ def plan_events(
     config: LabelPartyConfig,
     events: Events,
     column: Column | None,
-    prior: KnownLabels | None = None,
+    prior: PublicPrior | None = None,
 ) -> MessagePlan:
     """What public facts decide of a message about events; a public prior is one.
 
@@ -70,7 +68,9 @@ def plan_events(
     if column is not None:
         values: pl.Series = present(column.values)
         plan = plan.by_stratum(values.to_list(), events.strata(len(values)))
-    return with_prior(plan, config, prior)
+    if prior is not None:
+        plan = plan.knowing(prior.over, corrected=config.prior.corrected)
+    return plan
 
 
 def strata_notes(config: LabelPartyConfig, epsilons: Sequence[float]) -> list[str]:

@@ -25,6 +25,7 @@ from label_party.events.submitted import Populations
 from label_party.release.answer import answering
 from label_party.release.message import Count
 from label_party.release.prior_in_force import open_session, prior_in_force, session_to_open
+from label_party.release.public_prior import public_prior
 from label_party.release.run import ReleaseOutcome, run_release
 from label_party.sources.foreign import Source
 from label_party.store.disk import StoreBusy
@@ -155,7 +156,13 @@ def _release(
         in_force = prior_in_force(config, store, ledger)
         return answering(config, in_force) if config.rounds.questions else in_force
 
-    return run_release(config, quiet=quiet, confirm=confirm_both, find_prior=find_prior)
+    return run_release(
+        config,
+        quiet=quiet,
+        confirm=confirm_both,
+        find_prior=find_prior,
+        prior=public_prior(config),
+    )
 
 
 def _waiting(config: LabelPartyConfig, store: Store) -> list[str]:

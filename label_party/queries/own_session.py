@@ -84,7 +84,7 @@ def open_session(config: LabelPartyConfig, name: str, terms: Terms) -> Iterator[
         lower, upper = np.array([label.bounds for label in config.labels]).T
         labels = np.concatenate([np.clip(part, lower, upper) for _, part in events.parts()])
         data = json.dumps(asked, sort_keys=True).encode()
-        charge = pay_once(store, order, lambda: data, events.fingerprints).payment.charge
+        charge = pay_once(store, order, lambda: data, events).payment.charge
     folder = store.folder(*order.name)
     busy = BudgetError(f"session {name!r:.60} is open in another process; wait until that ends")
     with exclusive(folder / _LOCK, busy):

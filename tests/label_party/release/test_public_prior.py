@@ -202,7 +202,7 @@ def test_a_watch_neither_tests_nor_pays(knowing: Party) -> None:
     knowing.write_population({"key": keys})
     days = ["2026-01-01" if i % 2 else "2026-01-02" for i in range(EVENTS)]
     labels = [float(i * i % 10) for i in range(EVENTS)]
-    knowing.write_labels({"key": keys, "label": labels, "at": days})
+    knowing.write_labels({"key": keys, "at": days, "label": labels})
     text = (knowing.folder / "label_party.toml").read_text()
     (knowing.folder / "label_party.toml").write_text(
         "\n".join(line for line in text.splitlines() if not line.strip().startswith("population"))

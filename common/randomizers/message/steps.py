@@ -130,7 +130,7 @@ class MessagePlan:
     """Knots that designs may have, for the codes of all to fit two bytes."""
     strata: Strata | None = None
     """Those that histograms tell apart."""
-    public: Mapping[Group, NoisyPrior] = field(default_factory=dict)
+    public: tuple[tuple[Group, NoisyPrior], ...] = ()
     """Priors that were public beforehand. A histogram that is paid for as well corrects them."""
 
     @property
@@ -141,7 +141,7 @@ class MessagePlan:
     @property
     def known(self) -> list[Group]:
         """Labels with a prior, counted or public, before codes are drawn."""
-        return list(dict.fromkeys([*self.groups, *self.public]))
+        return list(dict.fromkeys([*self.groups, *(group for group, _ in self.public)]))
 
     @property
     def grids(self) -> tuple[Grid, ...]:
@@ -184,7 +184,7 @@ class MessagePlan:
         ConfigError
             For strata whose labels nothing would tell apart.
         """
-        public = {group: expected_prior(prior(group), self.records) for group in self.groups}
+        public = tuple((group, expected_prior(prior(group), self.records)) for group in self.groups)
         if corrected:
             return replace(self, public=public)
         if self.strata:
@@ -255,7 +255,7 @@ class MessagePlan:
         for share, cells in zip(self.histograms, counts, strict=True):
             group, cells = share.group, np.asarray(cells)
             epsilon = self.of_histogram(share)
-            start = self.public.get(group)
+            start = dict(self.public).get(group)
             priors[group] = private_prior(
                 cells.sum(axis=0) if self.strata else cells,
                 epsilon,

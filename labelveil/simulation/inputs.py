@@ -12,7 +12,6 @@ import polars.selectors as cs
 from common.csv_files import SUFFIXES, read_table
 from common.errors import DataError, listed
 from common.release.event_keys import canonical_keys
-from feature_party.schema import find_schema
 from labelveil.simulation.settings import LabelColumn, Settings
 
 ROW_KEY = "event"
@@ -82,6 +81,9 @@ def read_inputs(settings: Settings) -> Inputs:
         raise DataError(f"{settings.features} has no feature columns beside the key {key!r}")
     meanings: dict[str, str] = {}
     if settings.features.suffix.lower() in SUFFIXES:  # what it writes for a party is Parquet
+        # a party's own modules are loaded where they work, and by no import of the face
+        from feature_party.schema import find_schema
+
         found = find_schema([features.drop(key)], len(features), typed=False).schema
         meanings = {column.name: str(column) for column in found.columns}
     population = None

@@ -15,7 +15,7 @@ from datetime import date
 from decimal import Decimal
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 from uuid import UUID
 
@@ -25,6 +25,10 @@ from common.errors import ConfigError, DataError, present
 from common.extras import install_command
 from label_party.sources.foreign import Foreign, check_private
 from label_party.sources.oddities import LINE, NOTHING, Oddities, oddity_of
+
+if TYPE_CHECKING:
+    import psycopg
+    from psycopg.sql import Composed
 
 CHUNK_ROWS = 50_000
 _CONNECT_SECONDS = 15
@@ -63,22 +67,19 @@ class Query(Foreign):
     def parts(self, names: Sequence[str]) -> Iterator[tuple[pl.DataFrame, Oddities]]:
         """Its rows, ``CHUNK_ROWS`` at a time, in the database's order.
 
-        Every value is made text by itself, as it would stand in a CSV file: SQLite's values have
-        types of their own, whatever their column's. What is neither text, number nor time is
-        missing.
+        Every value is made text by itself, as it would stand in a CSV file: PostgreSQL's as the
+        server writes it, with times in ISO 8601, and SQLite's by its own type, whatever its
+        column's. What is neither text nor a number there, or not of its encoding, is missing.
 
         ``DataError`` if the database refuses the query. It may do so because of one row, in which a
         cast or a function of the query fails: a query must be written so that none can.
         """
         with snapshot():
-            connection = _connection(self)
-            present = connection.columns(self)
             start = 1
-            for rows in connection.rows(self):
+            for rows in _connection(self).rows(self, names):
                 places = pl.int_range(start, start + len(rows), eager=True).alias(LINE)
                 columns, odd = [], NOTHING
-                for name in names:
-                    at = present.index(name)
+                for at, name in enumerate(names):
                     values = [row[at] for row in rows]
                     texts = pl.Series(name, [_text(value) for value in values], dtype=pl.String)
                     untaken = texts.is_null() & pl.Series([value is not None for value in values])
@@ -93,6 +94,8 @@ class Connection:
     """One read-only transaction."""
 
     cursor: Callable[[], AbstractContextManager[Any]]  # a new one
+    # what is executed to read some of a query's columns; it may return further ones
+    narrowed: Callable[[str, Sequence[str]], Any]
     translating_errors: Callable[[Query], AbstractContextManager[None]]
 
     def columns(self, query: Query) -> list[str]:
@@ -107,12 +110,14 @@ class Connection:
                 raise DataError(f"{query}: the query returns no rows; it must be one SELECT")
             return list(cursor.description)
 
-    def rows(self, query: Query) -> Iterator[list[tuple[Any, ...]]]:
-        """Yield the query's rows, at most ``CHUNK_ROWS`` at a time."""
+    def rows(self, query: Query, names: Sequence[str]) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield these columns of the query's rows, at most ``CHUNK_ROWS`` at a time."""
         with self.translating_errors(query), self.cursor() as cursor:
-            cursor.execute(query.sql)
+            cursor.execute(self.narrowed(query.sql, names))
+            there = [str(column[0]) for column in cursor.description]
+            at = [there.index(name) for name in names]
             while rows := cursor.fetchmany(CHUNK_ROWS):
-                yield rows
+                yield [tuple(row[place] for place in at) for row in rows]
 
 
 _Key = tuple[str, Path | None]
@@ -168,7 +173,11 @@ def _sqlite(query: Query) -> Iterator[Connection]:
             database.execute("BEGIN")
             database.set_authorizer(_authorize)
         database.text_factory = _decoded
-        yield Connection(lambda: nullcontext(database.cursor()), _translating_sqlite_errors)
+        yield Connection(
+            lambda: nullcontext(database.cursor()),
+            lambda sql, names: sql,
+            _translating_sqlite_errors,
+        )
     finally:
         database.close()
 
@@ -179,10 +188,10 @@ def _authorize(action: int, first: str | None, second: str | None, *where: str |
     return sqlite3.SQLITE_DENY if loads or action not in _READING else sqlite3.SQLITE_OK
 
 
-def _decoded(text: bytes) -> str | bytes:
-    """Leave text that is no UTF-8 as bytes, which are no text."""
+def _decoded(text: bytes, codec: str = "utf-8") -> str | bytes:
+    """Leave what is not of its encoding as bytes, which are no text."""
     try:
-        return text.decode()
+        return text.decode(codec)
     except UnicodeDecodeError:
         return text
 
@@ -222,10 +231,57 @@ def _postgres(query: Query) -> Iterator[Connection]:
         with _translating_postgres_errors(query):
             connection.read_only = True
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-            connection.execute("SELECT 1")  # the moment that everything is read at
+            for setting in _POSTGRES_WRITES:  # the first is the moment that everything is read at
+                connection.execute(f"SET LOCAL {setting}")
+            _load_as_text(connection)
         names = (f"rows_{number}" for number in count())
         # a named cursor stays in the server: the whole result is never in this process's driver
-        yield Connection(lambda: connection.cursor(name=next(names)), _translating_postgres_errors)
+        yield Connection(
+            lambda: connection.cursor(name=next(names)), _narrowed, _translating_postgres_errors
+        )
+
+
+_POSTGRES_WRITES = "datestyle TO ISO", "intervalstyle TO postgres", "extra_float_digits TO 3"
+"""How a server writes values, whatever it and the login are set to."""
+
+
+def _load_as_text(connection: psycopg.Connection[Any]) -> None:
+    """Take every value as the server writes it: there are legal ones that Python has none for.
+
+    Of them, the driver's own loaders raise on times without an end, before Christ, of years of five
+    digits and at 24:00, which would refuse all other rows, too. So would a server that is to
+    translate a text into an encoding that lacks a letter of it.
+    """
+    from psycopg.adapt import Buffer, Loader
+
+    stored = connection.info.parameter_status("server_encoding")
+    connection.execute(f"SET LOCAL client_encoding TO {stored}")
+    codec = "utf-8" if stored == "SQL_ASCII" else connection.info.encoding
+
+    class Text(Loader):
+        def load(self, data: Buffer) -> str | bytes:
+            return _decoded(bytes(data), codec)
+
+    class TrueOrFalse(Loader):  # as SQL writes them; the server sends their first letters
+        def load(self, data: Buffer) -> str:
+            return "true" if bytes(data) == b"t" else "false"
+
+    for kind in connection.adapters.types:
+        for number in filter(None, (kind.oid, kind.array_oid)):
+            connection.adapters.register_loader(number, Text)
+    connection.adapters.register_loader(0, Text)  # of any other type
+    connection.adapters.register_loader("bool", TrueOrFalse)
+
+
+def _narrowed(query: str, names: Sequence[str]) -> Composed:
+    """A query of some columns of another's, whose order a server keeps where nothing asks for more.
+
+    What the others would take to compute, and could fail at, is left out.
+    """
+    from psycopg.sql import SQL, Identifier
+
+    columns, alone = SQL(", ").join(map(Identifier, names)), query.rstrip().removesuffix(";")
+    return SQL("SELECT {} FROM (\n{}\n) AS rows").format(columns, SQL(alone))
 
 
 @contextmanager
@@ -234,8 +290,9 @@ def _translating_postgres_errors(query: Query) -> Iterator[None]:
 
     try:
         yield
-    except psycopg.Error as error:
-        state = f", SQLSTATE {error.sqlstate}" if error.sqlstate else ""
+    except (psycopg.Error, UnicodeError) as error:  # UnicodeError: letters that it has none of
+        number = getattr(error, "sqlstate", None)
+        state = f", SQLSTATE {number}" if number else ""
         raise DataError(
             f"{query}: PostgreSQL refused the query ({type(error).__name__}{state}); it must be one"
             " SELECT that this login may read; set [data] labels_query and population_query"

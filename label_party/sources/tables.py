@@ -173,8 +173,9 @@ def _layout(
 
 
 def as_days(column: pl.Series, path: Source) -> pl.Series:
-    """(n,) dates, null for what begins with none of the form YYYY-MM-DD."""
-    days = as_words(column, path).str.strip_chars().str.slice(0, 10)
+    """(n,) dates, null for what begins with none of the form YYYY-MM-DD, or is before Christ."""
+    words = as_words(column, path).str.strip_chars()
+    days = words.set(words.str.ends_with(" BC"), None).str.slice(0, 10)
     return days.set(~days.str.contains(r"^\d{4}-\d\d-\d\d$"), None).str.to_date(strict=False)
 
 

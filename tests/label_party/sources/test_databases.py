@@ -19,6 +19,7 @@ from label_party.commands.init import select
 from label_party.events.open import open_events
 from label_party.sources import databases
 from label_party.sources.databases import Query, snapshot
+from label_party.sources.tables import days_of
 from tests.label_party.conftest import EVENTS, Party, Result
 from tests.label_party.postgres import PASSWORD, Postgres, started
 from tests.label_party.release.test_several import with_labels
@@ -106,7 +107,7 @@ def test_a_result_is_not_held_at_once(database: Database) -> None:
     database.execute("INSERT INTO t VALUES " + ", ".join(f"({i})" for i in range(1000)))
     query = database.query("SELECT a.id FROM t AS a, t AS b, t AS c, t AS d")
     with snapshot():
-        rows = databases._connection(query).rows(query)
+        rows = databases._connection(query).rows(query, ["id"])
         assert len(next(rows)) == databases.CHUNK_ROWS
 
 
@@ -245,6 +246,91 @@ def test_postgres_reads_its_own_types(server: Postgres, tmp_path: Path) -> None:
     assert read("'7'::varchar", "0.1::numeric")["label"].to_list() == [0.1]
     assert read("1", "now()")["label"].to_list() == [None]
     assert read("1", "'inf'::float8")["label"].to_list() == [None]
+
+
+LEGAL = {
+    "'infinity'::timestamp": None,
+    "'-infinity'::date": None,
+    "'0044-03-15 BC'::date": None,
+    "'12024-06-01'::date": None,
+    "'10000-01-01 00:00:00+00'::timestamptz": None,
+    "'24:00:00'::time": None,
+    "'24:00:00+15:59'::timetz": None,
+    "daterange('2024-01-01', 'infinity')": None,
+    "'{[infinity,)}'::tsmultirange": None,
+    "ARRAY['infinity'::date]": None,
+    "ROW('infinity'::date)": None,
+    "'178000000 years'::interval": None,
+    r"'\x31ff'::bytea": None,
+    "'{\"a\": 1e400}'::jsonb": None,
+    "'10.0.0.300'::text": None,
+    "'Infinity'::numeric": None,
+    "'-Infinity'::float4": None,
+    "1e-320::float8": 1e-320,
+    "0.1::float8 + 0.2": 0.1 + 0.2,
+    "repeat('9', 400)::numeric": None,
+    "true": 1.0,
+}
+"""Values that PostgreSQL stores without a word, and what they are as labels."""
+
+
+@pytest.mark.parametrize("value", LEGAL)
+def test_no_legal_value_of_postgres_refuses_other_rows(
+    server: Postgres, tmp_path: Path, value: str
+) -> None:
+    """As a label, as a further column, as the day, and as the key: it speaks for its own row."""
+    query = f"SELECT id, CASE WHEN id = 'b' THEN {value} END AS v, id <> 'b' AS y FROM"
+    query += " (VALUES ('a'), ('b'), ('c')) AS t (id) ORDER BY id"
+    source = Query(server.address, query, server.passfile(tmp_path / "pgpass"))
+    events, _ = read_events(source, "id", labels=["v"])
+    assert events["key"].to_list() == ["a", "b", "c"]
+    assert events["label"].to_list() == [None, LEGAL[value], None]
+    unread, _ = read_events(source, "id", labels=["y"])
+    assert unread["label"].to_list() == [1.0, 0.0, 1.0]
+    assert days_of(source, "v") == []
+    named, _ = read_events(source, "v", labels=["y"])
+    assert named["label"].to_list() == [0.0]
+
+
+def test_a_column_that_nobody_wants_is_not_computed(server: Postgres, tmp_path: Path) -> None:
+    sql = "SELECT n::text AS id, 2 * n AS y, 1 / (n - 2) AS other FROM generate_series(1, 3) AS n;"
+    source = Query(server.address, sql, server.passfile(tmp_path / "pgpass"))
+    assert source.columns == ["id", "y", "other"]
+    assert read_events(source, "id", labels=["y"])[0]["label"].to_list() == [2.0, 4.0, 6.0]
+
+
+def test_days_are_read_however_the_login_would_have_them(server: Postgres, tmp_path: Path) -> None:
+    passfile = server.passfile(tmp_path / "pgpass")
+    address = f"{server.address}&options=-c%20datestyle%3DGerman%20-c%20timezone%3DEtc/GMT-14"
+    sql = "SELECT 1 AS id, '2024-06-01 12:00+00'::timestamptz AS at, '2024-06-01'::date AS day"
+    source = Query(address, sql, passfile)
+    assert (days_of(source, "day"), days_of(source, "at")) == (["2024-06-01"], ["2024-06-02"])
+
+
+@pytest.mark.parametrize(
+    ("encoding", "good", "bad"),
+    [("SQL_ASCII", r"\xC3\xA9", r"\xff"), ("WIN1252", r"\xE9", r"\x81")],
+)
+def test_text_of_postgres_that_is_no_text_is_missing(
+    server: Postgres, tmp_path: Path, encoding: str, good: str, bad: str
+) -> None:  # fmt: skip
+    psycopg = pytest.importorskip("psycopg")
+    passfile = server.passfile(tmp_path / "pgpass")
+    with psycopg.connect(server.address, passfile=str(passfile), autocommit=True) as writer:
+        writer.execute("DROP DATABASE IF EXISTS bytes")
+        writer.execute(f"CREATE DATABASE bytes ENCODING '{encoding}' TEMPLATE template0")
+    rows = f"(E'{good}', '1'), (E'{bad}', '2'), ('c', E'3{bad}')"
+    sql = f"SELECT id, y FROM (VALUES {rows}) AS t (id, y)"
+    address = server.address.replace("/postgres", "/bytes")
+    events, odd = read_events(Query(address, sql, passfile), "id", labels=["y"])
+    assert events.select("key", "label").rows() == [("é", 1.0), ("c", None)]
+    assert {place for one in odd for place in one.places} == {2, 3}
+    named = Query(address, f'SELECT id AS "é", y FROM (VALUES {rows}) AS t (id, y)', passfile)
+    if encoding == "SQL_ASCII":  # it has no letter é, and no word on what its bytes are
+        with pytest.raises(DataError, match="refused the query"):
+            read_events(named, "é", labels=["y"])
+    else:
+        assert read_events(named, "é", labels=["y"])[0].rows() == events.rows()
 
 
 def test_credentials_are_never_shown(

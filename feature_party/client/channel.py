@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 from datetime import UTC, datetime
+from ipaddress import ip_address, ip_network
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import grpc
 from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -149,8 +152,9 @@ def explain(
 ) -> LabelveilError:
     """Turn a failed call into one line that says what to do; ``command`` is what failed."""
     code, details = error.code(), _details(error)
+    via = through_proxy(settings.address)
     if problem := _identity_problem(details, settings.address):
-        return ConnectionFailed(problem)
+        return ConnectionFailed(problem + via)
     if _TOO_LARGE in details:
         return ReleaseError(
             f"the labels party at {settings.address} sends a manifest (or rows at once) of more"
@@ -177,9 +181,49 @@ def explain(
     if code in _RETRYABLE:
         return ConnectionFailed(
             f"the labels party at {settings.address} cannot be reached: {_reason(details, code)};"
-            f" check [labels_party] address and that it serves, then run {command} again"
+            f" check [labels_party] address and that it serves, then run {command} again{via}"
         )
     return ReleaseError(f"the labels party at {settings.address} answered {code.name}: {details}")
+
+
+def through_proxy(address: str) -> str:
+    """Say which proxy calls to an address go through, as gRPC decides; empty if through none.
+
+    Its name and password, which an address in the environment may have, are not shown.
+    """
+    named = "grpc_proxy", "https_proxy", "http_proxy"
+    variable = next((name for name in named if os.environ.get(name)), None)
+    host = address.rpartition(":")[0].strip("[]")
+    if variable is None or any(_excepts(entry, host) for entry in _no_proxy()):
+        return ""
+    try:
+        proxy = urlsplit(os.environ[variable])
+        place = f"{proxy.hostname}:{proxy.port or 80}" if proxy.scheme == "http" else ""
+    except ValueError:
+        place = ""
+    if not place:  # gRPC speaks to proxies of this scheme alone
+        return ""
+    return (
+        f"; {variable} in the environment sends it through the proxy {place}: where that is not"
+        f" meant, add {host} to no_proxy"
+    )
+
+
+def _no_proxy() -> list[str]:
+    """What the environment excepts from its proxies."""
+    names = "no_grpc_proxy", "no_proxy"
+    entries = next(filter(None, map(os.environ.get, names)), "")
+    return [entry.strip() for entry in entries.split(",") if entry.strip()]
+
+
+def _excepts(entry: str, host: str) -> bool:
+    """Whether it is the host's name, a domain that the host is in, or a network."""
+    if f".{host}".lower().endswith(f".{entry.lower().removeprefix('.')}"):
+        return True
+    try:
+        return ip_address(host) in ip_network(entry, strict=False)
+    except ValueError:
+        return False
 
 
 def not_accepted(address: str) -> ConnectionFailed:

@@ -29,7 +29,7 @@ class Party(subprocess.Popen[bytes]):
         self.name = f"{module.split('.')[0].replace('_', '-')} {arguments[0]}"
         self._log = log
         log.parent.mkdir(parents=True, exist_ok=True)
-        environment = child_environment(COLUMNS="100", NO_COLOR="1")
+        environment = child_environment(COLUMNS="100", NO_COLOR="1", no_grpc_proxy="127.0.0.1")
         environment.pop("FORCE_COLOR", None)  # or progress bars would fill the log
         with log.open("wb") as output:
             super().__init__(

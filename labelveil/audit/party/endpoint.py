@@ -23,6 +23,7 @@ from common.security.tls import check_tls13_only
 from common.wire import evaluation_pb2, evaluation_pb2_grpc
 from common.wire import label_release_pb2 as pb2
 from common.wire import label_release_pb2_grpc as pb2_grpc
+from feature_party.client.channel import through_proxy
 from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.certificate.run import certify
 from labelveil.audit.settings import Connection
@@ -108,7 +109,7 @@ class Endpoint:
             raise ConnectionFailed(
                 f"the labels party at {self._connection.address} answered {refusal.status}:"
                 f" {refusal.text}; check --address, --ca, --certificate, --private-key,"
-                " --server-name and --data-set"
+                f" --server-name and --data-set{through_proxy(present(self._connection.address))}"
             ) from error
 
     def refuse(self, wrong: Wrong) -> Refusal:

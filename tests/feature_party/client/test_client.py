@@ -6,9 +6,12 @@ import os
 import shutil
 import signal
 import socket
+import socketserver
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
@@ -19,6 +22,7 @@ from common.release.limits import MANIFEST_BYTES, MESSAGE_BYTES
 from common.release.manifest import Manifest
 from common.release.table import read_release, write_release
 from common.security.pilot_certificates import CertificateFiles
+from feature_party.client.channel import through_proxy
 from feature_party.client.labels_table import write_labels_table
 from feature_party.client.release_client import ReleaseClient, RetryPolicy
 from feature_party.client.spool import PARTIAL
@@ -139,6 +143,83 @@ def test_a_server_that_is_down(files: CertificateFiles, tmp_path: Path) -> None:
         with pytest.raises(ConnectionFailed, match="cannot be reached") as caught:
             ReleaseClient(client_settings(address, files), QUICK).fetch(tmp_path)
     assert "\n" not in str(caught.value)
+
+
+@contextmanager
+def refusing_proxy() -> Iterator[str]:
+    """A proxy that asks everybody for another password."""
+
+    class Refusing(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while self.rfile.readline().strip():
+                pass
+            self.wfile.write(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Refusing) as proxy:
+        thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield f"127.0.0.1:{proxy.server_address[1]}"
+        finally:
+            proxy.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("variable", ["http_proxy", "https_proxy", "grpc_proxy"])
+def test_a_proxy_of_the_environment_is_named(
+    world: World,
+    files: CertificateFiles,
+    tmp_path: Path,
+    variable: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with refusing_proxy() as proxy:
+        monkeypatch.setenv(variable, f"http://me:planted-secret@{proxy}")
+        error = fetch_error(world, files, tmp_path, Behaviour())
+        assert isinstance(error, ConnectionFailed)
+        assert f"{variable} in the environment" in str(error)
+        assert f"through the proxy {proxy}" in str(error)
+        assert "add localhost to no_proxy" in str(error)
+        assert "planted" not in str(error)
+        monkeypatch.setenv("no_proxy", "labels.example,localhost")  # as the line says
+        with serving(world, Behaviour(), files) as address:
+            assert ReleaseClient(client_settings(address, files), QUICK).fetch(tmp_path).received
+
+
+@pytest.mark.parametrize(
+    ("environment", "reached"),
+    [
+        ({"https_proxy": "http://{proxy}", "no_proxy": "127.0.0.0/8"}, False),
+        ({"https_proxy": "http://{proxy}", "no_proxy": "labels.example, LOCALHOST"}, True),
+        ({"https_proxy": "http://{proxy}", "no_proxy": "*,host"}, False),
+        ({"https_proxy": "http://{proxy}", "no_proxy": "10.0.0.0/8, labels.example"}, False),
+        (
+            {"https_proxy": "http://{proxy}", "no_proxy": "localhost", "no_grpc_proxy": "10.0.0.1"},
+            False,
+        ),
+        ({"grpc_proxy": "socks5://{proxy}", "http_proxy": "http://{proxy}"}, True),
+        ({"http_proxy": "{proxy}"}, True),
+        ({"all_proxy": "http://{proxy}", "HTTPS_PROXY": "http://{proxy}"}, True),
+    ],
+)
+def test_a_proxy_is_named_where_grpc_takes_it_and_nowhere_else(
+    world: World,
+    files: CertificateFiles,
+    tmp_path: Path,
+    environment: dict[str, str],
+    reached: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with refusing_proxy() as proxy, serving(world, Behaviour(), files) as address:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value.format(proxy=proxy))
+        assert (through_proxy(address) == "") == reached
+        client = ReleaseClient(client_settings(address, files), QUICK)
+        if reached:
+            assert client.fetch(tmp_path).received
+        else:
+            with pytest.raises(ConnectionFailed, match=f"through the proxy {proxy}"):
+                client.fetch(tmp_path)
 
 
 def test_a_server_that_stands_still_is_left_and_asked_again(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,13 +13,15 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from common.errors import LabelveilError, printable
+from common.errors import one_line
+from common.signals import Terminated
+from common.streams import flush_output, open_streams, say
 
 EXIT_ERROR = 1
-EXIT_INTERRUPTED = 130
+EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143
 EXIT_CODES = (
     "Exit codes: 0 done; 1 refused or failed, in one line on standard error; 2 the command line is"
-    f" not understood; {EXIT_INTERRUPTED} interrupted by ^C."
+    f" not understood; {EXIT_INTERRUPTED} interrupted by ^C, {EXIT_TERMINATED} by SIGTERM."
 )
 TRACEBACK = "LABELVEIL_TRACEBACK"
 NOTHING_DONE = "nothing was done yet"
@@ -112,9 +113,9 @@ def program(purpose: str, table: Mapping[str, Command]) -> typer.Typer:
         def invoke(self, ctx: Any) -> Any:
             try:
                 return super().invoke(ctx)
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as interrupt:
                 command = table.get(ctx.invoked_subcommand)
-                interrupted(command.kept if command else NOTHING_DONE)
+                interrupted(command.kept if command else NOTHING_DONE, interrupt)
 
         def list_commands(self, ctx: Any) -> list[str]:
             return list(table)
@@ -161,43 +162,37 @@ def run(app: typer.Typer) -> NoReturn:
     So does a file that cannot be read or written, and a package that an extra would bring. With
     ``-v`` or ``LABELVEIL_TRACEBACK=1`` the traceback of such an error is seen.
     """
+    open_streams()
     try:
-        app()
+        _run(app)
     except Exception as error:
-        line = _one_line(error)
+        line = one_line(error)
         if os.environ.get(TRACEBACK) or line is None:
             raise
         fail(line)
-    except KeyboardInterrupt:
-        interrupted(NOTHING_DONE)
+    except KeyboardInterrupt as interrupt:
+        interrupted(NOTHING_DONE, interrupt)
     raise SystemExit(0)
 
 
-def _one_line(error: Exception) -> str | None:
-    """What an error says to a user; None if it is ours to mend."""
-    if isinstance(error, ModuleNotFoundError):
-        from common.extras import extra_of, install_command
-
-        extra = extra_of(error.name or "")
-        return extra and f"{error.name} is not installed; {install_command(extra)}"
-    if isinstance(error, OSError):
-        reason = error.strerror or str(error) or type(error).__name__
-        where = "" if error.filename is None else f"{error.filename}: "
-        return f"{where}{reason}; check the path, its rights and the disk's space"
-    if isinstance(error, LabelveilError):
-        return str(error)
-    if type(error).__module__ == "polars.exceptions":  # a table, or the disk below it
-        return str(error).partition("\n")[0]
-    return None
+def _run(app: typer.Typer) -> None:
+    """Run it until all that it has to say is written."""
+    try:
+        app()
+    except SystemExit as end:
+        if end.code:
+            raise
+    flush_output()
 
 
-def interrupted(kept: str) -> NoReturn:
-    """Say what ^C leaves behind, and leave."""
-    print(f"interrupted; {kept}", file=sys.stderr)
-    raise SystemExit(EXIT_INTERRUPTED) from None
+def interrupted(kept: str, interrupt: KeyboardInterrupt) -> NoReturn:
+    """Say what ^C or SIGTERM leaves behind, and leave."""
+    say(f"interrupted; {kept}")
+    code = EXIT_TERMINATED if isinstance(interrupt, Terminated) else EXIT_INTERRUPTED
+    raise SystemExit(code) from None
 
 
 def fail(message: str) -> NoReturn:
     """Print one error line and leave with exit code 1."""
-    print(f"error: {printable(' '.join(message.split()))}", file=sys.stderr)
+    say(f"error: {' '.join(message.split())}")
     raise SystemExit(EXIT_ERROR)

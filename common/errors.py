@@ -41,6 +41,10 @@ class ConnectionFailed(LabelveilError):
     """The other party cannot be reached, or refused the connection."""
 
 
+class OutputFailed(LabelveilError):
+    """Standard output is closed, its reader is gone, or its disk is full."""
+
+
 def present(value: ValueT | None) -> ValueT:
     """Return what cannot be None here; an ``assert`` would vanish with ``python -O``."""
     if value is None:
@@ -65,6 +69,24 @@ def printable(text: str, *, lines: bool = False) -> str:
     if lines:
         return "\n".join(map(printable, text.split("\n")))
     return _UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], text)
+
+
+def one_line(error: BaseException) -> str | None:
+    """Return what an error says to a user; None if it is ours to mend."""
+    if isinstance(error, ModuleNotFoundError):
+        from common.extras import extra_of, install_command
+
+        extra = extra_of(error.name or "")
+        return extra and f"{error.name} is not installed; {install_command(extra)}"
+    if isinstance(error, OSError):
+        reason = error.strerror or str(error) or type(error).__name__
+        where = "" if error.filename is None else f"{error.filename}: "
+        return f"{where}{reason}; check the path, its rights and the disk's space"
+    if isinstance(error, LabelveilError):
+        return str(error)
+    if type(error).__module__ == "polars.exceptions":  # a table, or the disk below it
+        return str(error).partition("\n")[0]
+    return None
 
 
 _LONGEST_NAME = 80

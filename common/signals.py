@@ -58,6 +58,28 @@ class Stop:
         self.wake.close()
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, where it ends the work as ^C does."""
+
+
+@contextmanager
+def terminated_as_interrupted() -> Iterator[None]:
+    """Let SIGTERM raise :class:`Terminated` in the main thread, so that what was done is said."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise Terminated
+
+    try:
+        before = signal.signal(signal.SIGTERM, end)
+    except ValueError:  # another thread leaves it to its caller
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 @contextmanager
 def stopped_by_signals() -> Iterator[Stop]:
     """Yield what SIGINT and SIGTERM set; a second SIGINT interrupts as usual."""

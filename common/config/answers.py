@@ -3,15 +3,42 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
+from collections.abc import Mapping
 from typing import Any
 
 from common.config import Section, setting
 from common.errors import printable
+from common.streams import output_errors
+
+
+def json_text(document: Any, *, ascii_only: bool = False) -> str:
+    """Return a document as JSON, which has no number that is not finite: null stands for it."""
+    finite = _finite(document)
+    return json.dumps(finite, indent=2, ensure_ascii=ascii_only, allow_nan=False, default=str)
 
 
 def print_json(document: Any) -> None:
-    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False, default=str)
-    print(printable(text, lines=True), flush=True)  # an escape of JSON's, and so the same document
+    """Print a document; ``OutputFailed`` if standard output cannot be written."""
+    encoding = (sys.stdout.encoding or "").lower().replace("-", "")
+    print_line(json_text(document, ascii_only=encoding != "utf8"))
+
+
+def print_line(line: str) -> None:
+    """Print a line at once; ``OutputFailed`` if standard output cannot be written."""
+    with output_errors():
+        print(printable(line, lines=True), flush=True)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return value
 
 
 class Json(Section):
@@ -27,4 +54,4 @@ class Json(Section):
             print_json(document)
             return
         for line in lines:
-            print(printable(line, lines=True), flush=True)
+            print_line(line)

@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from common.config import Section, setting
-from common.errors import ReleaseError, printable
+from common.errors import LabelveilError, ReleaseError
+from common.signals import terminated_as_interrupted
+from common.streams import flush_output, say
 from label_party.commands.options import Shown
 from label_party.config.sections import LabelPartyConfig
 from label_party.store.budget import short
@@ -28,6 +30,7 @@ from label_party.store.budget import short
 if TYPE_CHECKING:
     from label_party.events.intention import Intention
     from label_party.events.tally import Tally
+    from label_party.store.entries import Charge
     from label_party.store.purchase import Order, Outlook, Rehearsal
     from label_party.store.release_store import Store
 
@@ -64,7 +67,10 @@ class BeforeOptions(Section):
 
 @dataclass(frozen=True, eq=False)
 class Before:
-    """What a command does before it buys."""
+    """What a command does before it buys, and what it says however it ends after that.
+
+    ``LabelveilError``, ^C and SIGTERM say on standard error what was charged and not shown yet.
+    """
 
     config: LabelPartyConfig
     wanted: BeforeOptions
@@ -73,7 +79,8 @@ class Before:
     # what a dry run has planned so far, as several epochs add up
     foreseen: list[Order] = field(default_factory=list)
     warned: list[str] = field(default_factory=list)  # what it has warned of so far
-    _rehearsing: ExitStack = field(default_factory=ExitStack)
+    untold: list[Charge] = field(default_factory=list)  # what was charged and not shown yet
+    _within: ExitStack = field(default_factory=ExitStack)
 
     @property
     def _store(self) -> Store:
@@ -86,24 +93,44 @@ class Before:
         """Of everything that a dry run plans."""
         from label_party.store.purchase import rehearsing
 
-        return self._rehearsing.enter_context(rehearsing(self._store))
+        return self._within.enter_context(rehearsing(self._store))
 
     def __enter__(self) -> Self:
+        from label_party.store.purchase import noting_charges
+
+        self._within.enter_context(noting_charges(self.untold))
+        self._within.enter_context(terminated_as_interrupted())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> bool:
         """Let a dry run end, and fail where somebody should look."""
         from label_party.events.intention import NotBought
 
-        self._rehearsing.close()
-        if kind is not None and not issubclass(kind, NotBought):
-            return False
+        try:
+            if kind is not None and not issubclass(kind, NotBought):
+                return False
+            flush_output()
+            self.untold.clear()
+        finally:
+            for charge in self.untold:
+                self._tell(charge)
+            self._within.close()
         if self.warned and not self.wanted.yes:
             raise ReleaseError(
                 f"warnings: {len(self.warned)}; mend what is read, or accept them with --yes;"
                 " nothing was spent, and without --dry-run nothing would stop"
             )
         return True
+
+    def _tell(self, charge: Charge) -> None:
+        from label_party.store.purchase import committed
+
+        name = f"data set {charge.data_set!r}, epoch {charge.epoch!r}: {charge.guarantee}"
+        try:
+            if committed(self._store, charge):
+                say(f"charged all the same, for {charge.purpose} of {name}")
+        except LabelveilError:
+            say(f"perhaps charged, for {charge.purpose} of {name}; label-party budget shows it")
 
     def __call__(self, intention: Intention) -> None:
         """Print, and ask where that is called for.
@@ -136,7 +163,7 @@ class Before:
             lines = aligned([*self._facts(intention, outlook)])
             self.shown.answer(self._document(intention, outlook, warnings), *lines)
         for warning in warnings:
-            print(f"warning: {printable(warning)}", file=sys.stderr)
+            say(f"warning: {warning}")  # if nobody can see it, that may change nothing either
         if self.wanted.dry_run:
             self.warned.extend(warnings)
             raise NotBought

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from common.config import setting
+from common.config.answers import print_line
+from common.streams import say
 from label_party.commands.before import Before, BeforeOptions
 from label_party.commands.options import Shown, options
 from label_party.commands.release import document, epoch_line
@@ -40,16 +41,17 @@ def watch(config: LabelPartyConfig, wanted: WatchOptions, how: BeforeOptions) ->
 
     def report(outcome: ReleaseOutcome) -> None:
         wanted.answer(document(outcome), epoch_line(outcome))
+        before.untold.clear()
 
     keep_freed_memory()
     silent = wanted.quiet or wanted.as_json
     if len(config.labels) > 1 and not wanted.quiet:
-        print("several labels: every epoch pays for a prior of its own", file=sys.stderr)
+        say("several labels: every epoch pays for a prior of its own")
     with Before(config, how, wanted) as before, stopped_by_signals() as stop:
         if wanted.once or how.dry_run:
             done = release_new(config, report, quiet=wanted.quiet, stop=stop, confirm=before)
             if not (done or before.foreseen or silent):
-                print("no new epoch")
+                print_line("no new epoch")
         else:
-            idle = (lambda line: None) if silent else print
+            idle = (lambda line: None) if silent else print_line
             keep_releasing(config, report, idle, stop, quiet=wanted.quiet, confirm=before)

@@ -8,16 +8,18 @@ later for an epoch that was released is not in any release.
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
+import polars as pl
+
 from common.config.names import NAME_PATTERN
-from common.errors import ConfigError, DataError, printable
+from common.errors import ConfigError, DataError, OutputFailed, one_line
 from common.signals import Stop
+from common.streams import say
 from label_party.config.sections import EPOCH_PLACE, LabelPartyConfig
 from label_party.events.epoch import rows_of_epoch
 from label_party.events.intention import Confirm, Intention, NotBought, go_on
@@ -33,6 +35,9 @@ from label_party.store.ledger import Ledger
 from label_party.store.release_store import Store, is_release
 
 Report = Callable[[ReleaseOutcome], None]
+
+_ANYTHING = Exception, pl.exceptions.PanicException
+"""What an epoch may end with; the latter, of Polars, is no ``Exception``."""
 
 
 def arrived(config: LabelPartyConfig) -> list[str]:
@@ -117,23 +122,61 @@ def release_new(
 
     ``report`` is told of each. ``confirm`` is called before each is charged; one that it does not
     want is left out. ``stop`` ends the work before the next epoch once it is set. ``DataError`` if
-    epochs could not be read at all, once all others are released: the first one's error;
-    ``LabelveilError`` for any other refusal; what was released before it stays.
+    epochs were refused, whatever the reason, once all others are released: the first one's;
+    ``StoreBusy`` if another process builds. What was released stays.
     """
-    store, done, unreadable = Store(config.store.directory), 0, []
-    for epoch in _waiting(config, store):
-        if stop is not None and stop.is_set():
-            break
-        try:
-            with suppress(NotBought):
-                report(_release(config.at(epoch), store, quiet, confirm))
-                done += 1
-        except DataError as error:  # a missing file or column: the next epoch may have it
-            unreadable.append(f"epoch {epoch!r}: {error}")
-    if unreadable:
-        more = f" ({len(unreadable) - 1} more epochs cannot be read)" if unreadable[1:] else ""
-        raise DataError(unreadable[0] + more)
+    done, refused = _look(config, report, {}, quiet=quiet, stop=stop, confirm=confirm)
+    if refused:
+        (epoch, line), *others = refused.items()
+        more = f" ({len(others)} more were refused, too)" if others else ""
+        raise DataError(f"epoch {epoch!r}: {line}{more}")
     return done
+
+
+def _look(
+    config: LabelPartyConfig,
+    report: Report,
+    before: Mapping[str, str],
+    *,
+    quiet: bool,
+    stop: Stop | None,
+    confirm: Confirm,
+) -> tuple[int, dict[str, str]]:
+    """Release what there is; return how many epochs, and which were refused, and why.
+
+    Those that were refused ``before`` are tried last: whoever submits one delays no other.
+    """
+    store, done, refused = Store(config.store.directory), 0, dict[str, str]()
+    for epoch in sorted(_waiting(config, store), key=lambda epoch: epoch in before):
+        if stop is not None and stop.is_set():
+            return done, {**before, **refused}
+        try:
+            outcome = _release(config.at(epoch), store, quiet, confirm)
+        except NotBought:
+            continue
+        except OutputFailed:
+            raise
+        except StoreBusy as busy:
+            store.create()
+            with store.building():  # else it is the store that is busy, and no epoch can be built
+                refused[epoch] = str(busy)
+        except _ANYTHING as error:
+            refused[epoch] = _reason(error)
+        else:
+            report(outcome)  # if that fails, it is not the epoch that does
+            done += 1
+    return done, refused
+
+
+def _reason(error: BaseException) -> str:
+    """Say why an epoch was refused. What is not meant for users may show a label: it stays out."""
+    if (line := one_line(error)) is not None:
+        return line
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return (
+        f"{type(error).__name__} in {Path(where.filename).name}, line {where.lineno}, a mistake of"
+        " this program; label-party release -v of this epoch shows all of it"
+    )
 
 
 def _release(
@@ -185,14 +228,23 @@ def keep_releasing(
 ) -> None:
     """Look, release, wait, and again, until ``stop``; an epoch that was begun is finished.
 
-    ``idle`` is told of each wait for another process, in words. An epoch that cannot be read stays
-    to be released; those after it are, meanwhile.
+    ``idle`` is told of each wait for another process, in words. An epoch that is refused, for
+    whatever reason, stays to be released, and those after it are, meanwhile. The operator is told
+    of a refusal once, and again when its reason is another.
     """
+    refused, unread = dict[str, str](), ""
     while not stop.is_set():
         try:
-            release_new(config, report, quiet=quiet, stop=stop, confirm=confirm)
+            _, now = _look(config, report, refused, quiet=quiet, stop=stop, confirm=confirm)
+            for epoch, line in now.items():
+                if refused.get(epoch) != line:
+                    say(f"error: epoch {epoch!r}: {line}")
+            refused, unread = now, ""
         except StoreBusy as busy:  # a release by hand, or a backup: it ends by itself
             idle(str(busy))
-        except DataError as error:  # said at every look, until somebody mends it
-            print(f"error: {printable(str(error))}", file=sys.stderr, flush=True)
+        except (DataError, OSError) as error:  # which epochs there are cannot be read
+            line = one_line(error) or ""
+            if line != unread:
+                say(f"error: {line}")
+            unread = line
         stop.wait(config.watch.interval)

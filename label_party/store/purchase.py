@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -188,11 +189,39 @@ def pay(
                 path = store.folder(*bought.name) / CHARGE_FILE
                 with translating_errors(path):
                     write_durably(path, bought.to_bytes())
+                _note(bought)
                 ledger.commit(reserved.id, digest, rows)
             charge = sold(ledger, order)
             if charge is None:
                 raise LedgerError(f"ledger {ledger.path} lost a charge that it committed")
         return _paid(ledger, order, charge, existed, recovered)
+
+
+_noted: ContextVar[list[Charge] | None] = ContextVar("noted", default=None)
+
+
+@contextmanager
+def noting_charges(noted: list[Charge]) -> Iterator[None]:
+    """List what is charged within, for who has to say so whatever comes after it.
+
+    A charge is on the list from just before its commit on: :func:`committed` finds out.
+    """
+    token = _noted.set(noted)
+    try:
+        yield
+    finally:
+        _noted.reset(token)
+
+
+def _note(charge: Charge) -> None:
+    if (noted := _noted.get()) is not None:
+        noted.append(charge)
+
+
+def committed(store: Store, charge: Charge) -> bool:
+    """Whether a noted charge counts; ``LabelveilError`` if the ledger cannot be read."""
+    with store.read_ledger() as ledger:
+        return ledger.committed(*charge.name) is not None
 
 
 def _reserve(ledger: Ledger, folder: Path, order: Order, events: Coverable | None) -> Charge:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -17,18 +20,25 @@ from typer.testing import CliRunner
 
 from common.errors import ReleaseError
 from common.guarantees import PureDP, Unit, compose
+from common.release.event_keys import hash_keys, read_secret, secret_check
 from common.release.manifest import Manifest
 from common.release.table import read_release
 from common.security.pilot_certificates import Credentials
+from common.signals import Stop
 from feature_party.commands.cli import app
+from label_party.config.sections import LabelPartyConfig
+from label_party.events.submitted import Populations, Submitted
 from label_party.release.prior_in_force import TESTS
+from label_party.release.run import ReleaseOutcome, run_release
 from label_party.release.watch import arrived, keep_releasing
 from label_party.server.run import running
+from label_party.store.disk import StoreBusy
 from label_party.store.entries import LABELS, Purchase
-from label_party.store.ledger import Ledger
+from label_party.store.ledger import Ledger, LedgerError
+from label_party.store.release_store import Store
 from tests.common.security.keys import write_key
 from tests.faults import Experiments
-from tests.label_party.conftest import BODIES, Party, Result
+from tests.label_party.conftest import BODIES, CLIENT, Party, Result
 from tests.statistics import RATE
 
 ROWS = 20_000
@@ -305,6 +315,126 @@ def test_an_epoch_that_cannot_be_read_is_reported_and_stops_no_other(party: Part
     write_day(party, "d2")
     assert "epoch 'a day'" in watch(party).error
     assert epochs(party) == ["d1", "d2", "d3"]
+
+
+class Looks:
+    """Asks a watch to end after so many looks; what happens between two is told beforehand."""
+
+    def __init__(self, *between: Callable[[], object]) -> None:
+        self._between, self._over = list(between), False
+
+    def is_set(self) -> bool:
+        return self._over
+
+    def wait(self, seconds: float | None = None) -> bool:
+        if self._between:
+            self._between.pop(0)()
+        else:
+            self._over = True
+        return self._over
+
+
+def keep_watching(party: Party, *between: Callable[[], object]) -> list[str]:
+    """Watch, with this done between two looks; return the epochs that were reported."""
+    config = party.config(
+        data__labels="days/{epoch}.parquet", privacy__epochs="disjoint", watch__false_alarm=RATE
+    )
+    config = config.model_copy(update={"data": config.data.model_copy(update={"population": None})})
+    seen: list[str] = []
+    keep_releasing(
+        config,
+        lambda outcome: seen.append(outcome.manifest.epoch),
+        seen.append,
+        cast(Stop, Looks(*between)),
+        quiet=True,
+    )
+    return seen
+
+
+def nothing() -> None:
+    """Happens between two looks."""
+
+
+def test_an_epoch_of_events_that_have_paid_stops_no_other_and_is_told_once(
+    party: Party, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The partner may name it so that it comes first."""
+    write_day(party, "d1", rows=500)
+    assert keep_watching(party) == ["d1"]
+    days = party.folder / "days"
+    shutil.copy(days / "d1.parquet", days / "a.parquet")
+    write_day(party, "d2", rows=500)
+    capfd.readouterr()
+    assert keep_watching(party, nothing, nothing) == ["d2"]
+    (told,) = capfd.readouterr().err.splitlines()
+    assert told.startswith("error: epoch 'a': ")
+    assert epochs(party) == ["d1", "d2"]
+    account = json.loads(party.run("budget", "--json").out)[0]
+    assert sorted(charge["epoch"] for charge in account["charges"]) == ["d1", "d2"]
+    # what is refused for another reason is told again, and released once it is mended
+    assert keep_watching(
+        party,
+        lambda: (days / "a.parquet").write_bytes(b"PAR1 and no more"),
+        nothing,
+        lambda: write_day(party, "a", rows=500),
+    ) == ["a"]
+    assert len(capfd.readouterr().err.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("planted-label"),
+        MemoryError(),
+        OSError(24, "Too many open files"),
+        StoreBusy("its population is being exchanged"),
+        LedgerError("the disk failed"),
+        pl.exceptions.PanicException("planted-label"),
+        RecursionError("planted-label"),
+    ],
+)
+def test_whatever_an_epoch_ends_with_the_others_are_released(
+    error: BaseException,
+    party: Party,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def failing(config: LabelPartyConfig, **options: Any) -> ReleaseOutcome:
+        if config.data.epoch == "d1":
+            raise error
+        return run_release(config, **options)
+
+    for day in ("d1", "d2"):
+        write_day(party, day, rows=500)
+    monkeypatch.setattr("label_party.release.watch.run_release", failing)
+    assert keep_watching(party, nothing) == ["d2"]
+    (told,) = capfd.readouterr().err.splitlines()
+    assert told.startswith("error: epoch 'd1': ")
+    assert "planted" not in told
+    monkeypatch.setattr("label_party.release.watch.run_release", run_release)
+    assert keep_watching(party) == ["d1"]
+
+
+def test_a_damaged_population_that_was_submitted_stops_no_other(party: Party) -> None:
+    populations = Populations(Store(party.store))
+    secret = read_secret(party.folder / "join.key")
+    for epoch in ("a", "b"):
+        keys = hash_keys(pl.Series([f"event-{epoch}{i}" for i in range(50)]), secret)
+        with populations.upload() as (upload, question), populations.exchanging("labels", epoch):
+            upload.append(keys)
+            upload.seal()
+            facts = Submitted(
+                50, upload.sha256, secret_check(secret).hex(), CLIENT, "2024-06-01T00:00:00+00:00"
+            )
+            populations.store("labels", epoch, upload, question, facts)
+    (damaged,) = (party.store / "populations" / "labels" / "a").glob("*.keys")
+    damaged.write_bytes(bytes(50 * 16))
+    asked = {"data__population": "submitted", "privacy__epochs": "disjoint"}
+    done = party.run("watch", "--once", *party.arguments(**asked))
+    assert (done.code, epochs(party)) == (1, ["b"])
+    last = done.err.splitlines()[-1]
+    assert last.startswith("error: epoch 'a': ")
+    assert "is damaged" in last
 
 
 def test_a_watcher_stops_between_epochs(party: Party) -> None:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from label_party.config.sections import StoreSection
 from label_party.events import open as opening
+from label_party.store.account import read_accounts
+from label_party.store.ledger import Ledger, LedgerError
+from label_party.store.seal import key_path
 from tests.label_party.conftest import EVENTS, Party
 
 
@@ -258,3 +268,56 @@ def test_what_no_budget_allows_is_refused_before_a_row_is_read(party: Party) -> 
     (party.folder / "labels.csv").unlink()
     assert "is left of" in party.release(data__epoch="2", privacy__epsilon=2.5).error
     assert "does not exist" in party.release(data__epoch="2").error
+
+
+@contextmanager
+def with_rights_to_read(party: Party) -> Iterator[Path]:
+    """Be somebody who may read a copy of a store, and write nothing in it; yields the copy."""
+    folder = Path(tempfile.mkdtemp(prefix="auditor-", dir="/tmp"))
+    store = folder / "label_store"
+    shutil.copytree(party.store, store)
+    for path in (store, *store.rglob("*")):
+        path.chmod(0o550 if path.is_dir() else 0o440)
+    key_path(store / "ledger.sqlite").chmod(0o400)
+    root, before = os.geteuid() == 0, os.getegid()
+    if root:  # whom no rights stop: be a member of a group
+        folder.chmod(0o755)
+        for path in (store, *store.rglob("*")):
+            os.chown(path, 0, GROUP)
+        key_path(store / "ledger.sqlite").chmod(0o440 & 0o640)
+        os.setegid(GROUP)
+        os.seteuid(GROUP)
+    try:
+        yield store
+    finally:
+        if root:
+            os.seteuid(0)
+            os.setegid(before)
+        for path in (store, *store.rglob("*")):
+            path.chmod(0o700)
+        shutil.rmtree(folder)
+
+
+GROUP = 65534
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_who_may_only_read_a_store_reads_its_budget(party: Party, log: bool) -> None:
+    """With the log's files, as beside a running server, and without, as on a read-only disk."""
+    assert party.release().code == 0
+    expected, config = party.run("budget", "--json").out, party.config()
+    with ExitStack() as stack:
+        if log:
+            stack.enter_context(Ledger(party.store / "ledger.sqlite"))
+            assert (party.store / "ledger.sqlite-wal").exists()
+        store = stack.enter_context(with_rights_to_read(party))
+        before = sorted(path.name for path in store.iterdir())
+        update = {"store": StoreSection(directory=store)}
+        found = read_accounts(config.model_copy(update=update))
+        assert sorted(path.name for path in store.iterdir()) == before
+        more = config.privacy.model_copy(update={"total_epsilon": 9.0}).limit
+        with pytest.raises(LedgerError):  # whatever would write is refused, as ever
+            Ledger(store / "ledger.sqlite").raise_cap("labels", more, "a test")
+    assert [charge.digest for charge in found[0].charges] == [
+        charge["digest"] for charge in json.loads(expected)[0]["charges"]
+    ]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import wraps
 from inspect import Parameter, signature
 from pathlib import Path
+from shutil import move, rmtree
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +32,8 @@ def write_events(table: Table, path: Path, settings: Mapping[str, Any]) -> dict[
     """Write a Polars or pandas table as Parquet, and complete a simulation's settings from it.
 
     Where they are not set, ``lower`` and ``upper`` are the smallest and the largest label, rounded
-    outwards to two digits, and ``out`` is a new temporary folder. Raises ``DataError`` if there is
-    no such label column, or its labels have no range.
+    outwards to two digits. Raises ``DataError`` if there is no such label column, or its labels
+    have no range.
     """
     frame = table if isinstance(table, pl.DataFrame) else pl.from_pandas(table)
     label = settings.get("label")
@@ -49,8 +52,6 @@ def write_events(table: Table, path: Path, settings: Mapping[str, Any]) -> dict[
         elif "lower" not in settings or "upper" not in settings:
             lower, upper = _bounds(frame[label])
             complete = {"lower": lower, "upper": upper, **complete}
-    if "out" not in settings:
-        complete["out"] = Path(mkdtemp(prefix="labelveil-"))
     return {**complete, "label": labels}
 
 
@@ -72,11 +73,12 @@ def _simulate(settings: Settings) -> Outcome:
     ``lv.simulate(table, label="amount", epsilon=1)`` is enough: of a pandas or Polars table with
     labels and features it makes both parties' files. Bounds that are not given are then read off
     the labels and rounded outwards, which a simulation alone may do: in earnest they come from
-    public knowledge. ``out`` is a new temporary folder.
+    public knowledge.
 
     Returns metrics, the report's path and the release that was sent, and shows itself in a
-    notebook; everything else is in ``out``. A refusal of either party is a `LabelveilError` with
-    its own line.
+    notebook; everything else is in ``out``. Of a table without ``out`` the report alone is kept,
+    until Python ends: the rest has true labels and keys. A refusal of either party is a
+    `LabelveilError` with its own line.
     """
     return run_simulation(settings)
 
@@ -85,9 +87,16 @@ def _simulate(settings: Settings) -> Outcome:
 def simulate(table: Table | None = None, /, **settings: Any) -> Outcome:
     if table is None:
         return _simulate(**settings)
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "events.parquet"
-        return _simulate(**write_events(table, path, settings))
+    with TemporaryDirectory(prefix="labelveil-") as folder:
+        path, run = Path(folder) / "events.parquet", Path(folder) / "run"
+        outcome = _simulate(**{"out": run, **write_events(table, path, settings)})
+        if "out" in settings:
+            return outcome
+        kept = Path(mkdtemp(prefix="labelveil-report-"))
+        atexit.register(rmtree, kept, ignore_errors=True)
+        for page in run.glob(f"{outcome.report.stem}*{outcome.report.suffix}"):
+            move(page, kept / page.name)
+        return replace(outcome, report=kept / outcome.report.name)
 
 
 _keywords = signature(_simulate)

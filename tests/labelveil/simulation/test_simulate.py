@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 import labelveil as lv
-from common.errors import DataError
+from common.errors import DataError, LabelveilError
 from common.release.table import read_release
 from labelveil.audit.inference.run import audit_inference
 from labelveil.audit.settings import RunFiles
@@ -256,6 +256,58 @@ def test_one_line_in_a_notebook(tmp_path: Path) -> None:
     page = outcome._repr_html_()
     assert "randomized-response" in page
     assert "<iframe srcdoc=" in page
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary files go."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"label": "z"}, "must be one of"),
+        ({"epsilon": -1}, "epsilon"),
+        ({"key": "no"}, "no column"),
+    ],
+)
+def test_a_call_that_is_refused_leaves_no_folder(
+    temporary: Path, settings: dict[str, Any], line: str
+) -> None:
+    table = pl.DataFrame({"y": [0, 1] * 40, "x": [0.5, 1.0] * 40})
+    with pytest.raises(LabelveilError, match=line):
+        lv.simulate(table, **{"label": "y", "epsilon": 1, "quiet": True, **settings})
+    assert not any(temporary.iterdir())
+
+
+SIMULATING = """
+import tempfile, polars as pl, labelveil as lv
+from pathlib import Path
+
+table = pl.DataFrame({"y": [0.0, 1.0, 7.5] * 100, "x": [0.5, 1.0, 3.0] * 100})
+run = lv.simulate(table, label="y", epsilon=4, quiet=True, feature_settings=%r)
+assert "<html" in run.report.read_text("utf-8")
+assert "ε" in repr(run) and "iframe" in run._repr_html_()
+assert run.release.labels.height == 300
+left = [path for path in Path(tempfile.gettempdir()).rglob("*") if path.is_file()]
+assert {path.suffix for path in left} == {".html"}, left
+"""
+
+
+@pytest.mark.slow
+def test_a_table_without_a_folder_leaves_a_report_and_with_the_process_nothing(
+    temporary: Path,
+) -> None:
+    subprocess.run(
+        [sys.executable, "-c", SIMULATING % (QUICK,)],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        check=True,
+    )
+    assert not any(temporary.iterdir())
 
 
 def test_bounds_of_a_table_are_rounded_outwards(tmp_path: Path) -> None:

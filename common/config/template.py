@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import tomllib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from common.config.load import load_config
 from common.config.wording import as_toml
 from common.errors import ConfigError, printable
 from common.files import appearing, file_errors
+from common.outputs import check_output
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -82,12 +83,18 @@ def write_config(
     without: Collection[str] = (),
     *,
     force: bool = False,
+    check: Callable[[ModelT], None] = lambda config: None,
 ) -> ModelT:
-    """Write the file, unless there is one or it would be refused, and return what it says."""
+    """Write the file, unless there is one or it would be refused, and return what it says.
+
+    ``check`` is given what it will say before anything is written, and may refuse it, too.
+    """
     text = commented_toml(model, head, values, without)
     config = load_config(model, None, tomllib.loads(text))
     if path.exists() and not force:
         raise ConfigError(f"{path} exists already; pass --force to overwrite it")
+    check_output("--config", path)
+    check(config)
     with (
         file_errors(ConfigError, f"{path} cannot be written"),
         appearing(path, mode=0o644) as file,

@@ -81,7 +81,7 @@ def read_secret(path: Path) -> bytes:
     except OSError as error:
         raise ConfigError(
             f"key secret {path} cannot be read: {error.strerror}; label-party init --new-secret"
-            " makes one, of which both parties need a copy: set [keys] secret_file"
+            " makes one and nothing else, of which both parties need a copy: set [keys] secret_file"
         ) from error
     except ValueError:
         secret = b""

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from common.errors import ConfigError
+from common.release.event_keys import read_secret
 from common.security.new_keys import write_new, write_secret
 
 LABEL_PARTY = "label-party"
@@ -137,12 +138,12 @@ def write_certificates(
     feature_party: str = FEATURE_PARTY,
     days: int = 365,
 ) -> CertificateFiles:
-    """Make an authority, both parties' certificates and the shared join secret.
+    """Make an authority, both parties' certificates and, unless it is there, the join secret.
 
     The authority's own key is forgotten: nobody can sign a third party later. No file is ever
-    overwritten. The parties' names are a DNS name in each certificate, and the files' names;
-    ``label_hosts`` are host names or addresses under which the features party reaches the labels
-    party, besides localhost and 127.0.0.1.
+    overwritten, and nothing is written if that would be. The parties' names are a DNS name in each
+    certificate, and the files' names; ``label_hosts`` are host names or addresses under which the
+    features party reaches the labels party, besides localhost and 127.0.0.1.
     """
     if label_party == feature_party:
         raise ConfigError(
@@ -152,8 +153,10 @@ def write_certificates(
     for name in (label_party, feature_party):
         _check_dns_name(name)
     files = CertificateFiles.under(directory, label_party, feature_party)
+    if kept := files.join_secret.exists():
+        read_secret(files.join_secret)
     for path in files.all():
-        if path.exists():
+        if path.exists() and path != files.join_secret:
             raise ConfigError(f"{path} exists already; move it away, or choose another --out")
     authority = make_authority(days=days)
     server = issue(authority, Role.SERVER, [label_party, *LOOPBACK, *label_hosts], days=days)
@@ -163,7 +166,8 @@ def write_certificates(
     write_new(files.label_party_key, server.key_pem, "key")
     write_new(files.feature_party_certificate, client.certificate_pem, "certificate", mode=0o644)
     write_new(files.feature_party_key, client.key_pem, "key")
-    write_secret(files.join_secret)
+    if not kept:
+        write_secret(files.join_secret)
     return files
 
 

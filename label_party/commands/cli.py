@@ -11,7 +11,8 @@ app = program(
             "label_party.commands.init:init",
             "Write a commented configuration file.",
             "Example: label-party init --labels sales.parquet --key click_id --label amount"
-            " --lower 0 --upper 400 --epsilon 1 --new-secret",
+            " --lower 0 --upper 400 --epsilon 1; label-party init --new-secret (the join secret"
+            " alone, where labelveil certificates has not made one)",
         ),
         "release": Command(
             "label_party.commands.release:release",

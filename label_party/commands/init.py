@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from common.config.template import Because, write_config
 from common.errors import ConfigError, DataError, LabelveilError, printable
 from common.files import write_text
 from label_party.commands.options import options
-from label_party.config.sections import DataSection, LabelPartyConfig
+from label_party.config.sections import DataSection, LabelPartyConfig, load
 from label_party.sources.addresses import check_address, is_database
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ OF_ONE_LABEL = "domain", "data.label", "data.missing", "randomizer.loss"
 
 
 STRATA_FILE = Path("strata.txt")
+_SIGNING_KEY = Path("certificates/signing.key")
+"""Where `labelveil certificates` puts one, too."""
 
 _LOOKED_AT = 1 << 28
 """Bytes of a file that is looked at; of a larger one a dry run says what is odd."""
@@ -58,9 +61,21 @@ class New(Section):
         "Column of the population by whose values events are sent in strata; init lists them in"
         f" {STRATA_FILE}.",
     )
-    new_secret: bool = setting(False, "Make the join secret, too.")
-    new_signing_key: bool = setting(False, "Make the signing key, too.")
-    force: bool = setting(False, "Overwrite an existing file.")
+    new_secret: bool = setting(
+        False,
+        "Make the join secret, too, where `labelveil certificates` has not. Alone, it is made for"
+        " the configuration file that is there, which stays as it is.",
+    )
+    new_signing_key: bool = setting(
+        False, "Make the signing key, too. Alone, as --new-secret alone."
+    )
+    force: bool = setting(False, "Overwrite an existing file; a key never.")
+
+    @property
+    def keys_alone(self) -> bool:
+        """Whether nothing is asked for but keys."""
+        others = self.label, self.table, self.population_table, self.strata_column
+        return (self.new_secret or self.new_signing_key) and not any(others)
 
 
 @options(
@@ -73,18 +88,29 @@ class New(Section):
 )
 def init(given: Given, new: New) -> None:
     """Write a commented configuration file."""
-    from common.security.new_keys import SIGNING_KEY, write_secret, write_signing_key
-
+    if new.keys_alone and not given.values and given.path.is_file():
+        config = load(given.path)
+        _check_new(new, config)
+        _write_keys(new, config)
+        return
     values = _as_written(given.values) | _queries(new, given.values)
     values |= _labels(new.label, values)
     strata = [] if new.strata_column is None else _strata(new.strata_column, values)
     if strata:
         values |= {"strata.column": new.strata_column, "strata.values": STRATA_FILE}
     if new.new_signing_key:
-        values.setdefault("keys.signing_key", Path("certificates") / SIGNING_KEY)
+        values.setdefault("keys.signing_key", _SIGNING_KEY)
     several = "label" in values
     without = OF_ONE_LABEL if several else ()
-    config = write_config(given.path, LabelPartyConfig, HEAD, values, without, force=new.force)
+    config = write_config(
+        given.path,
+        LabelPartyConfig,
+        HEAD,
+        values,
+        without,
+        force=new.force,
+        check=partial(_check_new, new),
+    )
     if strata:
         write_text(STRATA_FILE, "\n".join(strata))
         typer.echo(f"wrote {STRATA_FILE}: {len(strata):,} values of {new.strata_column!r}")
@@ -102,15 +128,46 @@ def init(given: Given, new: New) -> None:
         )
     if misplaced := _misplaced(config):
         typer.echo(misplaced)
+    _write_keys(new, config)
+
+
+def _check_new(new: New, config: LabelPartyConfig) -> None:
+    """Refuse what could not be written beside a configuration, or stands there already."""
+    from common.outputs import check_output
+    from common.security.new_keys import public_path
+
+    secret, signing = config.keys.secret_file, config.keys.signing_key or _SIGNING_KEY
+    keys = [("--new-secret", secret)] if new.new_secret else []
+    if new.new_signing_key:
+        keys += [("--new-signing-key", signing), ("--new-signing-key", public_path(signing))]
+    for option, path in keys:
+        if path.exists():
+            raise ConfigError(
+                f"{path} exists already, and is never overwritten: leave {option} out to use it, or"
+                " move it away if nobody else has a copy"
+            )
+        check_output(option, path, makes_folder=True)
+    if new.strata_column is not None:
+        if STRATA_FILE.exists() and not new.force:
+            raise ConfigError(f"{STRATA_FILE} exists already; pass --force to overwrite it")
+        check_output("--strata-column", STRATA_FILE)
+
+
+def _write_keys(new: New, config: LabelPartyConfig) -> None:
+    from common.security.new_keys import write_secret, write_signing_key
+
     if new.new_secret:
         write_secret(config.keys.secret_file)
         typer.echo(f"wrote {config.keys.secret_file}; give the features party a copy, safely")
-    if new.new_signing_key and config.keys.signing_key is not None:
-        public = write_signing_key(config.keys.signing_key)
+    if new.new_signing_key:
+        private = config.keys.signing_key or _SIGNING_KEY
+        public = write_signing_key(private)
         typer.echo(
-            f"wrote {config.keys.signing_key} and {public}; give the features party the latter, in"
-            " a way that it can trust"
+            f"wrote {private} and {public}; give the features party the latter, in a way that it"
+            " can trust"
         )
+        if config.keys.signing_key is None:
+            typer.echo(f'to sign with it, say so: [keys] signing_key = "{private}"')
 
 
 def _strata(column: str, values: Mapping[str, Any]) -> list[str]:

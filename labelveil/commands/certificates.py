@@ -8,14 +8,15 @@ from common.config import Section, setting
 from common.config.answers import Json, print_json
 from common.config.options import with_options
 from common.console import stdout
-from common.security.new_keys import SIGNING_KEY, write_signing_key
+from common.errors import ConfigError
+from common.security.new_keys import SIGNING_KEY, public_path, write_signing_key
 from common.security.pilot_certificates import FEATURE_PARTY, LABEL_PARTY, write_certificates
 
 
 class CertificateOptions(Section):
     """Whose certificates are made, and where."""
 
-    out: Path = setting(..., "Folder to write to; no file is overwritten.")
+    out: Path = setting(..., "Folder to write to; no file is overwritten, and keys stay.")
     label_host: list[str] = setting(
         list,
         "Host name or address under which the features party reaches the labels party, besides"
@@ -38,11 +39,21 @@ def certificates(options: CertificateOptions, shown: Json) -> None:
     """Make certificates for tests and pilots.
 
     Writes a small authority's certificate, a certificate and a key for each party, and the secret
-    under which both hash their event keys. A real deployment brings its own authority: here one
+    under which both hash their event keys, unless that is there already: it is kept, and so is a
+    pair of keys to sign with. A real deployment brings its own authority: here one
     command sees both parties' keys, and the authority's key is forgotten, so that nothing can be
     renewed or revoked.
     """
     out = options.out
+    private = out / SIGNING_KEY
+    pair = private, public_path(private)
+    signing = [path for path in pair if path.exists()] if options.signing_key else []
+    if len(signing) == 1:
+        raise ConfigError(
+            f"{signing[0]} exists already without its other half; move it away, or choose another"
+            " --out"
+        )
+    kept = [path for path in (out / "join.key", *signing) if path.exists()]
     files = write_certificates(
         out,
         label_hosts=options.label_host,
@@ -50,14 +61,17 @@ def certificates(options: CertificateOptions, shown: Json) -> None:
         feature_party=options.feature_party,
         days=options.days,
     )
-    private = out / SIGNING_KEY
-    public = write_signing_key(private) if options.signing_key else None
+    public = None
+    if options.signing_key:
+        public = public_path(private) if signing else write_signing_key(private)
+    written = [path for path in files.all() if path not in kept]
     if shown.as_json:
-        print_json({"folder": out, "files": len(files.all()), "public_key": public})
+        print_json({"folder": out, "files": len(written), "public_key": public})
         return
     for_both = f"{files.authority.name}, {files.join_secret.name}"
     lines = [
-        f"Wrote {len(files.all())} files to {out}:",
+        f"Wrote {len(written)} files to {out}"
+        + (f", and kept {', '.join(path.name for path in kept)}:" if kept else ":"),
         f"  labels party    {files.label_party_certificate.name}, {files.label_party_key.name},"
         f" {for_both}",
         f"  features party  {files.feature_party_certificate.name}, {files.feature_party_key.name},"

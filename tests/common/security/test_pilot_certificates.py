@@ -15,6 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from common.errors import ConfigError
 from common.release.event_keys import read_secret
 from common.release.signature import read_public_key, read_signing_key, verify
+from common.security.new_keys import write_secret
 from common.security.pilot_certificates import (
     Authority,
     CertificateFiles,
@@ -152,10 +153,23 @@ def test_files_and_their_modes(tmp_path: Path) -> None:
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
-    write_key(tmp_path / "join.key", "precious")
-    with pytest.raises(ConfigError, match=r"join\.key exists already"):
+    write_key(tmp_path / "feature-party.key", "precious")
+    with pytest.raises(ConfigError, match=r"feature-party\.key exists already"):
         write_certificates(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["join.key"]
+    assert [path.name for path in tmp_path.iterdir()] == ["feature-party.key"]
+
+
+def test_a_join_secret_that_is_there_is_kept_and_one_that_is_none_refused(tmp_path: Path) -> None:
+    write_secret(tmp_path / "join.key")
+    secret = (tmp_path / "join.key").read_bytes()
+    files = write_certificates(tmp_path)
+    assert files.join_secret.read_bytes() == secret
+    assert all(path.exists() for path in files.all())
+    (tmp_path / "other").mkdir()
+    write_key(tmp_path / "other" / "join.key", "precious")
+    with pytest.raises(ConfigError, match="64 hexadecimal digits"):
+        write_certificates(tmp_path / "other")
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["join.key"]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
@@ -13,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from common.errors import one_line
+from common.errors import OutputFailed, one_line
 from common.signals import Terminated
 from common.streams import flush_output, open_streams, say
 
@@ -172,6 +173,9 @@ def run(app: typer.Typer) -> NoReturn:
         fail(line)
     except KeyboardInterrupt as interrupt:
         interrupted(NOTHING_DONE, interrupt)
+    finally:
+        with suppress(OutputFailed):  # it is said already, or another error is
+            flush_output()
     raise SystemExit(0)
 
 

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import TextIO
 
 from common.errors import OutputFailed, printable
 
@@ -63,8 +64,10 @@ def _readable(error: UnicodeError) -> tuple[str | bytes, int]:
 
 def say(line: str) -> None:
     """Write a line to standard error if that can be: that it cannot may not change what is done."""
-    with suppress(OSError, ValueError):
+    try:
         print(printable(line), file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        _lead_nowhere(sys.stderr)
 
 
 def flush_output() -> None:
@@ -75,18 +78,20 @@ def flush_output() -> None:
 
 @contextmanager
 def output_errors() -> Iterator[None]:
-    """Turn failures to write to standard output into one line; nothing is written there any more.
-
-    Python would try once more at its end, and fail in its own words.
-    """
+    """Turn failures to write to standard output into one line, after which it leads nowhere."""
     try:
         yield
     except OSError as error:
-        with suppress(OSError, ValueError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stdout.fileno())
-            os.close(nowhere)
+        _lead_nowhere(sys.stdout)
         reason = "its reader has ended" if error.errno == errno.EPIPE else error.strerror
         raise OutputFailed(
             f"standard output cannot be written: {reason}; the answer was not shown"
         ) from error
+
+
+def _lead_nowhere(stream: TextIO) -> None:
+    """Let a stream that fails take what it still holds: Python tries once more at its end."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

@@ -13,16 +13,16 @@ from common.errors import printable
 from common.streams import output_errors
 
 
-def json_text(document: Any, *, ascii_only: bool = False) -> str:
+def json_text(document: Any, **options: Any) -> str:
     """Return a document as JSON, which has no number that is not finite: null stands for it."""
-    finite = _finite(document)
-    return json.dumps(finite, indent=2, ensure_ascii=ascii_only, allow_nan=False, default=str)
+    made = {"indent": 2, "ensure_ascii": False, "allow_nan": False} | options
+    return json.dumps(_finite(document), **made)
 
 
 def print_json(document: Any) -> None:
     """Print a document; ``OutputFailed`` if standard output cannot be written."""
     encoding = (sys.stdout.encoding or "").lower().replace("-", "")
-    print_line(json_text(document, ascii_only=encoding != "utf8"))
+    print_line(json_text(document, ensure_ascii=encoding != "utf8", default=str))
 
 
 def print_line(line: str) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from common.config.answers import json_text
 from common.console import stderr
 from common.errors import ConfigError
 from common.files import write_text
@@ -79,7 +79,7 @@ class Stages(Learning):
         timings = {name: round(value, 3) for name, value in self.timings.items()}
         drift = [] if self.predicted is None else [c.to_json() for c in self.predicted.drift]
         metrics = {**labels_json(by_label), "drift": drift, "timings": timings}
-        write_text(output.metrics, json.dumps(metrics, indent=2) + "\n")
+        write_text(output.metrics, json_text(metrics) + "\n")
         return by_label
 
     def train_on_truth(self, folder: Path) -> Path:
@@ -101,7 +101,7 @@ class Stages(Learning):
             measured = true_errors(points, self._truth(label), events, None, label)
             errors.append({"name": label, **measured.to_json()})
         metrics = folder / "metrics.json"
-        write_text(metrics, json.dumps({"labels": errors, **errors[0]}, indent=2) + "\n")
+        write_text(metrics, json_text({"labels": errors, **errors[0]}) + "\n")
         return metrics
 
     def _write_report(self, scores: Scores, page: Path) -> None:

@@ -258,7 +258,7 @@ def _load_as_text(connection: psycopg.Connection[Any]) -> None:
     connection.execute(f"SET LOCAL client_encoding TO {stored}")
     codec = "utf-8" if stored == "SQL_ASCII" else connection.info.encoding
 
-    class Text(Loader):
+    class AsWritten(Loader):
         def load(self, data: Buffer) -> str | bytes:
             return _decoded(bytes(data), codec)
 
@@ -268,8 +268,8 @@ def _load_as_text(connection: psycopg.Connection[Any]) -> None:
 
     for kind in connection.adapters.types:
         for number in filter(None, (kind.oid, kind.array_oid)):
-            connection.adapters.register_loader(number, Text)
-    connection.adapters.register_loader(0, Text)  # of any other type
+            connection.adapters.register_loader(number, AsWritten)
+    connection.adapters.register_loader(0, AsWritten)  # of any other type
     connection.adapters.register_loader("bool", TrueOrFalse)
 
 

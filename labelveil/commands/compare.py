@@ -13,7 +13,11 @@ def compare(settings: CompareSettings, shown: Json) -> None:
     """Compare ways to randomize labels and to learn from them, by the models they give."""
     comparison = run_comparison(settings)
     out = comparison.folder
-    lines = () if settings.quiet else ((out / "table.md").read_text(), f"tables and plots: {out}")
+    lines = (
+        ()
+        if settings.quiet
+        else ((out / "table.md").read_text("utf-8"), f"tables and plots: {out}")
+    )
     cells = {
         label: [cell.to_json() for cell in each]
         for label, each in by_label(comparison.cells).items()

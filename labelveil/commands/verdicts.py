@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from rich.text import Text
 
 from common.command_line import fail
 from common.config import setting
-from common.config.answers import Json, print_json
+from common.config.answers import Json, json_text, print_json
 from common.console import progress, stderr, stdout
 from common.files import write_text
 from common.outputs import check_folder
@@ -51,8 +50,7 @@ def conduct(
         audited = audit(lambda step: bar.update(task, completed=next(begun), note=step))
         bar.update(task, completed=steps, total=steps, note="")
     out = shown.out
-    text = json.dumps(audited.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
-    write_text(out / "audit.json", text + "\n")
+    write_text(out / "audit.json", json_text(audited.to_json()) + "\n")
     page = out / "audit.html"
     try:
         from labelveil.audit.report import write_report

@@ -115,7 +115,7 @@ def _prepare(inputs: Inputs, shared: dict[str, Any], rows: int | None, out: Path
     facts = {**data_set, "rows": features.height, "labels": digest}
     path = out / SETTINGS_FILE
     if path.exists():
-        if json.loads(path.read_text()) != facts:
+        if json.loads(path.read_text("utf-8")) != facts:
             raise ConfigError(
                 f"{out} holds a comparison with other data or settings; name another folder with"
                 " --out, or remove it"
@@ -134,7 +134,7 @@ def _earlier(path: Path) -> dict[Job, dict[str, Any]]:
     results: dict[Job, dict[str, Any]] = {}
     whole = []
     if path.exists():
-        for line in path.read_text().splitlines():
+        for line in path.read_text("utf-8").splitlines():
             try:
                 record = json.loads(line)
                 results[Job.from_json(record)] = record
@@ -196,7 +196,7 @@ def _start(workers: int, log: Path) -> subprocess.Popen[str]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
-            text=True,
+            encoding="utf-8",
             env=child_environment(OMP_NUM_THREADS=threads, OMP_WAIT_POLICY="PASSIVE"),
         )
 

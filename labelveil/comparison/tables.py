@@ -145,7 +145,8 @@ def write_markdown(
         for metric, title in titles.items():
             if metric in mine[0].means and (metric, loss) != ("test_loss", "squared"):
                 parts += _table(mine, metric, f"{label}: {title}" if label else title)
-    path.write_text("\n".join([*parts, *(f"- {markdown(note)}" for note in notes)]) + "\n")
+    text = "\n".join([*parts, *(f"- {markdown(note)}" for note in notes)]) + "\n"
+    path.write_text(text, encoding="utf-8")
 
 
 def _table(cells: Sequence[Cell], metric: str, title: str) -> list[str]:

@@ -21,9 +21,11 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from common.arrays import Floats
+from common.config.answers import json_text
 from common.console import Terminal, stderr
 from common.errors import DataError
 from common.extras import need
+from common.files import write_text
 from common.randomizers.grid import Grid
 from common.release.event_keys import hash_keys, read_secret
 from common.release.folder import POPULATION_FILE
@@ -108,7 +110,7 @@ class _Simulation:
         ):
             truth = inputs.truth[label.name if several else LABEL].to_numpy()
             figures |= placed(label, truth)
-        workspace.metrics.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        write_text(workspace.metrics, json_text(metrics) + "\n")
         return Outcome(metrics, settings.out / workspace.report.name, release)
 
     @contextmanager

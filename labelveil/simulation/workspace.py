@@ -10,7 +10,7 @@ from typing import Any
 
 from common.config.wording import as_toml
 from common.errors import ConfigError
-from common.files import file_errors
+from common.files import file_errors, write_text
 from common.security.pilot_certificates import (
     FEATURE_PARTY,
     LABEL_PARTY,
@@ -77,7 +77,7 @@ def furnish(workspace: Workspace, inputs: Inputs, settings: Settings) -> Certifi
     if inputs.population is not None:
         inputs.population.write_parquet(workspace.label_party / "population.parquet")
     if inputs.strata:
-        (workspace.label_party / STRATA_FILE).write_text("\n".join(inputs.strata))
+        write_text(workspace.label_party / STRATA_FILE, "\n".join(inputs.strata))
     inputs.features.write_parquet(workspace.feature_party / "features.parquet")
     inputs.truth.write_parquet(workspace.truth_labels)
     _write_config(workspace.label_party, _label_party_config(inputs, settings, files))

@@ -14,9 +14,9 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from common.errors import OutputFailed, one_line
+from common.errors import OutputFailed
 from common.signals import Terminated
-from common.streams import flush_output, open_streams, say
+from common.streams import flush_output, one_line, open_streams, say
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143

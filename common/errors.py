@@ -71,24 +71,6 @@ def printable(text: str, *, lines: bool = False) -> str:
     return _UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
-def one_line(error: BaseException) -> str | None:
-    """Return what an error says to a user; None if it is ours to mend."""
-    if isinstance(error, ModuleNotFoundError):
-        from common.extras import extra_of, install_command
-
-        extra = extra_of(error.name or "")
-        return extra and f"{error.name} is not installed; {install_command(extra)}"
-    if isinstance(error, OSError):
-        reason = error.strerror or str(error) or type(error).__name__
-        where = "" if error.filename is None else f"{error.filename}: "
-        return f"{where}{reason}; check the path, its rights and the disk's space"
-    if isinstance(error, LabelveilError):
-        return str(error)
-    if type(error).__module__ == "polars.exceptions":  # a table, or the disk below it
-        return str(error).partition("\n")[0]
-    return None
-
-
 _LONGEST_NAME = 80
 
 

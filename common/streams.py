@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TextIO
 
-from common.errors import OutputFailed, printable
+from common.errors import LabelveilError, OutputFailed, printable
 
 _READABLE = "labelveil.readable"
 _IN_ASCII = {
@@ -68,6 +68,24 @@ def say(line: str) -> None:
         print(printable(line), file=sys.stderr, flush=True)
     except (OSError, ValueError):
         _lead_nowhere(sys.stderr)
+
+
+def one_line(error: BaseException) -> str | None:
+    """Return what an error says to a user; None if it is ours to mend."""
+    if isinstance(error, ModuleNotFoundError):
+        from common.extras import extra_of, install_command
+
+        extra = extra_of(error.name or "")
+        return extra and f"{error.name} is not installed; {install_command(extra)}"
+    if isinstance(error, OSError):
+        reason = error.strerror or str(error) or type(error).__name__
+        where = "" if error.filename is None else f"{error.filename}: "
+        return f"{where}{reason}; check the path, its rights and the disk's space"
+    if isinstance(error, LabelveilError):
+        return str(error)
+    if type(error).__module__ == "polars.exceptions":  # a table, or the disk below it
+        return str(error).partition("\n")[0]
+    return None
 
 
 def flush_output() -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 from datetime import UTC, datetime
-from ipaddress import ip_address, ip_network
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import grpc
 from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -22,6 +19,7 @@ from common.security.certificate_checks import (
     check_identity,
     read_chain,
 )
+from common.security.proxies import through_proxy
 from common.security.tls import check_tls13_only
 from feature_party.config import LabelsPartySection
 
@@ -184,46 +182,6 @@ def explain(
             f" check [labels_party] address and that it serves, then run {command} again{via}"
         )
     return ReleaseError(f"the labels party at {settings.address} answered {code.name}: {details}")
-
-
-def through_proxy(address: str) -> str:
-    """Say which proxy calls to an address go through, as gRPC decides; empty if through none.
-
-    Its name and password, which an address in the environment may have, are not shown.
-    """
-    named = "grpc_proxy", "https_proxy", "http_proxy"
-    variable = next((name for name in named if os.environ.get(name)), None)
-    host = address.rpartition(":")[0].strip("[]")
-    if variable is None or any(_excepts(entry, host) for entry in _no_proxy()):
-        return ""
-    try:
-        proxy = urlsplit(os.environ[variable])
-        place = f"{proxy.hostname}:{proxy.port or 80}" if proxy.scheme == "http" else ""
-    except ValueError:
-        place = ""
-    if not place:  # gRPC speaks to proxies of this scheme alone
-        return ""
-    return (
-        f"; {variable} in the environment sends it through the proxy {place}: where that is not"
-        f" meant, add {host} to no_proxy"
-    )
-
-
-def _no_proxy() -> list[str]:
-    """What the environment excepts from its proxies."""
-    names = "no_grpc_proxy", "no_proxy"
-    entries = next(filter(None, map(os.environ.get, names)), "")
-    return [entry.strip() for entry in entries.split(",") if entry.strip()]
-
-
-def _excepts(entry: str, host: str) -> bool:
-    """Whether it is the host's name, a domain that the host is in, or a network."""
-    if f".{host}".lower().endswith(f".{entry.lower().removeprefix('.')}"):
-        return True
-    try:
-        return ip_address(host) in ip_network(entry, strict=False)
-    except ValueError:
-        return False
 
 
 def not_accepted(address: str) -> ConnectionFailed:

@@ -17,9 +17,9 @@ from pathlib import Path
 import polars as pl
 
 from common.config.names import NAME_PATTERN
-from common.errors import ConfigError, DataError, OutputFailed, one_line
+from common.errors import ConfigError, DataError, OutputFailed
 from common.signals import Stop
-from common.streams import say
+from common.streams import one_line, say
 from label_party.config.sections import EPOCH_PLACE, LabelPartyConfig
 from label_party.events.epoch import rows_of_epoch
 from label_party.events.intention import Confirm, Intention, NotBought, go_on

@@ -19,11 +19,11 @@ from common.release.limits import CHUNK_BYTES, MESSAGE_BYTES
 from common.release.manifest import Manifest
 from common.release.table import write_release
 from common.security.pilot_certificates import write_certificates
+from common.security.proxies import through_proxy
 from common.security.tls import check_tls13_only
 from common.wire import evaluation_pb2, evaluation_pb2_grpc
 from common.wire import label_release_pb2 as pb2
 from common.wire import label_release_pb2_grpc as pb2_grpc
-from feature_party.client.channel import through_proxy
 from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.certificate.run import certify
 from labelveil.audit.settings import Connection

@@ -22,7 +22,7 @@ from common.release.limits import MANIFEST_BYTES, MESSAGE_BYTES
 from common.release.manifest import Manifest
 from common.release.table import read_release, write_release
 from common.security.pilot_certificates import CertificateFiles
-from feature_party.client.channel import through_proxy
+from common.security.proxies import through_proxy
 from feature_party.client.labels_table import write_labels_table
 from feature_party.client.release_client import ReleaseClient, RetryPolicy
 from feature_party.client.spool import PARTIAL

@@ -14,7 +14,7 @@ import pytest
 from common.config.answers import json_text
 
 COMMANDS = {
-    "labelveil": "accounting compose --epsilon 0.1 --times 4",
+    "labelveil": "certificates --out made",
     "label_party": "budget",
     "feature_party": "train -h",
 }

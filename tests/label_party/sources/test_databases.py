@@ -16,10 +16,10 @@ import pytest
 
 from common.errors import ConfigError, DataError
 from label_party.commands.init import select
+from label_party.events.epoch import Rows
 from label_party.events.open import open_events
 from label_party.sources import databases
 from label_party.sources.databases import Query, snapshot
-from label_party.sources.tables import days_of
 from tests.label_party.conftest import EVENTS, Party, Result
 from tests.label_party.postgres import PASSWORD, Postgres, started
 from tests.label_party.release.test_several import with_labels
@@ -246,6 +246,10 @@ def test_postgres_reads_its_own_types(server: Postgres, tmp_path: Path) -> None:
     assert read("'7'::varchar", "0.1::numeric")["label"].to_list() == [0.1]
     assert read("1", "now()")["label"].to_list() == [None]
     assert read("1", "'inf'::float8")["label"].to_list() == [None]
+
+
+def days_of(source: Query, column: str) -> list[str]:
+    return Rows(source, "id", day=(column, "")).days()
 
 
 LEGAL = {

@@ -83,11 +83,12 @@ def hash_population(
     if not keys.len():
         raise DataError("the features have no rows")
     text = canonical_keys(keys)
-    if text.n_unique() != text.len():
-        twice = text.filter(text.is_duplicated())
+    repeats = ~text.is_first_distinct()
+    if repeats.any():
         raise DataError(
-            f"key {twice[0]!r} and {twice.n_unique() - 1:,} others occur more than once in column"
-            f" {keys.name!r}; keep one row for each event"
+            f"{int(repeats.sum()):,} rows, the first of them row {(repeats.arg_max() or 0) + 1:,},"
+            f" repeat a key that occurred before in column {keys.name!r}; keep one row for each"
+            " event"
         )
     parts = []
     for start in range(0, text.len(), _HASH_ROWS):

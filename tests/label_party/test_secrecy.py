@@ -328,7 +328,7 @@ def damage(party: Party, honest: Connected, planted: Planted) -> None:
     (party.store / "ledger.sqlite").write_bytes(b"no database" * 1000)
     with pytest.raises(grpc.RpcError) as error:
         honest.client.describe()
-    assert error.value.details() == "internal error"
+    assert error.value.details() == "the ledger cannot be read now; try again later"
     planted.hear("a damaged ledger", error.value.details())
     write_key(party.folder / "server.key", (party.folder / "client.key").read_bytes())
     assert not honest.server.events("certificates not reloaded")

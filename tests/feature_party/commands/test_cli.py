@@ -194,7 +194,7 @@ def test_every_mistake_is_one_line(
         ("submit", *data, "--set", "labels_party.ca=x"): "epoch is empty",
         ("submit", *data[:4]): "no key secret is configured",
         ("submit", *data, "--key", "click"): "no key column 'click'",
-        ("submit", *data, "--key", "shop"): "occur more than once",
+        ("submit", *data, "--key", "shop"): "repeat a key that occurred before",
         ("train", *data): "not a complete release",
         ("train", *release, *data, "--key", "click"): "no key column 'click'",
         ("train", *release, *data, "--head", "normal"): 'must be "auto", "softmax"',

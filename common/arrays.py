@@ -23,7 +23,7 @@ def counted(values: ArrayLike, what: str, bits: int = 61, *, signed: bool = Fals
 
     Sums with unsigned ones would be floats.
     """
-    array = np.asarray(values)
+    array = unmasked(values)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise DataError(
             f"{what} of shape {array.shape} and type {array.dtype} must be a vector of integers"
@@ -33,6 +33,43 @@ def counted(values: ArrayLike, what: str, bits: int = 61, *, signed: bool = Fals
         limits = f"{'±' if signed else '0 … '}2**{bits}"
         raise DataError(f"{what} from {array.min()} to {array.max()} must lie within {limits}")
     return array.astype(np.int64)
+
+
+def unmasked(values: ArrayLike) -> NDArray[Any]:
+    """An array of values; those that a masked array hides are NaN, as ``np.asarray`` would bring
+    them back."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        shown = values.astype(np.float64 if values.dtype.kind in "biuf" else object)
+        return np.asarray(shown.filled(np.nan))
+    return np.asarray(values)
+
+
+def finite(values: ArrayLike, name: str) -> Floats:
+    """(n,) or (n, 1) numbers as (n,) float64; ``DataError`` if they are none, or some are missing.
+
+    Infinity, as of a division by 0, is missing here as it is in a file, and so is what a masked
+    array hides. The values stay unsaid.
+    """
+    given = unmasked(values)
+    if given.dtype.kind in "mM":
+        raise DataError(
+            f"{name} of type {given.dtype} are times; make numbers of them, such as days since one"
+        )
+    if not (given.ndim == 1 or (given.ndim == 2 and given.shape[1] == 1)):
+        raise DataError(f"{name} of shape {given.shape} must be one column of numbers")
+    try:
+        if given.dtype.kind == "c":
+            raise TypeError
+        numbers = given.astype(np.float64).reshape(-1)
+    except (TypeError, ValueError, OverflowError):
+        raise DataError(f"{name} of type {given.dtype} must be numbers") from None
+    lacking = np.flatnonzero(~np.isfinite(numbers))
+    if lacking.size:
+        raise DataError(
+            f"{name}: {lacking.size:,} of {numbers.size:,} are missing or infinite, the first in"
+            f" row {lacking[0] + 1:,}; fill them in, or leave these events out"
+        )
+    return numbers
 
 
 def is_number(value: Any) -> bool:

@@ -6,6 +6,7 @@ import math
 import re
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
+from numbers import Rational
 
 from common.errors import PrivacyError
 
@@ -38,7 +39,7 @@ def exp_lower_bound(epsilon: float | Fraction) -> Fraction:
     """
     if not 0 <= epsilon <= 40:  # refuses NaN too
         raise PrivacyError(f"epsilon={float(epsilon):g} must lie in 0 … 40")
-    numerator, denominator = Fraction(epsilon).as_integer_ratio()
+    numerator, denominator = rational(epsilon).as_integer_ratio()
     term = total = _SCALE
     for j in range(1, _TAYLOR_TERMS):
         term = term * numerator // (denominator * j)
@@ -63,6 +64,11 @@ def log_upper_bound(ratio: Fraction) -> float:
     bound = context.next_plus(context.ln(quotient))
     nearest = float(bound)
     return math.nextafter(nearest, math.inf) if Decimal(nearest) < bound else nearest
+
+
+def rational(value: float | Fraction) -> Fraction:
+    """Return a number exactly as it is; of NumPy's, too, where ``Fraction`` takes float64 alone."""
+    return Fraction(value if isinstance(value, float | Rational) else float(value))
 
 
 def decimal_value(value: float) -> Fraction:

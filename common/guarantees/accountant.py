@@ -14,6 +14,7 @@ from fractions import Fraction
 from functools import reduce
 
 from common.errors import BudgetError, PrivacyError
+from common.exact.rational import rational
 from common.exact.rounding import above, float_above
 from common.guarantees.additive import ApproximateDP, PureDP, ZeroConcentratedDP
 from common.guarantees.base import Guarantee, about_the_same, compose
@@ -44,7 +45,7 @@ def total(guarantees: Iterable[Guarantee], delta: float | Fraction) -> Approxima
     ``PrivacyError`` if they are about different neighbours or no route has a finite ε at that δ.
     """
     items = about_the_same(guarantees)
-    exact = Fraction(delta)
+    exact = rational(delta)
     orders = next((item.orders for item in items if isinstance(item, RenyiDP)), DEFAULT_ORDERS)
     routes: tuple[Callable[[], ApproximateDP], ...] = (
         lambda: to_approximate(
@@ -215,7 +216,7 @@ class Odometer(Sole):
 
     def __init__(self, delta: float | Fraction) -> None:
         super().__init__()
-        self._delta = Fraction(delta)
+        self._delta = rational(delta)
         within("(0, 1)", delta=self._delta)
         self._spent: ZeroConcentratedDP | None = None
 

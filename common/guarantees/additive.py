@@ -10,6 +10,7 @@ from operator import add, le
 from typing import ClassVar, Self
 
 from common.exact.channel import FiniteChannel
+from common.exact.rational import rational
 from common.exact.rounding import above, float_above
 from common.guarantees.base import Adjacency, Guarantee, Unit, check_group
 from common.guarantees.limits import at_least, within
@@ -74,7 +75,7 @@ class PureDP(Additive, kind="pure"):
     ) -> Self:
         """Build the guarantee from a number, by default for replacing one label of one record."""
         within("[0, ∞)", epsilon=epsilon)
-        return cls(adjacency, unit, Fraction(epsilon))
+        return cls(adjacency, unit, rational(epsilon))
 
     @classmethod
     def of_channel(cls, channel: FiniteChannel, unit: Unit = Unit.RECORD) -> Self:
@@ -116,7 +117,7 @@ class ApproximateDP(Additive, kind="approximate"):
         unit: Unit = Unit.RECORD,
     ) -> Self:
         """Build the guarantee from two numbers, floats taken at their exact values."""
-        return cls(adjacency, unit, Fraction(epsilon), Fraction(delta))
+        return cls(adjacency, unit, rational(epsilon), rational(delta))
 
     @property
     def epsilon(self) -> float:
@@ -160,7 +161,7 @@ class ZeroConcentratedDP(Additive, kind="zcdp"):
         unit: Unit = Unit.RECORD,
     ) -> Self:
         """Build the guarantee from its numbers, floats taken at their exact values."""
-        return cls(adjacency, unit, Fraction(rho), Fraction(delta))
+        return cls(adjacency, unit, rational(rho), rational(delta))
 
     @property
     def rho(self) -> float:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any, ClassVar, Self
 
 from common.errors import PrivacyError
-from common.exact.rational import parse_rational
+from common.exact.rational import parse_rational, rational
 from common.exact.rounding import float_above
 from common.guarantees.base import Adjacency, Guarantee, Unit
 from common.guarantees.limits import at_least
@@ -50,7 +50,7 @@ class BoundedRange(Guarantee, kind="bounded-range"):
         unit: Unit = Unit.RECORD,
     ) -> Self:
         """Build the guarantee of one release, a float taken at its exact value."""
-        exact = Fraction(epsilon)
+        exact = rational(epsilon)
         return cls(adjacency, unit, ((exact, 1),) if exact else ())
 
     @property

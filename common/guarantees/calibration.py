@@ -9,6 +9,7 @@ from fractions import Fraction
 from functools import cache
 
 from common.errors import PrivacyError
+from common.exact.rational import rational
 from common.guarantees.additive import ZeroConcentratedDP
 from common.guarantees.base import Guarantee
 from common.guarantees.conversion import epsilon_at
@@ -58,7 +59,7 @@ def largest_rho(epsilon: float, delta: float | Fraction, failure: float | Fracti
     def good(rho: Fraction) -> bool:
         return epsilon_at(ZeroConcentratedDP.of(rho, failure), delta) <= epsilon
 
-    low, high = Fraction(0), Fraction(epsilon) + 1
+    low, high = Fraction(0), rational(epsilon) + 1
     for _ in range(_STEPS):
         middle = ((low + high) / 2).limit_denominator(1 << 60)
         if good(middle):

@@ -18,6 +18,7 @@ import scipy
 
 from common.arrays import Floats
 from common.errors import PrivacyError
+from common.exact.rational import rational
 from common.exact.rounding import above, float_below
 from common.guarantees.additive import ApproximateDP, PureDP
 from common.guarantees.base import about_the_same
@@ -35,7 +36,7 @@ def advanced_composition(
 
     Dwork and Roth (2014), Theorem 3.20. The optimum is :func:`optimal_composition`.
     """
-    exact, d = Fraction(epsilon), Fraction(delta)
+    exact, d = rational(epsilon), rational(delta)
     within("[0, 1]", delta=d)
     at_least(0, times=times)
     basic = exact * times
@@ -60,7 +61,7 @@ def optimal_composition(
     ``PrivacyError`` if there is no part, or the parts do not compose or leave nothing of δ.
     """
     items = about_the_same(guarantees)
-    exact = Fraction(delta)
+    exact = rational(delta)
     within("[0, 1]", delta=exact)
     kept = math.prod((1 - item.exact_delta for item in items), start=Fraction(1))
     if exact < 1 - kept:

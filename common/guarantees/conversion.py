@@ -21,6 +21,7 @@ import numpy as np
 
 from common.arrays import Floats
 from common.errors import PrivacyError
+from common.exact.rational import rational
 from common.exact.rounding import above, float_below
 from common.guarantees.additive import ApproximateDP, PureDP, ZeroConcentratedDP
 from common.guarantees.base import Adjacency, Guarantee, GuaranteeT
@@ -144,7 +145,7 @@ def to_approximate(guarantee: Guarantee, delta: float | Fraction) -> Approximate
     ``PrivacyError`` if δ is not above the guarantee's own failure probability, or no finite ε
     exists: at δ = 0 only pure and bounded-range guarantees have one.
     """
-    exact = Fraction(delta)
+    exact = rational(delta)
     within("[0, 1]", delta=exact)
     return ApproximateDP(*guarantee.neighbours, least_epsilon(guarantee, exact), exact)
 

@@ -13,6 +13,7 @@ import numpy as np
 import scipy
 
 from common.errors import PrivacyError
+from common.exact.rational import rational
 from common.guarantees.additive import ZeroConcentratedDP
 from common.guarantees.base import Adjacency, Unit
 from common.guarantees.limits import positive, within
@@ -33,7 +34,7 @@ def gaussian_zcdp(
     Bun and Steinke 2016, Proposition 1.6; Canonne, Kamath, Steinke 2020, Theorem 14.
     """
     positive(variance=variance)
-    rho = Fraction(squared_sensitivity) / (2 * Fraction(variance))
+    rho = rational(squared_sensitivity) / (2 * rational(variance))
     return ZeroConcentratedDP(adjacency, unit, rho, Fraction(0))
 
 

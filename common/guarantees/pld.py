@@ -19,6 +19,7 @@ from fractions import Fraction
 from typing import Any, Self
 
 from common.errors import PrivacyError
+from common.exact.rational import rational
 from common.exact.rounding import above, float_above
 from common.guarantees.additive import ApproximateDP, PureDP
 from common.guarantees.base import Adjacency, Unit
@@ -135,7 +136,7 @@ class PrivacyLoss:
 
     def delta(self, epsilon: float) -> float:
         """δ at ε; 0 from the pure ε on."""
-        if self.pure is not None and Fraction(epsilon) >= self.pure:
+        if self.pure is not None and rational(epsilon) >= self.pure:
             return 0.0
         return min(1.0, above(float(self.law.get_delta_for_epsilon(epsilon))))
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from common.errors import PrivacyError
+from common.exact.rational import rational
 from common.exact.rounding import above
 from common.guarantees.base import Adjacency, Guarantee, Unit, check_group
 from common.guarantees.limits import at_least, within
@@ -88,14 +89,14 @@ class RenyiDP(Guarantee, kind="renyi"):
             if isinstance(value, Fraction) or np.isfinite(value)
         ]
         kept, values = tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
-        return cls(adjacency, unit, kept, values, Fraction(delta))
+        return cls(adjacency, unit, kept, values, rational(delta))
 
     def at(self, order: Fraction | float) -> Fraction:
         """ε(α) at any order 1 < α <= the last one.
 
         ``PrivacyError`` if the order is outside that range.
         """
-        alpha = Fraction(order)
+        alpha = rational(order)
         if not 1 < alpha <= self.orders[-1]:
             raise PrivacyError(
                 f"order {float(alpha)} is outside 1 … {float(self.orders[-1])}, where this RDP"

@@ -19,6 +19,7 @@ import scipy
 
 from common.arrays import Floats
 from common.errors import PrivacyError
+from common.exact.rational import rational
 from common.exact.rounding import above, float_above
 from common.guarantees.additive import ApproximateDP, PureDP
 from common.guarantees.base import Adjacency, Guarantee, Unit
@@ -93,7 +94,7 @@ def subsampled_gaussian(
     DP-SGD, with σ the noise multiplier, for adding or removing one unit.
     """
     positive(noise_multiplier=noise_multiplier)
-    sigma = Fraction(noise_multiplier)
+    sigma = rational(noise_multiplier)
     values = tuple(order / (2 * sigma * sigma) for order in INTEGER_ORDERS)
     curve = RenyiDP(Adjacency.ADD_REMOVE, unit, INTEGER_ORDERS, values, Fraction(0))
     degree = np.arange(int(INTEGER_ORDERS[-1]) + 1.0)
@@ -115,7 +116,7 @@ def fixed_size_gaussian(
     an odd one the geometric mean of its neighbours.
     """
     positive(noise_multiplier=noise_multiplier)
-    sigma = Fraction(noise_multiplier)
+    sigma = rational(noise_multiplier)
     values = tuple(2 * order / (sigma * sigma) for order in INTEGER_ORDERS)
     curve = RenyiDP(Adjacency.REPLACE_RECORD, unit, INTEGER_ORDERS, values, Fraction(0))
     terms = _fixed_terms(curve)[1]
@@ -212,4 +213,4 @@ def _mixed(guarantee: PureDP | ApproximateDP, q: Fraction) -> PureDP | Approxima
 
 def _checked_rate(rate: float | Fraction) -> Fraction:
     within("[0, 1]", rate=rate)
-    return Fraction(rate)
+    return rational(rate)

@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike
 from common.arrays import Floats
 from common.entropy import Entropy
 from common.errors import ConfigError, PrivacyError
+from common.exact.rational import rational
 from common.randomizers.additive.laws import Laplace, Staircase, best_gamma
 from common.randomizers.base import build_randomizer, check_epsilon
 from common.randomizers.budget import round_down
@@ -135,7 +136,7 @@ def randomize_as_published(
         terms.randomizer,
         labels=grid.points,
         prior=prior,
-        epsilon=round_down(Fraction(epsilon) - first),
+        epsilon=round_down(rational(epsilon) - first),
         loss="squared" if terms.loss == "poisson" else terms.loss,
         rows=rows,
         **terms.options,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from common.arrays import Floats, Indices, is_number
+from common.arrays import Floats, Indices, finite, is_number
 from common.entropy import Entropy
 from common.errors import ConfigError, PrivacyError
 from common.exact.channel import Codes, FiniteChannel
@@ -82,11 +82,11 @@ class Randomizer:
         """Randomize (n,) labels, any finite numbers: (n,) uint16 indices into ``channel.outputs``.
 
         They are clipped to the grid's range, and those between its points rounded at random without
-        bias first. ``start_row`` is the index of the first value in the whole data set: row i's
-        noise depends on i alone. For anything that leaves, ``entropy`` is
-        :func:`common.entropy.system_entropy`.
+        bias first; ``DataError`` if some are missing. ``start_row`` is the index of the first value
+        in the whole data set: row i's noise depends on i alone. For anything that leaves,
+        ``entropy`` is :func:`common.entropy.system_entropy`.
         """
-        array = np.asarray(values, dtype=np.float64)
+        array = finite(values, "labels")
         rounding = entropy.coins(ROUNDING_STREAM, start_row, array.size)
         indices = Grid(self.channel.inputs).round(array, rounding)
         return self.randomize_indices(indices, entropy, start_row)

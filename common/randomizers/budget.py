@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
+from common.exact.rational import rational
 from common.guarantees.limits import at_least, within
 from common.randomizers.base import check_epsilon
 from common.randomizers.prior import rational_epsilon
@@ -36,9 +37,9 @@ def split_budget(
     check_epsilon(epsilon)
     at_least(1, points=points, rows=rows)
     within("(0, 1)", largest_share=largest_share)
-    most = float(Fraction(epsilon) * Fraction(largest_share))
+    most = float(rational(epsilon) * rational(largest_share))
     prior = rational_epsilon(min(math.sqrt(points / rows), most))
-    return BudgetSplit(prior, Fraction(epsilon) - prior)
+    return BudgetSplit(prior, rational(epsilon) - prior)
 
 
 def round_down(value: Fraction) -> float:

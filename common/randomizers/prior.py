@@ -19,6 +19,7 @@ from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.exact.channel import TOTAL, FiniteChannel
 from common.exact.noise import discrete_laplace
+from common.exact.rational import rational
 from common.guarantees import PureDP, Unit
 from common.guarantees.limits import positive, within
 from common.randomizers.denoising import denoise_histogram
@@ -175,7 +176,7 @@ def expected_prior(weights: Floats, group: int = 1) -> NoisyPrior:
 def rational_epsilon(epsilon: float | Fraction) -> Fraction:
     """Round ε down to a multiple of 2**-24, so that exact noise stays in 64-bit integers."""
     positive(epsilon=epsilon)
-    value = Fraction(int(Fraction(epsilon) * _RESOLUTION), _RESOLUTION)
+    value = Fraction(int(rational(epsilon) * _RESOLUTION), _RESOLUTION)
     if value <= 0:
         raise PrivacyError(f"epsilon={float(epsilon):g} must be at least 2**-24, about 6e-8")
     return value

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from common.arrays import Floats
+from common.arrays import finite
 from common.entropy import seeded_entropy
-from common.errors import DataError
 from common.randomizers.grid import Grid
 from common.randomizers.knots import interpolation, thinned
 from feature_party.learning.problem import LabelProblem, sums
@@ -32,7 +31,7 @@ class ClearLabels:
         Rounding between points is random and unbiased, and a part of the channel, so that their
         likelihood is exact. ``DataError`` if labels are no finite numbers.
         """
-        values = _column(labels)
+        values = finite(labels, "clear labels")
         weights = sums(released.value_of, released.prior, released.values.size)
         _, places, _ = thinned(released.values, weights, _POINTS)
         words = seeded_entropy(0).words("clear labels", 0, values.size)
@@ -49,15 +48,3 @@ class ClearLabels:
             together=released.together,
         )
         return cls(codes, problem)
-
-
-def _column(labels: ArrayLike) -> Floats:
-    try:
-        values = np.asarray(labels, dtype=np.float64)
-    except (TypeError, ValueError):
-        values = np.full(1, np.nan)
-    if values.ndim != 1 or not np.isfinite(values).all():
-        raise DataError(
-            "clear labels must be a column of finite numbers; leave events without one out"
-        )
-    return values

@@ -17,6 +17,7 @@ from fractions import Fraction
 from typing import Any
 
 from common.errors import ConfigError, PrivacyError
+from common.exact.rational import rational
 from common.guarantees.calibration import largest_rho
 
 
@@ -76,7 +77,7 @@ def allocate(stages: Sequence[Stage], epsilon: float, delta: float = 0.0) -> lis
     if not 0 < epsilon < math.inf or not 0 <= delta < 1:
         raise PrivacyError(f"epsilon={epsilon} must be > 0 and delta={delta} must lie in [0, 1)")
     pure = delta == 0
-    total = Fraction(epsilon) if pure else largest_rho(epsilon, delta)
+    total = rational(epsilon) if pure else largest_rho(epsilon, delta)
     power = 1 / 3 if pure else 1 / 2
     shares = [Fraction((s.weight * s.sensitivity**2) ** power) for s in stages]
     whole = sum((share * s.times for share, s in zip(shares, stages, strict=True)), Fraction(0))

@@ -22,6 +22,7 @@ from contextlib import suppress
 from fractions import Fraction
 
 from common.errors import PrivacyError
+from common.exact.rational import rational
 from common.exact.rounding import float_above
 from common.guarantees import (
     Guarantee,
@@ -58,7 +59,7 @@ def composition_view(
     view: dict[str, list[float]] = {}
     for method in methods:
         if method != "PLD" or (release.loss is not None and available()):
-            view[method] = [_composed(release, m, Fraction(delta), method) for m in times]
+            view[method] = [_composed(release, m, rational(delta), method) for m in times]
     return view
 
 

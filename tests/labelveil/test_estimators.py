@@ -207,17 +207,49 @@ DAYS = pd.Series(pd.date_range("2026-01-01", periods=10))
         (DAYS, {}, "are times; make numbers of them"),
         (["a"] * 9, {}, "must be numbers"),
         (np.zeros(9) + 1j, {}, "labels of type complex128 must be numbers"),
-        (np.full(9, np.nan), {}, "fill missing labels in"),
+        (
+            np.full(9, np.nan),
+            {},
+            "9 of 9 are missing or infinite, the first in row 1; fill them in",
+        ),
+        ([0, np.inf, 2, -np.inf], {}, "2 of 4 are missing or infinite, the first in row 2"),
+        (np.ma.array([1, 2, 3], mask=[0, 0, 1]), {}, "1 of 3 are missing .* in row 3"),
+        (np.ma.array(["1", "2"], mask=[0, 1]), {}, "1 of 2 are missing .* in row 2"),
+        (pd.Series([1, None, 3], dtype="Int64"), {}, "1 of 3 are missing .* in row 2"),
+        (pd.Series([1, None], dtype="float[pyarrow]"), {}, "1 of 2 are missing .* in row 2"),
+        (pl.Series([None, 1]), {}, "1 of 2 are missing .* in row 1"),
+        ([10**400], {}, "labels of type object must be numbers"),
+        (np.zeros(9), {"upper": 1e300}, r"from 0 to 1e\+300 must lie in ±1e\+30; rescale labels"),
+        (np.zeros(9), {"upper": 1e-300}, "must have a range of at least 1e-30; rescale labels"),
     ],
 )
 def test_labels_that_cannot_be_randomized(labels: Any, options: Any, said: str) -> None:
     with pytest.raises(LabelveilError, match=said):
         lv.randomize_labels(labels, **{"lower": 0, "upper": 9, "epsilon": 1.0, **options})
     if not options:
+        coin = lv.build_randomizer("two-point", labels=[0, 9], prior=[1, 1], epsilon=1)
+        if np.ndim(labels) == 1 and len(labels):
+            with pytest.raises(LabelveilError, match=said):
+                coin.randomize(labels, lv.seeded_entropy(0))
         with pytest.raises(LabelveilError):
             lv.randomize_events({"y": labels}, {"y": (0, 9)}, epsilon=1.0)
     with pytest.raises(DataError, match="there is no label 'z'"):
         lv.randomize_events({"y": np.zeros(9)}, {"z": (0, 9)}, epsilon=1.0)
+
+
+@pytest.mark.parametrize("number", [np.float16, np.float32, np.float64, np.int64])
+def test_numbers_of_any_type_are_numbers(number: Any) -> None:
+    """As a value that was taken out of an array is."""
+    private = lv.randomize_labels(
+        np.arange(60) % 10, lower=number(0), upper=number(9), epsilon=number(2)
+    )
+    assert private.guarantee == lv.PureDP.of(private.guarantee.exact_epsilon)
+    assert 1 < private.guarantee.epsilon <= 2
+    assert lv.PureDP.of(number(2)) == lv.PureDP.of(2)
+    curve = lv.ZeroConcentratedDP.of(number(1))
+    assert lv.epsilon_at(curve, 0.25) == lv.epsilon_at(curve, np.float32(0.25))
+    prior = lv.private_prior([3, 4], number(1), lv.seeded_entropy(0))
+    assert prior.exact_epsilon == 1
 
 
 @pytest.mark.parametrize("division", ["split", "joint"])

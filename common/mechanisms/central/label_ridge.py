@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 
@@ -36,6 +35,7 @@ from common.arrays import Floats
 from common.entropy import Entropy
 from common.errors import present
 from common.exact.radial_noise import radial_laplace
+from common.exact.rational import rational
 from common.guarantees import Adjacency, PureDP
 from common.guarantees.limits import positive
 from common.mechanisms.central.label_statistics import (
@@ -106,7 +106,7 @@ class LabelRidge:
         d = rows.shape[1]
         design = design_measurement(rows, math.sqrt(d + 1) / self.epsilon)
         statistic = design.vectors.T @ clipped
-        scale = design.sensitivity / Fraction(self.epsilon)
+        scale = design.sensitivity / rational(self.epsilon)
         exponent = math.floor(math.log2(float(scale))) - 20
         steps = radial_laplace(statistic, scale, exponent, entropy.source("label ridge"))
         noisy = np.array([math.ldexp(float(step), exponent) for step in steps])

@@ -75,6 +75,7 @@ from common.entropy import Entropy, WordSource
 from common.errors import ConfigError, DataError
 from common.exact.noise import discrete_gaussian, discrete_laplace
 from common.exact.radial_noise import gaussian_vector, radial_laplace
+from common.exact.rational import rational
 from common.exact.rounding import above, below, float_below, multiple_above
 from common.guarantees import Adjacency, ApproximateDP, PureDP, largest_rho
 from common.guarantees.gaussian import gaussian_sigma
@@ -145,7 +146,7 @@ class Perturbation:
 
     def _scale(self, apart: Fraction) -> Fraction:
         """Scale or σ of the noise that hides a vector that neighbours have so far apart."""
-        epsilon = Fraction(self.epsilon)
+        epsilon = rational(self.epsilon)
         if self.delta == 0:
             return apart / epsilon
         return apart * Fraction(above(gaussian_sigma(float_below(epsilon), self.delta)))
@@ -164,7 +165,7 @@ class Perturbation:
 
     def _objective(self, risk: Risk, source: WordSource, entropy: Entropy) -> Floats:
         n, d = risk.rows.shape
-        epsilon, steep = Fraction(self.epsilon), risk.loss.lipschitz
+        epsilon, steep = rational(self.epsilon), risk.loss.lipschitz
         hiding = epsilon * _SHARE_OF_ROUNDING
         strong, scale = objective_noise(risk.loss, n, risk.ridge, epsilon - hiding, self.delta)
         b, exponent = self._noisy(np.zeros(d), scale, 40, source)
@@ -176,7 +177,7 @@ class Perturbation:
 
     def _input(self, risk: Risk, source: WordSource, entropy: Entropy) -> Floats:
         n, d = risk.rows.shape
-        epsilon, margin = Fraction(self.epsilon), risk.loss.margin
+        epsilon, margin = rational(self.epsilon), risk.loss.margin
         records = risk.rows * risk.labels[:, None] if margin else np.column_stack(
             [risk.rows, risk.labels]
         )  # fmt: skip

@@ -30,6 +30,7 @@ from scipy.special import softmax
 from common.arrays import Floats
 from common.entropy import Entropy
 from common.errors import DataError
+from common.exact.rational import rational
 from common.exact.rounding import multiple_above
 from common.guarantees import Adjacency, Guarantee
 from common.guarantees.limits import positive
@@ -48,7 +49,7 @@ def _running_sums(
     The grid is as fine as the exact sampler takes, 1/1024 at most.
     """
     positive(rho=rho)
-    variance = Fraction(reach**2 * horizon.bit_length(), 2) / Fraction(rho)
+    variance = Fraction(reach**2 * horizon.bit_length(), 2) / rational(rho)
     grid = _GRID
     while grid > 1 and variance * grid**2 > 1 << 32:
         grid //= 2

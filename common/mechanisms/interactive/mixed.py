@@ -24,6 +24,7 @@ from typing import Any, Self
 
 from common.entropy import Entropy
 from common.errors import BudgetError, PrivacyError
+from common.exact.rational import rational
 from common.guarantees import (
     Adjacency,
     RenyiDP,
@@ -60,7 +61,7 @@ def mixed_budget(
     for order, value in zip(cost.orders, cost.values, strict=True):
         # a budget of nearly nothing converts to what the conversion itself takes
         empty = RenyiDP(adjacency, unit, (order,), (Fraction(1, 1 << 20),), call_delta)
-        room = Fraction(epsilon) * _ROUNDING - to_approximate(empty, delta).exact_epsilon
+        room = rational(epsilon) * _ROUNDING - to_approximate(empty, delta).exact_epsilon
         if room > most * value:
             best, most = replace(empty, values=(room,)), room / value
     if best is None:

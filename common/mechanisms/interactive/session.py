@@ -23,7 +23,7 @@ import numpy as np
 from common.arrays import Booleans, Integers
 from common.entropy import Entropy, WordSource
 from common.errors import BudgetError, PrivacyError
-from common.exact.rational import parse_rational
+from common.exact.rational import parse_rational, rational
 from common.guarantees import ApproximateDP, RenyiDP
 from common.mechanisms.interactive.targets import Target
 from common.mechanisms.interactive.terms import Terms, whole_numbers
@@ -320,7 +320,7 @@ class Session(AnySession[DataT]):
         together (the odometer of Rogers, Roth, Ullman and Vadhan, NeurIPS 2016). The calls' δ comes
         on top of δ' and is counted in full.
         """
-        terms, exact = self.terms, Fraction(delta)
+        terms, exact = self.terms, rational(delta)
         rung = max(0, (min(self.hits + 1, terms.hits) - 1).bit_length())
         share = terms.delta_beside_calls(exact) / ((rung + 1) * (rung + 2))
         reached = replace(terms, hits=min(1 << rung, terms.hits))

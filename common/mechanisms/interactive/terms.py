@@ -28,7 +28,7 @@ from typing import Any, Self
 import numpy as np
 
 from common.errors import PrivacyError
-from common.exact.rational import parse_rational
+from common.exact.rational import parse_rational, rational
 from common.exact.rounding import above
 from common.guarantees import (
     DEFAULT_ORDERS,
@@ -136,7 +136,7 @@ class Terms:
 
     def routes(self, delta: float | Fraction) -> dict[str, ApproximateDP]:
         """Every route's (ε, δ) of the whole session, at the same δ."""
-        exact, own = Fraction(delta), self.delta_beside_calls(Fraction(delta))
+        exact, own = rational(delta), self.delta_beside_calls(rational(delta))
         routes = {
             name: ApproximateDP(self.adjacency, self.unit, epsilon, exact)
             for name, epsilon in _by_tail(self, own).items()
@@ -198,7 +198,7 @@ def most_hits(epsilon: float, delta: float | Fraction, target: Target, limit: in
     """
 
     def too_many(hits: int) -> bool:
-        return Terms(target, hits).approximate(delta).exact_epsilon > Fraction(epsilon)
+        return Terms(target, hits).approximate(delta).exact_epsilon > rational(epsilon)
 
     high = 1
     while not too_many(high):
@@ -224,7 +224,7 @@ def largest_call_epsilon(
 
     def too_large(steps: int) -> bool:
         terms = Terms(make(Fraction(steps, grain)), hits)
-        return terms.approximate(delta).exact_epsilon > Fraction(epsilon)
+        return terms.approximate(delta).exact_epsilon > rational(epsilon)
 
     end = max(1, min(int(epsilon * grain), 40 * grain))
     steps = bisect_left(range(end), True, lo=1, key=too_large) - 1

@@ -14,6 +14,7 @@ import numpy as np
 
 from common.entropy import WordSource
 from common.errors import PrivacyError
+from common.exact.rational import rational
 from common.guarantees import Guarantee
 from common.guarantees.limits import at_least
 from common.mechanisms.selection.base import Ranking
@@ -32,7 +33,7 @@ def indifferent(rank: int) -> Fraction:
 
 def pull_towards(k: int, strength: Fraction | float = 1) -> Regularizer:
     """r(j) = −λ |j − k|: a gap must be λ users wider for each rank that it is away from k."""
-    exact = Fraction(strength)
+    exact = rational(strength)
     return lambda rank: -exact * abs(rank - k)
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from common.arrays import Floats
 from common.errors import ConfigError
 from common.exact.channel import MAX_OUTPUTS
+from common.exact.rational import rational
 from common.randomizers.base import Randomizer, build_randomizer
 from common.randomizers.budget import PRIOR_SHARE, round_down, split_budget
 from common.randomizers.cells import Cells, Group, row_products
@@ -94,7 +95,7 @@ def plan_several(
         coarse = [one.grid or one.coarse_grid(POINTS) for one in terms]
         even = [np.full(len(grid), 1 / len(grid)) for grid in coarse]  # from public facts alone
         shares = allocate(terms, coarse, even, epsilon, rows)
-        own = [round_down(Fraction(epsilon) * share) for share in shares]
+        own = [round_down(rational(epsilon) * share) for share in shares]
         return plan_alone(terms, rows, own, records=records, prior_share=prior_share)
     everything = Group(tuple(range(len(terms))), Cells(grids))
     budget = split_budget(epsilon, len(everything.cells), rows, largest_share=prior_share)
@@ -154,7 +155,7 @@ def own_channels(
                 "auto",
                 labels=grid.points,
                 prior=marginals[j],
-                epsilon=round_down(Fraction(epsilon) * shares[j]),
+                epsilon=round_down(rational(epsilon) * shares[j]),
                 loss=terms[j].loss,
                 rows=rows,
                 **({"points": points} if len(grid) > 2 else {}),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from common.arrays import Floats, Indices, Integers, holds_integers
+from common.arrays import Floats, Indices, Integers, finite, holds_integers, unmasked
 from common.entropy import Entropy, system_entropy
 from common.errors import ConfigError, DataError
 from common.exact.channel import Codes, FiniteChannel
@@ -167,9 +167,11 @@ def randomize_labels(
     Parameters
     ----------
     labels
-        (n,) numbers; those outside the bounds are clipped. An array of integers or booleans is one
-        of whole numbers, and 0 … 1 then says no or yes; floats may lie anywhere between the bounds
-        (a count that pandas holds as floats: ``labels.astype(int)``). The type is public.
+        (n,) finite numbers; those outside the bounds are clipped. Missing labels (NaN, infinity,
+        nulls, masked entries) have to be filled in or left out first. An array of integers or
+        booleans is one of whole numbers, and 0 … 1 then says no or yes; floats may lie anywhere
+        between the bounds (a count that pandas holds as floats: ``labels.astype(int)``). The type
+        is public.
     lower, upper
         Public bounds, chosen without looking at the labels.
     epsilon
@@ -197,7 +199,7 @@ def randomize_labels(
     ConfigError, PrivacyError, DataError
         For bounds, an ε or labels that cannot be.
     """
-    column = _numbers(labels, "labels").reshape(-1, 1)
+    column = _column(labels, "labels").reshape(-1, 1)
     grid = None if values is None else Grid(np.asarray(values, dtype=np.float64))
     terms = LabelTerms(
         "label",
@@ -267,25 +269,16 @@ def randomize_events(
         LabelTerms(name, *ends, weight=worth.get(name, 1.0), whole=holds_integers(labels[name]))
         for name, ends in bounds.items()
     ]
-    columns = np.column_stack([_numbers(labels[name], f"label {name!r:.60}") for name in bounds])
+    columns = np.column_stack([_column(labels[name], f"label {name!r:.60}") for name in bounds])
     return _randomized(columns, terms, epsilon, division, strata)
 
 
-def _numbers(labels: ArrayLike, name: str) -> Floats:
+def _column(labels: ArrayLike, name: str) -> Floats:
     """(n,) labels as float64; ``DataError`` if they are no column of numbers, or there are none."""
-    given = np.asarray(labels)
-    if given.dtype.kind in "mM":
-        raise DataError(
-            f"{name} of type {given.dtype} are times; make numbers of them, such as days since one"
-        )
-    if not (given.ndim == 1 or (given.ndim == 2 and given.shape[1] == 1)) or not given.size:
-        raise DataError(f"{name} of shape {given.shape} must be one column of at least one number")
-    try:
-        if given.dtype.kind == "c":
-            raise TypeError
-        return given.astype(np.float64).reshape(-1)
-    except (TypeError, ValueError):
-        raise DataError(f"{name} of type {given.dtype} must be numbers") from None
+    numbers = finite(labels, name)
+    if not numbers.size:
+        raise DataError(f"{name} of shape (0,) must be one column of at least one number")
+    return numbers
 
 
 def _answered(
@@ -316,7 +309,7 @@ def _randomized(
     """Randomize (n, m) labels, told apart by public classes if there are any."""
     plan, of_event = plan_message(terms, len(labels), epsilon, division=division), None
     if strata is not None:
-        values, value_of = np.unique(np.asarray(strata).astype(str), return_inverse=True)
+        values, value_of = np.unique(unmasked(strata).astype(str), return_inverse=True)
         plan = plan.by_stratum(values.tolist(), np.bincount(value_of, minlength=values.size + 1))
         of_event = None if plan.strata is None else plan.strata.of_value[value_of]
     if prior is not None:

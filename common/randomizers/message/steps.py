@@ -33,6 +33,7 @@ from common.arrays import Floats, Integers
 from common.entropy import Entropy
 from common.errors import ConfigError, PrivacyError
 from common.exact.channel import MAX_OUTPUTS
+from common.exact.rational import rational
 from common.guarantees import PureDP, Unit
 from common.randomizers.base import Randomizer, check_epsilon
 from common.randomizers.budget import PRIOR_SHARE, round_down, split_budget
@@ -423,7 +424,7 @@ def plan_alone(
     for place, (label, epsilon) in enumerate(zip(terms, epsilons, strict=True)):
         check_epsilon(epsilon)
         grid = label.own_grid(rows, epsilon)
-        group, left = Group((place,), Cells((grid,))), Fraction(epsilon)
+        group, left = Group((place,), Cells((grid,))), rational(epsilon)
         counted = label.needs_prior(grid)
         if counted:
             budget = split_budget(epsilon, len(grid), rows, largest_share=prior_share)

@@ -52,6 +52,8 @@ class LabelTerms:
         for name, end in (("lower", self.lower), ("upper", self.upper)):
             if not is_number(end):
                 raise ConfigError(f"{name}={end!r:.100} must be a number")
+            if not isinstance(end, int | float):  # NumPy's, which may be of few bits
+                object.__setattr__(self, name, float(end))
 
     def own_grid(self, rows: int, epsilon: float) -> Grid:
         """Its points if it is sent alone."""

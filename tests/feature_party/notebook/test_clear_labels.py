@@ -60,8 +60,11 @@ def test_two_values_stay_two() -> None:
     assert known.problem.values_alone
 
 
-@pytest.mark.parametrize("labels", [[1.0, np.nan], ["a"], [[1.0]], [np.inf]])
+@pytest.mark.parametrize(
+    "labels",
+    [[1.0, np.nan], ["a"], [[1.0, 2.0]], [np.inf], np.ma.array([1.0, 2.0], mask=[0, 1])],
+)
 def test_what_is_no_label_is_refused(labels: list[object]) -> None:
     private = lv.randomize_labels([0.0, 1.0, 2.0], lower=0, upper=3, epsilon=1)
-    with pytest.raises(DataError, match="column of finite numbers"):
+    with pytest.raises(DataError, match=r"clear labels.* (must be|are missing or infinite)"):
         lv.clear_labels(labels, private)

@@ -23,7 +23,7 @@ def counted(values: ArrayLike, what: str, bits: int = 61, *, signed: bool = Fals
 
     Sums with unsigned ones would be floats.
     """
-    array = unmasked(values)
+    array = np.asarray(unmasked(values))
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise DataError(
             f"{what} of shape {array.shape} and type {array.dtype} must be a vector of integers"
@@ -35,13 +35,13 @@ def counted(values: ArrayLike, what: str, bits: int = 61, *, signed: bool = Fals
     return array.astype(np.int64)
 
 
-def unmasked(values: ArrayLike) -> NDArray[Any]:
-    """An array of values; those that a masked array hides are NaN, as ``np.asarray`` would bring
-    them back."""
+def unmasked(values: Any) -> Any:
+    """Values as they are, but those that a masked array hides are NaN: ``np.asarray``, and with it
+    most that takes arrays, would bring them back."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         shown = values.astype(np.float64 if values.dtype.kind in "biuf" else object)
-        return np.asarray(shown.filled(np.nan))
-    return np.asarray(values)
+        return np.asarray(np.ma.filled(shown, np.nan))
+    return values
 
 
 def finite(values: ArrayLike, name: str) -> Floats:
@@ -50,7 +50,7 @@ def finite(values: ArrayLike, name: str) -> Floats:
     Infinity, as of a division by 0, is missing here as it is in a file, and so is what a masked
     array hides. The values stay unsaid.
     """
-    given = unmasked(values)
+    given = np.asarray(unmasked(values))
     if given.dtype.kind in "mM":
         raise DataError(
             f"{name} of type {given.dtype} are times; make numbers of them, such as days since one"

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import KW_ONLY, dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from common.arrays import Floats
+from common.arrays import Floats, unmasked
 from common.config.load import checked
 from common.errors import ConfigError, DataError
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.utils import check_random_state
     from sklearn.utils.validation import (
         assert_all_finite,
         check_consistent_length,
@@ -50,7 +52,8 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
     head, learner, ensemble, epochs
         As in ``[training]``; ``auto`` is the default training.
     random_state
-        Chooses folds and initial weights.
+        Chooses folds and initial weights: a number, or as in scikit-learn None or a
+        ``numpy.random.RandomState``, of which every :meth:`fit` draws one.
 
     Attributes
     ----------
@@ -68,7 +71,7 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
     learner: str = "auto"
     ensemble: int | str = "auto"
     epochs: int | str = "auto"
-    random_state: int = 0
+    random_state: int | np.random.RandomState | None = 0
 
     def fit(self, X: Any, y: Any = None, channel: Source | None = None) -> Self:
         """Train on privatized labels.
@@ -97,7 +100,7 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         problem, codes = self._facts(y, self.channel if channel is None else channel)
         check_consistent_length(table, codes)
         wanted = {name: getattr(self, name) for name in ("head", "learner", "ensemble", "epochs")}
-        wanted |= {"seed": self.random_state, "checkpoint": False}
+        wanted |= {"seed": _seed(self.random_state), "checkpoint": False}
         section = checked(TrainingSection, wanted, keywords=True)
         setup = TrainingSetup(section, learners=QuickLearners)
         self.model_: Model = train(Prepared.of_table(table, codes, problem), setup)
@@ -159,7 +162,8 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
             channel, codes = codes if own else channel, codes.codes
         if codes is None:
             raise ValueError("requires y to be passed, but the target y is None: give codes")
-        vector = column_or_1d(codes, warn=True)
+        # nullable and Arrow types as NumPy's own, which scikit-learn would make floats of
+        vector = column_or_1d(np.asarray(unmasked(codes)), warn=True)
         assert_all_finite(vector)
         if vector.dtype != np.uint16:
             raise DataError(
@@ -201,7 +205,7 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
             raise DataError(f"X has {times} columns of the name {twice!r}; name each once")
         checked = validate_data(
             self,
-            X,
+            unmasked(X),
             reset=reset,
             skip_check_array=named,
             **({} if named else {"dtype": np.float64, "ensure_all_finite": "allow-nan"}),
@@ -220,6 +224,17 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         tags.target_tags.required = True
         tags.non_deterministic = False
         return tags
+
+
+def _seed(random_state: Any) -> int:
+    """A seed of 31 bits from what scikit-learn calls a random state."""
+    if random_state is None or isinstance(random_state, np.random.RandomState):
+        return int(check_random_state(random_state).randint(1 << 31))
+    if not isinstance(random_state, Integral) or random_state < 0:
+        raise ConfigError(
+            f"random_state={random_state!r:.100} must be a whole number >= 0, None or a RandomState"
+        )
+    return int(random_state)
 
 
 class LabelDPRegressor(RegressorMixin, _LabelDPEstimator):  # type: ignore[misc]

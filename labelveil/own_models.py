@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from numpy.typing import ArrayLike
 
 if TYPE_CHECKING:
-    from feature_party.notebook.boosting import LightGBMObjective, XGBoostObjective
+    from feature_party.notebook.boosting import (
+        CatBoostObjective,
+        LightGBMObjective,
+        XGBoostObjective,
+    )
     from feature_party.notebook.clear_labels import ClearLabels
     from feature_party.notebook.sources import Source
     from feature_party.notebook.targets import Targets
@@ -78,6 +82,9 @@ def lightgbm_objective(release: Source, head: str = "auto") -> LightGBMObjective
         likelihood = lv.lightgbm_objective("release")
         trees = lightgbm.train({**likelihood.parameters, "num_leaves": 12}, Dataset(x, codes))
         likelihood.predict(trees.predict(x, raw_score=True))  # expected labels
+
+        trees = lightgbm.LGBMRegressor(**likelihood.parameters).fit(x, codes)
+        likelihood.predict(trees.predict(x))
     """
     from feature_party.notebook.boosting import LightGBMObjective
     from feature_party.notebook.sources import problem_of
@@ -98,11 +105,32 @@ def xgboost_objective(release: Source, head: str = "auto") -> XGBoostObjective:
             {**likelihood.parameters, "max_depth": 4}, DMatrix(x, codes), obj=likelihood.objective
         )
         likelihood.predict(trees.predict(DMatrix(x), output_margin=True))  # expected labels
+
+        trees = xgboost.XGBRegressor(objective=likelihood.objective, **likelihood.parameters)
+        likelihood.predict(trees.fit(x, codes).predict(x, output_margin=True))
     """
     from feature_party.notebook.boosting import XGBoostObjective
     from feature_party.notebook.sources import problem_of
 
     return XGBoostObjective(problem_of(release), head)
+
+
+def catboost_objective(release: Source, head: str = "auto") -> CatBoostObjective:
+    """Return an objective for CatBoost, which is given the codes as labels.
+
+    Parameters and errors are those of :func:`torch_loss`; the law must have one output, as
+    ``poisson`` and ``mean`` have, and ``auto`` of two values.
+
+    ::
+
+        likelihood = lv.catboost_objective("release", "poisson")
+        trees = CatBoostRegressor(**likelihood.parameters, depth=4).fit(x, codes)
+        likelihood.predict(trees.predict(x))  # expected labels
+    """
+    from feature_party.notebook.boosting import CatBoostObjective
+    from feature_party.notebook.sources import problem_of
+
+    return CatBoostObjective(problem_of(release), head)
 
 
 def decoded_labels(
@@ -134,8 +162,7 @@ def decoded_labels(
     DataError
         If there are not as many predictions as codes.
     """
-    import numpy as np
-
+    from common.arrays import finite
     from common.errors import ConfigError, DataError
     from feature_party.notebook.sources import check_codes, problem_of
     from feature_party.notebook.targets import decode_targets
@@ -147,7 +174,7 @@ def decoded_labels(
         )
     problem = problem_of(release)
     checked = check_codes(sent, problem)
-    points = None if around is None else np.asarray(around, dtype=np.float64)
+    points = None if around is None else finite(around, "around")
     if points is not None and points.shape != checked.shape:
         raise DataError(f"around={points.shape} must be a prediction for each of {checked.shape}")
     return decode_targets(problem, checked, method, points)

@@ -7,6 +7,7 @@ import re
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from numbers import Rational
+from typing import SupportsFloat
 
 from common.errors import PrivacyError
 
@@ -66,7 +67,7 @@ def log_upper_bound(ratio: Fraction) -> float:
     return math.nextafter(nearest, math.inf) if Decimal(nearest) < bound else nearest
 
 
-def rational(value: float | Fraction) -> Fraction:
+def rational(value: SupportsFloat) -> Fraction:
     """Return a number exactly as it is; of NumPy's, too, where ``Fraction`` takes float64 alone."""
     return Fraction(value if isinstance(value, float | Rational) else float(value))
 

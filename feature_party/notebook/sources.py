@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Floats, Integers
+from common.arrays import Floats, Integers, unmasked
 from common.errors import ConfigError, DataError
 from common.exact.channel import FiniteChannel
 from common.randomizers import Randomizer
@@ -111,7 +111,7 @@ def prior_of_codes(channel: FiniteChannel, codes: NDArray[Any]) -> Floats:
 def check_codes(codes: Any, problem: LabelProblem) -> NDArray[np.int64]:
     """(n,) codes as integers; ``DataError`` if they are not whole numbers below the number of
     outputs."""
-    values = np.asarray(codes)
+    values = np.asarray(unmasked(codes))
     if values.ndim != 1 or values.dtype.kind not in "iufb" or not np.all(values == np.rint(values)):
         raise DataError("codes must be a column of whole numbers, as a release holds them")
     whole = values.astype(np.int64)

@@ -6,6 +6,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
+from common.errors import DataError
 from feature_party.learning.objectives import LikelihoodObjective, build_objective
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
@@ -42,23 +43,64 @@ class ReleaseLoss(nn.Module):
         super().__init__()
         self._objective = likelihood(problem, head)
         self.outputs = self._objective.outputs
+        self._codes_of_release = problem.outputs.size
 
-    def forward(self, raw: Tensor, codes: Tensor) -> Tensor:
-        """Mean loss of (n, p) raw outputs for (n,) codes."""
+    def forward(self, raw: Tensor, codes: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Mean loss of (n, p) raw outputs for (n,) codes, each times its weight if there are any.
+
+        ``DataError`` for other shapes, or what is no code: broadcast or cut to whole numbers, they
+        would be learned from all the same.
+        """
         self._objective.to(raw.device)
-        return self._objective.loss(raw, codes.long()).mean()
+        losses = self._objective.loss(self._rows(raw), self._codes(codes, raw))
+        if weights is None:
+            return losses.mean()
+        if weights.shape != losses.shape:
+            raise DataError(
+                f"weights of shape {(*weights.shape,)} must have the shape {(*losses.shape,)}"
+            )
+        return (losses * weights).mean()
 
     def predict(self, raw: Tensor) -> Tensor:
         """(n,) expected labels for (n, p) raw outputs, in label units."""
         self._objective.to(raw.device)
-        return self._objective.points(raw)
+        return self._objective.points(self._rows(raw))
 
     def distribution(self, raw: Tensor) -> Tensor:
         """(n, m) probabilities of the labels :attr:`labels`."""
         self._objective.to(raw.device)
-        return self._objective.distributions(raw)
+        return self._objective.distributions(self._rows(raw))
 
     @property
     def labels(self) -> Tensor:
         """(m,) labels that a distribution is about."""
         return self._objective.values
+
+    def _rows(self, raw: Tensor) -> Tensor:
+        if raw.ndim != 2 or raw.shape[1] != self.outputs:
+            raise DataError(
+                f"raw outputs of shape {(*raw.shape,)} must have the shape (n, {self.outputs}): let"
+                " the network end in loss.outputs"
+            )
+        return raw
+
+    def _codes(self, codes: Tensor, raw: Tensor) -> Tensor:
+        if codes.is_floating_point() or codes.is_complex():
+            raise DataError(
+                f"codes have type {codes.dtype}, and are whole numbers: give .long() of a release's"
+                " codes, never true labels"
+            )
+        if codes.shape != raw.shape[:1]:
+            raise DataError(
+                f"codes of shape {(*codes.shape,)} must have the shape {(*raw.shape[:1],)}, one"
+                " for each row of raw outputs"
+            )
+        whole = codes.long()
+        if whole.numel():
+            low, high = (int(end) for end in whole.aminmax())
+            if low < 0 or high >= self._codes_of_release:
+                raise DataError(
+                    f"code {low if low < 0 else high} must lie in 0 … {self._codes_of_release - 1},"
+                    " the channel's outputs"
+                )
+        return whole

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
@@ -192,6 +193,65 @@ def test_mistakes_are_one_line_in_the_words_of_python(data: Data) -> None:
     assert repr(private) == "<2,000 labels, randomized: ε = 4 (replace-label, per record)>"
     fitted = lv.LabelDPRegressor(learner="linear", head="gaussian").fit(table, private)
     assert repr(fitted.model_) == "<Model: linear-gaussian; 2 features, 2,000 events>"
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [
+        lambda codes: pd.Series(codes, dtype="UInt16"),
+        lambda codes: pd.Series(codes, dtype="uint16[pyarrow]"),
+        lambda codes: pd.array(codes, dtype="UInt16"),
+        lambda codes: pl.Series(codes),
+        lambda codes: pa.chunked_array([codes[:500], codes[500:]]),
+        lambda codes: np.ma.array(codes, mask=False),
+    ],
+)
+def test_codes_of_any_type_are_codes(data: Data, codes: Any) -> None:
+    table, _, private = data
+    model = lv.LabelDPRegressor(private, learner="linear", head="gaussian", ensemble=2)
+    wanted = model.fit(table, private.codes).predict(table)
+    np.testing.assert_array_equal(
+        clone(model).fit(table, codes(private.codes)).predict(table), wanted
+    )
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [
+        lambda codes: pd.Series(codes, dtype="UInt16").where(codes != codes[0]),
+        lambda codes: pl.Series(codes).replace(codes[0], None),
+        lambda codes: np.ma.array(codes, mask=codes == codes[0]),
+    ],
+)
+def test_missing_codes_are_refused(data: Data, codes: Any) -> None:
+    table, _, private = data
+    with pytest.raises(ValueError, match="contains NaN"):
+        lv.LabelDPRegressor(private, learner="linear").fit(table, codes(private.codes))
+
+
+def test_what_a_mask_hides_of_features_is_missing(data: Data) -> None:
+    _, _, private = data
+    x = np.random.default_rng(0).normal(size=(2000, 2))
+    hidden = np.ma.array(np.where(x > 1, 1e6, x), mask=x > 1)
+    model = lv.LabelDPRegressor(private, learner="linear", head="gaussian", ensemble=2)
+    wanted = model.fit(np.where(x > 1, np.nan, x), private.codes).predict(x)
+    np.testing.assert_array_equal(model.fit(hidden, private.codes).predict(x), wanted)
+
+
+def test_random_state_may_be_none_or_a_generator(data: Data) -> None:
+    table, _, private = data
+    fast = {"learner": "linear", "head": "gaussian", "ensemble": 2}
+    drawn = np.random.RandomState(3).randint(1 << 31)
+    wanted = lv.LabelDPRegressor(private, **fast, random_state=drawn)
+    given = lv.LabelDPRegressor(private, **fast, random_state=np.random.RandomState(3))
+    first = given.fit(table, private.codes).predict(table)
+    np.testing.assert_array_equal(first, wanted.fit(table, private.codes).predict(table))
+    assert not np.array_equal(first, given.fit(table, private.codes).predict(table))
+    anything = clone(wanted).set_params(random_state=None)
+    assert anything.fit(table, private.codes).predict(table).shape == first.shape
+    assert anything.random_state is None
+    with pytest.raises(ConfigError, match="random_state=-1 must be a whole number >= 0"):
+        clone(wanted).set_params(random_state=-1).fit(table, private.codes)
 
 
 DAYS = pd.Series(pd.date_range("2026-01-01", periods=10))

@@ -22,7 +22,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from common.arrays import Floats
+from common.arrays import Floats, unmasked
 from common.entropy import seeded_entropy
 from common.guarantees.limits import positive
 from common.mechanisms.central.estimators import BoundedRegressor, PrivateEstimator, fresh_entropy
@@ -149,7 +149,7 @@ class DPSGDClassifier(ClassifierMixin, _DPSGD):  # type: ignore[misc]
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from records: (n, d) features and (n,) classes."""
-        features, labels = validate_data(self, X, y, dtype=np.float64)
+        features, labels = validate_data(self, unmasked(X), unmasked(y), dtype=np.float64)
         check_classification_targets(labels)
         self.classes_, codes = np.unique(labels, return_inverse=True)
         if self.classes_.size < 2:

@@ -309,7 +309,7 @@ def _randomized(
     """Randomize (n, m) labels, told apart by public classes if there are any."""
     plan, of_event = plan_message(terms, len(labels), epsilon, division=division), None
     if strata is not None:
-        values, value_of = np.unique(unmasked(strata).astype(str), return_inverse=True)
+        values, value_of = np.unique(np.asarray(unmasked(strata)).astype(str), return_inverse=True)
         plan = plan.by_stratum(values.tolist(), np.bincount(value_of, minlength=values.size + 1))
         of_event = None if plan.strata is None else plan.strata.of_value[value_of]
     if prior is not None:

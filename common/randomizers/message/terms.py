@@ -49,7 +49,8 @@ class LabelTerms:
     and options do not say; None for the usual one."""
 
     def __post_init__(self) -> None:
-        for name, end in (("lower", self.lower), ("upper", self.upper)):
+        ends: dict[str, Any] = {"lower": self.lower, "upper": self.upper}
+        for name, end in ends.items():
             if not is_number(end):
                 raise ConfigError(f"{name}={end!r:.100} must be a number")
             if not isinstance(end, int | float):  # NumPy's, which may be of few bits

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
+from sklearn.base import clone
 
 import labelveil as lv
+from common.arrays import Floats
 from common.errors import ConfigError, DataError
 from common.release.event_keys import hash_keys
 from feature_party.learning.problem import LabelProblem
@@ -275,3 +279,178 @@ def test_classes_are_no_start() -> None:
 def test_a_law_of_many_parameters_is_not_boosted(private: lv.PrivateLabels) -> None:
     with pytest.raises(ConfigError, match="head='softmax' has more parameters than boosting"):
         lv.lightgbm_objective(private, "softmax")
+
+
+Learned = tuple[Floats, Floats, lv.PrivateLabels]
+
+
+@pytest.fixture(scope="module")
+def learned() -> Learned:
+    """Features, counts, and the counts randomized."""
+    rng = np.random.default_rng(2)
+    features = rng.normal(size=(2000, 3))
+    labels = rng.poisson(np.exp(1 + 0.7 * features[:, 0])).clip(0, 60)
+    with repeatable_entropy():
+        private = lv.randomize_labels(labels, lower=0, upper=60, epsilon=4.0)
+    return features, labels.astype(float), private
+
+
+@pytest.mark.parametrize("head", ["gaussian", "poisson"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_scikit_learn_estimators_of_boosting_learn_the_same(
+    learned: Learned, head: str, weighted: bool
+) -> None:
+    """As the library's own way of training, weights included; and a clone does, too."""
+    lightgbm, xgboost = pytest.importorskip("lightgbm"), pytest.importorskip("xgboost")
+    features, labels, private = learned
+    codes = pd.Series(private.codes, dtype="uint16[pyarrow]")
+    weight = np.where(features[:, 1] > 0, 3.0, 0.5) if weighted else None
+    boosted, quiet = lv.lightgbm_objective(private, head), {"verbosity": -1, "num_leaves": 8}
+    data = lightgbm.Dataset(features, private.codes, weight=weight)
+    trees = lightgbm.train({**boosted.parameters, **quiet, "num_threads": 1}, data, 30)
+    raw = trees.predict(features, raw_score=True)
+    model = lightgbm.LGBMRegressor(**boosted.parameters, **quiet, n_estimators=30, n_jobs=1)
+    model = clone(model).fit(
+        features,
+        codes,
+        sample_weight=weight,
+        eval_X=features,
+        eval_y=private.codes,
+        eval_sample_weight=[weight],
+        eval_metric=boosted.metric,
+    )
+    np.testing.assert_allclose(model.predict(features), raw, rtol=1e-9)
+    (said,) = model.evals_result_.values()
+    assert said["release_loss"][-1] == pytest.approx(boosted.loss(raw, private.codes, weight))
+    assert np.mean((boosted.predict(raw) - labels) ** 2) < 0.8 * labels.var()
+
+    other, trained = lv.xgboost_objective(private, head), {"max_depth": 3, "nthread": 1}
+    matrix = xgboost.DMatrix(features, private.codes, weight=weight)
+    trees = xgboost.train({**other.parameters, **trained}, matrix, 30, obj=other.objective)
+    raw = trees.predict(matrix, output_margin=True)
+    model = xgboost.XGBRegressor(
+        objective=other.objective,
+        eval_metric=other.metric,
+        n_estimators=30,
+        max_depth=3,
+        n_jobs=1,
+        **other.parameters,
+    )
+    held = {"eval_set": [(features, private.codes)], "sample_weight_eval_set": [weight]}
+    held = held if weighted else {"eval_set": held["eval_set"]}
+    model = clone(model).fit(features, codes, sample_weight=weight, verbose=False, **held)
+    np.testing.assert_allclose(model.predict(features, output_margin=True), raw, rtol=1e-6)
+    (said,) = model.evals_result().values()
+    assert said["metric"][-1] == pytest.approx(other.loss(raw, private.codes, weight), rel=1e-4)
+    assert np.mean((other.predict(raw) - labels) ** 2) < 0.8 * labels.var()
+
+
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+def test_a_weight_counts_as_rows(learned: Learned, library: str) -> None:
+    _, _, private = learned
+    objective = getattr(lv, f"{library}_objective")(private, "gaussian")
+    raw, codes = np.random.default_rng(0).normal(size=(6, 2)), private.codes[:6]
+    times = np.array([0, 1, 2, 3, 1, 0])
+    by_weight = objective.derivatives(raw, codes, times)
+    rows = np.repeat(np.arange(6), times)
+    for mine, all_ in zip(by_weight, objective.derivatives(raw[rows], codes[rows]), strict=True):
+        np.testing.assert_allclose(mine.sum(axis=0), all_.sum(axis=0), rtol=1e-12)
+    loss = objective.loss(raw, codes, times)
+    assert loss == pytest.approx(objective.loss(raw[rows], codes[rows]))
+    for line, arguments in (
+        (r"raw outputs of shape \(6, 3\) must have 2 a row", (np.zeros((6, 3)), codes)),
+        (r"raw outputs of shape \(12,\) must have 2 a row", (raw.ravel(), codes)),
+        ("6 raw outputs must be of as many codes as 5", (raw, codes[:5])),
+        ("5 weights must be 6 numbers >= 0", (raw, codes, times[:5])),
+        ("6 weights must be 6 numbers >= 0", (raw, codes, -times)),
+        ("codes must be a column of whole numbers", (raw, np.ma.array(codes, mask=[0, 1] * 3))),
+    ):
+        with pytest.raises(DataError, match=line):
+            objective.derivatives(*arguments)
+
+
+class _CatBoost:
+    """What CatBoost asks of an objective and a metric of one's own, as its manual has it.
+
+    Newton's method with a constant for all rows takes the place of trees, the derivatives being
+    those of a function that is maximised.
+    """
+
+    def __init__(self, loss_function: Any, eval_metric: Any, boost_from_average: bool) -> None:
+        self.loss, self.metric = loss_function, eval_metric
+        assert not boost_from_average
+
+    def fit(self, codes: Floats, weights: Floats | None) -> Floats:
+        raw = np.zeros(codes.size)
+        for _ in range(30):
+            pairs = np.array(self.loss.calc_ders_range(raw, codes, weights))
+            raw -= pairs[:, 0].sum() / pairs[:, 1].sum()
+        return raw
+
+    def score(self, raw: Floats, codes: Floats, weights: Floats | None) -> float:
+        halves = [slice(0, 700), slice(700, None)]
+        sums = [
+            self.metric.evaluate(
+                [raw[half]], codes[half], None if weights is None else weights[half]
+            )
+            for half in halves
+        ]
+        assert not self.metric.is_max_optimal()
+        return float(self.metric.get_final_error(*np.sum(sums, axis=0)))
+
+
+@pytest.mark.parametrize("head", ["poisson", "mean"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_catboost_maximises_the_likelihood(head: str, weighted: bool) -> None:
+    labels = np.random.default_rng(3).poisson(np.repeat([4.0, 7.0], 2000)).clip(0, 20)
+    with repeatable_entropy():
+        private = lv.randomize_labels(labels, lower=0, upper=20, epsilon=4.0)
+    objective = lv.catboost_objective(private, head)
+    weights = np.repeat([0.0, 2.0], 2000) if weighted else None
+    codes = private.codes.astype(np.float64)
+    library = _CatBoost(**objective.parameters)
+    raw = library.fit(codes, weights)
+    lost = library.score(raw, codes, weights)
+    for step in (-0.05, 0.05):
+        assert library.score(raw + step, codes, weights) > lost
+    assert lost == pytest.approx(objective.loss(raw, private.codes, weights))
+    wanted = np.average(labels, weights=weights)
+    assert objective.predict(raw)[0] == pytest.approx(wanted, rel=0.05)
+    assert copy.deepcopy(objective) is objective  # or estimators could not be cloned
+    with pytest.raises(ConfigError, match="head='auto' has 2 outputs here, and CatBoost learns"):
+        lv.catboost_objective(private)
+
+
+def test_the_loss_refuses_what_is_no_code(private: lv.PrivateLabels) -> None:
+    """Broadcast, or cut to whole numbers, all of it would train and learn something else."""
+    loss = lv.torch_loss(private, "gaussian")
+    raw, codes = torch.zeros(5, 2), torch.as_tensor(private.codes[:5].astype(np.int64))
+    most = private.channel.outputs.size - 1
+    for outputs, given, line in (
+        (raw, codes[:, None], r"codes of shape \(5, 1\) must have the shape \(5,\)"),
+        (raw, codes[:1], r"codes of shape \(1,\) must have the shape \(5,\)"),
+        (raw, codes.float(), "codes have type torch.float32, and are whole numbers"),
+        (raw, codes - 1 - codes.max(), "code -.* must lie in 0 … "),
+        (raw, codes + most + 1, f"must lie in 0 … {most}, the channel's outputs"),
+        (torch.zeros(5, 3), codes, r"raw outputs of shape \(5, 3\) must have the shape \(n, 2\)"),
+        (torch.zeros(2), codes, r"raw outputs of shape \(2,\) must have"),
+    ):
+        with pytest.raises(DataError, match=line):
+            loss(outputs, given)
+    for ask in (loss.predict, loss.distribution):
+        with pytest.raises(DataError, match=r"raw outputs of shape \(5, 3\)"):
+            ask(torch.zeros(5, 3))
+    same = loss(raw, codes)
+    for kind in (torch.uint16, torch.int32):
+        assert loss(raw, codes.to(kind)) == same
+
+
+def test_the_loss_takes_weights(private: lv.PrivateLabels) -> None:
+    loss = lv.torch_loss(private, "gaussian")
+    raw = torch.randn(4, 2, generator=torch.Generator().manual_seed(0))
+    codes = torch.as_tensor(private.codes[:4].astype(np.int64))
+    rows = torch.tensor([0, 0, 3, 3])
+    weighted = loss(raw, codes, torch.tensor([2.0, 0, 0, 2]))
+    torch.testing.assert_close(weighted, loss(raw[rows], codes[rows]))
+    with pytest.raises(DataError, match=r"weights of shape \(4, 1\) must have the shape \(4,\)"):
+        loss(raw, codes, torch.ones(4, 1))

@@ -138,7 +138,7 @@ def _too_large(path: Path, key: str, released: int) -> bool:
     return values * _BYTES_A_VALUE + released * _BYTES_A_LABEL > 0.6 * memory
 
 
-Table: TypeAlias = "pl.DataFrame | pl.LazyFrame | pd.DataFrame | Path"
+Table: TypeAlias = "pl.DataFrame | pl.LazyFrame | pd.DataFrame | pa.Table | Path"
 """What the Python interface accepts as a table: in memory, lazy, or a file."""
 
 
@@ -186,10 +186,45 @@ def collect_table(table: Table) -> pl.DataFrame:
         if isinstance(table, str | Path):
             table = scan_table(Path(table))
         if isinstance(table, pl.LazyFrame):
-            return table.collect()
-        return table if isinstance(table, pl.DataFrame) else pl.from_pandas(table)
+            table = table.collect()
+        elif isinstance(table, pa.Table):
+            table = pl.DataFrame(table)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(f"the table cannot be read: {first_line(error)}") from error
+    frame = table if isinstance(table, pl.DataFrame) else _of_pandas(table)
+    for name, kind in frame.schema.items():
+        if kind == pl.Object:
+            raise _unreadable_column(name, kind)
+    return frame
+
+
+def _of_pandas(table: pd.DataFrame) -> pl.DataFrame:
+    """A table of pandas; ``DataError`` names the column that is not of one type, or the type."""
+    if not hasattr(table, "iloc") or not hasattr(table, "columns"):
+        raise DataError(
+            f"a table of type {type(table).__name__} must be pandas', Polars' or Arrow's"
+        )
+    names = [str(name) for name in table.columns]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise DataError(f"the table has {names.count(twice)} columns {twice!r:.60}; name each once")
+    try:
+        return pl.from_pandas(table)
+    except Exception:
+        for place, name in enumerate(names):
+            column = table.iloc[:, place]
+            try:
+                pl.from_pandas(column.rename("").to_frame())
+            except Exception:
+                # what Arrow says of it would show a value
+                raise _unreadable_column(name, column.dtype) from None
+        raise
+
+
+def _unreadable_column(name: str, kind: object) -> DataError:
+    return DataError(
+        f"column {name!r:.60} of type {kind!s:.60} holds no numbers, texts, dates or categories of"
+        " one type; make them so, such as with .astype(float) or .astype(str)"
+    )
 
 
 def check_key(frame: pl.LazyFrame, key: str) -> None:

@@ -81,7 +81,8 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X
-            (n, …) features: pandas or Polars, with text and categories as they are, or an array.
+            (n, …) features: of pandas, Polars or Arrow, with text and categories as they are, or an
+            array.
         y
             (n,) codes in the rows' order, which have type uint16; or, instead of them, what holds
             codes and channel: what ``lv.randomize_labels`` returned, or a release of a submitted
@@ -198,6 +199,8 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
 
         from feature_party.tables import collect_table
 
+        if hasattr(X, "to_batches"):  # Arrow's
+            X = collect_table(X)
         named = hasattr(X, "columns")
         if named and len(names := [*X.columns]) > len(set(names)):
             twice = next(name for name in names if names.count(name) > 1)

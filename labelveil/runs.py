@@ -13,6 +13,7 @@ from shutil import move, rmtree
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
 from common.config.keywords import with_keywords
@@ -22,20 +23,23 @@ from labelveil.simulation import Outcome, Settings, run_simulation
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
-    Table = pl.DataFrame | pd.DataFrame
+    Table = pl.DataFrame | pl.LazyFrame | pd.DataFrame | pa.Table
 
 _DIGITS = 2
 
 
 def write_events(table: Table, path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a Polars or pandas table as Parquet, and complete a simulation's settings from it.
+    """Write a Polars, pandas or Arrow table as Parquet; complete a simulation's settings from it.
 
     Where they are not set, ``lower`` and ``upper`` are the smallest and the largest label, rounded
     outwards to two digits. Raises ``DataError`` if there is no such label column, or its labels
-    have no range.
+    have no range; it names a column that cannot be read.
     """
-    frame = table if isinstance(table, pl.DataFrame) else pl.from_pandas(table)
+    from feature_party.tables import collect_table
+
+    frame = collect_table(table)
     label = settings.get("label")
     labels = list(label) if isinstance(label, list | tuple) else [str(label)]
     frame.write_parquet(path)
@@ -58,7 +62,10 @@ def write_events(table: Table, path: Path, settings: Mapping[str, Any]) -> dict[
 def _bounds(labels: pl.Series) -> tuple[float, float]:
     if not (labels.dtype.is_numeric() or labels.dtype == pl.Boolean):
         raise DataError(f"label column {labels.name!r} has type {labels.dtype}; labels are numbers")
-    numbers = labels.alias("").drop_nulls().cast(pl.Float64).drop_nans().to_numpy()
+    numbers = labels.alias("").drop_nulls().cast(pl.Float64).to_numpy()
+    numbers = numbers[np.isfinite(numbers)]
+    if not numbers.size:
+        raise DataError(f"label column {labels.name!r:.60} has no label; give one with labels")
     lower, upper = float(numbers.min()), float(numbers.max())
     if not lower < upper:
         raise DataError(f"all labels are {lower:g}; give lower and upper")
@@ -70,8 +77,8 @@ def _bounds(labels: pl.Series) -> tuple[float, float]:
 def _simulate(settings: Settings) -> Outcome:
     """Run both parties on this machine, with mutual TLS between them, and score the model.
 
-    ``lv.simulate(table, label="amount", epsilon=1)`` is enough: of a pandas or Polars table with
-    labels and features it makes both parties' files. Bounds that are not given are then read off
+    ``lv.simulate(table, label="amount", epsilon=1)`` is enough: of a pandas, Polars or Arrow table
+    with labels and features it makes both parties' files. Bounds that are not given are then read off
     the labels and rounded outwards, which a simulation alone may do: in earnest they come from
     public knowledge.
 

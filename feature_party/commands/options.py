@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from common.config import setting
 from common.config.answers import Json
@@ -30,7 +31,10 @@ NO_PATHS: Mapping[str, Path] = MappingProxyType({})
 
 
 class Shown(Json):
-    quiet: bool = setting(False, "Show no progress bars.", flag="--quiet -q")
+    quiet: bool = setting(False, "No progress bars, no summary.", flag="--quiet -q")
+
+    def answer(self, document: Any, *lines: str) -> None:
+        super().answer(document, *(() if self.quiet else lines))
 
 
 def start(

@@ -40,7 +40,7 @@ def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Shown) -> None:
     stages = Stages(config, shown.quiet, truth=truth)
 
     def show(party: LabelsPartySection, population: Population, ending: str) -> None:
-        if not shown.as_json:
+        if not (shown.as_json or shown.quiet):
             print(submitted(party, population, ending)[1], flush=True)
 
     if config.rounds.shares:

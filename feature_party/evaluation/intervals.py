@@ -29,6 +29,13 @@ class Measured:
         value, half = float(terms.mean()), level * math.hypot(mean_error(terms), extra)
         return cls(value, value - half, value + half)
 
+    def within(self, lowest: float, highest: float) -> Measured:
+        """The same for readers, of a figure that cannot lie elsewhere: noise may take it there."""
+        value, low, high = (
+            min(max(end, lowest), highest) for end in (self.value, self.low, self.high)
+        )
+        return Measured(value, low, high)
+
     def to_json(self, name: str) -> dict[str, Any]:
         """Under names of ``metrics.json``, ``name``, ``name_low`` and so on; None for NaN."""
         fields = {name if key == "value" else f"{name}_{key}": x for key, x in asdict(self).items()}

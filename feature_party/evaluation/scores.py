@@ -93,6 +93,11 @@ class Scores:
         return float(release_metrics(self.manifests, self.label)["epsilon"])
 
     @property
+    def bounds(self) -> tuple[float, float]:
+        """Between which labels, and so their means, lie."""
+        return float(self.events.problem.grid.min()), float(self.events.problem.grid.max())
+
+    @property
     def verdict(self) -> str:
         """Whether the model is better than no features, in a sentence."""
         return verdict_sentence(self.explained, self.epsilon, self.unseen.codes.size)
@@ -108,11 +113,11 @@ class Scores:
             return [*lines, *(f"warning: {warning}" for warning in self.warnings)]
         if self.fitting is not None:
             lines.append(self.fitting.sentence)
-        lines += calibration_lines(self.slope, self.tenths, self.coverage)
+        lines += calibration_lines(self.slope, self.tenths, self.coverage, self.bounds)
         if self.importance:
             lines.append(importance_line(self.importance))
         for by, column in self.segments.items():
-            lines += segment_lines(by, column)
+            lines += segment_lines(by, column, self.bounds)
         lines += [self.answer.sentence] if self.answer else []
         return lines + (self.truth.lines if self.truth else [])
 

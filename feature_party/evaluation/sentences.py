@@ -116,15 +116,21 @@ def importance_line(importance: Mapping[str, Measured], most: int = 5) -> str:
 
 
 def calibration_lines(
-    slope: Slope | None, tenths: Sequence[Segment], coverage: Mapping[float, Measured]
+    slope: Slope | None,
+    tenths: Sequence[Segment],
+    coverage: Mapping[float, Measured],
+    bounds: tuple[float, float],
 ) -> list[str]:
-    """Are predictions right on average, and intervals as often as they say?"""
+    """Are predictions right on average, and intervals as often as they say?
+
+    ``bounds`` are those of the labels.
+    """
     low, high = (-math.inf, math.inf) if slope is None else slope.interval
     lines = []
     if slope is not None and low < 0 and high > 2:
         lines.append("whether predictions are right on average cannot be told")
     else:
-        lines += segment_lines("prediction, in tenths", tenths) if tenths else []
+        lines += segment_lines("prediction, in tenths", tenths, bounds) if tenths else []
     if slope is not None:
         lines.append(
             f"labels rise by {slope.value:.2f} per unit predicted (95%: {low:.2f} … {high:.2f};"
@@ -139,11 +145,14 @@ def calibration_lines(
     return lines
 
 
-def segment_lines(by: str, segments: Sequence[Segment]) -> list[str]:
-    """A line a segment: events, mean prediction, mean label, and whether they disagree."""
+def segment_lines(by: str, segments: Sequence[Segment], bounds: tuple[float, float]) -> list[str]:
+    """A line a segment: events, mean prediction, mean label, and whether they disagree.
+
+    The mean label is shown within the ``bounds`` of labels.
+    """
     rows = [("", "events", "predicted", "mean label (95% for all together)")]
     for segment in segments:
-        label = segment.label
+        label = segment.label.within(*bounds)
         shown = f"{number(label.value)} ({number(label.low)} … {number(label.high)})"
         shown += "  predictions are off" * segment.off
         rows.append(

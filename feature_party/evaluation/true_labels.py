@@ -53,7 +53,8 @@ def match_true_labels(
         raise DataError(f"keys occur more than once in column {label_key!r} of the true labels")
     left = pl.DataFrame({"key": canonical_keys(keys)})
     matched = left.join(right, on="key", how="left", maintain_order="left")["label"]
-    values = matched.fill_nan(None).fill_null(missing).to_numpy()
+    values = matched.fill_null(np.nan).to_numpy()
+    values = np.where(np.isfinite(values), values, missing)  # as the labels party reads them
     return np.asarray(np.clip(values, problem.grid[0], problem.grid[-1]))
 
 
@@ -70,12 +71,15 @@ class TrueErrors:
     fitting: Mapping[str, float] = field(default_factory=dict)  # what else fits, as in metrics.json
 
     @property
+    def r2(self) -> float | None:
+        """What share of the variance is explained; None where labels have none."""
+        return 1 - self.mse / self.constant_mse if self.constant_mse > 0 else None
+
+    @property
     def lines(self) -> list[str]:
         """For a terminal."""
-        error = (
-            f"true test MSE {number(self.mse)}, MAE {number(self.mae)},"
-            f" R² {1 - self.mse / self.constant_mse:.2f}"
-        )
+        r2 = "none, as all labels are alike" if self.r2 is None else f"{self.r2:.2f}"
+        error = f"true test MSE {number(self.mse)}, MAE {number(self.mae)}, R² {r2}"
         return [error, true_sentence(self.fitting)] if self.fitting else [error]
 
     def to_json(self) -> dict[str, float]:
@@ -84,8 +88,7 @@ class TrueErrors:
             "test_mse": self.mse,
             "test_mae": self.mae,
             "constant_mse": self.constant_mse,
-            "relative_mse": self.mse / self.constant_mse,
-            "test_r2": 1 - self.mse / self.constant_mse,
+            "test_r2": self.r2,
             "nonprivate_mse": self.nonprivate_mse,
             "nonprivate_mae": self.nonprivate_mae,
             **self.fitting,
@@ -98,7 +101,8 @@ def true_errors(
 ) -> TrueErrors:
     """Errors of (h,) predictions of the held-out events against (m,) labels of all matched ones."""
     truth = labels[events.holdout]
-    constant = float(np.delete(labels, events.holdout).mean())
+    # from the first label on, which of labels that are alike is their mean to the last bit
+    constant = float(labels[0] + (np.delete(labels, events.holdout) - labels[0]).mean())
     return TrueErrors(
         truth,
         mse=float(np.mean((points - truth) ** 2)),

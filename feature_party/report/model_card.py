@@ -20,7 +20,7 @@ def write_model_card(path: Path, inputs: ReportInputs) -> None:
     scores, manifest, facts = inputs.scores, inputs.manifest, inputs.scores.model.facts
     label, events = inputs.released, scores.events
     lower, upper = (number(float(label.grid[end])) for end in (0, -1))
-    lines = calibration_lines(scores.slope, (), scores.coverage)
+    lines = calibration_lines(scores.slope, (), scores.coverage, scores.bounds)
     text = page_template("feature_party.report", "model_card.md.j2").render(
         headline=words.headline(inputs),
         name=inputs.name,
@@ -42,7 +42,8 @@ def write_model_card(path: Path, inputs: ReportInputs) -> None:
         matches=words.match_sentence(events.matches),
         lines=[f"{line[:1].upper()}{line[1:]}." for line in lines],
         segments=[
-            escape("\n".join(segment_lines(by, rows))) for by, rows in scores.segments.items()
+            escape("\n".join(segment_lines(by, rows, scores.bounds)))
+            for by, rows in scores.segments.items()
         ],
         warnings=scores.warnings,
         statements=words.privacy_statements(manifest, inputs.label),

@@ -164,7 +164,7 @@ def _calibration(inputs: ReportInputs) -> Section:
         " A privatized label decodes to a number that is right on average, so a group's mean says"
         " what its labels are like although no label is known."
     )
-    for sentence in calibration_lines(scores.slope, (), scores.coverage):
+    for sentence in calibration_lines(scores.slope, (), scores.coverage, scores.bounds):
         text += f" {sentence[:1].upper()}{sentence[1:]}."
     picture = score_plots.calibration(scores.tenths, inputs.axis, (float(grid[0]), float(grid[-1])))
     return Section("calibration", "Are the predictions right on average?", text, picture)
@@ -205,10 +205,11 @@ def _read_as(inputs: ReportInputs) -> list[tuple[str, ...]]:
 def _segments(inputs: ReportInputs) -> Section | None:
     if not inputs.scores.segments:
         return None
+    bounds = inputs.scores.bounds
     rows = [("segment", "events", "mean prediction", f"mean {inputs.axis} (95%)", "")]
     for by, column in inputs.scores.segments.items():
         for segment in column:
-            label, off = segment.label, "off" if segment.off else ""
+            label, off = segment.label.within(*bounds), "off" if segment.off else ""
             shown = f"{number(label.value)} ({number(label.low)} to {number(label.high)})"
             figures = f"{segment.events:,}", number(segment.predicted), shown
             rows.append((f"{by}: {segment.name}", *figures, off))

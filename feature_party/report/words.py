@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import reduce
 
@@ -63,9 +63,10 @@ def error_rows(scores: Scores) -> list[ErrorRow]:
         ErrorRow("this model,\nestimated", at, MAIN, r2, free, assisted),
     ]
     if truth is not None:
-        rows.append(ErrorRow("this model,\ntrue labels", truth.mse, OTHER, 1 - truth.mse / known))
+        rows.append(ErrorRow("this model,\ntrue labels", truth.mse, OTHER, truth.r2))
         if (ideal := truth.nonprivate_mse) is not None:
-            rows.append(ErrorRow("trained on\ntrue labels", ideal, THIRD, 1 - ideal / known))
+            taught = replace(truth, mse=ideal).r2
+            rows.append(ErrorRow("trained on\ntrue labels", ideal, THIRD, taught))
     return rows
 
 

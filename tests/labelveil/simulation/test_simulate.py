@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import psutil
 import pytest
@@ -319,3 +321,68 @@ def test_bounds_of_a_table_are_rounded_outwards(tmp_path: Path) -> None:
         same = pl.DataFrame({"y": [1, 2], "x": [0, 0]})
         with pytest.raises(DataError, match=line):
             write_events(same, tmp_path / "events.parquet", {"label": label})
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.Series([1, "secret7"] * 20, dtype=object),
+        pd.Series([object()] * 40),
+        pd.Series([10**30, 1] * 20, dtype=object),
+        pd.Series(pd.arrays.SparseArray([0, 1] * 20)),
+        pd.Series(np.arange(40, dtype=np.longdouble)),
+        pd.Series(np.arange(40) + 1j),
+        pl.Series([{1}, {2}] * 20, dtype=pl.Object),
+    ],
+    ids=["mixed", "things", "huge", "sparse", "longdouble", "complex", "objects"],
+)
+def test_a_column_that_cannot_be_read_is_named(tmp_path: Path, column: Any) -> None:
+    """By every door that takes a table, and no cell of it is shown."""
+    frame = pl.DataFrame if isinstance(column, pl.Series) else pd.DataFrame
+    line = r"column 'odd' of type [\w\[\], ]+ holds no numbers, texts, dates or categories of one"
+    for labels in (column, range(40)):
+        others = {"odd": column, "x": range(40), "y": labels}
+        with pytest.raises(DataError, match=line) as caught:
+            write_events(frame(others), tmp_path / "events.parquet", {"label": "y"})
+        assert "secret" not in str(caught.value)
+    codes = lv.randomize_labels(np.arange(40) % 2, lower=0, upper=1, epsilon=1)
+    with pytest.raises(DataError, match=line):
+        lv.LabelDPRegressor().fit(frame({"odd": column}), codes)
+
+
+@pytest.mark.parametrize(
+    ("table", "line"),
+    [
+        ({"y": [0, 1]}, "a table of type dict must be pandas', Polars' or Arrow's"),
+        (pd.DataFrame([[0, 1]], columns=["y", "y"]), "the table has 2 columns 'y'; name each once"),
+        (pd.DataFrame({"y": []}), "label column 'y' has no label"),
+        (pd.DataFrame({"y": [np.nan, np.inf]}), "label column 'y' has no label"),
+    ],
+)
+def test_what_is_no_table_of_labels_is_refused(tmp_path: Path, table: Any, line: str) -> None:
+    with pytest.raises(DataError, match=line):
+        write_events(table, tmp_path / "events.parquet", {"label": "y"})
+
+
+def test_any_table_is_written_alike(table: pl.DataFrame, tmp_path: Path) -> None:
+    """An infinite label is a missing one: it widens no bounds."""
+    path, settings = tmp_path / "events.parquet", {"label": "y", "out": "out"}
+    wanted = write_events(table, path, settings)
+    for same in (table.lazy(), table.to_arrow(), table.to_pandas()):
+        assert write_events(same, path, settings) == wanted
+        assert pl.read_parquet(path).equals(table)
+    beyond = pl.concat([table, table[:1].with_columns(y=pl.lit(math.inf))])
+    assert write_events(beyond, path, settings) == wanted
+
+
+@pytest.mark.slow
+def test_a_constant_label_has_no_r2() -> None:
+    table = pd.DataFrame({"y": [0.1] * 400, "x": np.arange(400)})
+    quick = ["training.learner=linear", "training.ensemble=1", "training.checkpoint=false"]
+    outcome = lv.simulate(
+        table, label="y", lower=0, upper=1, epsilon=1, feature_settings=quick, quiet=True
+    )
+    assert outcome.metrics["constant_mse"] == 0
+    assert outcome.metrics["test_mse"] < 0.3
+    assert "test_r2" not in outcome.metrics
+    assert "constant" in repr(outcome)

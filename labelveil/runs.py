@@ -78,8 +78,8 @@ def _simulate(settings: Settings) -> Outcome:
     """Run both parties on this machine, with mutual TLS between them, and score the model.
 
     ``lv.simulate(table, label="amount", epsilon=1)`` is enough: of a pandas, Polars or Arrow table
-    with labels and features it makes both parties' files. Bounds that are not given are then read off
-    the labels and rounded outwards, which a simulation alone may do: in earnest they come from
+    with labels and features it makes both parties' files. Bounds that are not given are then read
+    off the labels and rounded outwards, which a simulation alone may do: in earnest they come from
     public knowledge.
 
     Returns metrics, the report's path and the release that was sent, and shows itself in a

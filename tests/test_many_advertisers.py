@@ -53,7 +53,7 @@ class Publisher:
             for name, value in (values.items() if isinstance(values, dict) else [("", None)])
         ]
         done = CliRunner().invoke(
-            app, [command, "--quiet", *sets, *arguments], catch_exceptions=False
+            app, [command, *sets, *arguments], catch_exceptions=False
         )
         assert done.exit_code == 0, done.output
         return done.output

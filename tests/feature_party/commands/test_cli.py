@@ -22,7 +22,7 @@ from feature_party.config import FeaturePartyConfig
 from tests.feature_party.servers import Behaviour, certificates, serving
 from tests.feature_party.worlds import World, build_world
 
-SMALL = ["--ensemble", "2", "--epochs", "2", "--set", "training.hidden=[8]", "--quiet"]
+SMALL = ["--ensemble", "2", "--epochs", "2", "--set", "training.hidden=[8]"]
 
 
 def invoke(*arguments: str) -> str:
@@ -130,7 +130,9 @@ def test_stages_one_by_one(
     monkeypatch.chdir(tmp_path)
     release = ["--release", str(world.directory)]
     assert "head gaussian" in invoke("train", *release, *data, *SMALL, "--head", "gaussian")
-    assert "estimated test MSE" in invoke("evaluate", *release, *data, "--quiet")
+    assert "estimated test MSE" in invoke("evaluate", *release, *data)
+    assert "estimated test MSE" not in invoke("evaluate", *release, *data, "--quiet")
+    assert invoke("predict", *data[:4], "-q") == ""
     said = ["--above", "[0.5, 3]", "--quantiles", "[0.25]"]
     predicted = json.loads(invoke("predict", *data[:4], *said, "--quiet", "--json"))
     drift = predicted.pop("drift")
@@ -162,7 +164,7 @@ def test_where_a_model_is_right_is_on_the_terminal_and_in_the_metrics(
     monkeypatch.chdir(tmp_path)
     given = ["--release", str(world.directory), *data]
     invoke("train", *given, *SMALL, "--head", "gaussian", "--epochs", "8")
-    shown = invoke("evaluate", *given, "--quiet", "--by", "shop", "--by", "x")
+    shown = invoke("evaluate", *given, "--by", "shop", "--by", "x")
     for heading in ("by prediction, in tenths:", "by shop:", "by x:"):
         assert heading in shown
     assert shown.count("  shop ") == 6

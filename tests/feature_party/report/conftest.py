@@ -106,7 +106,8 @@ def make_inputs() -> MakeInputs:
             matches=matches,
             training_rows=ROWS - points.size,
             problem=SimpleNamespace(
-                by_release=lambda codes: [(None, np.ones(codes.size, np.bool_), codes)]
+                grid=channel.inputs,
+                by_release=lambda codes: [(None, np.ones(codes.size, np.bool_), codes)],
             ),
         )
         settings = FitSettings(8, 15, 512, 0.01, "adamw", 0.01, (64,), 0.0, 0.25, 5, 0)

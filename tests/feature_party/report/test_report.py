@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from feature_party.evaluation.breakdown import number
 from feature_party.evaluation.clipped_labels import Clipped
 from feature_party.evaluation.explained import Verdict
 from feature_party.evaluation.intervals import Measured
@@ -148,6 +150,28 @@ def test_what_is_absent_is_left_out(make_inputs: MakeInputs) -> None:
 
 
 @pytest.mark.slow
+def test_labels_that_are_all_alike_still_make_a_page(make_inputs: MakeInputs) -> None:
+    alike = TrueErrors(np.full(400, 3.0), 0.02, 0.1, 0.0, 0.01, 0.1)
+    assert alike.r2 is None
+    assert "R² none, as all labels are alike" in alike.lines[0]
+    assert "nothing was learned" in render_report(make_inputs(truth=alike))
+
+
+def test_a_mean_label_is_shown_where_labels_lie(make_inputs: MakeInputs) -> None:
+    """Decoded without bias it may lie anywhere; the truth cannot."""
+    inputs = make_inputs()
+    (low, high), tenth = inputs.scores.bounds, inputs.scores.tenths[0]
+    beyond = replace(tenth, name="all", label=Measured(-20_184.0, -54_321.0, 54_321.0))
+    scores = replace(inputs.scores, tenths=[beyond] * 10, segments={"shop": [beyond]})
+    page = render_report(replace(inputs, scores=scores))
+    shown = f"{number(low)} ({number(low)} … {number(high)})"
+    assert sum(shown in line for line in scores.summary) == 11
+    assert shown.replace(" … ", " to ") in page
+    for text in (page, "\n".join(scores.summary)):
+        assert not re.search("20,184|54,321", text)
+    assert scores.to_json()["tenths"][0]["label"]["value"] == -20_184
+
+
 def test_degenerate_predictions_still_make_a_page(make_inputs: MakeInputs) -> None:
     scores = make_inputs().scores
     assert scores.truth is not None

@@ -281,7 +281,7 @@ def test_the_join_command_leaves_what_train_evaluate_and_predict_use(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     common = [
-        *("--features", str(world.features), "--key", "event", "--quiet"),
+        *("--features", str(world.features), "--key", "event"),
         *("--secret-file", str(world.secret_file)),
     ]
     release = ["--release", str(world.directory), "--set", "join.shard_rows=400"]

@@ -61,7 +61,7 @@ class Trainer:
         self.script.write_text(TRAINER)
         self.arguments = [
             *("train", "--release", str(world.directory), "--features", str(world.features)),
-            *("--key", "event", "--secret-file", str(world.secret_file), "--quiet"),
+            *("--key", "event", "--secret-file", str(world.secret_file)),
             *("--head", "gaussian", "--ensemble", "2", "--epochs", "3", "--device", "cpu"),
             *("--set", "training.hidden=[8]", "--set", "training.dropout=0.1"),
             *("--set", "training.batch_size=101", "--set", "training.patience=9"),

@@ -55,7 +55,7 @@ def features(party: Party, client_identity: Credentials) -> list[str]:
         "training.learner": "networks",
         "training.hidden": "[4]",
     }
-    return ["--quiet", *(f"--set={name}={value}" for name, value in settings.items())]
+    return [f"--set={name}={value}" for name, value in settings.items()]
 
 
 def invoke(command: str, *arguments: str) -> str:

@@ -533,7 +533,7 @@ def test_the_features_party_fetches_every_epoch_into_its_folder(
     with running(party.config()) as address:
         arguments = [f"--set=labels_party.{one}" for one in settings]
         fetched = CliRunner().invoke(
-            app, ["fetch", "--quiet", "--address", address, *arguments], catch_exceptions=False
+            app, ["fetch", "--address", address, *arguments], catch_exceptions=False
         )
     assert fetched.exit_code == 0, fetched.output
     assert "epoch 'd1', in release/d1" in fetched.output

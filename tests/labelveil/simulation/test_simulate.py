@@ -377,7 +377,7 @@ def test_any_table_is_written_alike(table: pl.DataFrame, tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_a_constant_label_has_no_r2() -> None:
-    table = pd.DataFrame({"y": [0.1] * 400, "x": np.arange(400)})
+    table = pd.DataFrame({"y": [0.1] * 400, "x": np.random.default_rng(0).normal(size=400)})
     quick = ["training.learner=linear", "training.ensemble=1", "training.checkpoint=false"]
     outcome = lv.simulate(
         table, label="y", lower=0, upper=1, epsilon=1, feature_settings=quick, quiet=True

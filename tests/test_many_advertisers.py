@@ -52,9 +52,7 @@ class Publisher:
             for section, values in self.sections.items()
             for name, value in (values.items() if isinstance(values, dict) else [("", None)])
         ]
-        done = CliRunner().invoke(
-            app, [command, *sets, *arguments], catch_exceptions=False
-        )
+        done = CliRunner().invoke(app, [command, *sets, *arguments], catch_exceptions=False)
         assert done.exit_code == 0, done.output
         return done.output
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+import torch
 from torch import Tensor, nn
 
 from common.errors import DataError
@@ -85,6 +86,7 @@ class ReleaseLoss(nn.Module):
         return raw
 
     def _codes(self, codes: Tensor, raw: Tensor) -> Tensor:
+        codes = torch.as_tensor(codes, device=raw.device)
         if codes.is_floating_point() or codes.is_complex():
             raise DataError(
                 f"codes have type {codes.dtype}, and are whole numbers: give .long() of a release's"

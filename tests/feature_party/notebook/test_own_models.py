@@ -443,6 +443,7 @@ def test_the_loss_refuses_what_is_no_code(private: lv.PrivateLabels) -> None:
     same = loss(raw, codes)
     for kind in (torch.uint16, torch.int32):
         assert loss(raw, codes.to(kind)) == same
+    assert loss(raw, private.codes[:5]) == same
 
 
 def test_the_loss_takes_weights(private: lv.PrivateLabels) -> None:

@@ -22,10 +22,7 @@ from labelveil.comparison import CompareSettings, Comparison, run_comparison
 from labelveil.simulation import Outcome, Settings, run_simulation
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
-
-    Table = pl.DataFrame | pl.LazyFrame | pd.DataFrame | pa.Table
+    from feature_party.tables import Table
 
 _DIGITS = 2
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -256,10 +257,12 @@ def test_true_labels_are_completed_and_clipped(
     noisy: tuple[World, Prepared, np.ndarray],
 ) -> None:
     _, prepared, _ = noisy
-    events = pl.DataFrame({"event": ["a", "b", "c"]})
-    labels = pl.DataFrame({"name": ["b", "a"], "amount": [99.0, -1.0]})
+    events = pl.DataFrame({"event": ["a", "b", "c", "d", "e", "f"]})
+    infinite = math.inf  # missing, as for the labels party
+    amounts = [99.0, -1.0, infinite, -infinite, math.nan]
+    labels = pl.DataFrame({"name": ["b", "a", "d", "e", "f"], "amount": amounts})
     found = match_true_labels(events["event"], labels, "amount", prepared.problem, 1.5)
-    assert found.tolist() == [0.0, 4.0, 1.5]
+    assert found.tolist() == [0.0, 4.0, 1.5, 1.5, 1.5, 1.5]
     twice = pl.DataFrame({"event": ["a", "a"], "amount": [1.0, 2.0]})
     with pytest.raises(DataError, match="more than once"):
         match_true_labels(events["event"], twice, "amount", prepared.problem, 0.0)

@@ -58,6 +58,19 @@ def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
+def test_what_a_mask_hides_is_missing_and_an_epsilon_may_be_of_numpys() -> None:
+    features = np.random.default_rng(0).normal(size=(200, 2))
+    labels = features[:, 0]
+    model = PrivateRidge(epsilon=np.float32(1), bounds=(-1, 1))  # type: ignore[arg-type]
+    assert model.fit(features, np.ma.array(labels, mask=False)).guarantee_.epsilon == 1
+    for which, hidden in (
+        ("y", (features, np.ma.array(labels, mask=labels > 1))),
+        ("X", (np.ma.array(features, mask=features > 1), labels)),
+    ):
+        with pytest.raises(ValueError, match=f"Input {which} contains NaN"):
+            model.fit(*hidden)
+
+
 def test_fresh_noise_breaks_exactly_the_checks_that_compare_two_fits() -> None:
     """What the seed above hides is recorded here: repeatability, which privacy forbids."""
     from sklearn.utils.estimator_checks import check_estimator

@@ -122,6 +122,12 @@ def _need(table: pl.DataFrame, column: str, path: Path) -> None:
         raise DataError(f"{path} has no column {column!r}; its columns are {shown}")
 
 
+def _known(labels: pl.Series) -> pl.Series:
+    """Labels as numbers, or null where they are missing, as infinite ones are for a party."""
+    numbers = labels.alias("").cast(pl.Float64)
+    return numbers.set(~numbers.is_finite().fill_null(True), None)
+
+
 def _truth(
     labels: pl.DataFrame, population: pl.DataFrame | None, settings: Settings
 ) -> pl.DataFrame:
@@ -133,10 +139,7 @@ def _truth(
             raise DataError(f"a label of several cannot be called {KEY!r}; rename the column")
     table = labels.select(
         canonical_keys(labels[key]).alias(KEY),
-        *(
-            labels[label.column].alias("").cast(pl.Float64).fill_nan(None).alias(name)
-            for name, label in names.items()
-        ),
+        *(_known(labels[label.column]).alias(name) for name, label in names.items()),
     )
     repeated = table.height - table[KEY].n_unique()
     if repeated and settings.duplicates is None:

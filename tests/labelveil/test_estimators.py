@@ -279,8 +279,8 @@ DAYS = pd.Series(pd.date_range("2026-01-01", periods=10))
         (pd.Series([1, None], dtype="float[pyarrow]"), {}, "1 of 2 are missing .* in row 2"),
         (pl.Series([None, 1]), {}, "1 of 2 are missing .* in row 1"),
         ([10**400], {}, "labels of type object must be numbers"),
-        (np.zeros(9), {"upper": 1e300}, r"from 0 to 1e\+300 must lie in ±1e\+30; rescale labels"),
-        (np.zeros(9), {"upper": 1e-300}, "must have a range of at least 1e-30; rescale labels"),
+        (np.zeros(9), {"upper": 1e300}, "must be at most .*; rescale labels"),
+        (np.zeros(9), {"upper": 1e-300}, "must be at least .* apart; rescale labels"),
     ],
 )
 def test_labels_that_cannot_be_randomized(labels: Any, options: Any, said: str) -> None:

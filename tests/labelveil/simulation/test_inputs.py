@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,15 @@ def test_one_file_without_a_key_is_numbered(small: Any, tmp_path: Path) -> None:
 def test_the_truth_is_completed_and_clipped(small: Any) -> None:
     truth = read_inputs(small(key="id", missing=5.0)).truth
     assert dict(truth.iter_rows()) == {"a": 1.0, "b": 5.0, "c": 10.0, "d": 5.0}
+
+
+def test_an_infinite_label_is_a_missing_one(small: Any, tmp_path: Path) -> None:
+    """Of the truth as of the labels party, which counts it as missing."""
+    labels = [math.inf, -math.inf, math.nan, None, 7.0]
+    table = pl.DataFrame({"id": list("abcde"), "x": range(5), "y": labels})
+    table.write_parquet(tmp_path / "all.parquet")
+    truth = read_inputs(small(key="id", missing=5.0)).truth
+    assert truth["label"].to_list() == [5.0, 5.0, 5.0, 5.0, 7.0]
 
 
 def test_the_truth_covers_the_population(small: Any, tmp_path: Path) -> None:

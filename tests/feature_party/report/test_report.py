@@ -151,8 +151,12 @@ def test_what_is_absent_is_left_out(make_inputs: MakeInputs) -> None:
 
 @pytest.mark.slow
 def test_labels_that_are_all_alike_still_make_a_page(make_inputs: MakeInputs) -> None:
-    alike = TrueErrors(np.full(400, 3.0), 0.02, 0.1, 0.0, 0.01, 0.1)
+    scores = make_inputs().scores
+    assert scores.truth is not None
+    same = np.full(scores.truth.labels.size, 3.0)
+    alike = TrueErrors(same, 0.02, 0.1, 0.0, 0.01, 0.1)
     assert alike.r2 is None
+    assert "test_r2" not in alike.to_json()
     assert "R² none, as all labels are alike" in alike.lines[0]
     assert "nothing was learned" in render_report(make_inputs(truth=alike))
 

@@ -145,7 +145,9 @@ def test_stages_one_by_one(
     assert "above=4 must be a label in 0 … 4" in refusal("predict", *data[:4], "--above", "[4]")
     truth = ["--true-labels", str(world.truth), "--true-label", "amount"]
     reference = ["--objective", "true", "--model", "reference"]
-    trained = json.loads(invoke("train", *release, *data, *SMALL, *reference, *truth, "--json"))
+    trained = json.loads(
+        invoke("train", *release, *data, *SMALL, *reference, *truth, "--quiet", "--json")
+    )
     assert (trained["objective"], trained["matched"], trained["model"]) == (
         "true",
         1500,

@@ -135,7 +135,7 @@ def test_labels_of_another_type_are_refused(tmp_path: Path) -> None:
 
 def test_keys_of_another_type_are_refused(tmp_path: Path) -> None:
     pl.DataFrame({"id": [1.5], "y": [1.0]}).write_parquet(tmp_path / "a.parquet")
-    with pytest.raises(DataError, match="text or whole numbers"):
+    with pytest.raises(DataError, match="text, whole numbers or UUIDs"):
         read_events(tmp_path / "a.parquet", "id", labels=["y"])
 
 

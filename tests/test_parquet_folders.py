@@ -6,7 +6,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,9 +13,7 @@ import pytest
 from common.errors import DataError
 from feature_party.schema import NOTHING, Stated
 from feature_party.tables import feature_file, scan_table
-from label_party.events.open import open_events
-from label_party.sources.tables import columns_of, days_of, parquet_files
-from tests.label_party.conftest import Party
+from label_party.sources.tables import columns_of, days_of
 from tests.label_party.sources.reading import read_events
 
 
@@ -138,17 +135,3 @@ def test_the_file_that_is_damaged_is_named(tmp_path: Path) -> None:
     for read in (columns_of, scan_table):
         with pytest.raises(DataError, match=r"b\.parquet cannot be read"):
             read(tmp_path)
-
-
-def test_a_release_of_partitions_goes_through_slices_as_of_one_file(party: Party) -> None:
-    """Out of memory, files that are not alike are copied, and the events are the same."""
-    folder = party.labels.parent / "sales"
-    table = pl.read_csv(party.labels) if party.labels.suffix == ".csv" else None
-    if table is None:
-        table = pl.read_parquet(party.labels)
-    half = table.height // 2
-    for day, rows in (("1", table[:half]), ("2", table[half:])):
-        (folder / f"day={day}").mkdir(parents=True)
-        rows.write_parquet(folder / f"day={day}" / "a.parquet")
-    assert parquet_files(folder) is None
-    assert open_events is not None

@@ -55,12 +55,14 @@ def canonical_keys(keys: pl.Series) -> pl.Series:
 
     ``DataError`` unless it is whole, of text, whole numbers or UUIDs.
     """
+    import polars as pl
+
     missing = keys.null_count()
+    text = keys.cast(pl.String) if keys.dtype == pl.Null else key_text(keys)
     if missing:
         raise DataError(
             f"key column {keys.name!r} has {missing:,} missing values; every event needs a key"
         )
-    text = key_text(keys)
     if text.null_count():
         raise DataError(
             f"key column {keys.name!r} holds bytes of which {text.null_count():,} are no UUID, for"

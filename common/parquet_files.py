@@ -71,8 +71,10 @@ class ParquetTable:
 
     def lacking(self, column: str) -> Path | None:
         """The first file that has not got a column which others have."""
-        places = zip(self.files, self.schemas, self.folders, strict=True)
-        return next((file for file, *names in places if not any(column in n for n in names)), None)
+        for file, schema, folders in zip(self.files, self.schemas, self.folders, strict=True):
+            if column not in schema and column not in folders:
+                return file
+        return None
 
     def scan(self) -> pl.LazyFrame:
         """All rows and columns, in the files' order."""

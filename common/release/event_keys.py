@@ -93,6 +93,13 @@ def key_text(keys: pl.Series) -> pl.Series:
     return keys.cast(pl.String)
 
 
+def shown_keys(keys: pl.Series) -> pl.Series:
+    """Keys as a table for others has them: UUIDs as text, all others as they are."""
+    import polars as pl
+
+    return key_text(keys).alias(keys.name) if keys.dtype == pl.Binary else keys
+
+
 def read_secret(path: Path) -> bytes:
     """Read a shared secret: 64 hexadecimal digits."""
     try:

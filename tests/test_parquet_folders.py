@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from common.csv_files import read_table
 from common.errors import DataError
 from feature_party.schema import NOTHING, Stated
 from feature_party.tables import feature_file, scan_table
@@ -135,3 +137,11 @@ def test_the_file_that_is_damaged_is_named(tmp_path: Path) -> None:
     for read in (columns_of, scan_table):
         with pytest.raises(DataError, match=r"b\.parquet cannot be read"):
             read(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["sales.csv.gz", "sales.csv", "sales.txt"])
+def test_packed_features_are_called_so(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(gzip.compress(b"id,y\na,1\n"))
+    for read in (scan_table, read_table):
+        with pytest.raises(DataError, match=r"is compressed \(gzip\); unpack it first"):
+            read(tmp_path / name)

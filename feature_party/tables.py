@@ -118,7 +118,7 @@ def feature_file(
             scan_table(path).select(cs.by_name(*columns)).sink_parquet(converted)
         except pl.exceptions.PolarsError as error:
             raise unreadable(path, error) from error
-        yield FeatureFile([converted], typed=False)
+        yield FeatureFile([converted], typed=is_parquet(path))
 
 
 def is_streamed(path: Path, key: str, shards: str, released: int) -> bool:
@@ -152,7 +152,7 @@ def scan_table(path: Path) -> pl.LazyFrame:
     """
     table_files(path)
     try:
-        if path.is_dir() or path.suffix.lower() in PARQUET_SUFFIXES:
+        if is_parquet(path):
             frame = ParquetTable(path).scan()
         elif path.suffix.lower() in SUFFIXES:
             frame = scan_csv(path, infer_schema=False)
@@ -165,9 +165,14 @@ def scan_table(path: Path) -> pl.LazyFrame:
     return frame
 
 
+def is_parquet(path: Path) -> bool:
+    """Whether a table is one of Parquet, by its name, or a folder of such files."""
+    return path.is_dir() or path.suffix.lower() in PARQUET_SUFFIXES
+
+
 def plain_files(path: Path) -> list[Path] | None:
     """Parquet files that can be read one after the other, as they are; None if it takes more."""
-    if not (path.is_dir() or path.suffix.lower() in PARQUET_SUFFIXES):
+    if not is_parquet(path):
         return None
     table_files(path)
     try:

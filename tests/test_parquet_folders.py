@@ -15,7 +15,7 @@ from common.csv_files import read_table
 from common.errors import DataError
 from feature_party.schema import NOTHING, Stated
 from feature_party.tables import feature_file, scan_table
-from label_party.sources.tables import columns_of, days_of
+from label_party.sources.tables import columns_of
 from tests.label_party.sources.reading import read_events
 
 
@@ -50,7 +50,6 @@ def test_the_folders_of_partitions_are_a_column_for_both_parties(tmp_path: Path)
     (folder / "_SUCCESS").touch()
     _write(folder / "_temporary" / "day=2026-01-03" / "a.parquet", id=["e9"], y=[9.0])
     assert columns_of(folder) == ["id", "y", "day", "shop"]
-    assert days_of(folder, "day") == ["2026-01-01", "2026-01-02"]
     events = read_events(folder, "id", labels=["y"], day=("day", "2026-01-01"))[0]
     assert sorted(events.select("key", "label").rows()) == [("e1", 1.0), ("e2", 2.0)]
     table = scan_table(folder).collect().sort("id")

@@ -52,7 +52,14 @@ from feature_party.join.tasks import (
     WriteShard,
     slices_of,
 )
-from feature_party.tables import FeatureFile, check_key, plain_files, scan_table, table_files
+from feature_party.tables import (
+    FeatureFile,
+    check_key,
+    is_parquet,
+    plain_files,
+    scan_table,
+    table_files,
+)
 
 ResultT = TypeVar("ResultT")
 ResultT_co = TypeVar("ResultT_co", covariant=True)
@@ -184,7 +191,7 @@ class _Join:
         self.work, self.sizes = work, sizes
         self.engine, self.progress = engine, progress
         paths = self._parquet(inputs.features)
-        self.features = FeatureFile(paths, typed=paths == table_files(inputs.features))
+        self.features = FeatureFile(paths, typed=is_parquet(inputs.features))
         files = [(path, _rows_of(path)) for path in self.features.paths]
         self.rows = sum(rows for _, rows in files)
         self.slices = slices_of(files, sizes.slice_rows, inputs.key)

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import polars.selectors as cs
 
 from common.console import stderr
 from common.errors import DataError
 from common.files import PARQUET_SUFFIXES
+from common.parquet_files import ParquetTable
 
 SUFFIXES = frozenset({".csv", ".tsv", ".txt"})
 
@@ -30,6 +32,14 @@ _DECIMAL_POINT = re.compile(r'(?:^|["\t;|])[+-]?\d+\.\d+(?=["\t;|\r]|$)', re.MUL
 _DECIMALS = _DECIMAL_COMMA, _DECIMAL_POINT
 _QUOTED = re.compile(r'"[^"]*"')
 _ARROW = b"ARROW1"
+_PACKED = {
+    b"\x1f\x8b": "gzip",
+    b"PK\x03\x04": "zip, as an Excel file is",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+}
+"""How files begin that are compressed."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +87,8 @@ def read_table(path: Path, key: str | None = None, *, as_text: bool = False) -> 
         raise DataError(f"{path} is not a file; name a CSV or Parquet file")
     try:
         if path.suffix.lower() in PARQUET_SUFFIXES:
-            return pl.read_parquet(path, glob=False)
+            texts = cs.by_dtype(pl.Categorical, pl.Enum)
+            return ParquetTable(path).scan().with_columns(texts.cast(pl.String)).collect()
         if as_text:
             return scan_csv(path, infer_schema=False).collect()
         overrides = {key: pl.String} if key else {}
@@ -116,12 +127,25 @@ def find_dialect(path: Path) -> Dialect:
     return _find(path, stat.st_size, stat.st_mtime_ns)
 
 
+def refuse_packed(path: Path) -> None:
+    """``DataError`` for a file that is compressed as a whole; ``OSError`` if it cannot be read."""
+    with path.open("rb") as file:
+        head = file.read(max(map(len, _PACKED)))
+    for magic, name in _PACKED.items():
+        if head.startswith(magic):
+            raise DataError(
+                f"{path} is compressed ({name}); unpack it first, or write it as Parquet, which is"
+                " compressed within"
+            )
+
+
 def propose_dialect(path: Path) -> Dialect:
     """Find the dialect of most of a file's lines, for a configuration to fix it.
 
     Where every row is to speak for itself, no single one may decide how the others are read, nor
     that there is no proposal.
     """
+    refuse_packed(path)
     counts: Counter[object] = Counter()
     with path.open("rb") as file:
         first = file.readline(_SAMPLE_BYTES)
@@ -137,6 +161,7 @@ def propose_dialect(path: Path) -> Dialect:
 
 @lru_cache(maxsize=64)
 def _find(path: Path, size: int, changed: int) -> Dialect:
+    refuse_packed(path)
     with path.open("rb") as file:
         data = file.read(_SAMPLE_BYTES)
         if data.startswith(_ARROW):

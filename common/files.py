@@ -147,16 +147,35 @@ def widen_pipe(descriptor: int, size: int) -> None:
 PARQUET_SUFFIXES = (".parquet", ".pq")
 
 
+_LOGS = {"_delta_log": "Delta Lake", ".hoodie": "Hudi"}
+
+
 def directory_files(path: Path) -> list[Path]:
-    """Parquet files of a directory by their names, as its rows are; ``DataError`` without any."""
-    files = sorted(
-        file
-        for file in path.iterdir()
-        if file.suffix.lower() in PARQUET_SUFFIXES and not file.name.startswith((".", "_"))
-    )
+    """Parquet files of a directory, and of those below it that are called ``name=value``.
+
+    They come by their names, as their rows do. ``DataError`` without any, or if it is a table of a
+    lake whose log alone says which of the files count.
+    """
+    for log, lake in _LOGS.items():
+        if (path / log).is_dir():
+            raise DataError(
+                f"{path} is a table of {lake}, whose folder keeps rows that were deleted; write its"
+                " rows to a folder of Parquet first, and name that"
+            )
+    files = sorted(_below(path))
     if not files:
         raise DataError(f"{path} has no Parquet files; name a file, or a directory of *.parquet")
     return files
+
+
+def _below(path: Path) -> Iterator[Path]:
+    for file in path.iterdir():
+        if file.name.startswith((".", "_")):
+            continue
+        if file.suffix.lower() in PARQUET_SUFFIXES:
+            yield file
+        elif "=" in file.name and file.is_dir():
+            yield from _below(file)
 
 
 def sha256_of(path: Path) -> str:

@@ -20,6 +20,7 @@ from typing import Literal, Self
 import polars as pl
 
 from common.errors import ConfigError, DataError, listed
+from common.parquet_files import type_words
 from common.table_cells import BOOLEANS, absent, stripped
 
 Kind = Literal["number", "true/false", "date", "time", "category", "other"]
@@ -146,8 +147,8 @@ class ColumnMeaning:
             or self.kind == "other"
         ):
             raise DataError(
-                f"column {self.name!r} has type {column.dtype}, which cannot be a feature; leave it"
-                " out, or list it in [data] ignore"
+                f"column {self.name!r} has type {type_words(column.dtype)}, which cannot be a"
+                " feature; leave it out, or list it in [data] ignore"
             )
         return self._of_type(column)
 

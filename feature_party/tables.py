@@ -16,9 +16,10 @@ import polars.selectors as cs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from common.csv_files import SUFFIXES, first_line, scan_csv, unreadable
+from common.csv_files import SUFFIXES, first_line, refuse_packed, scan_csv, unreadable
 from common.errors import DataError, listed
 from common.files import PARQUET_SUFFIXES, directory_files
+from common.parquet_files import ParquetTable
 from feature_party.schema import NOTHING, Found, Stated, find_schema, undecided
 
 if TYPE_CHECKING:
@@ -102,14 +103,14 @@ def record_batches(path: Path, columns: Sequence[str], rows: int) -> Iterator[pa
 def feature_file(
     path: Path, columns: Sequence[str], folder: Path | None = None
 ) -> Iterator[FeatureFile]:
-    """A features table to read in batches: Parquet as it is, CSV converted in a stream first.
+    """A features table to read in batches: Parquet as it is, all else converted in a stream first.
 
-    ``path`` may also be a directory of Parquet files. ``columns`` are those that will be read. The
-    converted file lies in ``folder``, by default the system's for temporary files, until the
-    context ends.
+    ``path`` may also be a directory of Parquet files; what is converted are CSV, and files that are
+    not alike. ``columns`` are those that will be read. The converted file lies in ``folder``, by
+    default the system's for temporary files, until the context ends.
     """
-    if path.is_dir() or path.suffix.lower() in PARQUET_SUFFIXES:
-        yield FeatureFile(table_files(path))
+    if (plain := plain_files(path)) is not None:
+        yield FeatureFile(plain)
         return
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         converted = Path(temporary) / "features.parquet"
@@ -117,7 +118,7 @@ def feature_file(
             scan_table(path).select(cs.by_name(*columns)).sink_parquet(converted)
         except pl.exceptions.PolarsError as error:
             raise unreadable(path, error) from error
-        yield FeatureFile([converted], typed=False)
+        yield FeatureFile([converted], typed=is_parquet(path))
 
 
 def is_streamed(path: Path, key: str, shards: str, released: int) -> bool:
@@ -149,18 +150,36 @@ def scan_table(path: Path) -> pl.LazyFrame:
     cells of its column (:mod:`feature_party.schema`). ``DataError`` if the file is missing,
     of another kind, or cannot be read.
     """
-    files = table_files(path)
+    table_files(path)
     try:
-        if path.is_dir() or path.suffix.lower() in PARQUET_SUFFIXES:
-            frame = pl.scan_parquet(files, glob=False)
+        if is_parquet(path):
+            frame = ParquetTable(path).scan()
         elif path.suffix.lower() in SUFFIXES:
             frame = scan_csv(path, infer_schema=False)
         else:
+            refuse_packed(path)
             raise DataError(f"{path} has the suffix {path.suffix!r}; use .csv, .tsv or .parquet")
         frame.collect_schema()
     except (pl.exceptions.PolarsError, OSError) as error:
         raise unreadable(path, error) from error
     return frame
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a table is one of Parquet, by its name, or a folder of such files."""
+    return path.is_dir() or path.suffix.lower() in PARQUET_SUFFIXES
+
+
+def plain_files(path: Path) -> list[Path] | None:
+    """Parquet files that can be read one after the other, as they are; None if it takes more."""
+    if not is_parquet(path):
+        return None
+    table_files(path)
+    try:
+        table = ParquetTable(path)
+        return table.files if table.is_plain else None
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise unreadable(path, error) from error
 
 
 def file_of(path: Path, source: str) -> Path:

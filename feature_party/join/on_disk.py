@@ -30,7 +30,7 @@ from common.engine.local import InProcess
 from common.engine.shuffle import Exchange, Files, Send
 from common.engine.task import Engine, EngineError, Secrets, Task
 from common.errors import DataError, LabelveilError, ReleaseError
-from common.files import PARQUET_SUFFIXES, appearing, exclusive, sha256_of, sync
+from common.files import appearing, exclusive, sha256_of, sync
 from common.release.blocks import block_ranges
 from common.release.event_keys import secret_check
 from common.release.folder import POPULATION_FILE, read_manifest
@@ -52,7 +52,14 @@ from feature_party.join.tasks import (
     WriteShard,
     slices_of,
 )
-from feature_party.tables import FeatureFile, check_key, scan_table, table_files
+from feature_party.tables import (
+    FeatureFile,
+    check_key,
+    is_parquet,
+    plain_files,
+    scan_table,
+    table_files,
+)
 
 ResultT = TypeVar("ResultT")
 ResultT_co = TypeVar("ResultT_co", covariant=True)
@@ -184,7 +191,7 @@ class _Join:
         self.work, self.sizes = work, sizes
         self.engine, self.progress = engine, progress
         paths = self._parquet(inputs.features)
-        self.features = FeatureFile(paths, typed=paths == table_files(inputs.features))
+        self.features = FeatureFile(paths, typed=is_parquet(inputs.features))
         files = [(path, _rows_of(path)) for path in self.features.paths]
         self.rows = sum(rows for _, rows in files)
         self.slices = slices_of(files, sizes.slice_rows, inputs.key)
@@ -313,9 +320,8 @@ class _Join:
 
     def _parquet(self, features: Path) -> list[Path]:
         """The features' files, or a copy of them in Parquet."""
-        files = table_files(features)
-        if all(path.suffix.lower() in PARQUET_SUFFIXES for path in files):
-            return files
+        if (plain := plain_files(features)) is not None:
+            return plain
         copy = self.work / "features.parquet"
         if not copy.exists():
             try:

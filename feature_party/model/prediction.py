@@ -15,6 +15,7 @@ from pyarrow.csv import CSVWriter
 from common.arrays import Booleans, Indices
 from common.errors import DataError
 from common.files import PUBLIC, appearing
+from common.release.event_keys import shown_keys
 from feature_party.model.drift import ColumnDrift, DriftCounts
 from feature_party.model.model import Model
 from feature_party.model.several_labels import LabelModels
@@ -91,7 +92,7 @@ def predict_file(
             order = np.argsort(rows, kind="stable")
             predicted, rows = pl.concat(parts)[order], rows[order]
             if key:
-                predicted = pl.DataFrame({key: batch[key][rows]}).hstack(predicted)
+                predicted = pl.DataFrame({key: shown_keys(batch[key][rows])}).hstack(predicted)
             if trained is not None:
                 held_out = ~trained(done, done + batch.height)[rows]
                 predicted = predicted.with_columns(held_out=pl.Series(held_out))

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from common.files import PUBLIC, appearing, write_text
+from common.release.event_keys import shown_keys
 from feature_party.notebook.targets import Method, decode_targets
 from feature_party.training.events import Events
 
@@ -20,7 +21,7 @@ def write_labels(events: Events, output: Path, method: Method) -> Path:
     """
     codes = events.all_codes().astype(np.int64)
     decoded = decode_targets(events.problem, codes, method)
-    keys = events.keys()
+    keys = shown_keys(events.keys())
     table = pl.DataFrame(
         {keys.name: keys, "code": codes, "target": decoded.targets, "weight": decoded.weights}
     )

@@ -153,7 +153,7 @@ def _fits(data: DataSection, engine: EngineSection, submitted: SubmittedRows | N
         if not isinstance(source, Path) or not source.exists():
             continue  # nobody knows how much it is
         files = parquet_files(source)
-        if files is None and source.stat().st_size > _CSV_IN_MEMORY_BYTES:
+        if files is None and (source.is_dir() or source.stat().st_size > _CSV_IN_MEMORY_BYTES):
             return False
         rows += sum(count for _, count in files or ())
     return rows <= _IN_MEMORY_ROWS

@@ -26,10 +26,11 @@ from typing import TypeVar
 import polars as pl
 import polars.selectors as cs
 
-from common.csv_files import Dialect
+from common.csv_files import Dialect, refuse_packed
 from common.errors import DataError, listed
-from common.files import PARQUET_SUFFIXES, directory_files
-from common.release.event_keys import canonical_keys
+from common.files import PARQUET_SUFFIXES
+from common.parquet_files import ParquetTable, type_words
+from common.release.event_keys import key_text
 from common.table_cells import BOOLEANS, absent, stripped
 from label_party.sources.csv_rows import Holds, Layout, header_of, lines_of_file, rows_of
 from label_party.sources.foreign import Foreign, Source
@@ -91,12 +92,16 @@ def read_columns(
 
 
 def parquet_files(path: Source) -> list[tuple[Path, int]] | None:
-    """Return the Parquet files here that a source is, in order, with their rows; None if others."""
+    """Return the Parquet files here that a source is, in order, with their rows; None if others,
+    or if they are not alike."""
     if not isinstance(path, Path) or not (path.is_dir() or _head(path) == _PARQUET_MAGIC):
         return None
-    files = directory_files(path) if path.is_dir() else [path]
-    rows = pl.len()
-    return [(file, int(_reading(file, _scan(file).select(rows).collect).item())) for file in files]
+    table, rows = ParquetTable(path), pl.len()
+    if not _reading(path, lambda: table.is_plain):
+        return None
+    return [
+        (file, int(_reading(file, _scan(file).select(rows).collect).item())) for file in table.files
+    ]
 
 
 def copy_as_parquet(
@@ -206,7 +211,7 @@ def declared_type(source: Source, column: str) -> tuple[str, bool] | None:
     if kind is None:
         return None
     whole = kind.is_integer() or kind == pl.Boolean or getattr(kind, "scale", None) == 0
-    return str(kind), whole
+    return type_words(kind), whole
 
 
 def _reading(path: Source, read: Callable[[], Read]) -> Read:
@@ -238,6 +243,7 @@ def _csv_lines(path: Source) -> Iterator[bytes] | None:
         return None
     if not head:
         raise DataError(f"{path} is empty; it must have a header line or be a Parquet file")
+    refuse_packed(path)
     if path.suffix.lower() in PARQUET_SUFFIXES:
         raise DataError(f"{path} cannot be read: it is not a Parquet file, in spite of its name")
     if head == _ARROW_MAGIC:
@@ -248,7 +254,7 @@ def _csv_lines(path: Source) -> Iterator[bytes] | None:
 def _scan(path: Source) -> pl.LazyFrame:
     if isinstance(path, Foreign):
         return path.scan()
-    return pl.scan_parquet(directory_files(path) if path.is_dir() else path, glob=False)
+    return ParquetTable(path).scan()
 
 
 def _head(path: Path) -> bytes:
@@ -279,6 +285,14 @@ def _check_columns(path: Source, wanted: Sequence[str], present: list[str]) -> N
                     " them"
                 )
             raise DataError(f"{path} has no column {name!r}; it has {shown}")
+    if isinstance(path, Path) and path.is_dir():
+        table = ParquetTable(path)
+        for name in wanted:
+            if (file := table.lacking(name)) is not None:
+                raise DataError(
+                    f"{file} has no column {name!r}, which other files of its folder have; write it"
+                    " there, too, or leave the file out"
+                )
 
 
 def _is_number(text: str) -> bool:
@@ -294,7 +308,8 @@ def as_words(column: pl.Series, path: Source) -> pl.Series:
     kind = column.dtype
     if kind.is_nested() or kind in (pl.Binary, pl.Object, pl.Time, pl.Duration):
         raise DataError(
-            f"{path}: column {column.name!r} has type {kind}; it must be of text, numbers or dates"
+            f"{path}: column {column.name!r} has type {type_words(kind)}; it must be of text,"
+            " numbers or dates"
         )
     column = column.alias("")  # a Series' methods take its name ^…$ for a pattern of columns
     a_day = 1 if kind == pl.Date else _A_DAY.get(getattr(kind, "time_unit", ""))
@@ -312,10 +327,9 @@ def as_names(column: pl.Series, path: Source) -> pl.Series:
     if column.dtype == pl.Null:  # as of a file in which no row has one
         return column.alias("").cast(pl.String)
     try:
-        canonical_keys(column.head(0))  # an unusable type is a fact of the schema
+        text = key_text(column)  # an unusable type is a fact of the schema
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
-    text = canonical_keys(column.alias("").cast(pl.String).fill_null(""))
     return text.set((text == "") | text.str.contains("\0", literal=True), None)
 
 
@@ -324,6 +338,8 @@ def as_numbers(
 ) -> tuple[pl.Series, Oddities]:
     """Labels, null where there is none, or where the cell is no finite number."""
     odd, column = NOTHING, column.alias("")
+    if column.dtype in (pl.Categorical, pl.Enum):
+        column = column.cast(pl.String)
     if column.dtype == pl.String:
         text = stripped(column).str.to_lowercase()
         text = text.set(absent(column), None)
@@ -337,7 +353,8 @@ def as_numbers(
         numbers = column.cast(pl.Float64)
     else:
         raise DataError(
-            f"{path}: label column {name!r} has type {column.dtype}; labels must be numbers"
+            f"{path}: label column {name!r} has type {type_words(column.dtype)}; labels must be"
+            " numbers"
         )
     numbers = numbers.fill_nan(None)
     infinite = numbers.is_infinite().fill_null(False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import stat
 from pathlib import Path
+from uuid import UUID
 
 import polars as pl
 import pytest
@@ -53,6 +54,10 @@ def test_one_event_hashes_alike_from_csv_parquet_and_text(tmp_path: Path) -> Non
         frame["k"].cast(pl.Int128),
     ):
         assert hash_keys(column, SECRET) == reference
+    assert hash_keys(frame["k"].cast(pl.Decimal(38, 0)), SECRET) == reference
+    ids = [UUID("6F9619FF-8B86-D011-B42D-00CF4FC964FF"), UUID(int=5)]
+    texts = hash_keys(pl.Series("k", list(map(str, ids))), SECRET)
+    assert hash_keys(pl.Series("k", [one.bytes for one in ids]), SECRET) == texts
     small = pl.Series("k", [1, 2, 255])
     for dtype in (pl.UInt8, pl.Int16, pl.UInt64):
         assert hash_keys(small.cast(dtype), SECRET) == hash_keys(small, SECRET)
@@ -71,7 +76,8 @@ def test_two_secrets_share_no_key() -> None:
         (pl.Series("k", [1, None]), "1 missing"),
         (pl.Series("k", [1.0, 2.0]), "Float64"),
         (pl.Series("k", [True]), "Boolean"),
-        (pl.Series("k", [b"a"]), "Binary"),
+        (pl.Series("k", [b"a"]), "1 are no UUID"),
+        (pl.Series("k", [1], dtype=pl.Decimal(9, 2)), r"Decimal\(9, 2\)"),
     ],
 )
 def test_what_is_not_a_key_is_refused(column: pl.Series, said: str) -> None:

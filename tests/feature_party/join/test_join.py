@@ -73,7 +73,7 @@ def test_refusals(world: World, tmp_path: Path) -> None:
         (table, "event", bytes(32), "none of the 1,500 events"),
         (pl.concat([table, table.head(2)]), "event", SECRET, "2 rows repeat a key"),
         (table.with_columns(event=None), "event", SECRET, "1,500 missing values"),
-        (table, "x", SECRET, "keys must be text or whole numbers"),
+        (table, "x", SECRET, "keys must be text, whole numbers or UUIDs"),
     ]
     for frame, key, secret, message in cases:
         with pytest.raises(DataError, match=message) as caught:

@@ -68,7 +68,7 @@ def _bytes(joined: JoinedShards) -> list[bytes]:
 
 
 @pytest.mark.parametrize("keyed", [True, False])
-@pytest.mark.parametrize("kind", ["file", "directory", "csv"])
+@pytest.mark.parametrize("kind", ["file", "directory", "partitions", "csv"])
 def test_every_event_gets_its_own_code(tmp_path: Path, keyed: bool, kind: str) -> None:
     world = build_world(tmp_path, rows=1500, keyed=keyed)
     table = _others_between(world) if keyed else pl.read_parquet(world.features)
@@ -78,6 +78,15 @@ def test_every_event_gets_its_own_code(tmp_path: Path, keyed: bool, kind: str) -
     elif kind == "csv":
         features = tmp_path / "table.csv"
         table.write_csv(features)
+    elif kind == "partitions":  # of which one has a column of its own
+        features, half = tmp_path / "table", table.height // 2
+        for day, rows in (("1", table[:half].drop("x")), ("2", table[half:])):
+            (features / f"day={day}").mkdir(parents=True)
+            rows.write_parquet(features / f"day={day}" / "part-0.parquet")
+        first = pl.int_range(pl.len()) < half
+        x = pl.when(first).then(None).otherwise("x").alias("x")
+        day = pl.when(first).then(pl.lit("1")).otherwise(pl.lit("2")).alias("day")
+        table = table.select(pl.exclude("x"), day, x)
     else:
         features = tmp_path / "table"
         features.mkdir()

@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 import numpy as np
 import polars as pl
@@ -236,6 +237,16 @@ def test_prediction_streams_what_it_would_predict_at_once(world: World, tmp_path
         assert streamed["event"].to_list() == table["event"].to_list()
         np.testing.assert_allclose(streamed["prediction"], whole["prediction"], atol=1e-5)
         np.testing.assert_allclose(streamed["upper"], whole["upper"], atol=1e-5)
+    ids = [UUID(int=2**127 + row) for row in range(table.height)]  # as bytes, by partition
+    lake = table.with_columns(event=pl.Series([one.bytes for one in ids]))
+    for day, rows in (("1", lake[:100]), ("2", lake[100:])):
+        (tmp_path / "lake" / f"day={day}").mkdir(parents=True)
+        rows.write_parquet(tmp_path / "lake" / f"day={day}" / "part-0.parquet")
+    for output in (tmp_path / "lake.csv", tmp_path / "lake.parquet"):
+        predict_file(model, tmp_path / "lake", output, key="event")
+        streamed = read_table(output, "event")
+        assert streamed["event"].to_list() == list(map(str, ids))
+        np.testing.assert_allclose(streamed["prediction"], whole["prediction"], atol=1e-5)
     assert not list(tmp_path.glob(".*"))
     np.testing.assert_allclose(
         model.predict(table.to_pandas())["prediction"], whole["prediction"], atol=1e-6

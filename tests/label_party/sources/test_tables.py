@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import polars as pl
@@ -106,6 +107,33 @@ def test_an_unreadable_file_is_one_line(party: Party, spoil: object, parts: list
     assert party.nothing_left()
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_release_takes_its_labels_from_a_partition_by_day(party: Party, workers: int) -> None:
+    """Files that are not alike are one table in memory, and in slices of workers."""
+    table = pl.read_csv(party.folder / "labels.csv")
+    half = table.height // 2
+    for day, rows in (
+        ("2026-01-01", table[:half]),
+        ("2026-01-02", table[half:].cast({"label": int})),
+    ):
+        (party.folder / "sales" / f"day={day}").mkdir(parents=True)
+        rows.write_parquet(party.folder / "sales" / f"day={day}" / "part-0.parquet")
+    done = party.release(data__labels=party.folder / "sales", engine__workers=workers)
+    assert done.code == 0, done
+    events = read_events(party.folder / "sales", "key", labels=["label"])[0]
+    expected = read_events(party.folder / "labels.csv", "key", labels=["label"])[0]
+    assert events.drop("place").equals(expected.drop("place"))
+
+
+@pytest.mark.parametrize("name", ["sales.csv.gz", "sales.csv", "sales.parquet"])
+def test_a_packed_file_is_called_so(party: Party, name: str) -> None:
+    path = party.folder / name
+    path.write_bytes(gzip.compress(b"key,label\na,1\n"))
+    error = party.release(data__labels=path).error
+    assert f"{name} is compressed (gzip); unpack it first" in error
+    assert party.nothing_left()
+
+
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
@@ -135,7 +163,7 @@ def test_labels_of_another_type_are_refused(tmp_path: Path) -> None:
 
 def test_keys_of_another_type_are_refused(tmp_path: Path) -> None:
     pl.DataFrame({"id": [1.5], "y": [1.0]}).write_parquet(tmp_path / "a.parquet")
-    with pytest.raises(DataError, match="text or whole numbers"):
+    with pytest.raises(DataError, match="text, whole numbers or UUIDs"):
         read_events(tmp_path / "a.parquet", "id", labels=["y"])
 
 

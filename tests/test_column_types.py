@@ -1,0 +1,159 @@
+"""What the page of column types says, tried: files as warehouses write them, at both doors."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import polars.selectors as cs
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from common.errors import DataError
+from common.release.event_keys import canonical_keys
+from feature_party.schema import Stated
+from feature_party.tables import collect_table, feature_file, scan_table
+from label_party.sources.tables import columns_of
+from tests.label_party.sources.reading import read_events
+
+PAGE = Path(__file__).parents[1] / "docs/how-to/column-types.md"
+_ID = UUID("6F9619FF-8B86-D011-B42D-00CF4FC964FF")
+_MOMENT = datetime(2026, 1, 31, 12, 30)
+VALUES: dict[str, Any] = {
+    "string": pa.array(["12"]),
+    "large_string": pa.array(["12"], pa.large_string()),
+    "dictionary of strings": pa.array(["12"]).dictionary_encode(),
+    "bool": pa.array([True]),
+    "int8": pa.array([12], pa.int8()),
+    "int16": pa.array([12], pa.int16()),
+    "int32": pa.array([12], pa.int32()),
+    "int64": pa.array([12], pa.int64()),
+    "uint64": pa.array([2**64 - 1], pa.uint64()),
+    "float": pa.array([1.5], pa.float32()),
+    "double": pa.array([1.5], pa.float64()),
+    "decimal128(9, 2)": pa.array([Decimal("1.50")], pa.decimal128(9, 2)),
+    "decimal128(38, 0)": pa.array([Decimal(10**37)], pa.decimal128(38, 0)),
+    "decimal128(38, 9)": pa.array([Decimal("1.50")], pa.decimal128(38, 9)),
+    "decimal256(76, 38)": pa.array([Decimal("1.50")], pa.decimal256(76, 38)),
+    "uuid": pa.array([_ID.bytes], pa.uuid()),
+    "fixed_size_binary[16]": pa.array([_ID.bytes], pa.binary(16)),
+    "binary of 16 bytes": pa.array([_ID.bytes], pa.binary()),
+    "binary": pa.array([b"12"], pa.binary()),
+    "date32": pa.array([date(2026, 1, 31)]),
+    "timestamp[ms]": pa.array([_MOMENT], pa.timestamp("ms")),
+    "timestamp[us]": pa.array([_MOMENT], pa.timestamp("us")),
+    "timestamp[ns]": pa.array([_MOMENT], pa.timestamp("ns")),
+    "timestamp[us, tz=UTC]": pa.array([_MOMENT.replace(tzinfo=UTC)], pa.timestamp("us", "UTC")),
+    "timestamp as INT96": pa.array([_MOMENT], pa.timestamp("ns")),
+    "time64[us]": pa.array([time(12, 30)], pa.time64("us")),
+    "duration[us]": pa.array([timedelta(seconds=12)], pa.duration("us")),
+    "null": pa.nulls(1),
+    "list": pa.array([[12]]),
+    "struct": pa.array([{"a": 12}]),
+    "map": pa.array([[("a", 12)]], pa.map_(pa.string(), pa.int64())),
+}
+"""A column of each type that the page names, of one cell."""
+
+
+def _tables() -> list[list[list[str]]]:
+    """The page's tables: rows of cells, without their headings."""
+    found: list[list[list[str]]] = []
+    inside = False
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        row = line.startswith("|")
+        if row and not inside:
+            found.append([])
+        inside = row
+        if row:
+            cells = re.split(r"(?<!\\)\|", line.strip("|"))
+            found[-1].append([cell.strip() for cell in cells])
+    return [table[2:] for table in found]
+
+
+def _said(read: Any) -> str:
+    try:
+        return str(read())
+    except DataError as error:
+        return "refused" if "column 'x' has type" in str(error) else str(error)
+
+
+def _key(path: Path) -> str:
+    keys = collect_table(scan_table(path).select(cs.by_name("x")))["x"]
+    theirs = read_events(path, "x", labels=["id"])[0]["key"]
+    if theirs.is_empty():  # a row of the labels party's that names no event
+        with pytest.raises(DataError, match=r"missing values|are no UUID"):
+            canonical_keys(keys)
+        return "none"
+    ours = canonical_keys(keys)
+    assert ours.to_list() == theirs.to_list()  # or no event would match
+    return f"`{theirs[0]}`"
+
+
+def _label(path: Path) -> str:
+    value = read_events(path, "id", labels=["x"])[0]["label"][0]
+    return "missing" if value is None else f"`{value:g}`"
+
+
+def _feature(path: Path) -> str:
+    with feature_file(path, columns_of(path)) as table:
+        meaning = table.find_schema(without="id").schema["x"]
+        batch = next(table.batches(["x"]))
+    value = meaning.read(batch["x"])[0]
+    in_memory = meaning.read(collect_table(scan_table(path))["x"])[0]
+    assert str(value) == str(in_memory)
+    if value in (None, "\0missing"):
+        return f"{meaning.kind}, missing"
+    return (
+        f"{meaning.kind} `{value:g}`" if isinstance(value, float) else f"{meaning.kind} `{value}`"
+    )
+
+
+TYPES, SYSTEMS = _tables() if PAGE.exists() else ([], [])
+
+
+@pytest.mark.parametrize("row", TYPES, ids=lambda row: row[0].strip("`"))
+def test_a_type_is_what_the_page_says_as_key_label_and_feature(
+    row: list[str], tmp_path: Path
+) -> None:
+    name = row[0].strip("`")
+    path = tmp_path / "table.parquet"
+    only_arrow = name in ("duration[us]", "null")
+    for stored in (True,) if only_arrow else (True, False):  # warehouses do not describe it
+        table = pa.table({"id": pa.array([1]), "x": VALUES[name], "y": pa.array([2.5])})
+        pq.write_table(
+            table,
+            path,
+            store_schema=stored,
+            store_decimal_as_integer="decimal" in name and not stored,
+            use_deprecated_int96_timestamps="INT96" in name,
+        )
+        said = [_said(lambda read=read: read(path)) for read in (_key, _label, _feature)]
+        assert said == row[1:]
+        # what cannot be read stops only whoever wants it
+        assert read_events(path, "id", labels=["y"])[0]["label"].to_list() == [2.5]
+        with feature_file(path, ["id", "x", "y"]) as features:
+            found = features.find_schema(Stated(ignored=("x",)), without="id").schema
+            batch = next(features.batches(["y"]))
+        assert found["y"].read(batch["y"]).to_list() == [2.5]
+
+
+def test_the_page_has_a_row_for_each_type_and_names_none_without() -> None:
+    assert [row[0].strip("`") for row in TYPES] == list(VALUES)
+    named = {name for _, _, cell in SYSTEMS for name in re.findall("`([^`]+)`", cell)}
+    assert named <= {*VALUES}
+    assert {system for system, *_ in SYSTEMS if system} == {
+        *(
+            "BigQuery",
+            "Snowflake",
+            "Databricks, Spark",
+            "Redshift",
+            "PostgreSQL",
+            "MySQL",
+            "SQLite",
+        ),
+    }

@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, tzinfo
 from importlib import import_module
 from pkgutil import walk_packages
 
@@ -17,7 +17,8 @@ import pytest
 
 import label_party
 
-NOW = datetime(2024, 6, 10, 12)
+NOW = datetime.now(UTC)
+"""At which certificates that tests make are in force."""
 _NOT_A_CALLER = {"os", "random", "secrets", "tempfile", __name__}
 
 

@@ -9,7 +9,9 @@ may end any of the calls, and are not repeated below:
   INVALID_ARGUMENT   a required field is empty, or a value is outside its stated range
   PERMISSION_DENIED  the client's certificate is not entitled to this data set
   NOT_FOUND          the labels party has no such data set
-  UNAVAILABLE        the server is starting or stopping; try again later
+  UNAVAILABLE        the server is starting or stopping, or its disk does not give what is asked
+                     for, or takes no more; try again later
+  DATA_LOSS          the release's bytes are not those that were committed
 
 No status, row count, message size or latency depends on a label.
 """

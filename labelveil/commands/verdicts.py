@@ -13,6 +13,7 @@ from common.command_line import fail
 from common.config import setting
 from common.config.answers import Json, json_text, print_json
 from common.console import progress, stderr, stdout
+from common.extras import install_command
 from common.files import write_text
 from common.outputs import check_folder
 from labelveil.audit.verdict import UNSEEN, Audit, Verdict, number
@@ -59,7 +60,7 @@ def conduct(
     except ModuleNotFoundError as error:
         page = out / "audit.json"
         stderr.print(
-            f"warning: no audit.html: {error.name} is not installed; install labelveil[report]"
+            f"warning: no audit.html: {error.name} is not installed; {install_command('report')}"
         )
     if shown.as_json:
         print_json(audited.to_json())

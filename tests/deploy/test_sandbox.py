@@ -189,9 +189,8 @@ def test_a_mounted_secret_is_a_signing_key(files: Path) -> None:
     assert build(files, "secret").returncode == 0
 
 
-def test_a_refused_store_is_one_line(files: Path, server: Sandbox) -> None:
+@pytest.mark.usefixtures("released")
+def test_a_store_that_cannot_be_written_is_served_from(files: Path, server: Sandbox) -> None:
     mounts = dict(server.mounts) | {STATE: (files / "store", False)}
-    done = label_party(Sandbox(server.root, mounts, server.cwd), "serve", "--listen=127.0.0.1:0")
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: ")
-    assert "Read-only file system" in done.stderr
+    with serving(Sandbox(server.root, mounts, server.cwd)) as address:
+        assert address.startswith("localhost:")

@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, tzinfo
+from datetime import datetime, tzinfo
 from importlib import import_module
 from pkgutil import walk_packages
 
@@ -17,8 +17,7 @@ import pytest
 
 import label_party
 
-NOW = datetime.now(UTC)
-"""At which certificates that tests make are in force."""
+NOW = datetime(2024, 6, 10, 12)
 _NOT_A_CALLER = {"os", "random", "secrets", "tempfile", __name__}
 
 
@@ -54,6 +53,8 @@ def replayed() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, imported in list(sys.modules.items()):
             ours = name.startswith(("label_party.", "common."))
+            # certificates are in force by the real clock, and nothing that is written says so
+            ours = ours and not name.startswith("common.security.")
             if ours and getattr(imported, "datetime", None) is datetime:
                 patch.setattr(imported, "datetime", Stopped)
         patch.setattr(os, "urandom", urandom)

@@ -178,7 +178,8 @@ def test_torch_program_with_its_tables(table: pl.DataFrame, tmp_path: Path) -> N
             array = values.cast(pl.Float64)
         else:
             whole = values.cast(pl.Int64) if values.dtype == pl.Float64 else values
-            texts = whole.cast(pl.String).fill_null(column["missing"])
+            texts = whole.cast(pl.String).str.strip_chars().replace("", None)
+            texts = texts.fill_null(column["missing"])
             array = pl.Series([column["places"].get(t, column["unknown_place"]) for t in texts])
         inputs.append(torch.as_tensor(array.to_numpy(writable=True)))
     with torch.no_grad():

@@ -19,6 +19,9 @@ from feature_party.tables import Table, collect_table, file_of
 
 FORMAT = "labelveil-models/1"
 
+_PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""Names of labels that are those of their folders."""
+
 
 @dataclass(frozen=True, eq=False)
 class LabelModels:
@@ -90,9 +93,9 @@ class LabelModels:
     def load(cls, directory: Path, device: torch.device | str = "cpu") -> LabelModels:
         """Read what :meth:`save` wrote; errors as of :func:`described`."""
         with described(directory, FORMAT) as data:
-            folders = {str(label["name"]): Path(label["folder"]).name for label in data["labels"]}
-            if not folders:
-                raise ValueError("no labels")
+            folders = {str(label["name"]): str(label["folder"]) for label in data["labels"]}
+            if not folders or not all(map(_PLAIN.fullmatch, folders.values())):
+                raise ValueError("no labels, or folders of another name than is written")
         paths = {name: directory / folder for name, folder in folders.items()}
         return cls({name: Model.load(path, device) for name, path in paths.items()})
 
@@ -101,7 +104,7 @@ def label_folders(within: Path, labels: Iterable[str]) -> dict[str, Path]:
     """A folder within one for each label. A name that the labels party chose is no folder's unless
     it is plain, and so never ``model.json``."""
     names = [*labels]
-    plain = all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in names)
+    plain = all(map(_PLAIN.fullmatch, names))
     return {
         name: within / (name if plain else f"label-{number}")
         for number, name in enumerate(names, start=1)

@@ -134,7 +134,10 @@ def test_exports_predict_what_the_model_predicts_and_execute_nothing(
         values = table[column["name"]]
         if column["kind"] == "number":
             inputs[column["input"]] = values.to_numpy().copy()
-        elif ending == ".onnx":
+            continue
+        # as the model reads a cell: without space around it, and nothing is missing
+        values = values.alias("").str.strip_chars().replace("", None).fill_null(column["missing"])
+        if ending == ".onnx":
             inputs[column["input"]] = np.array(values.to_list(), dtype=object)
         else:
             places = [column["places"].get(text, column["unknown_place"]) for text in values]

@@ -127,6 +127,14 @@ class ColumnMeaning:
             return cells.is_null() | cells.is_in(["", *self.missing])
         return absent(column) | stripped(column).is_in(list(self.missing))
 
+    def unread(self, column: pl.Series, values: pl.Series) -> tuple[int, int]:
+        """How many of (n,) cells have no value as they were read: missing ones, and odd ones."""
+        nothing = values == MISSING if self.kind == "category" else values.is_null()
+        if values.dtype.is_float():
+            nothing |= values.is_nan().fill_null(False)
+        missing = int(self.absent(column.filter(nothing)).sum())
+        return missing, int(nothing.sum()) - missing
+
     def read(self, column: pl.Series) -> pl.Series:
         """(n,) values of cells: of a number, a time (seconds) or true and false Float64; of a date
         Date or Datetime; of a category text, ``MISSING`` where there is none. Elsewhere what is
@@ -169,8 +177,11 @@ class ColumnMeaning:
             cells = cells.str.to_lowercase().replace(BOOLEANS)
         elif self.form not in ("", PLAIN):
             thousands, decimal = _GROUPED[self.form]
-            cells = cells.set(~cells.str.contains(_NUMBERS[self.form]), None)
-            cells = cells.str.replace_all(thousands, "").str.replace(decimal, ".")
+            grouped = cells.str.replace_all(thousands, "").str.replace(decimal, ".")
+            plain = cells if self.form.endswith(".5") else pl.Series([None], dtype=pl.String)
+            cells = grouped.zip_with(
+                cells.str.contains(_NUMBERS[self.form]).fill_null(False), plain
+            )
         numbers = cells.cast(pl.Float64, strict=False)
         return numbers.set(~numbers.is_finite(), None)
 
@@ -343,7 +354,8 @@ class _Evidence:
         self.words: Counter[str] = Counter()  # of what is missing
         # cells that are not missing, and of these whole numbers, and such that name something;
         # moments; of a column of floats those with decimals
-        self.cells = self.whole = self.special = self.names = self.clocks = self.fractions = 0
+        self.cells = self.whole = self.names = self.clocks = self.fractions = 0
+        self.special = False  # whether any cell is no whole number
         candidates = list(self._candidates()) if self.is_text else []
         self.failures = dict.fromkeys(candidates, 0)
         self.first_odd: dict[ColumnMeaning, int] = {}
@@ -378,35 +390,42 @@ class _Evidence:
         if not self.failures:
             return
         texts = stripped(column.cast(pl.String))
-        missing = next(iter(self.failures)).absent(texts)
-        said = texts.filter(missing & (texts != "").fill_null(False)).alias("word")
+        # nearly all cells of most columns are numbers as programs write them, or none is
+        plain = texts.cast(pl.Float64, strict=False).is_finite().fill_null(False)
+        if self.given is not None and self.given.missing:
+            plain &= ~texts.is_in(list(self.given.missing)).fill_null(False)
+        numbers, others = texts.filter(plain), texts.filter(~plain)
+        missing = next(iter(self.failures)).absent(others)
+        said = others.filter(missing & (others != "").fill_null(False)).alias("word")
         self.words.update(dict(said.value_counts().iter_rows()))
-        rows = (~missing).arg_true()
-        cells = texts.gather(rows)
-        digits = cells.str.contains(_WHOLE)
-        whole = cells.filter(digits)
-        self.cells += cells.len()
+        cells = others.filter(~missing)
+        digits = numbers.str.contains(_WHOLE)
+        whole, decimals = numbers.filter(digits), numbers.filter(~digits)
+        self.cells += numbers.len() + cells.len()
         self.whole += whole.len()
-        self.names += int(
-            (whole.str.contains(r"^[+-]?0\d\d") | (whole.str.len_bytes() > _DIGITS)).sum()
-        )
-        others = cells.filter(~digits).alias("cell").value_counts()
-        distinct, counts = others["cell"], others["count"].to_numpy()
-        if distinct.len() and not self.special:
-            self.first_special = first + rows[(~digits).arg_max() or 0]
-        self.special += others.height
+        if self.whole == self.cells:
+            names = whole.str.contains(r"^[+-]?0\d\d") | (whole.str.len_bytes() > _DIGITS)
+            self.names += int(names.sum())
+        elif not self.special:
+            self.special = True
+            self.first_special = first + _first(texts, pl.concat([decimals, cells]))
+        counted = cells.alias("cell").value_counts()
+        distinct, counts = counted["cell"], counted["count"].to_numpy()
         self.clocks += int(distinct.str.contains(_CLOCK).sum())
         for meaning in list(self.failures):
-            number = meaning.kind == "number"
-            if number:
+            bad = numbers.clear() if meaning.form.endswith(".5") else decimals
+            if meaning.form == COMMA:
+                bad = decimals.filter(~decimals.str.contains(_NUMBERS[COMMA]))
+            elif meaning.kind != "number":
+                bad = numbers
+            if meaning.kind == "number":
                 fits = distinct.str.contains(_NUMBERS[meaning.form]).to_numpy()
             else:
                 fits = meaning.read(distinct).is_not_null().to_numpy()
-            failed = int(counts[~fits].sum()) + (0 if number else whole.len())
+            failed = bad.len() + int(counts[~fits].sum())
             if failed and meaning not in self.first_odd:
-                odd = cells.is_in(distinct.filter(pl.Series(~fits)).implode())
-                row = (odd if number else odd | digits).arg_max()
-                self.first_odd[meaning] = first + rows[row or 0]
+                odd = pl.concat([bad, distinct.filter(pl.Series(~fits))])
+                self.first_odd[meaning] = first + _first(texts, odd)
             self.failures[meaning] += failed
         if self.given is None and not self.numeric:
             most = (1 - ENOUGH) * self.rows
@@ -525,6 +544,11 @@ def _dates(cells: pl.Series, form: str) -> pl.Series:
     hours, minutes, seconds = parts
     clock = (3600 * hours + 60 * minutes + seconds) * 1_000_000
     return days.cast(pl.Datetime("us")) + clock.cast(pl.Duration("us"))
+
+
+def _first(cells: pl.Series, wanted: pl.Series) -> int:
+    """Place of the first cell that is one of some."""
+    return int(cells.is_in(wanted.unique().implode()).arg_max() or 0)
 
 
 def _nameless(column: pl.Series) -> pl.Series:

@@ -80,17 +80,16 @@ class DriftCounts:
     def add(self, batch: pl.DataFrame) -> None:
         """Count the rows of a batch, which has all columns that the model reads."""
         for name, meaning in self._meanings.items():
-            values, absent = meaning.read(batch[name]), meaning.absent(batch[name])
-            counts = self._counts[name]
-            counts[0] += int(absent.sum())
+            values, counts = meaning.read(batch[name]), self._counts[name]
+            missing, odd = meaning.unread(batch[name], values)
+            counts[:2] += missing, odd
             if meaning.kind == "category":
                 strange = (values != MISSING) & ~values.is_in(self._vocabularies[name])
                 counts[2] += int(strange.sum())
                 continue
-            odd = values.is_null() & ~absent
-            if odd.any() and name not in self._first_odd:
-                self._first_odd[name] = self.rows + int(odd.arg_max() or 0)
-            counts[1] += int(odd.sum())
+            if odd and name not in self._first_odd:
+                places = values.is_null() & ~meaning.absent(batch[name])
+                self._first_odd[name] = self.rows + int(places.arg_max() or 0)
             low, high = self._known[name].low, self._known[name].high
             if low is not None and high is not None:
                 counts[3] += int(((values < low) | (values > high)).sum())

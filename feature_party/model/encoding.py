@@ -103,15 +103,17 @@ class ColumnShares:
 
     @classmethod
     def of(
-        cls, column: pl.Series, meaning: ColumnMeaning, vocabulary: Sequence[str] = ()
+        cls,
+        column: pl.Series,
+        meaning: ColumnMeaning,
+        values: pl.Series,
+        vocabulary: Sequence[str] = (),
     ) -> ColumnShares:
-        """Measure (n,) cells of a column; n is at least 1."""
-        rows, values, absent = len(column), meaning.read(column), meaning.absent(column)
-        missing = float(absent.to_numpy().mean())
+        """Measure (n,) cells of a column, read as ``values``; n is at least 1."""
+        missing, odd = (count / len(column) for count in meaning.unread(column, values))
         if meaning.kind == "category":
             unknown = (values != MISSING) & ~values.is_in(list(vocabulary))
-            return cls(column.name, missing, 0.0, float(unknown.to_numpy().mean()))
-        odd = int((values.is_null() & ~absent).sum()) / rows
+            return cls(column.name, missing, odd, float(unknown.to_numpy().mean()))
         if meaning.kind == "date":
             return cls(column.name, missing, odd)
         numbers = values.to_numpy()
@@ -158,11 +160,12 @@ class Encoder:
         numbers: list[NumericColumn] = []
         categories: list[CategoricalColumn] = []
         left_out: list[tuple[str, str]] = []
+        read: dict[str, pl.Series] = {}
         for name in table.columns:
             if name in stated.ignored:
                 continue
             meaning = schema[name]
-            values = meaning.read(table[name])
+            values = read[name] = meaning.read(table[name])
             if meaning.kind == "category":
                 fitted = _fit_categorical(name, values)
                 if fitted is None:
@@ -185,7 +188,8 @@ class Encoder:
         vocabularies = {column.name: column.vocabulary for column in categories}
         used = dict.fromkeys([*(column.name for column in numbers), *vocabularies])
         shares = tuple(
-            ColumnShares.of(table[name], schema[name], vocabularies.get(name, ())) for name in used
+            ColumnShares.of(table[name], schema[name], read[name], vocabularies.get(name, ()))
+            for name in used
         )
         return cls(tuple(numbers), tuple(categories), schema, shares, tuple(left_out))
 

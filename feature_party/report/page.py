@@ -186,19 +186,17 @@ def _read_as(inputs: ReportInputs) -> list[tuple[str, ...]]:
     encoder = inputs.scores.model.encoder
     known = {share.name: share for share in encoder.shares}
     left_out, now = dict(encoder.left_out), {drift.name: drift for drift in inputs.drift}
-    rows: list[tuple[str, ...]] = [
-        ("column", "taken for", "missing in training", "in the rows predicted", "")
-    ]
+    rows: list[tuple[str, ...]] = [("column", "taken for", "missing in training", "")]
     for column in encoder.schema.columns:
-        if column.name not in known:
-            why = f"left out: {left_out[column.name]}" if column.name in left_out else "ignored"
-            rows.append((column.name, str(column), "", "", why))
-            continue
-        drift = now.get(column.name)
-        missing = "" if drift is None else f"{drift.missing[1]:.1%}"
-        remark = "; ".join(drift.sentences) if drift is not None else ""
-        share = f"{known[column.name].missing:.1%}"
-        rows.append((column.name, str(column), share, missing, remark))
+        share = remark = ""
+        if column.name in known:
+            share = f"{known[column.name].missing:.1%}"
+            remark = "; ".join(now[column.name].sentences) if column.name in now else ""
+        elif column.name in left_out:
+            remark = f"left out: {left_out[column.name]}"
+        else:
+            remark = "ignored"
+        rows.append((column.name, str(column), share, remark))
     return rows
 
 

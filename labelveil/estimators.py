@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
@@ -51,6 +52,9 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         :meth:`fit` instead.
     head, learner, ensemble, epochs
         As in ``[training]``; ``auto`` is the default training.
+    columns
+        What the cells of columns mean, by their names, as in ``[data.columns]``:
+        ``{"amount": "number 1,234.5"}``; the others are found.
     random_state
         Chooses folds and initial weights: a number, or as in scikit-learn None or a
         ``numpy.random.RandomState``, of which every :meth:`fit` draws one.
@@ -71,6 +75,7 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
     learner: str = "auto"
     ensemble: int | str = "auto"
     epochs: int | str = "auto"
+    columns: Mapping[str, str] | None = None
     random_state: int | np.random.RandomState | None = 0
 
     def fit(self, X: Any, y: Any = None, channel: Source | None = None) -> Self:
@@ -91,7 +96,7 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         channel
             As the parameter of the estimator, which it replaces.
         """
-        from feature_party.config import TrainingSection
+        from feature_party.config import DataSection, TrainingSection
         from feature_party.training.events import TrainingSetup
         from feature_party.training.in_memory import Prepared
         from feature_party.training.quick import QuickLearners
@@ -103,7 +108,8 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         wanted = {name: getattr(self, name) for name in ("head", "learner", "ensemble", "epochs")}
         wanted |= {"seed": _seed(self.random_state), "checkpoint": False}
         section = checked(TrainingSection, wanted, keywords=True)
-        setup = TrainingSetup(section, learners=QuickLearners)
+        data = checked(DataSection, {"columns": self.columns or {}}, keywords=True)
+        setup = TrainingSetup(section, data, QuickLearners)
         self.model_: Model = train(Prepared.of_table(table, codes, problem), setup)
         self.labels_: Floats = self.model_.support.values
         return self

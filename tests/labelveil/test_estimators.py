@@ -333,3 +333,19 @@ def test_each_label_of_an_event_gets_a_model(division: str) -> None:
     assert np.corrcoef(paid.predict(x), x[:, 0])[0, 1] > 0.9
     decoded = lv.decoded_labels(private["amount"]).targets
     assert abs(decoded.mean() - amount.mean()) < 1
+
+
+def test_what_columns_mean_can_be_said() -> None:
+    rng = np.random.default_rng(0)
+    amount = rng.integers(1, 9, 400)
+    table = pl.DataFrame({"amount": [f"{each},500" for each in amount], "x": rng.random(400)})
+    private = lv.randomize_labels(amount.astype(float), lower=0, upper=10, epsilon=8)
+    fast: dict[str, Any] = {"learner": "linear", "ensemble": 1}
+    with pytest.raises(DataError, match="'amount' can be read in two ways"):
+        lv.LabelDPRegressor(private, **fast).fit(table, private.codes)
+    said = lv.LabelDPRegressor(private, columns={"amount": "number 1,234.5"}, **fast)
+    model = said.fit(table, private.codes).model_
+    assert str(model.encoder.schema["amount"]) == "number 1,234.5"
+    wrong = lv.LabelDPRegressor(private, columns={"amount": "numbers"}, **fast)
+    with pytest.raises(ConfigError, match=r"amount='numbers' must be number"):
+        wrong.fit(table, private.codes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,7 +10,6 @@ from dataclasses import dataclass
 from html import escape
 from io import StringIO
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -33,6 +31,7 @@ from common.release.rows import keys_column
 from common.release.sections import LabelSection
 from common.release.table import Release, read_release
 from common.security.pilot_certificates import CertificateFiles
+from common.signals import terminated_as_interrupted
 from labelveil.children import FEATURE_PROGRAM, LABEL_PROGRAM
 from labelveil.simulation.inputs import KEY, LABEL, Inputs, read_inputs
 from labelveil.simulation.processes import Party, run_party, serving
@@ -75,7 +74,7 @@ def run_simulation(settings: Settings, reference: Callable[[], Path] | None = No
     line is the message. No process is left running.
     """
     need("features", "a simulation")
-    with _ended_by_signals():
+    with terminated_as_interrupted():  # the parties' processes end with this one
         return _Simulation(settings, reference).run()
 
 
@@ -212,24 +211,6 @@ class _Simulation:
 
 def _sets(settings: Sequence[str]) -> list[str]:
     return [part for setting in settings for part in ("--set", setting)]
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Turn SIGTERM into an exception, so that the parties' processes are ended with this one."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    try:
-        before = signal.signal(signal.SIGTERM, end)
-    except ValueError:  # Only a main thread may do this; another leaves it to its caller.
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def label_error(releases: Sequence[Path], truth: pl.DataFrame, secret: bytes) -> float:

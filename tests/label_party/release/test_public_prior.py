@@ -21,7 +21,7 @@ from labelveil.audit.certificate.run import certify
 from labelveil.audit.verdict import Verdict
 from tests.label_party.conftest import Party
 
-EVENTS = 1_200
+EVENTS = 2_400
 PRIOR: dict[str, Any] = {
     "prior__file": '"known.csv"',
     "privacy__epsilon": 2,
@@ -122,7 +122,8 @@ def test_a_histogram_corrects_it_at_the_histograms_price(knowing: Party, table: 
     assert found["the prior was public beforehand"] is Verdict.NOT_CHECKABLE
     ((_, known),) = manifest.known
     grid, truth = np.array(manifest.label.grid), (np.arange(EVENTS) ** 2 % 10).mean()
-    assert abs(known.probabilities @ grid - truth) < 0.5  # RIGHT says 3.3, WRONG 9, the labels 4.5
+    # RIGHT says 3.3, WRONG 9, the labels 4.5; the noisy mean's standard deviation is 9 / sqrt(n)
+    assert abs(known.probabilities @ grid - truth) < 1.0  # 5.5 of them
 
 
 def test_strata_need_it_corrected(knowing: Party) -> None:

@@ -49,12 +49,11 @@ class EvaluationService:
             header = (await rpc.request()).header
             release, label = await self._find(rpc, header)
             messages = rpc.messages(self.releases.stall_seconds)
-            data = await _received(messages, release.rows)
+            data = await _received(messages, release.rows, rpc.record)
             predictions = await rpc.run(predictions_of, data, release.rows)
             with _refusing(rpc.record):
                 answer = await rpc.run(self.evaluation.ask, release, label, predictions)
-        left = self.evaluation.mechanism.most - answer.number
-        _log.info("evaluated", extra={**rpc.record.facts, "answers_left": left})
+        rpc.record.facts["answers_left"] = self.evaluation.mechanism.most - answer.number
         await rpc.write(await rpc.run(self._response, release, label, answer))
 
     async def _find(
@@ -126,7 +125,7 @@ def _refusing(call: Call) -> Iterator[None]:
 
 
 async def _received(
-    messages: AsyncIterator[wire.EvaluatePredictionsRequest], rows: int
+    messages: AsyncIterator[wire.EvaluatePredictionsRequest], rows: int, record: Call
 ) -> bytearray:
     """The bytes of a stream without its header, of at most so many rows."""
     data = bytearray()
@@ -134,6 +133,7 @@ async def _received(
         if message.WhichOneof("part") != "predictions":
             raise invalid("the header must be the first message, and no other")
         data += message.predictions
+        record.moved(0, len(message.predictions))
         if len(data) > rows * _DOUBLE_BYTES:
             raise invalid(f"more predictions than the release's {rows} rows")
     return data

@@ -123,7 +123,7 @@ def open_server(
                 "failed handshakes are not counted",
                 extra={"reason": "gRPC's log is silent; is GRPC_VERBOSITY set?"},
             )
-        handshakes.on_refused = telemetry.refuse
+        handshakes.on_refused = telemetry.refuse_connection
         observed_at = None
         if config.observability.listen is not None:
             observed_at = stack.enter_context(

@@ -79,6 +79,8 @@ class Submissions:
                 try:
                     async for message in rpc.messages(stall_seconds):
                         await rpc.run(self._append, uploads, header, message)
+                        size = len(message.keys)
+                        rpc.record.moved(size // KEY_BYTES, size + len(message.question))
                     async with self._working[rpc.client]:
                         return await rpc.run(self._store, uploads, header, rpc.client)
                 finally:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from google.protobuf.message import DecodeError
 from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
@@ -19,7 +20,6 @@ DOMAIN = "labelveil"
 
 _TRAILER = "grpc-status-details-bin"
 _REASON = re.compile(r"[A-Z][A-Z0-9_]{1,62}", re.ASCII)
-_MOST_BYTES = 8192
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class ErrorDetails:
         return ((_TRAILER, status.SerializeToString()),)
 
 
-def details_of(trailers: Iterable[tuple[str, str | bytes]] | None) -> ErrorDetails | None:
-    """Read what a labels party said; None if it, or somebody on the way, said nothing like it.
+def details_of(trailers: Iterable[Any] | None) -> ErrorDetails | None:
+    """Read what a labels party said in the pairs of its trailers; None if it said nothing.
 
     Nothing in it is trusted: a reason is a word, and a time not negative.
     """
     found = [value for key, value in trailers or () if key == _TRAILER]
-    if len(found) != 1 or not isinstance(found[0], bytes) or len(found[0]) > _MOST_BYTES:
+    if len(found) != 1:
         return None
     info, retry, after = ErrorInfo(), RetryInfo(), None
     try:

@@ -203,8 +203,14 @@ class OncePerMinute:
 
     KINDS = 64
 
-    def __init__(self, event: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._event, self._clock = event, clock
+    def __init__(
+        self,
+        event: str,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        level: int = logging.WARNING,
+    ) -> None:
+        self._event, self._clock, self._level = event, clock, level
         self._lock = threading.Lock()
         self._kinds: dict[tuple[str, ...], _Repeated] = {}
 
@@ -240,7 +246,7 @@ class OncePerMinute:
 
     def _write(self, found: _Repeated) -> None:
         _log.log(
-            logging.ERROR if found.trace else logging.WARNING,
+            logging.ERROR if found.trace else self._level,
             self._event,
             extra={"count": found.count, **found.facts},
             exc_info=found.trace,

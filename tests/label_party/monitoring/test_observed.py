@@ -52,6 +52,23 @@ def test_a_healthy_server_is_alive_and_ready(party: Party) -> None:
         assert get(address, "/labels")[0] == 404
 
 
+def test_a_head_is_answered_like_a_get_without_its_body(party: Party) -> None:
+    """Load balancers ask so."""
+    party.release()
+    with observed(party) as (_, address):
+        for path, status in {"/livez": 200, "/readyz": 200, "/": 200, "/labels": 404}.items():
+            connection = http.client.HTTPConnection(address, timeout=300)
+            with contextlib.closing(connection):
+                connection.request("HEAD", path)
+                answer = connection.getresponse()
+                assert (answer.status, answer.read()) == (status, b"")
+                assert int(answer.headers["Content-Length"]) > 0
+        with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))) as plain:
+            plain.sendall(b"HEAD /readyz HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            with plain.makefile("rb") as text:
+                assert text.read().endswith(b"\r\n\r\n")
+
+
 def test_without_a_ledger_it_is_alive_and_not_ready(
     party: Party, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:

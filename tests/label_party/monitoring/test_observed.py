@@ -217,6 +217,7 @@ def test_metrics_say_what_happened(party: Party, connect: Connect) -> None:
         assert found['label_party_request_seconds_count{method="FetchRelease"}'] == 2
         assert found["label_party_fetches_active"] == 0
         assert found['label_party_releases{data_set="labels"}'] == 2
+        assert found['label_party_budget_charges{account="labels"}'] == 2
         assert found['label_party_budget_epsilon{account="labels"}'] == 3
         assert found['label_party_budget_epsilon_spent{account="labels"}'] == 2
         assert found['label_party_budget_epsilon_left{account="labels"}'] == 1

@@ -38,7 +38,7 @@ class Call:
     def __init__(self, telemetry: Telemetry, method: str, peer: str) -> None:
         self.method = method
         self.status = CANCELLED  # until it is known to have ended otherwise
-        self.reason = ""  # of a refusal
+        self.reason = self.cause = ""  # of a refusal
         self.counted = False  # health checks are not
         self.facts: dict[str, Any] = {"peer": peer, "rows": 0, "bytes": 0}
         self._telemetry = telemetry
@@ -55,9 +55,12 @@ class Call:
         self.facts["rows"] += rows
         self.facts["bytes"] += size
 
-    def refuse(self, status: str, reason: str) -> None:
-        """Record a refusal: before it is sent, since a client may put off for ever to take it."""
-        self.status, self.reason = status, reason
+    def refuse(self, status: str, reason: str, cause: str) -> None:
+        """Record a refusal: before it is sent, since a client may put off for ever to take it.
+
+        ``cause`` is an error's line, which nobody but the log is told.
+        """
+        self.status, self.reason, self.cause = status, reason, cause
         self._telemetry.refused(reason)
         self._telemetry.ended(self)
 
@@ -146,6 +149,8 @@ class Telemetry:
             self._seconds.labels(call.method).observe(seconds)
         facts = {"method": call.method, "status": call.status, "reason": call.reason, **call.facts}
         facts["seconds"] = round(seconds, 3)
+        if call.cause:
+            facts["cause"] = f"{call.cause:.500}"
         if call.status == OK:
             _log.info("call", extra=facts)
         elif facts["bytes"]:

@@ -249,7 +249,7 @@ class Calls(grpc.GenericRpcHandler):
             finally:
                 if rpc is not None:
                     self._work.end(rpc)
-            record.refuse(failure.code.name, failure.reason)
+            record.refuse(failure.code.name, failure.reason, str(failure.__cause__ or ""))
             await context.abort(failure.code, failure.text, failure.trailers())
 
     def _admit(self, context: Any, public: bool, record: Call, held: contextlib.ExitStack) -> str:

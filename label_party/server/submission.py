@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import re
 import threading
 from collections import Counter, defaultdict
@@ -29,8 +28,6 @@ from label_party.server.catalog import Catalog
 from label_party.server.limits import share_of
 from label_party.server.refusal import Refusal, finding, invalid, refused, unavailable
 from label_party.store.disk import StoreBusy, StoreError
-
-_log = logging.getLogger(__name__)
 
 Uploads = tuple[Upload, Upload]
 """Keys, and a question about their events."""
@@ -88,7 +85,6 @@ class Submissions:
         except StoreBusy as error:
             raise unavailable("the population is in use") from error
         except StoreError as error:
-            _log.error("population not stored", extra={"reason": str(error)})
             raise unavailable("the population cannot be stored") from error
 
     def _check(self, header: wire.PopulationHeader) -> None:

@@ -16,6 +16,7 @@ import grpc
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from common.errors import ConnectionFailed, ReleaseError
+from common.files import writing
 from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE, is_complete, read_manifest
 from common.release.manifest import Manifest
 from common.release.signature import read_public_key, verify
@@ -143,7 +144,8 @@ class ReleaseClient:
                     spool.finish()
         signature = directory / SIGNATURE_FILE
         if described.signature:
-            signature.write_bytes(described.signature)
+            with writing(signature):
+                signature.write_bytes(described.signature)
         else:
             signature.unlink(missing_ok=True)  # of another release that was here before
         return Fetched(manifest, directory, received, time.monotonic() - begun, replaced)

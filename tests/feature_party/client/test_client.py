@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -27,6 +28,7 @@ from common.security.proxies import through_proxy
 from feature_party.client.labels_table import write_labels_table
 from feature_party.client.release_client import ReleaseClient, RetryPolicy
 from feature_party.client.spool import PARTIAL
+from tests.common.test_no_space import small_files
 from tests.feature_party.servers import (
     QUICK,
     Behaviour,
@@ -427,3 +429,16 @@ def test_more_rows_than_the_disk_has_room_for_are_refused(
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage._replace(free=1024 * 17))
     with serving(world, Behaviour(), files) as address:
         ReleaseClient(client_settings(address, files), QUICK).fetch(tmp_path)
+
+
+def test_a_fetch_that_has_no_room_says_where(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    with serving(world, Behaviour(), files) as address:
+        client = ReleaseClient(client_settings(address, files), QUICK)
+        for most in (100, 300 * 16):  # of the manifest, and of keys
+            with small_files(most), pytest.raises(OSError, match="File too large") as failed:
+                client.fetch(tmp_path)
+            assert failed.value.errno == errno.EFBIG
+            assert str(failed.value.filename).startswith(str(tmp_path / PARTIAL))
+        assert client.fetch(tmp_path).rows == 1500

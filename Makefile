@@ -75,6 +75,8 @@ check: $(STAMP) check-wire ## Check format, lint, types and the generated stubs;
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	@if command -v promtool >/dev/null; then cd deploy/label-party/prometheus && promtool check rules alerts.yaml && promtool test rules alerts_test.yaml; \
+	  else echo "promtool is not installed: the tests evaluate the alerts by themselves"; fi
 	@$(PYTHON) -m tests.sizes
 
 .PHONY: format

@@ -7,6 +7,7 @@ import fcntl
 import glob
 import hashlib
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -36,6 +37,34 @@ PRIVATE, PUBLIC = 0o600, 0o666
 """Modes of new files; the umask takes from both."""
 
 
+_SYSTEM = re.compile(r"\(os error (\d+)\)")
+_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+def no_room(error: BaseException) -> OSError | None:
+    """Return the system's word that there is no room, also where Polars hides it in a text."""
+    if isinstance(error, OSError) and error.errno:
+        return error if error.errno in _ROOM else None
+    hidden = isinstance(error, OSError) or type(error).__module__ == "polars.exceptions"
+    said = _SYSTEM.search(str(error)) if hidden else None
+    number = int(said[1]) if said else 0
+    return OSError(number, os.strerror(number)) if number in _ROOM else None
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Let an error say which file cannot be written: a write to an open file does not."""
+    try:
+        yield
+    except Exception as error:
+        found = no_room(error) or error
+        if isinstance(found, OSError) and found.errno and not found.filename:
+            found.filename = str(path)
+        if found is error:
+            raise
+        raise found from error
+
+
 @contextmanager
 def appearing(path: Path, *, durable: bool = False, mode: int = PRIVATE) -> Iterator[BinaryIO]:
     """Write a file under another name and give it its own at the end, or remove it.
@@ -47,20 +76,17 @@ def appearing(path: Path, *, durable: bool = False, mode: int = PRIVATE) -> Iter
     path = Path(os.path.realpath(path))
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        if path.exists() and not path.is_file():
-            with path.open("wb") as file:
+        with writing(path):
+            if path.exists() and not path.is_file():
+                with path.open("wb") as file:
+                    yield file
+                return
+            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            with os.fdopen(descriptor, "wb") as file:
                 yield file
-            return
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-            if durable:
-                sync(file)
-        partial.replace(path)
-    except OSError as error:
-        if error.errno and not error.filename:  # a write to an open file does not say which
-            error.filename = str(path)
-        raise
+                if durable:
+                    sync(file)
+            partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 
@@ -70,8 +96,11 @@ def file_errors(kind: type[LabelveilError], failed: str, remedy: str = "") -> It
     """Turn the file system's errors into one line: what failed, the reason, and what to do."""
     try:
         yield
-    except OSError as error:
-        raise kind(f"{failed}: {error.strerror}{remedy}") from error
+    except Exception as error:
+        found = no_room(error) or error
+        if not isinstance(found, OSError):
+            raise
+        raise kind(f"{failed}: {found.strerror or found}{remedy}") from error
 
 
 def write_text(path: Path, text: str) -> None:

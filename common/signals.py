@@ -6,7 +6,7 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import IO
@@ -22,7 +22,7 @@ class Stop:
     """
 
     def __init__(self) -> None:
-        self._asked = False
+        self._asked = self.hung_up = False
         self._bytes, self.wake = socket.socketpair()
         self.wake.setblocking(False)
 
@@ -35,10 +35,19 @@ class Stop:
     def is_set(self) -> bool:
         return self._asked
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is asked to, or for some seconds; return whether it was."""
+    def wait(
+        self, timeout: float | None = None, on_hangup: Callable[[], object] = lambda: None
+    ) -> bool:
+        """Wait until it is asked to, or for some seconds; return whether it was.
+
+        Meanwhile ``on_hangup`` is called for SIGHUP, once for several that came at once.
+        """
         end = None if timeout is None else time.monotonic() + timeout
         while not self._asked and (end is None or time.monotonic() < end):
+            if self.hung_up:
+                self.hung_up = False
+                on_hangup()
+                continue
             self._bytes.settimeout(None if end is None else max(1e-3, end - time.monotonic()))
             with suppress(TimeoutError):
                 self._bytes.recv(4096)  # also of a signal that asks for something else
@@ -81,17 +90,24 @@ def terminated_as_interrupted() -> Iterator[None]:
 
 
 @contextmanager
-def stopped_by_signals() -> Iterator[Stop]:
-    """Yield what SIGINT and SIGTERM set; a second SIGINT interrupts as usual."""
+def stopped_by_signals(*, hangups: bool = False) -> Iterator[Stop]:
+    """Yield what SIGINT and SIGTERM set; a second SIGINT interrupts as usual.
+
+    With ``hangups`` SIGHUP ends nothing: :meth:`Stop.wait` hands it on.
+    """
     stop = Stop()
 
     def ask(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            stop.hung_up = True
+            return
         if stop.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
         stop.set()
 
     woken = signal.set_wakeup_fd(stop.wake.fileno(), warn_on_full_buffer=False)
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hangups else [])]
+    before = {number: signal.signal(number, ask) for number in numbers}
     try:
         yield stop
     finally:

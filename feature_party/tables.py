@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from common.csv_files import SUFFIXES, first_line, refuse_packed, scan_csv, unreadable
 from common.errors import DataError, listed
-from common.files import PARQUET_SUFFIXES, directory_files
+from common.files import PARQUET_SUFFIXES, directory_files, writing
 from common.parquet_files import ParquetTable
 from feature_party.schema import NOTHING, Found, Stated, find_schema, undecided
 
@@ -115,7 +115,8 @@ def feature_file(
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         converted = Path(temporary) / "features.parquet"
         try:
-            scan_table(path).select(cs.by_name(*columns)).sink_parquet(converted)
+            with writing(converted):
+                scan_table(path).select(cs.by_name(*columns)).sink_parquet(converted)
         except pl.exceptions.PolarsError as error:
             raise unreadable(path, error) from error
         yield FeatureFile([converted], typed=is_parquet(path))

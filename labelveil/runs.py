@@ -18,6 +18,7 @@ import polars as pl
 
 from common.config.keywords import with_keywords
 from common.errors import DataError
+from common.files import writing
 from labelveil.comparison import CompareSettings, Comparison, run_comparison
 from labelveil.simulation import Outcome, Settings, run_simulation
 
@@ -39,7 +40,8 @@ def write_events(table: Table, path: Path, settings: Mapping[str, Any]) -> dict[
     frame = collect_table(table)
     label = settings.get("label")
     labels = list(label) if isinstance(label, list | tuple) else [str(label)]
-    frame.write_parquet(path)
+    with writing(path):
+        frame.write_parquet(path)
     complete = {"labels": path, "features": path, **settings}
     for place, label in enumerate(labels):
         if label not in frame.columns:

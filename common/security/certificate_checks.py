@@ -7,6 +7,8 @@ Ed25519, P-521 and others none, so that each connection would fail, and nobody w
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,12 @@ from common.errors import ConfigError
 Span = tuple[datetime, datetime]
 """From when to when a certificate is valid, UTC."""
 
+_UNREADABLE = (
+    *(ValueError, x509.InvalidVersion, x509.UnsupportedGeneralNameType),
+    *(x509.ExtensionNotFound, x509.DuplicateExtension),
+)
+"""What reading a certificate raises that some authority has signed all the same."""
+
 _CURVES = ec.SECP256R1, ec.SECP384R1
 _RSA_BITS = 2048
 
@@ -34,7 +42,7 @@ def read_chain(path: Path, data: bytes) -> list[x509.Certificate]:
     """Parse a file of PEM certificates; raise a ``ConfigError`` if there is none."""
     try:
         return x509.load_pem_x509_certificates(data)
-    except ValueError:
+    except _UNREADABLE:
         raise ConfigError(f"{path} holds no PEM certificate; replace it") from None
 
 
@@ -45,21 +53,32 @@ def certificate_names(pem: bytes) -> set[tuple[str, str]]:
         certificate = x509.load_pem_x509_certificate(pem)
         kind = x509.SubjectAlternativeName
         names: Any = certificate.extensions.get_extension_for_class(kind).value
-    except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension):
+    except _UNREADABLE:
         return set()
     dns = {("dns", name.lower()) for name in names.get_values_for_type(x509.DNSName)}
     uris = {("uri", uri) for uri in names.get_values_for_type(x509.UniformResourceIdentifier)}
     return dns | uris
 
 
-def certificate_owner(pem: bytes) -> tuple[str, datetime | None]:
-    """Whose certificate it is, with its serial number, and when it ends; of none, nothing."""
+@dataclass(frozen=True)
+class Holder:
+    """Whose certificate it is, for a log; what cannot be read is left empty."""
+
+    subject: str = ""  # as in RFC 4514, its first 200 characters
+    serial: str = ""  # its number, hexadecimal
+    ends: datetime | None = None
+
+
+def certificate_holder(pem: bytes) -> Holder:
+    """Read whose certificate it is; nobody's if it cannot be parsed, or there is none."""
     try:
         found = x509.load_pem_x509_certificate(pem)
-    except ValueError:
-        return "", None
-    subject = f"{found.subject.rfc4514_string():.200}, serial {found.serial_number:x}"
-    return subject, found.not_valid_after_utc
+    except _UNREADABLE:
+        return Holder()
+    subject = ""
+    with suppress(*_UNREADABLE):  # another authority's idea of letters
+        subject = f"{found.subject.rfc4514_string():.200}"
+    return Holder(subject, f"{found.serial_number:x}", found.not_valid_after_utc)
 
 
 def check_identity(

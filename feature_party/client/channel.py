@@ -10,6 +10,7 @@ from pathlib import Path
 import grpc
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from common.error_details import ErrorDetails, details_of
 from common.errors import ConfigError, ConnectionFailed, LabelveilError, ReleaseError, present
 from common.files import file_errors, read_private
 from common.release.limits import MANIFEST_BYTES, MESSAGE_BYTES
@@ -128,8 +129,19 @@ def _read(name: str, path: Path | None, *, secret: bool = False) -> bytes:
     return data
 
 
+def told(error: grpc.RpcError) -> ErrorDetails | None:
+    """Return what the labels party itself says of a failed call; None if it said nothing."""
+    trailers = getattr(error, "trailing_metadata", None)
+    return details_of(trailers()) if callable(trailers) else None
+
+
 def retryable(error: grpc.RpcError) -> bool:
-    """Whether trying again later can help: never for identity, rights or a wrong request."""
+    """Whether trying again later can help: never for identity, rights or a wrong request.
+
+    The labels party knows best; where it says nothing, the status does.
+    """
+    if (said := told(error)) is not None:
+        return said.retry_after is not None
     details = _details(error)
     return (
         error.code() in _RETRYABLE
@@ -149,8 +161,15 @@ def explain(
     error: grpc.RpcError, settings: LabelsPartySection, command: str = "fetch"
 ) -> LabelveilError:
     """Turn a failed call into one line that says what to do; ``command`` is what failed."""
-    code, details = error.code(), _details(error)
+    code, details, said = error.code(), _details(error), told(error)
     via = through_proxy(settings.address)
+    if said is not None:
+        details = f"{details} (reason {said.reason})"
+    if said is not None and said.retry_after is not None:
+        return ConnectionFailed(
+            f"the labels party at {settings.address} refuses {command} for now: {details}; run"
+            f" {command} again in {max(said.retry_after, 1):.0f} seconds or later"
+        )
     if problem := _identity_problem(details, settings.address):
         return ConnectionFailed(problem + via)
     if _TOO_LARGE in details:
@@ -176,7 +195,7 @@ def explain(
         return ConnectionFailed(
             f"{settings.address} is no labels party of this version; check [labels_party] address"
         )
-    if code in _RETRYABLE:
+    if code in _RETRYABLE and said is None:
         return ConnectionFailed(
             f"the labels party at {settings.address} cannot be reached: {_reason(details, code)};"
             f" check [labels_party] address and that it serves, then run {command} again{via}"

@@ -25,7 +25,7 @@ from common.release.manifest import Manifest, manifest_digest
 from common.release.rows import keys_column, open_rows
 from common.wire import evaluation_pb2 as pb2
 from common.wire import evaluation_pb2_grpc as pb2_grpc
-from feature_party.client.channel import open_channel
+from feature_party.client.channel import open_channel, told
 from feature_party.client.release_client import ReleaseClient
 from feature_party.config import LabelsPartySection
 
@@ -232,10 +232,12 @@ class Questions:
                 except grpc.RpcError as error:
                     if error.code() not in _REFUSED:
                         raise
+                    said = told(error)
+                    reason = f" (reason {said.reason})" if said else ""
                     raise ReleaseError(
                         f"the labels party at {settings.address} gives no answer:"
-                        f" {error.details()}; evaluate without --ask, or agree on [evaluation] with"
-                        " it"
+                        f" {error.details()}{reason}; evaluate without --ask, or agree on"
+                        " [evaluation] with it"
                     ) from error
 
             return ReleaseClient(settings).repeat(once, "evaluate")

@@ -16,12 +16,20 @@ import grpc
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from common.errors import ConnectionFailed, ReleaseError
+from common.files import writing
 from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE, is_complete, read_manifest
 from common.release.manifest import Manifest
 from common.release.signature import read_public_key, verify
 from common.wire import label_release_pb2 as pb2
 from common.wire import label_release_pb2_grpc as pb2_grpc
-from feature_party.client.channel import explain, hangs_up, not_accepted, open_channel, retryable
+from feature_party.client.channel import (
+    explain,
+    hangs_up,
+    not_accepted,
+    open_channel,
+    retryable,
+    told,
+)
 from feature_party.client.spool import Spool, discard_partial
 from feature_party.config import LabelsPartySection
 
@@ -40,6 +48,7 @@ class RetryPolicy:
     first: float = 0.25
     longest: float = 20.0
     poll: float = 2.0  # seconds between two looks for a release that does not exist yet
+    longest_told: float = 120.0  # seconds that a labels party may have us wait before one call
 
     def delay(self, failures: int) -> float:
         """Seconds to wait after so many failures in a row, at random up to the bound."""
@@ -135,7 +144,8 @@ class ReleaseClient:
                     spool.finish()
         signature = directory / SIGNATURE_FILE
         if described.signature:
-            signature.write_bytes(described.signature)
+            with writing(signature):
+                signature.write_bytes(described.signature)
         else:
             signature.unlink(missing_ok=True)  # of another release that was here before
         return Fetched(manifest, directory, received, time.monotonic() - begun, replaced)
@@ -247,11 +257,16 @@ class ReleaseClient:
                 f"{command} took longer than deadline={self.settings.deadline:g} seconds; what has"
                 f" arrived is kept; run {command} again to go on, or raise [labels_party] deadline"
             ) from error
-        if not self._answered and failures == 1 and hangs_up(self.settings):
+        said = told(error)
+        if said is None and not self._answered and failures == 1 and hangs_up(self.settings):
             raise not_accepted(self.settings.address) from error
-        if failures >= self.retry.attempts or not retryable(error):
+        after = 0.0 if said is None else said.retry_after or 0.0
+        patient = failures < self.retry.attempts and after <= self.retry.longest_told
+        if not patient or not retryable(error):
             raise explain(error, self.settings, command) from error
-        self._wake.wait(min(self.retry.delay(failures), self._until - time.monotonic()))
+        # all who were told the same shall not come at once
+        delay = after + self.retry.delay(failures)
+        self._wake.wait(min(delay, self._until - time.monotonic()))
         return failures
 
     def _seconds_left(self) -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO, Self
 
 from common.errors import ReleaseError
-from common.files import sync
+from common.files import sync, writing
 from common.release.blocks import decode_codes
 from common.release.folder import CODES_FILE, KEYS_FILE, LABELS_FILE, MANIFEST_FILE
 from common.release.manifest import Manifest, block_digest
@@ -44,7 +44,8 @@ class Spool:
         if not stored.is_file() or stored.read_bytes() != self.manifest_bytes:
             for name in (KEYS_FILE, CODES_FILE):
                 (self.folder / name).unlink(missing_ok=True)
-            stored.write_bytes(self.manifest_bytes)
+            with writing(stored):
+                stored.write_bytes(self.manifest_bytes)
         self._key_file = self._open(KEYS_FILE)
         self._code_file = self._open(CODES_FILE)
         self.rows = self._verified()
@@ -54,8 +55,8 @@ class Spool:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._key_file.close()
-        self._code_file.close()
+        with writing(self.folder), self._key_file, self._code_file:
+            pass  # what could not be written is tried once more
 
     @property
     def complete(self) -> bool:
@@ -140,10 +141,11 @@ class Spool:
         if top >= self._outputs:
             raise ReleaseError(f"code {top} is outside the {self._outputs} outputs")
         self._population.update(keys)
-        self._key_file.write(keys)
-        self._code_file.write(codes)
-        self._key_file.flush()
-        self._code_file.flush()
+        with writing(self.folder):
+            self._key_file.write(keys)
+            self._code_file.write(codes)
+            self._key_file.flush()
+            self._code_file.flush()
         self.rows += size
         return True
 

@@ -20,7 +20,10 @@ class ServeOptions(Section):
     *("server.private_key", "server.client_ca", "server.client_san"),
 )
 def serve(config: LabelPartyConfig, wanted: ServeOptions) -> None:
-    """Serve committed releases over mutual TLS until SIGTERM or ^C."""
+    """Serve committed releases over mutual TLS until SIGTERM or ^C.
+
+    SIGHUP has it read its certificates again.
+    """
     from common.allocator import keep_freed_memory
     from common.signals import stopped_by_signals
     from label_party.monitoring import logs, native_stderr
@@ -31,7 +34,7 @@ def serve(config: LabelPartyConfig, wanted: ServeOptions) -> None:
     handshakes = Handshakes()
     with native_stderr.captured(handshakes.read):
         logs.configure(config.server.log_level, config.server.log_format)
-        with stopped_by_signals() as stop, open_server(config, handshakes) as server:
+        with stopped_by_signals(hangups=True) as stop, open_server(config, handshakes) as server:
             print(f"serving on {server.address}", flush=True)
             if server.observed_at is not None:
                 print(f"probes and metrics on http://{server.observed_at}", flush=True)
@@ -47,4 +50,4 @@ def serve(config: LabelPartyConfig, wanted: ServeOptions) -> None:
                     appearing(path, mode=PUBLIC) as file,
                 ):
                     file.write(f"{server.address.rpartition(':')[2]}\n".encode())
-            stop.wait()
+            stop.wait(on_hangup=server.reload)

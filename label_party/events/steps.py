@@ -21,6 +21,7 @@ from common.engine.local import InProcess
 from common.engine.shuffle import Exchange, Files, Held, KeyedRows, Keys
 from common.engine.task import Engine, Secrets, Task
 from common.entropy import Entropy
+from common.files import writing
 from common.randomizers.cells import Group
 from common.randomizers.grid import Grid, Moved
 from common.randomizers.message.codebooks import Codebooks
@@ -165,7 +166,8 @@ class Work:
         if self.folder is None:
             return codebooks
         path = self.folder / "codebooks.json"
-        path.write_text(json.dumps(codebooks.to_json()), encoding="utf-8")
+        with writing(path):
+            path.write_text(json.dumps(codebooks.to_json()), encoding="utf-8")
         return path
 
 

@@ -43,7 +43,13 @@ class BudgetMetrics(Collector):
             "spent": _family("label_party_budget_epsilon_spent", "What it has spent."),
             "left": _family("label_party_budget_epsilon_left", "What it has left."),
         }
+        charges = _family(
+            "label_party_budget_charges", "Charges that were committed; there are never fewer."
+        )
         for entry in accounts:
+            # one that is set aside may be given back
+            paid = [charge for charge in entry.charges if charge.state != "reserved"]
+            charges.add_metric([entry.account], len(paid))
             committed = Counter(charge.data_set for charge in entry.charges if charge.digest)
             for data_set, count in committed.items():
                 releases.add_metric([data_set], count)
@@ -52,6 +58,7 @@ class BudgetMetrics(Collector):
                 if epsilon is not None:
                     family.add_metric([entry.account], epsilon)
         yield releases
+        yield charges
         yield from families.values()
 
 

@@ -1,8 +1,10 @@
 """What an operator sees of the server: one record a call, as a log line, in metrics and as a span.
 
 Records carry public facts only: names, row numbers, sizes, durations, reasons of refusals. Label
-values of metrics come from the configuration, the ledger or this package, never from a request, so
-that no client can make them grow.
+values of metrics come from the configuration, the ledger or this package, never from a request or
+a certificate, so that no client can make them grow. A call that ended well, or that moved data, has
+a log line of its own: ``[server] requests_per_minute`` bounds how many there are. Of the others, of
+which clients can cause as many as they like, those of one client and reason share a line a minute.
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ import math
 import sys
 import threading
 import time
-from collections import Counter as Tally
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -33,23 +35,39 @@ _MINUTE = 60.0
 class Call:
     """One call while it runs."""
 
-    def __init__(self, telemetry: Telemetry, method: str) -> None:
+    def __init__(self, telemetry: Telemetry, method: str, peer: str) -> None:
         self.method = method
         self.status = CANCELLED  # until it is known to have ended otherwise
-        self.facts: dict[str, Any] = {}
+        self.reason = self.cause = ""  # of a refusal
+        self.counted = False  # health checks are not
+        self.facts: dict[str, Any] = {"peer": peer, "rows": 0, "bytes": 0}
         self._telemetry = telemetry
+        self._began = time.monotonic()
 
     def sent(self, data_set: str, rows: int, size: int) -> None:
-        """Count rows that the transport has taken."""
-        self.facts["rows"] = self.facts.get("rows", 0) + rows
-        self.facts["bytes"] = self.facts.get("bytes", 0) + size
+        """Count rows that are about to leave; of a call that breaks, the last may not have."""
+        self.moved(rows, size)
         self._telemetry.rows.labels(data_set).inc(rows)
         self._telemetry.bytes.labels(data_set).inc(size)
 
-    def refuse(self, status: str, reason: str, peer: str) -> None:
-        """Record a refusal."""
-        self.status = status
-        self._telemetry.refuse(reason, method=self.method, status=status, peer=peer, **self.facts)
+    def moved(self, rows: int, size: int) -> None:
+        """Note rows, and their bytes, that came or went."""
+        self.facts["rows"] += rows
+        self.facts["bytes"] += size
+
+    def refuse(self, status: str, reason: str, cause: str) -> None:
+        """Record a refusal: before it is sent, since a client may put off for ever to take it.
+
+        ``cause`` is an error's line, which nobody but the log is told.
+        """
+        self.status, self.reason, self.cause = status, reason, cause
+        self._telemetry.refused(reason)
+        self._telemetry.ended(self)
+
+    @property
+    def seconds(self) -> float:
+        """How long it has run."""
+        return time.monotonic() - self._began
 
 
 class Traces:
@@ -89,6 +107,7 @@ class Telemetry:
         for reason in REASONS:
             self._refusals.labels(reason)
         self._refused = OncePerMinute("refused")
+        self._called = OncePerMinute("call")
         self._failed = OncePerMinute("call failed")
         self._fetched = Gauge(
             "label_party_last_fetch_timestamp_seconds",
@@ -113,14 +132,32 @@ class Telemetry:
     @contextmanager
     def recorded(self, call: Call) -> Iterator[None]:
         """Record one call from its beginning to its end, however it ends."""
-        began = time.monotonic()
+        call.counted = True
         with self._traces.traced(call):
             try:
                 yield
                 call.status = OK
             finally:
-                self._requests.labels(call.method, call.status).inc()
-                self._seconds.labels(call.method).observe(time.monotonic() - began)
+                if not call.reason:
+                    self.ended(call)
+
+    def ended(self, call: Call) -> None:
+        """Count a call and have it logged: alone, or with others of its minute."""
+        seconds = call.seconds
+        if call.counted:
+            self._requests.labels(call.method, call.status).inc()
+            self._seconds.labels(call.method).observe(seconds)
+        facts = {"method": call.method, "status": call.status, "reason": call.reason, **call.facts}
+        facts["seconds"] = round(seconds, 3)
+        if call.cause:
+            facts["cause"] = f"{call.cause:.500}"
+        if call.status == OK:
+            _log.info("call", extra=facts)
+        elif facts["bytes"]:
+            _log.warning("call", extra=facts)
+        else:
+            whose = facts.get("client") or facts.get("serial", "")
+            self._called.add((whose, call.reason or call.status), facts)
 
     def seen(self, client: str, ends: datetime | None) -> None:
         """Remember until when a client can come with the certificate that it has now."""
@@ -131,63 +168,93 @@ class Telemetry:
         """Remember when a client got a release to its end."""
         self._fetched.labels(client, data_set, epoch).set_to_current_time()
 
-    def refuse(self, reason: str, **facts: Any) -> None:
-        """Count one refusal, and have it logged with all others of its minute."""
+    def refused(self, reason: str) -> None:
+        """Count one refusal."""
         self._refusals.labels(reason).inc()
-        self._refused.add(reason, facts)
+
+    def refuse_connection(self, reason: str) -> None:
+        """Count a connection that never became a call, and have it logged."""
+        self.refused(reason)
+        self._refused.add((reason,), {"reason": reason})
 
     def failed(self, method: str) -> None:
         """Have the exception that is being handled logged, if it is the minute's first."""
-        self._failed.add(method, {"method": method}, trace=True)
+        self._failed.add((method,), {"method": method}, trace=True)
 
     def flush(self, *, ended: bool = False) -> None:
         """Log what a minute has brought, and at the end also what less than one has."""
-        for events in (self._refused, self._failed):
+        for events in (self._refused, self._called, self._failed):
             events.flush(ended=ended)
 
 
-class OncePerMinute:
-    """Logs what clients can cause as often as they like: the first at once, then one line a minute.
+@dataclass
+class _Repeated:
+    """What happened again and again, since it was last logged."""
 
-    A line says how many there were of each kind and of each client, and all about the last. The
-    log calls them ``event``.
+    next: float  # when it may be logged again
+    count: int = 0
+    facts: Mapping[str, Any] = field(default_factory=dict)  # of the last
+    trace: Any = None
+
+
+class OncePerMinute:
+    """Logs what clients can cause as often as they like: of each kind the first at once, then one
+    line a minute.
+
+    A line tells all about the last, and how many there were (``count``) since the kind's last line.
+    At most ``KINDS`` are told apart at a time: all further ones are one kind. The log calls them
+    ``event``.
     """
 
-    def __init__(self, event: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._event, self._clock = event, clock
-        self._lock = threading.Lock()
-        self._next = -math.inf
-        self._kinds: Tally[str] = Tally()
-        self._clients: Tally[str] = Tally()
-        self._last: dict[str, Any] = {}
-        self._trace: Any = None
+    KINDS = 64
 
-    def add(self, kind: str, facts: Mapping[str, Any], *, trace: bool = False) -> None:
-        """Count one, by names that no request can invent."""
+    def __init__(
+        self,
+        event: str,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        level: int = logging.WARNING,
+    ) -> None:
+        self._event, self._clock, self._level = event, clock, level
+        self._lock = threading.Lock()
+        self._kinds: dict[tuple[str, ...], _Repeated] = {}
+
+    def add(self, kind: tuple[str, ...], facts: Mapping[str, Any], *, trace: bool = False) -> None:
+        """Count one, and log it if its kind is due."""
         with self._lock:
-            self._kinds[kind] += 1
-            self._clients[str(facts.get("client", "unknown"))] += 1
-            self._last = {"reason": kind, **facts}
-            self._trace = sys.exc_info() if trace else None
-        self.flush()
+            if kind not in self._kinds and len(self._kinds) >= self.KINDS:
+                kind = ()
+            found = self._kinds.setdefault(kind, _Repeated(-math.inf))
+            found.count += 1
+            found.facts = facts
+            found.trace = sys.exc_info() if trace else None
+            now = self._clock()
+            if now < found.next:
+                return
+            self._kinds[kind] = _Repeated(now + _MINUTE)
+        self._write(found)
 
     def flush(self, *, ended: bool = False) -> None:
+        """Log what is due; at the end, all that is left."""
+        due = []
         with self._lock:
             now = self._clock()
-            if not self._kinds or (now < self._next and not ended):
-                return
-            self._next = now + _MINUTE
-            facts = {
-                "count": self._kinds.total(),
-                "reasons": dict(self._kinds),
-                "clients": dict(self._clients),
-                "last": self._last,
-            }
-            trace, self._trace = self._trace, None
-            self._kinds.clear()
-            self._clients.clear()
+            for kind, found in [*self._kinds.items()]:
+                if now < found.next and not ended:
+                    continue
+                del self._kinds[kind]
+                if found.count:  # not a quiet minute
+                    due.append(found)
+                    self._kinds[kind] = _Repeated(now + _MINUTE)
+        for found in due:
+            self._write(found)
+
+    def _write(self, found: _Repeated) -> None:
         _log.log(
-            logging.ERROR if trace else logging.WARNING, self._event, extra=facts, exc_info=trace
+            logging.ERROR if found.trace else self._level,
+            self._event,
+            extra={"count": found.count, **found.facts},
+            exc_info=found.trace,
         )
 
 
@@ -203,6 +270,7 @@ REASONS: Final = (
     # who asks, and how much
     "unknown_client",
     "data_set_not_permitted",
+    "no_such_method",
     "too_many_requests",
     "too_many_calls",
     "too_many_streams",

@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from common.security.certificate_checks import certificate_names, certificate_owner
+from common.security.certificate_checks import certificate_holder, certificate_names
 
 _SECURED = ([b"ssl"], [b"tls"])
 """What gRPC calls its two implementations of TLS; which one is used depends on its version."""
 
 # every call names its certificate anew, and parsing one takes longer than refusing a call
 _names_of = lru_cache(maxsize=256)(certificate_names)
-owner_of = lru_cache(maxsize=256)(certificate_owner)
+holder_of = lru_cache(maxsize=256)(certificate_holder)
 
 
 def certificate_of(auth_context: Mapping[str, Any]) -> bytes | None:

@@ -15,25 +15,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 import grpc
-from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
 
 from label_party.monitoring.calls import Call, Telemetry
-from label_party.server.access import AccessPolicy, certificate_of, owner_of
+from label_party.server.access import AccessPolicy, certificate_of, holder_of
 from label_party.server.limits import Places, RateLimits
 from label_party.server.refusal import (
     Refusal,
     incomplete,
     internal_error,
     invalid,
+    no_such_method,
     stalled,
     too_many_calls,
     too_many_requests,
@@ -44,6 +48,11 @@ T = TypeVar("T")
 
 REQUEST_SECONDS = 10.0
 """How long a call's request, and a reflection stream's next one, may take to arrive."""
+
+_NO_METHOD = "unknown"
+"""What logs and metrics call a method that there is not; its name is the client's."""
+
+_METHOD = re.compile(r"/[\w.]{1,100}/\w{1,100}", re.ASCII)
 
 _UNKNOWN_CALLS = 256
 """Health checks that may be open, whoever asks, together."""
@@ -62,7 +71,7 @@ class Rpc:
     def __init__(
         self,
         context: Any,  # aio's servicer context; its stubs leave out that bytes may be read
-        method: MethodDescriptor,
+        request: type[Message],
         client: str,
         record: Call,
         work: ActiveCalls,
@@ -70,7 +79,7 @@ class Rpc:
         self.client, self.record = client, record
         self._context, self._work = context, work
         self.run = work.run
-        self._type = GetMessageClass(method.input_type)
+        self._type = request
 
     async def request(self) -> Any:
         """Read the request, or a stream's first message: a message of the method's own type."""
@@ -102,6 +111,18 @@ class Rpc:
 
 
 Method = Callable[[Rpc], Awaitable[None]]
+
+
+def _handler(answer: Callable[..., Awaitable[None]]) -> Any:
+    """What gRPC calls; a unary call, too, is a stream of one message, read when its client is
+    known."""
+    return grpc.stream_stream_rpc_method_handler(answer)
+
+
+async def _no_such_method(asked: str, rpc: Rpc) -> None:
+    """Refuse a method that nobody serves, perhaps of another version."""
+    rpc.record.facts["asked"] = asked if _METHOD.fullmatch(asked) else ""
+    raise no_such_method()
 
 
 async def _before(
@@ -185,35 +206,38 @@ class Calls(grpc.GenericRpcHandler):
             implementation = getattr(servicer, method.name, None)
             if implementation is None:  # as health's List, which not every version has
                 continue
-            answer = partial(self._answer, method, implementation, public)
-            # a unary call, too, is a stream of one message: it is read when the client is known
-            handler: Any = grpc.stream_stream_rpc_method_handler(answer)
-            self._handlers[f"/{service.full_name}/{method.name}"] = handler
+            request = GetMessageClass(method.input_type)
+            answer = partial(self._answer, method.name, request, implementation, public)
+            self._handlers[f"/{service.full_name}/{method.name}"] = _handler(answer)
 
     def service(
         self, handler_call_details: grpc.HandlerCallDetails
-    ) -> grpc.RpcMethodHandler[Any, Any] | None:
-        """Return what answers a call; None if nothing does."""
-        return self._handlers.get(handler_call_details.method)
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        """Return what answers a call: of a method that there is not, too, so that it is seen."""
+        asked = handler_call_details.method
+        refuse = partial(_no_such_method, asked)
+        return self._handlers.get(asked) or _handler(
+            partial(self._answer, _NO_METHOD, Empty, refuse, False)
+        )
 
     async def _answer(
         self,
-        descriptor: MethodDescriptor,
+        name: str,
+        request: type[Message],
         method: Method,
         public: bool,
         messages: object,
         context: Any,
     ) -> None:
-        name = descriptor.name
         # a place is held until the call's end is written, which a client may put off for ever
         with contextlib.ExitStack() as held:
-            record = Call(self._telemetry, name)
+            record = Call(self._telemetry, name, unquote(context.peer()))
             if not public:
                 held.enter_context(self._telemetry.recorded(record))
             rpc = None
             try:
                 client = self._admit(context, public, record, held)
-                rpc = Rpc(context, descriptor, client, record, self._work)
+                rpc = Rpc(context, request, client, record, self._work)
                 await method(rpc)
                 return
             except Refusal as refusal:
@@ -225,23 +249,23 @@ class Calls(grpc.GenericRpcHandler):
             finally:
                 if rpc is not None:
                     self._work.end(rpc)
-            record.refuse(failure.code.name, failure.reason, context.peer())
-            await context.abort(failure.code, failure.text)
+            record.refuse(failure.code.name, failure.reason, str(failure.__cause__ or ""))
+            await context.abort(failure.code, failure.text, failure.trailers())
 
     def _admit(self, context: Any, public: bool, record: Call, held: contextlib.ExitStack) -> str:
         """Return the name of a client that may go on."""
         certificate = certificate_of(context.auth_context())
+        holder = holder_of(certificate or b"")
+        record.facts |= {"serial": holder.serial, "subject": holder.subject}
         if public:
             held.enter_context(self._unknown.hold(hashlib.sha256(certificate or b"").hexdigest()))
             return ""
         client = self._policy.identify(certificate)
-        subject, ends = owner_of(certificate or b"")
         if client is None:
-            record.facts["subject"] = subject
             raise unknown_client()
         record.facts["client"] = client
-        self._telemetry.seen(client, ends)
+        self._telemetry.seen(client, holder.ends)
         held.enter_context(self._known.hold(client))
-        if not self._rate.allow(client):
-            raise too_many_requests()
+        if wait := self._rate.wait(client):
+            raise too_many_requests(wait)
         return client

@@ -12,12 +12,11 @@ from datetime import UTC, datetime, timedelta
 
 from common.errors import LabelveilError
 from common.files import file_errors
+from label_party.monitoring.calls import OncePerMinute
 from label_party.store.disk import StoreError
 from label_party.store.entries import Sold
 from label_party.store.reading import Current
 from label_party.store.release_store import Store, StoredRelease
-
-_log = logging.getLogger(__name__)
 
 _VERIFIED_AT_ONCE = 2
 """Releases that are read to their end beside each other; others wait, and hold no thread."""
@@ -64,6 +63,8 @@ class Catalog:
         self._opened: dict[int, Opening] = {}
         self._left_out: dict[int, LeftOut] = {}
         self._lock = threading.Lock()  # never held while a disk is read
+        # one that cannot be read is tried again at each call
+        self._said = OncePerMinute("release left out", level=logging.ERROR)
         self._readers = ThreadPoolExecutor(_VERIFIED_AT_ONCE, "verify")
 
     def close(self) -> None:
@@ -147,7 +148,7 @@ class Catalog:
                 outcome = self._store.open_release(sold)
         except LeftOut as error:
             facts = {"data_set": sold.data_set, "epoch": sold.epoch, "reason": str(error.__cause__)}
-            _log.error("release left out", extra=facts)
+            self._said.add((sold.data_set, sold.epoch), facts)
             outcome = error.with_traceback(None)
         except BaseException:
             with self._lock:

@@ -23,6 +23,7 @@ from common.security.certificate_checks import (
 )
 from common.security.tls import check_tls13_only
 from label_party.config.serving import ServerSection
+from label_party.monitoring.calls import OncePerMinute
 from label_party.server.handshakes import Handshakes
 
 _log = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ class ServerCredentials:
         self._lock = threading.Lock()
         self._spans: dict[str, list[Span]] = {}
         self.reloads = {"done": 0, "failed": 0}  # how often the files were read again
+        self._failures = _failures()
         self._stamp = self._stamps()
         initial = self._read()
         self.grpc: grpc.ServerCredentials = grpc.dynamic_ssl_server_credentials(
@@ -50,6 +52,11 @@ class ServerCredentials:
             self._changed,  # type: ignore[arg-type]  # None, "unchanged", is missing in the stubs
             require_client_authentication=True,
         )
+
+    def forget(self) -> None:
+        """Have the files read again at the next connection, whether they changed or not."""
+        with self._lock:
+            self._stamp = ()
 
     def ends(self, which: str) -> datetime:
         """Return when what is in use ends: ``server``, or the last authority of ``client_ca``."""
@@ -74,9 +81,9 @@ class ServerCredentials:
                 configuration = self._read()
             except LabelveilError as error:
                 self.reloads["failed"] += 1
-                _log.error("certificates not reloaded", extra={"reason": str(error)})
+                self._failures.add((str(error),), {"reason": str(error)})
                 return None
-            self._stamp = stamp
+            self._stamp, self._failures = stamp, _failures()
             self.reloads["done"] += 1
             _log.info("certificates reloaded")
             return configuration
@@ -109,6 +116,11 @@ class ServerCredentials:
             "client_ca": [common_span([authority]) for authority in authorities],
         }
         return grpc.ssl_server_certificate_configuration([(key, chain)], authority)
+
+
+def _failures() -> OncePerMinute:
+    """Failures to read the files, which are tried again at every connection."""
+    return OncePerMinute("certificates not reloaded", level=logging.ERROR)
 
 
 def _reading(path: Path) -> AbstractContextManager[None]:

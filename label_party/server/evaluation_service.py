@@ -5,7 +5,6 @@ Statuses and texts are functions of the request, the public population and what 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,8 +24,6 @@ from label_party.store.entries import Answer
 from label_party.store.ledger import LedgerError
 from label_party.store.release_store import StoredRelease
 
-_log = logging.getLogger(__name__)
-
 _DOUBLE_BYTES = 8
 
 
@@ -40,7 +37,7 @@ class EvaluationService:
     async def DescribeEvaluation(self, rpc: Rpc) -> None:
         self.releases.check_entitled(rpc.client, self.evaluation.data_set)
         release, label = await self._find(rpc, await rpc.request())
-        with _refusing(rpc.record):
+        with _refusing():
             await rpc.write(await rpc.run(self._description, release, label))
 
     async def EvaluatePredictions(self, rpc: Rpc) -> None:
@@ -49,12 +46,11 @@ class EvaluationService:
             header = (await rpc.request()).header
             release, label = await self._find(rpc, header)
             messages = rpc.messages(self.releases.stall_seconds)
-            data = await _received(messages, release.rows)
+            data = await _received(messages, release.rows, rpc.record)
             predictions = await rpc.run(predictions_of, data, release.rows)
-            with _refusing(rpc.record):
+            with _refusing():
                 answer = await rpc.run(self.evaluation.ask, release, label, predictions)
-        left = self.evaluation.mechanism.most - answer.number
-        _log.info("evaluated", extra={**rpc.record.facts, "answers_left": left})
+        rpc.record.facts["answers_left"] = self.evaluation.mechanism.most - answer.number
         await rpc.write(await rpc.run(self._response, release, label, answer))
 
     async def _find(
@@ -106,7 +102,7 @@ class EvaluationService:
 
 
 @contextmanager
-def _refusing(call: Call) -> Iterator[None]:
+def _refusing() -> Iterator[None]:
     """Turn errors into statuses and texts that say nothing about labels."""
     try:
         yield
@@ -115,18 +111,15 @@ def _refusing(call: Call) -> Iterator[None]:
     except Unsure as error:  # a function of the question and the released prior
         raise refused(str(error), "unsure") from error
     except BudgetError as error:
-        _log.warning("question refused", extra={**call.facts, "reason": str(error)})
         raise refused("the budget for evaluations is used up", "used_up") from error
     except (StoreError, LedgerError) as error:
-        _log.error("question not answered", extra={**call.facts, "reason": str(error)})
         raise unavailable("the answer cannot be written now") from error
     except LabelveilError as error:
-        _log.error("question not answered", extra={**call.facts, "reason": str(error)})
         raise refused("no evaluation can be given now", "not_available") from error
 
 
 async def _received(
-    messages: AsyncIterator[wire.EvaluatePredictionsRequest], rows: int
+    messages: AsyncIterator[wire.EvaluatePredictionsRequest], rows: int, record: Call
 ) -> bytearray:
     """The bytes of a stream without its header, of at most so many rows."""
     data = bytearray()
@@ -134,6 +127,7 @@ async def _received(
         if message.WhichOneof("part") != "predictions":
             raise invalid("the header must be the first message, and no other")
         data += message.predictions
+        record.moved(0, len(message.predictions))
         if len(data) > rows * _DOUBLE_BYTES:
             raise invalid(f"more predictions than the release's {rows} rows")
     return data

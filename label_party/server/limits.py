@@ -18,14 +18,17 @@ class RateLimits:
         self._clock = clock
         self._buckets: dict[str, tuple[float, float]] = {}
 
-    def allow(self, client: str) -> bool:
-        """Take one token of a client's; only known clients are asked about."""
+    def wait(self, client: str) -> float:
+        """Take one token of a client's, or say in how many seconds there is one; 0 if it is taken.
+
+        Only known clients are asked about.
+        """
         now = self._clock()
         tokens, last = self._buckets.get(client, (self._size, now))
         tokens = min(self._size, tokens + (now - last) * self._size / 60.0)
         allowed = tokens >= 1.0
         self._buckets[client] = (tokens - allowed, now)
-        return allowed
+        return 0.0 if allowed else (1.0 - tokens) * 60.0 / self._size
 
 
 def share_of(limit: int, share: float, clients: int) -> int:

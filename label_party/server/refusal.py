@@ -7,26 +7,41 @@ from contextlib import contextmanager
 
 from grpc import StatusCode
 
+from common.error_details import ErrorDetails
 from common.errors import LabelveilError
 from label_party.server.catalog import Damaged, LeftOut
+
+_AGAIN, _LATER = 1.0, 5.0
+"""Seconds until a call may succeed that others stood in the way of, and one that needs a remedy."""
 
 
 class Refusal(Exception):
     """Ends a call with a status and a constant text for the client.
 
-    Logs and metrics call it by its reason: a stable word, by default the status.
+    Logs, metrics and the client call it by its reason: a stable word, by default the status. The
+    client is told after how many seconds it may try again, where that can help.
     """
 
-    def __init__(self, code: StatusCode, text: str, reason: str = "") -> None:
+    def __init__(
+        self, code: StatusCode, text: str, reason: str = "", retry_after: float | None = None
+    ) -> None:
         super().__init__(text)
         self.code = code
         self.text = text
         self.reason = reason or code.name.lower()
+        self.retry_after = retry_after
+
+    def trailers(self) -> tuple[tuple[str, bytes], ...]:
+        """Return the metadata that says so."""
+        details = ErrorDetails(self.reason, self.retry_after)
+        return details.trailers(self.code.value[0], self.text)
 
 
-def _maker(code: StatusCode, text: str, reason: str) -> Callable[[], Refusal]:
+def _maker(
+    code: StatusCode, text: str, reason: str, retry_after: float | None = None
+) -> Callable[[], Refusal]:
     """Return what makes a refusal: a new one each time, for it keeps what it was raised in."""
-    return lambda: Refusal(code, text, reason)
+    return lambda: Refusal(code, text, reason, retry_after)
 
 
 unknown_client = _maker(StatusCode.PERMISSION_DENIED, "not permitted", "unknown_client")
@@ -35,30 +50,48 @@ unknown_client = _maker(StatusCode.PERMISSION_DENIED, "not permitted", "unknown_
 forbidden = _maker(StatusCode.PERMISSION_DENIED, "not permitted", "data_set_not_permitted")
 """The same for a client that asks for a data set which is none of its."""
 
+no_such_method = _maker(
+    StatusCode.UNIMPLEMENTED, "this labels party has no such method", "no_such_method"
+)
+"""Of a method that this version, or this configuration, does not have."""
+
 too_many_calls = _maker(
-    StatusCode.RESOURCE_EXHAUSTED, "too many calls at once; try again later", "too_many_calls"
+    StatusCode.RESOURCE_EXHAUSTED,
+    "too many calls at once; try again later",
+    "too_many_calls",
+    _AGAIN,
 )
 """Of a client that has too many calls open."""
 
 too_many_streams = _maker(
-    StatusCode.RESOURCE_EXHAUSTED, "too many streams; try again later", "too_many_streams"
+    StatusCode.RESOURCE_EXHAUSTED, "too many streams; try again later", "too_many_streams", _LATER
 )
 """Of a fetch or a submission where too many run."""
 
-too_many_requests = _maker(
-    StatusCode.RESOURCE_EXHAUSTED, "too many requests; try again later", "too_many_requests"
-)
-"""Of a client over its rate limit."""
+
+def too_many_requests(retry_after: float) -> Refusal:
+    """Return the refusal of a client over its rate limit, for so many seconds."""
+    return Refusal(
+        StatusCode.RESOURCE_EXHAUSTED,
+        "too many requests; try again later",
+        "too_many_requests",
+        retry_after,
+    )
+
 
 incomplete = _maker(
-    StatusCode.DEADLINE_EXCEEDED, "the request was not complete in time", "incomplete_request"
+    StatusCode.DEADLINE_EXCEEDED,
+    "the request was not complete in time",
+    "incomplete_request",
+    _AGAIN,
 )
 """Of a call whose request does not arrive."""
 
-stalled = _maker(StatusCode.CANCELLED, "no progress for too long", "stalled")
-"""The end of a stream whose client neither reads nor writes any more."""
+stalled = _maker(StatusCode.DEADLINE_EXCEEDED, "no progress for too long", "stalled", _AGAIN)
+"""The end of a stream whose client neither reads nor writes any more; CANCELLED is what a client
+does itself."""
 
-internal_error = _maker(StatusCode.INTERNAL, "internal error", "internal_error")
+internal_error = _maker(StatusCode.INTERNAL, "internal error", "internal_error", _LATER)
 """What a client learns of an error of ours."""
 
 not_found = _maker(StatusCode.NOT_FOUND, "no such release", "no_release")
@@ -80,7 +113,7 @@ def refused(text: str, reason: str = "failed_precondition") -> Refusal:
 
 def unavailable(text: str, reason: str = "unavailable") -> Refusal:
     """Return the refusal of what may succeed later."""
-    return Refusal(StatusCode.UNAVAILABLE, f"{text}; try again later", reason)
+    return Refusal(StatusCode.UNAVAILABLE, f"{text}; try again later", reason, _LATER)
 
 
 @contextmanager

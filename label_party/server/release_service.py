@@ -8,8 +8,6 @@ whatever they ask for.
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,8 +29,6 @@ from label_party.server.refusal import (
     refused,
 )
 from label_party.store.release_store import StoredRelease
-
-_log = logging.getLogger(__name__)
 
 _DIGEST_BYTES = 32
 _NAME_CHARACTERS = 64
@@ -64,7 +60,6 @@ class LabelReleaseService:
     async def DescribeRelease(self, rpc: Rpc) -> None:
         request: wire.DescribeReleaseRequest = await rpc.request()
         release = await self.find(rpc, request.data_set, request.epoch or None)
-        _log.info("described", extra=rpc.record.facts)
         await rpc.write(await rpc.run(_described, release), self.stall_seconds)
 
     async def FetchRelease(self, rpc: Rpc) -> None:
@@ -84,35 +79,27 @@ class LabelReleaseService:
         step = max(chunk // release.row_bytes, 1)
         record = rpc.record
         with self.streams.hold(rpc.client):
-            began = time.monotonic()
-            record.facts |= {"from_row": request.start_row, "rows": 0, "bytes": 0}
+            record.facts["from_row"] = request.start_row
             for start in range(request.start_row, release.rows, step):
                 stop = min(start + step, release.rows)
                 message = await rpc.run(_rows, release, start, stop)
-                await rpc.write(message, self.stall_seconds)
                 rows = stop - start
                 record.sent(request.data_set, rows, rows * release.row_bytes)
-            seconds = round(time.monotonic() - began, 3)
-            _log.info("fetched", extra={**record.facts, "seconds": seconds})
+                await rpc.write(message, self.stall_seconds)
             self.telemetry.fetched(rpc.client, request.data_set, request.epoch)
 
     async def SubmitPopulation(self, rpc: Rpc) -> None:
         # before a place is taken: no header of anybody else could be accepted
         self.check_entitled(rpc.client, self.submissions.data_set)
         with self.streams.hold(rpc.client):
-            began = time.monotonic()
             header = (await rpc.request()).header
             # a stream that begins otherwise has an empty header, which names no data set
-            self._check_access(rpc.client, header.data_set, header.epoch)
+            self._check_access(rpc, header.data_set, header.epoch)
             answer = await self.submissions.receive(header, rpc, self.stall_seconds)
         rpc.record.facts |= {
-            "data_set": header.data_set,
             "epoch": header.epoch,
-            "rows": header.rows,
-            "status": wire.PopulationStatus.Name(answer.status),
+            "population": wire.PopulationStatus.Name(answer.status),
         }
-        seconds = round(time.monotonic() - began, 3)
-        _log.info("population submitted", extra={**rpc.record.facts, "seconds": seconds})
         await rpc.write(answer)
 
     def check_entitled(self, client: str, data_set: str) -> None:
@@ -120,23 +107,24 @@ class LabelReleaseService:
         if not self.policy.allows(client, data_set):
             raise forbidden()
 
-    def _check_access(self, client: str, data_set: str, epoch: str) -> None:
+    def _check_access(self, rpc: Rpc, data_set: str, epoch: str) -> None:
         if not data_set:
             raise invalid("data_set is required")
         if len(data_set) > _NAME_CHARACTERS or len(epoch) > _NAME_CHARACTERS:
             raise invalid("data_set and epoch have at most 64 characters")
-        self.check_entitled(client, data_set)
+        self.check_entitled(rpc.client, data_set)
+        rpc.record.facts["data_set"] = data_set  # a name of the configuration's, then
 
     async def find(self, rpc: Rpc, data_set: str, epoch: str | None) -> StoredRelease:
         """Return a release that a client may ask about; refuse if it may not, or there is none."""
-        self._check_access(rpc.client, data_set, epoch or "")
+        self._check_access(rpc, data_set, epoch or "")
         with finding():
             opening = await rpc.run(self.catalog.opening, data_set, epoch)
             if opening is None:
                 raise not_found()
             # no thread waits, nor does who leaves take it away from the others
             release = found(await asyncio.shield(asyncio.wrap_future(opening)))
-        rpc.record.facts |= {"data_set": release.heading.data_set, "epoch": release.heading.epoch}
+        rpc.record.facts["epoch"] = release.heading.epoch
         return release
 
 

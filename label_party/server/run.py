@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +62,7 @@ class Running:
     observed_at: str | None  # where probes and metrics are answered, if anywhere
     # what the first question about a model will be charged, if it will be
     question: Guarantee | None
+    reload: Callable[[], None]  # reads the certificates again
 
 
 @contextlib.contextmanager
@@ -123,7 +124,7 @@ def open_server(
                 "failed handshakes are not counted",
                 extra={"reason": "gRPC's log is silent; is GRPC_VERBOSITY set?"},
             )
-        handshakes.on_refused = telemetry.refuse
+        handshakes.on_refused = telemetry.refuse_connection
         observed_at = None
         if config.observability.listen is not None:
             observed_at = stack.enter_context(
@@ -141,7 +142,13 @@ def open_server(
             "serving",
             extra={"address": listener.address, "observed_at": observed_at, "releases": releases},
         )
-        yield Running(listener.address, observed_at, evaluation.price())
+
+        def reload() -> None:
+            _log.info("reloading", extra={"read_again": "certificates", "after_a_restart": "all"})
+            credentials.forget()
+            handshakes.probe_listener(listener.address)  # gRPC asks for them at a connection
+
+        yield Running(listener.address, observed_at, evaluation.price(), reload)
 
 
 def _ready_store(directory: Path) -> Store:

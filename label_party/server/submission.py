@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import re
 import threading
 from collections import Counter, defaultdict
@@ -29,8 +28,6 @@ from label_party.server.catalog import Catalog
 from label_party.server.limits import share_of
 from label_party.server.refusal import Refusal, finding, invalid, refused, unavailable
 from label_party.store.disk import StoreBusy, StoreError
-
-_log = logging.getLogger(__name__)
 
 Uploads = tuple[Upload, Upload]
 """Keys, and a question about their events."""
@@ -79,6 +76,8 @@ class Submissions:
                 try:
                     async for message in rpc.messages(stall_seconds):
                         await rpc.run(self._append, uploads, header, message)
+                        size = len(message.keys)
+                        rpc.record.moved(size // KEY_BYTES, size + len(message.question))
                     async with self._working[rpc.client]:
                         return await rpc.run(self._store, uploads, header, rpc.client)
                 finally:
@@ -86,7 +85,6 @@ class Submissions:
         except StoreBusy as error:
             raise unavailable("the population is in use") from error
         except StoreError as error:
-            _log.error("population not stored", extra={"reason": str(error)})
             raise unavailable("the population cannot be stored") from error
 
     def _check(self, header: wire.PopulationHeader) -> None:

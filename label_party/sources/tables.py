@@ -28,7 +28,7 @@ import polars.selectors as cs
 
 from common.csv_files import Dialect, refuse_packed
 from common.errors import DataError, listed
-from common.files import PARQUET_SUFFIXES
+from common.files import PARQUET_SUFFIXES, no_room, writing
 from common.parquet_files import ParquetTable, type_words
 from common.release.event_keys import key_text
 from common.table_cells import BOOLEANS, absent, stripped
@@ -121,12 +121,14 @@ def copy_as_parquet(
     if parts is None:
         out = stem.with_suffix(".parquet")
         scan = _scan(path).select(cs.by_name(*names))
-        _reading(path, lambda: scan.sink_parquet(out, compression="lz4"))
+        with writing(out):
+            _reading(path, lambda: scan.sink_parquet(out, compression="lz4"))
         return [out], NOTHING
     files, odd = [], NOTHING
     for index, (frame, odd_of_part) in enumerate(_reading_all(path, parts)):
         files.append(stem.with_name(f"{stem.name}-{index}.parquet"))
-        frame.write_parquet(files[-1], compression="lz4")
+        with writing(files[-1]):
+            frame.write_parquet(files[-1], compression="lz4")
         odd += odd_of_part
     return files, odd
 
@@ -220,6 +222,8 @@ def _reading(path: Source, read: Callable[[], Read]) -> Read:
     try:
         return read()
     except failures as error:
+        if (full := no_room(error)) is not None:  # of what is written
+            raise full from None
         reason = getattr(error, "strerror", None) or "it is damaged, or neither CSV nor Parquet"
         reason = foreign.reason if foreign and foreign.reason else reason
         # not "from error": a traceback would show the line that cannot be parsed

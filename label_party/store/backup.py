@@ -108,9 +108,12 @@ def _copy_ledger(store: Store, path: Path) -> tuple[list[Charge], set[str]]:
             copy.abandon(entry.id)
         paid = [entry for entry in copy.charges() if not entry.lost]
         covered = {events.sha256 for _, events in copy.coverage()}
-    with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        seal.remove(database)  # its secret is not in the backup
-        database.execute("PRAGMA journal_mode = DELETE")  # one file: the log goes into it
+    try:
+        with closing(sqlite3.connect(path, isolation_level=None)) as database:
+            seal.remove(database)  # its secret is not in the backup
+            database.execute("PRAGMA journal_mode = DELETE")  # one file: the log goes into it
+    except sqlite3.Error as error:
+        raise StoreError(f"{path} cannot be written: {error}; set --to") from error
     return paid, covered
 
 

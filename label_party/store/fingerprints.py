@@ -29,7 +29,7 @@ import numpy as np
 from common.arrays import Words
 from common.engine.shuffle import WORD_TYPE, Keys, read_rows
 from common.errors import DataError
-from common.files import sync
+from common.files import sync, writing
 from common.release.blocks import KEY_BYTES
 from common.release.cmac import CMAC, Bytes
 from common.release.event_keys import canonical_keys
@@ -96,7 +96,7 @@ def write(path: Path, parts: Iterable[Prints]) -> tuple[str, int]:
     walking it; ``DataError`` if they do not.
     """
     digest, count, last = hashlib.sha256(), 0, -1
-    with path.open("xb") as file:
+    with writing(path), path.open("xb") as file:
         for part in parts:
             if part.size and (int(part[0]) <= last or (part[1:] <= part[:-1]).any()):
                 raise DataError(

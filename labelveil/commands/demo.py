@@ -15,6 +15,7 @@ from common.config.answers import Json
 from common.config.options import with_options
 from common.console import stdout
 from common.errors import ConfigError
+from common.files import write_text
 from common.randomizers.base import MAX_EPSILON
 from labelveil.commands.simulate import show
 from labelveil.comparison import CompareSettings, run_comparison
@@ -77,7 +78,7 @@ def demo(
         # as a share of its own constant's: the events kept may be others
         compared["published_mse"] = published["test_mse"] / published["constant_mse"]
         path = beside / "true_labels.json"
-        path.write_text(json.dumps(ideal), encoding="utf-8")
+        write_text(path, json.dumps(ideal))
         return path
 
     settings = Settings(**data, epsilon=options.epsilon, seed=options.seed, out=run, overwrite=True)

@@ -26,7 +26,7 @@ from common.console import progress
 from common.entropy import seeded_entropy
 from common.errors import ConfigError, DataError, LabelveilError, present
 from common.extras import need
-from common.files import PUBLIC, appearing
+from common.files import PUBLIC, appearing, writing
 from labelveil.children import child_command, child_environment
 from labelveil.comparison.names import CENTRAL, NEED_DELTA
 from labelveil.comparison.settings import CompareSettings, Job
@@ -67,8 +67,9 @@ def run_comparison(settings: CompareSettings) -> Comparison:
 
         def keep(job: Job, answer: dict[str, Any]) -> None:
             results[job] = answer
-            file.write(json.dumps({**job.to_json(), **answer}) + "\n")
-            file.flush()
+            with writing(out / RESULTS_FILE):
+                file.write(json.dumps({**job.to_json(), **answer}) + "\n")
+                file.flush()
             bar.update(task, advance=1, note=f"{job.method} at ε = {job.epsilon:g}")
 
         if todo:
@@ -122,8 +123,9 @@ def _prepare(inputs: Inputs, shared: dict[str, Any], rows: int | None, out: Path
             )
         return data_set
     folder.mkdir(parents=True, exist_ok=True)
-    features.write_parquet(folder / "features.parquet")
-    truth.write_parquet(folder / "truth.parquet")
+    with writing(folder):
+        features.write_parquet(folder / "features.parquet")
+        truth.write_parquet(folder / "truth.parquet")
     with appearing(path, mode=PUBLIC) as file:
         file.write(json.dumps(facts, indent=2).encode())
     return data_set

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import polars.selectors as cs
 
+from common.files import write_text, writing
 from common.report.markdown import markdown
 from labelveil.comparison.names import SEPARATE, TRUE_LABELS
 from labelveil.comparison.settings import Job
@@ -127,7 +128,8 @@ def write_csv(cells: Sequence[Cell], path: Path) -> None:
         }
         for cell in cells
     ]
-    pl.DataFrame(rows).write_csv(path)
+    with writing(path):
+        pl.DataFrame(rows).write_csv(path)
 
 
 def write_markdown(
@@ -146,7 +148,7 @@ def write_markdown(
             if metric in mine[0].means and (metric, loss) != ("test_loss", "squared"):
                 parts += _table(mine, metric, f"{label}: {title}" if label else title)
     text = "\n".join([*parts, *(f"- {markdown(note)}" for note in notes)]) + "\n"
-    path.write_text(text, encoding="utf-8")
+    write_text(path, text)
 
 
 def _table(cells: Sequence[Cell], metric: str, title: str) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from common.config.wording import as_toml
 from common.errors import ConfigError
-from common.files import file_errors, write_text
+from common.files import file_errors, write_text, writing
 from common.security.pilot_certificates import (
     FEATURE_PARTY,
     LABEL_PARTY,
@@ -73,13 +73,15 @@ class Workspace:
 def furnish(workspace: Workspace, inputs: Inputs, settings: Settings) -> CertificateFiles:
     """Write certificates, either party's data and either party's configuration."""
     files = write_certificates(workspace.certificates, days=2)
-    inputs.labels.write_parquet(workspace.label_party / "labels.parquet")
-    if inputs.population is not None:
-        inputs.population.write_parquet(workspace.label_party / "population.parquet")
+    with writing(workspace.label_party):
+        inputs.labels.write_parquet(workspace.label_party / "labels.parquet")
+        if inputs.population is not None:
+            inputs.population.write_parquet(workspace.label_party / "population.parquet")
     if inputs.strata:
         write_text(workspace.label_party / STRATA_FILE, "\n".join(inputs.strata))
-    inputs.features.write_parquet(workspace.feature_party / "features.parquet")
-    inputs.truth.write_parquet(workspace.truth_labels)
+    with writing(workspace.root):
+        inputs.features.write_parquet(workspace.feature_party / "features.parquet")
+        inputs.truth.write_parquet(workspace.truth_labels)
     _write_config(workspace.label_party, _label_party_config(inputs, settings, files))
     _write_config(workspace.feature_party, _feature_party_config(inputs, settings, files))
     return files
@@ -211,4 +213,4 @@ def _write_config(folder: Path, sections: Mapping[str, Any]) -> None:
             lines += ["", f"[[{section}]]" if several else f"[{section}]"]
             lines += [f"{key} = {as_toml(value)}" for key, value in values.items()]
     path = folder / config_file(folder.name)
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_text(path, "\n".join(lines) + "\n")

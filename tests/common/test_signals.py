@@ -79,6 +79,23 @@ def test_a_wait_ends_when_its_time_is_over_and_wakes_for_no_other_signal() -> No
         signal.signal(signal.SIGUSR1, before)
 
 
+def test_a_hangup_is_handed_on_and_ends_nothing() -> None:
+    before, heard = signal.getsignal(signal.SIGHUP), []
+    with stopped_by_signals(hangups=True) as stop:
+        signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)
+        assert not stop.wait(0.01, lambda: heard.append("early"))
+
+        def again() -> None:
+            heard.append("late")
+            signal.raise_signal(signal.SIGTERM)
+
+        threading.Timer(0.01, signal.raise_signal, (signal.SIGHUP,)).start()
+        assert stop.wait(on_hangup=again)
+    assert heard == ["early", "late"]
+    assert signal.getsignal(signal.SIGHUP) is before
+
+
 def test_it_is_asked_once_and_stays_asked() -> None:
     with closing(Stop()) as stop:
         assert not stop.wait(0)

@@ -15,7 +15,7 @@ RUNBOOK = Page(DEPLOY / "RUNBOOK.md")
 
 
 def test_it_tells_every_refusal() -> None:
-    table = RUNBOOK.text.partition("## Refusals")[2].partition("## Metrics")[0]
+    table = RUNBOOK.text.partition("## Refusals")[2].partition("## The log")[0]
     named = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
     assert named == list(REASONS)
 

@@ -160,7 +160,8 @@ def reported(process: subprocess.Popen[str], word: str, least: int = 0) -> int:
 def last_fetch(log: Path) -> dict[str, Any]:
     """Return what a server's log says of the last fetch that came to its end."""
     events = [json.loads(line) for line in log.read_text().splitlines()]
-    return [event for event in events if event["event"] == "fetched"][-1]
+    fetches = [event for event in events if event.get("method") == "FetchRelease"]
+    return [event for event in fetches if event["status"] == "OK"][-1]
 
 
 @pytest.mark.slow

@@ -33,6 +33,9 @@ class Behaviour:
     damage_row: int | None = None
     chunk_rows: int = 100
     refuse: grpc.StatusCode | None = None
+    refuse_first: list[tuple[tuple[str, bytes], ...]] = field(default_factory=list)
+    """What each of the first calls is refused with beside UNAVAILABLE; later calls go through."""
+    described: int = 0
     signature: bytes = b""
     manifest: bytes | None = None
     """Sent in place of the release's own."""
@@ -78,6 +81,10 @@ class LabelsPartyDouble(pb2_grpc.LabelReleaseServiceServicer):
     def DescribeRelease(
         self, request: pb2.DescribeReleaseRequest, context: grpc.ServicerContext
     ) -> pb2.DescribeReleaseResponse:
+        self.behaviour.described += 1
+        if self.behaviour.refuse_first:
+            context.set_trailing_metadata(self.behaviour.refuse_first.pop(0))
+            context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
         if self.behaviour.refuse is not None:
             context.abort(self.behaviour.refuse, "not for you")
         if self.behaviour.absent:

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from common.arrays import Floats
 from common.errors import ConfigError, DataError
+from common.files import writing
 from feature_party.model.columns import quantile
 from feature_party.model.export.onnx_graph import onnx_model
 from feature_party.model.export.torch_module import Column, ServedLabels, probes, served_columns
@@ -93,12 +94,14 @@ def export_model(
         written = Path(folder) / f"model{'.onnx' if format_ == 'onnx' else '.pt2'}"
         files = [output]
         if format_ == "onnx":
-            written.write_bytes(onnx_model(program, columns, facts).SerializeToString())
+            with writing(written):
+                written.write_bytes(onnx_model(program, columns, facts).SerializeToString())
             runtime, run = "ONNX Runtime", _onnx_runtime(written, columns)
         else:
-            torch.export.save(program, written)
             beside = output.with_name(output.name + ".json")
-            (Path(folder) / beside.name).write_text(json.dumps(facts, indent=1), encoding="utf-8")
+            with writing(written):
+                torch.export.save(program, written)
+                (Path(folder) / beside.name).write_text(json.dumps(facts, indent=1), "utf-8")
             files.append(beside)
             runtime, run = "torch", _torch_runtime(written, columns)
         worst, rows = 0.0, 0

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import grpc
 
 from common.arrays import Floats
+from common.error_details import details_of
 from common.errors import ConfigError, ConnectionFailed, present
 from common.files import file_errors, read_private
 from common.release.limits import CHUNK_BYTES, MESSAGE_BYTES
@@ -190,7 +191,9 @@ def fetch_release(connection: Connection, folder: Path) -> None:
 
 
 def _refusal(error: grpc.RpcError) -> Refusal:
-    return Refusal(error.code().name, " ".join((error.details() or "").split()))
+    said = details_of(error.trailing_metadata())
+    reason = f" ({said.reason})" if said else ""
+    return Refusal(error.code().name, " ".join((error.details() or "").split()) + reason)
 
 
 def _read(option: str, path: Path, *, secret: bool = False) -> bytes:

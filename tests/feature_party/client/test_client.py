@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -17,6 +18,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from common.error_details import ErrorDetails
 from common.errors import ConnectionFailed, ReleaseError
 from common.release.limits import MANIFEST_BYTES, MESSAGE_BYTES
 from common.release.manifest import Manifest
@@ -26,6 +28,7 @@ from common.security.proxies import through_proxy
 from feature_party.client.labels_table import write_labels_table
 from feature_party.client.release_client import ReleaseClient, RetryPolicy
 from feature_party.client.spool import PARTIAL
+from tests.common.test_no_space import small_files
 from tests.feature_party.servers import (
     QUICK,
     Behaviour,
@@ -143,6 +146,83 @@ def test_a_server_that_is_down(files: CertificateFiles, tmp_path: Path) -> None:
         with pytest.raises(ConnectionFailed, match="cannot be reached") as caught:
             ReleaseClient(client_settings(address, files), QUICK).fetch(tmp_path)
     assert "\n" not in str(caught.value)
+
+
+UNAVAILABLE = 14
+
+
+class Waits(threading.Event):
+    """Notes how long somebody would have waited."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.seconds.append(timeout or 0.0)
+        return False
+
+
+def test_a_client_comes_again_when_it_was_told_to(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    told = [ErrorDetails("too_many_requests", after) for after in (7.0, 0.5)]
+    behaviour = Behaviour(refuse_first=[each.trailers(UNAVAILABLE, "no") for each in told])
+    with serving(world, behaviour, files) as address:
+        client = ReleaseClient(client_settings(address, files), QUICK)
+        client._wake = waits = Waits()
+        assert client.fetch(tmp_path).rows == 1500
+    first, second = waits.seconds
+    assert 7.0 <= first <= 7.0 + QUICK.longest
+    assert 0.5 <= second <= 0.5 + QUICK.longest
+
+
+@pytest.mark.parametrize(
+    ("details", "said"),
+    [
+        (ErrorDetails("damaged"), "not now (reason damaged)"),
+        (ErrorDetails("unavailable", 86_400.0), "again in 86400 seconds or later"),
+    ],
+)
+def test_what_cannot_help_is_not_tried_again(
+    world: World, files: CertificateFiles, tmp_path: Path, details: ErrorDetails, said: str
+) -> None:
+    behaviour = Behaviour(refuse_first=[details.trailers(UNAVAILABLE, "no")] * 9)
+    error = fetch_error(world, files, tmp_path, behaviour)
+    assert (behaviour.described, said in str(error)) == (1, True)
+    assert f"(reason {details.reason})" in str(error)
+
+
+def test_the_last_of_many_refusals_says_why_and_when_to_come_again(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    refused = ErrorDetails("ledger_unreadable", 0.001).trailers(UNAVAILABLE, "no")
+    behaviour = Behaviour(refuse_first=[refused] * 9)
+    error = str(fetch_error(world, files, tmp_path, behaviour))
+    assert behaviour.described == QUICK.attempts
+    assert "not now (reason ledger_unreadable); run fetch again in 1 seconds or later" in error
+    assert "cannot be reached" not in error
+
+
+@pytest.mark.parametrize("bad", ["bytes", "domain", "reason", "negative", "twice"])
+def test_details_of_somebody_else_are_not_believed(
+    world: World, files: CertificateFiles, tmp_path: Path, bad: str
+) -> None:
+    """They are no word of a labels party's: the status alone counts, and nothing is shown."""
+    ((name, whole),) = ErrorDetails("damaged", -5.0 if bad == "negative" else 9e9).trailers(14, "")
+    trailers = {
+        "bytes": ((name, bytes(range(256))),),
+        "domain": ((name, whole.replace(b"labelveil", b"evilveill")),),
+        "reason": ((name, whole.replace(b"DAMAGED", b"D\x1b[2J\nD")),),
+        "negative": ((name, whole),),
+        "twice": ((name, whole), (name, whole)),
+    }[bad]
+    behaviour = Behaviour(refuse_first=[trailers])
+    with serving(world, behaviour, files) as address:
+        client = ReleaseClient(client_settings(address, files), QUICK)
+        client._wake = waits = Waits()
+        assert client.fetch(tmp_path).rows == 1500
+    assert all(0 <= seconds <= QUICK.longest for seconds in waits.seconds)
 
 
 @contextmanager
@@ -349,3 +429,16 @@ def test_more_rows_than_the_disk_has_room_for_are_refused(
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage._replace(free=1024 * 17))
     with serving(world, Behaviour(), files) as address:
         ReleaseClient(client_settings(address, files), QUICK).fetch(tmp_path)
+
+
+def test_a_fetch_that_has_no_room_says_where(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    with serving(world, Behaviour(), files) as address:
+        client = ReleaseClient(client_settings(address, files), QUICK)
+        for most in (100, 300 * 16):  # of the manifest, and of keys
+            with small_files(most), pytest.raises(OSError, match="File too large") as failed:
+                client.fetch(tmp_path)
+            assert failed.value.errno == errno.EFBIG
+            assert str(failed.value.filename).startswith(str(tmp_path / PARTIAL))
+        assert client.fetch(tmp_path).rows == 1500

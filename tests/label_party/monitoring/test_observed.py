@@ -52,6 +52,23 @@ def test_a_healthy_server_is_alive_and_ready(party: Party) -> None:
         assert get(address, "/labels")[0] == 404
 
 
+def test_a_head_is_answered_like_a_get_without_its_body(party: Party) -> None:
+    """Load balancers ask so."""
+    party.release()
+    with observed(party) as (_, address):
+        for path, status in {"/livez": 200, "/readyz": 200, "/": 200, "/labels": 404}.items():
+            connection = http.client.HTTPConnection(address, timeout=300)
+            with contextlib.closing(connection):
+                connection.request("HEAD", path)
+                answer = connection.getresponse()
+                assert (answer.status, answer.read()) == (status, b"")
+                assert int(answer.headers["Content-Length"]) > 0
+        with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))) as plain:
+            plain.sendall(b"HEAD /readyz HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            with plain.makefile("rb") as text:
+                assert text.read().endswith(b"\r\n\r\n")
+
+
 def test_without_a_ledger_it_is_alive_and_not_ready(
     party: Party, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +217,7 @@ def test_metrics_say_what_happened(party: Party, connect: Connect) -> None:
         assert found['label_party_request_seconds_count{method="FetchRelease"}'] == 2
         assert found["label_party_fetches_active"] == 0
         assert found['label_party_releases{data_set="labels"}'] == 2
+        assert found['label_party_budget_charges{account="labels"}'] == 2
         assert found['label_party_budget_epsilon{account="labels"}'] == 3
         assert found['label_party_budget_epsilon_spent{account="labels"}'] == 2
         assert found['label_party_budget_epsilon_left{account="labels"}'] == 1
@@ -274,12 +292,30 @@ def test_a_minute_has_one_line(caplog: pytest.LogCaptureFixture) -> None:
     for second in range(90):
         now[0] = float(second)
         for reason in ("no_release", "unknown_client"):
-            events.add(reason, {"client": "a"} if reason == "no_release" else {})
+            events.add((reason,), {"reason": reason, "second": second})
     events.flush(ended=True)
-    lines = [vars(record) for record in caplog.records]
-    assert [line["count"] for line in lines] == [1, 120, 59]
-    assert lines[1]["reasons"] == {"unknown_client": 60, "no_release": 60}
-    assert lines[1]["clients"] == {"unknown": 60, "a": 60}
+    found = [vars(record) for record in caplog.records]
+    for reason in ("no_release", "unknown_client"):
+        lines = [(line["count"], line["second"]) for line in found if line["reason"] == reason]
+        assert lines == [(1, 0), (60, 60), (29, 89)]
+
+
+def test_a_flood_of_many_kinds_has_few_lines_and_each_is_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """However many certificates and reasons refused calls come with."""
+    now = [0.0]
+    events = OncePerMinute("call", lambda: now[0])
+    calls, minutes = 200_000, 10
+    for number in range(calls):
+        now[0] = 60.0 * minutes * number / calls
+        events.add((f"serial {number % 10_000}", "unknown_client"), {})
+        if number % 1000 == 0:
+            events.flush()
+    events.flush(ended=True)
+    counts = [vars(record)["count"] for record in caplog.records]
+    assert sum(counts) == calls
+    assert len(counts) <= (OncePerMinute.KINDS + 1) * (minutes + 1)
 
 
 def test_no_http_unless_it_is_configured(party: Party) -> None:

@@ -62,11 +62,14 @@ def test_each_call_is_a_span_with_public_facts_alone(
     assert len(collector.spans) == 3
     service = "labelveil.v1.LabelReleaseService"
     fetched = _attributes(spans[f"{service}/FetchRelease"])
+    # addresses and serial numbers are of the day
+    for drawn in ("peer", "serial"):
+        assert fetched.pop(f"label_party.{drawn}")
     assert fetched == {
         "rpc.system": "grpc", "rpc.service": service, "rpc.method": "FetchRelease",
         "rpc.grpc.status": "OK", "label_party.client": CLIENT, "label_party.data_set": "labels",
         "label_party.epoch": "1", "label_party.from_row": 0, "label_party.rows": EVENTS,
-        "label_party.bytes": 17 * EVENTS,
+        "label_party.bytes": 17 * EVENTS, "label_party.subject": f"CN={CLIENT}",
     }  # fmt: skip
     statuses = sorted(_attributes(span)["rpc.grpc.status"] for span in collector.spans)
     assert statuses == ["OK", "OK", "PERMISSION_DENIED"]

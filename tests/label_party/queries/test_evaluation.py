@@ -392,7 +392,7 @@ def test_a_ledger_that_is_put_back_closes_the_session(
         assert asker.terms().answers_left == 0
         assert asker.ask(np.zeros(EVENTS)) == first
         assert asker.refused(np.full(EVENTS, 2.0)) == CLOSED
-    reasons = [getattr(record, "reason", "") for record in caplog.records]
+    reasons = [getattr(record, "cause", "") for record in caplog.records]
     assert any("gave answers that the ledger does not know" in reason for reason in reasons)
 
 
@@ -436,7 +436,7 @@ def test_a_session_is_answered_as_it_was_sold_or_not_at_all(
         asker = make_asker(party, connect(address))
         for predictions in (np.full(EVENTS, 1e-12), np.zeros(EVENTS)):
             assert asker.refused(predictions) == CLOSED
-    (line, *_) = [r.reason for r in caplog.records if r.msg == "question not answered"]  # type: ignore[attr-defined]
+    (line, *_) = [r.cause for r in caplog.records if getattr(r, "cause", "")]  # type: ignore[attr-defined]
     assert f"records_per_unit was 5 and is {now} now; set that back" in line
     with running(party.config(**sold)) as address:
         asker = make_asker(party, connect(address))
@@ -531,7 +531,7 @@ def test_a_restored_session_is_closed_and_its_answers_can_be_read(
         assert asker.ask(np.zeros(EVENTS)) == first
         for predictions in (np.ones(EVENTS), np.full(EVENTS, 2.0)):
             assert asker.refused(predictions) == CLOSED
-    (reason, *_) = [r.reason for r in caplog.records if r.levelname == "ERROR"]  # type: ignore[attr-defined]
+    (reason, *_) = [r.cause for r in caplog.records if getattr(r, "cause", "")]  # type: ignore[attr-defined]
     assert "was restored from a backup, and is closed; name another epoch" in reason
     assert len(charges(party)) == 1
     assert party.run("backup", "--to", "c.tar").code == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import signal
 from collections.abc import Callable
 
 import grpc
@@ -139,7 +140,42 @@ def test_who_is_refused_is_named_and_whose_certificate_ends_is_known(
         assert abs(ends - (NOW + datetime.timedelta(days=365)).timestamp()) < 3600
         with pytest.raises(grpc.RpcError):
             connect(server.address, issue(authority, Role.CLIENT, ["other.example"])).describe()
-    last = server.events("refused")[-1]["last"]
+    last = server.events("call")[-1]
     assert last["reason"] == "unknown_client"
-    assert last["subject"].startswith("CN=other.example, serial ")
-    assert last["peer"].startswith(("ipv4:", "ipv6:"))
+    assert last["subject"] == "CN=other.example"
+    assert last["peer"].startswith(("ipv4:127.0.0.1:", "ipv6:[::1]:"))
+
+
+def test_a_hangup_reads_the_certificates_again_and_ends_nothing(
+    party: Party, authority: Authority, connect: Connect
+) -> None:
+    assert party.release().code == 0
+    reloads = 'label_party_certificate_reloads_total{outcome="%s"}'
+    with serving(party) as server:
+        server.process.send_signal(signal.SIGHUP)  # unchanged files, too
+        eventually(lambda: server.metric(reloads % "done") == 1)
+        write_pair(party, issue(authority, Role.SERVER, ["localhost"]))
+        server.process.send_signal(signal.SIGHUP)
+        eventually(lambda: server.metric(reloads % "done") == 2)
+        assert connect(server.address).describe().manifest
+        assert server.process.poll() is None
+    assert server.process.returncode == 0
+    assert len(server.events("reloading")) == 2
+    assert len(server.events("certificates reloaded")) == 2
+
+
+def test_a_bad_pair_is_said_once_a_minute_however_often_it_is_read(
+    party: Party, authority: Authority, connect: Connect
+) -> None:
+    assert party.release().code == 0
+    failed = 'label_party_certificate_reloads_total{outcome="failed"}'
+    with serving(party) as server:
+        (party.folder / "server.pem").write_bytes(
+            issue(authority, Role.SERVER, ["localhost"]).certificate_pem
+        )
+        for _ in range(20):
+            assert connect(server.address).describe().manifest
+        assert server.metric(failed) >= 20
+        (line,) = server.events("certificates not reloaded")
+    assert line["level"] == "error"
+    assert "private key server.key does not belong to certificate server.pem" in line["reason"]

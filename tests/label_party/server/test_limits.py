@@ -19,19 +19,19 @@ class Clock:
 def test_requests_per_minute() -> None:
     clock = Clock()
     rate = RateLimits(60, clock)
-    assert all(rate.allow("a") for _ in range(60))
-    assert not rate.allow("a")
+    assert all(rate.wait("a") == 0 for _ in range(60))
+    assert rate.wait("a") > 0
     clock.now += 1.0
-    assert rate.allow("a")
-    assert not rate.allow("a")
+    assert rate.wait("a") == 0
+    assert rate.wait("a") > 0
     clock.now += 3600
-    assert sum(rate.allow("a") for _ in range(100)) == 60
+    assert sum(rate.wait("a") == 0 for _ in range(100)) == 60
 
 
 def test_one_client_in_haste_leaves_the_others_theirs() -> None:
     limits = RateLimits(3, Clock())
-    assert [limits.allow("hasty") for _ in range(4)] == [True, True, True, False]
-    assert limits.allow("patient")
+    assert [limits.wait("hasty") == 0 for _ in range(4)] == [True, True, True, False]
+    assert limits.wait("patient") == 0
 
 
 def test_places_are_limited_and_come_back() -> None:

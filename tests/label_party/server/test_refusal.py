@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import grpc
 import pytest
+from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
+from google.rpc.status_pb2 import Status
 
+from common.security.pilot_certificates import Authority, Role, issue
 from label_party.monitoring.calls import REASONS, Telemetry, Traces
-from label_party.server import handshakes
+from label_party.server import handshakes, refusal
+from label_party.server.run import running
+from tests.label_party.conftest import Client, Party
 
 SOURCES = sorted((Path(__file__).parents[3] / "label_party").rglob("*.py"))
 MAKERS = {
@@ -64,3 +70,64 @@ def test_each_count_begins_at_zero(reason: str) -> None:
         "label_party_refusals_total", {"reason": reason}
     )
     assert value == 0.0
+
+
+def said(error: grpc.RpcError) -> tuple[str, str, float | None]:
+    """Reason, domain and seconds of a failed call, read by Google's own messages."""
+    ((_, data),) = [pair for pair in error.trailing_metadata() if pair[0].endswith("details-bin")]
+    status = Status.FromString(data)
+    assert (status.code, status.message) == (error.code().value[0], error.details())
+    info, retry = ErrorInfo(), RetryInfo()
+    after = None
+    for detail in status.details:
+        if detail.Unpack(retry):
+            after = retry.retry_delay.ToTimedelta().total_seconds()
+        else:
+            assert detail.Unpack(info)
+    return info.reason, info.domain, after
+
+
+def test_a_client_is_told_why_and_when_to_come_again(
+    party: Party, connect: Callable[..., Client], authority: Authority
+) -> None:
+    assert party.release().code == 0
+    with running(party.config(server__requests_per_minute=3)) as address:
+        client = connect(address)
+        stranger = connect(address, issue(authority, Role.CLIENT, ["x.example"]))
+        calls = [
+            lambda: client.describe(epoch="9"),
+            lambda: client.describe("other"),
+            lambda: client.channel.unary_unary("/labelveil.v1.Service/Newer")(b"", timeout=300),
+            client.describe,
+            stranger.describe,
+        ]
+        answers = []
+        for call in calls:
+            with pytest.raises(grpc.RpcError) as error:
+                call()
+            answers.append(said(error.value))
+    assert [answer[:2] for answer in answers] == [
+        (reason, "labelveil")
+        for reason in (
+            *("NO_RELEASE", "DATA_SET_NOT_PERMITTED", "NO_SUCH_METHOD"),
+            *("TOO_MANY_REQUESTS", "UNKNOWN_CLIENT"),
+        )
+    ]
+    after = [answer[2] for answer in answers]
+    assert [seconds is None for seconds in after] == [True, True, True, False, True]
+    assert 0 < (after[3] or 0) <= 20  # a third of a minute brings one more
+
+
+def test_what_may_be_tried_again_says_when_and_nothing_else_does() -> None:
+    made = [
+        make() for make in vars(refusal).values() if getattr(make, "__name__", "") == "<lambda>"
+    ]
+    made += [refusal.unavailable("no"), refusal.invalid("no"), refusal.refused("no")]
+    again = {one.code for one in made if one.retry_after is not None}
+    never = {one.code for one in made if one.retry_after is None}
+    status = grpc.StatusCode
+    assert again == {
+        *(status.RESOURCE_EXHAUSTED, status.DEADLINE_EXCEEDED),
+        *(status.INTERNAL, status.UNAVAILABLE),
+    }
+    assert not again & never

@@ -128,8 +128,9 @@ def test_silent_calls_keep_nobody_waiting(
     refused = sum(
         number for key, number in counted.items() if key.startswith("label_party_refusals_total")
     )
-    lines = [record for record in caplog.records if record.getMessage() == "refused"]
+    lines = [record for record in caplog.records if hasattr(record, "count")]
     assert refused > (10 if count == 1 else 500)  # of one connection gRPC itself refuses most
     assert sum(vars(line)["count"] for line in lines) >= refused
-    assert len(lines) * 5 <= refused
+    # two clients, the reasons that they give, and the two minutes that this may last
+    assert len(lines) <= 20
     assert len(caplog.records) < len(lines) + 10

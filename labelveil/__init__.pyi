@@ -14,6 +14,9 @@ from common.guarantees import ZeroConcentratedDP as ZeroConcentratedDP
 from common.guarantees import compose as compose
 from common.guarantees import epsilon_at as epsilon_at
 from common.guarantees import total as total
+from common.mechanisms.group_sums import GroupQuestion as GroupQuestion
+from common.mechanisms.group_sums import PrivateSums as PrivateSums
+from common.mechanisms.group_sums import group_sums as group_sums
 from common.randomizers import LabelTerms as LabelTerms
 from common.randomizers import NoisyPrior as NoisyPrior
 from common.randomizers import Randomizer as Randomizer

@@ -178,7 +178,8 @@ def test_sums_lie_on_every_step_of_the_lattice(weights: list[int] | None) -> Non
 @pytest.mark.statistical
 def test_every_group_has_noise_of_its_own_scale() -> None:
     widths = np.array([1, 2])
-    groups = np.concatenate([np.arange(DRAWS), np.full(5, NO_GROUP)])
+    groups = np.full(DRAWS, NO_GROUP)  # but for a few, groups are empty
+    groups[:100] = np.arange(100)
     question = GroupQuestion(Lattice(0.0, 9.0, 9), groups, np.resize(widths, DRAWS))
     noisy = NoisySums(question, Fraction(1, 2))
     places = np.zeros(groups.size, dtype=np.int64)
@@ -196,19 +197,20 @@ def test_every_group_has_noise_of_its_own_scale() -> None:
 
 
 def test_the_noise_is_bound_to_all_that_is_asked() -> None:
-    base = asked([0, 1, 0], [2, 3], [1, 1, 4], [1, 2, 1])
+    base = asked([0, 1] * 50, [2, 3] * 25, [1, 4] * 50, [1, 2] * 50)
     assert base.levels is not None
+    last = np.arange(100) == 99
     others = [
         replace(base, lattice=Lattice(0.3, 2.9, STEPS)),
-        replace(base, groups=np.array([0, 1, 1])),
-        replace(base, groups=np.array([0, 1, NO_GROUP])),
-        replace(base, half_widths=np.array([2, 4])),
+        replace(base, groups=np.where(last, 0, base.groups)),
+        replace(base, groups=np.where(last, NO_GROUP, base.groups)),
+        replace(base, half_widths=np.where(last[50:], 4, base.half_widths)),
         replace(base, offsets=np.array([1, 3])),
-        replace(base, levels=1 - base.levels),
-        replace(base, weights=np.array([1, 2, -1])),
+        replace(base, levels=np.where(last, 0, base.levels)),
+        replace(base, weights=np.where(last, -2, base.weights)),
         replace(base, weights=None),
     ]
-    places = np.array([1, 2, 3])
+    places = np.ones(100, dtype=np.int64)
     streams = {NoisySums(question, Fraction(1)).stream for question in [base, *others]}
     streams.add(NoisySums(base, Fraction(1, 2)).stream)
     assert len(streams) == len(others) + 2

@@ -111,7 +111,7 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         problem, codes = self._facts(y, self.channel if channel is None else channel)
         check_consistent_length(table, codes)
         wanted = {name: getattr(self, name) for name in ("head", "learner", "ensemble", "epochs")}
-        wanted |= {"seed": _seed(self.random_state), "checkpoint": False}
+        wanted |= {"seed": seed_of(self.random_state), "checkpoint": False}
         section = checked(TrainingSection, wanted, keywords=True)
         data = checked(DataSection, {"columns": self.columns or {}}, keywords=True)
         setup = TrainingSetup(section, data, QuickLearners)
@@ -124,7 +124,7 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         from feature_party.groups.model import SumsModel
 
         stated = checked(DataSection, {"columns": self.columns or {}}, keywords=True).stated
-        return SumsModel.fit(table, sums, stated=stated, seed=_seed(self.random_state))
+        return SumsModel.fit(table, sums, stated=stated, seed=seed_of(self.random_state))
 
     def ask(self, X: Any, strata: int = 16) -> Question:
         """Say what to ask of further events, whose labels this model has not learned from.
@@ -268,7 +268,7 @@ def _sums_of(y: Any) -> list[PrivateSums]:
     return sums
 
 
-def _seed(random_state: Any) -> int:
+def seed_of(random_state: Any) -> int:
     """A seed of 31 bits from what scikit-learn calls a random state."""
     if random_state is None or isinstance(random_state, np.random.RandomState):
         return int(check_random_state(random_state).randint(1 << 31))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from common.errors import ConfigError
+from common.errors import ConfigError, DataError
 from common.guarantees.limits import within
 from common.mechanisms.group_sums import GroupQuestion, Lattice
 
@@ -24,7 +24,7 @@ def ask_groups(
     lower: float | None = None,
     upper: float | None = None,
     model: LabelDPRegressor | None = None,
-    random_state: int = 0,
+    random_state: int | np.random.RandomState | None = 0,
 ) -> GroupQuestion:
     """Say which sums of labels to ask for, of events whose labels nobody has asked about.
 
@@ -60,26 +60,29 @@ def ask_groups(
         For bounds, an ε or features that cannot be.
     """
     from feature_party.groups.model import SumsModel, ask_first
-    from labelveil.estimators import LabelDPRegressor
+    from labelveil.estimators import LabelDPRegressor, seed_of
 
     within("(0, 40]", epsilon=epsilon)
-    rng = np.random.default_rng(random_state)
-    if model is not None:
-        learned = getattr(model, "model_", None)
-        if not isinstance(learned, SumsModel):
-            raise ConfigError(
-                "the model has learned from no sums: fit it on what lv.group_sums returned, or"
-                " leave it out"
-            )
+    rng = np.random.default_rng(seed_of(random_state))
+    learned = None if model is None else getattr(model, "model_", None)
+    if model is not None and not isinstance(learned, SumsModel):
+        raise ConfigError(
+            "the model has learned from no sums: fit it on what lv.group_sums returned, or leave it"
+            " out"
+        )
+    table = (model or LabelDPRegressor())._table(X, reset=model is None)
+    if not table.height:
+        raise DataError("X has no rows; ask about at least one event")
+    if isinstance(learned, SumsModel):
         if (lower, upper) not in ((None, None), (learned.lattice.lower, learned.lattice.upper)):
             raise ConfigError(
                 f"the model is of labels in {learned.lattice.lower:g} … {learned.lattice.upper:g};"
                 " leave lower and upper out"
             )
-        return learned.ask(model._table(X), epsilon, rng)
+        return learned.ask(table, epsilon, rng)
     if lower is None or upper is None:
         raise ConfigError("lower and upper are missing: name public bounds of the labels")
-    return ask_first(LabelDPRegressor()._table(X, reset=True), _lattice(lower, upper), epsilon, rng)
+    return ask_first(table, _lattice(lower, upper), epsilon, rng)
 
 
 def _lattice(lower: float, upper: float) -> Lattice:

@@ -47,7 +47,7 @@ class Ridge:
     frequencies: torch.Tensor  # (F, D)
     phases: torch.Tensor  # (D,)
     linear: float  # amplitude of linear features, relative to the others'
-    coefficients: torch.Tensor  # (1 + F + D,)
+    coefficients: torch.Tensor  # (1 + F + D,) float64: labels may be of any size
     deviation: float  # of labels around what could be predicted of them
     doubt: float  # deviation of predictions from that, a posteriori
     gain: float  # log of how much likelier the sums are than under one constant prediction
@@ -61,10 +61,10 @@ class Ridge:
         """(n,) expected labels of (n, F) rows; not clipped to any bounds."""
         parts = []
         with torch.no_grad():
-            for start in range(0, len(inputs), _ROWS_AT_ONCE):
+            for start in range(0, max(len(inputs), 1), _ROWS_AT_ONCE):
                 x = torch.as_tensor(inputs[start : start + _ROWS_AT_ONCE], dtype=torch.float32)
                 features = _features(x, self.scales, self.frequencies, self.phases, self.linear)
-                parts.append((features @ self.coefficients).double().numpy())
+                parts.append((features.double() @ self.coefficients).numpy())
         return np.concatenate(parts)
 
 
@@ -268,7 +268,7 @@ class RidgeFit:
             self.frequencies,
             self.phases,
             float(self.logs[1].detach().exp()),
-            (coefficients * self.range).float(),
+            coefficients * self.range,
             self.deviation * self.range,
             float(spread.square().sum(dim=0).mean().sqrt()) * self.range,
             float(evidence) - constant,

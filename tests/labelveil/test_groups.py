@@ -17,6 +17,7 @@ from tests.statistics import repeatable_entropy
 
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
+SumsModel = pytest.importorskip("feature_party.groups.model").SumsModel
 
 BOUNDS = {"lower": 0, "upper": 100}
 NOISE = 25.0  # the labels' variance that no column explains
@@ -90,17 +91,20 @@ def test_what_is_asked_follows_from_the_columns_and_earlier_answers() -> None:
         model = lv.LabelDPRegressor().fit(
             table[:2000], lv.group_sums(labels[:2000], first, epsilon=1)
         )
+    learned = model.model_
+    assert isinstance(learned, SumsModel)
     rest = lv.ask_groups(table[2000:TRAIN], epsilon=1, model=model)
     lattice = rest.lattice
     assert lattice == first.lattice
     assert not (rest.groups == NO_GROUP).any()
     predicted = model.predict(table[2000:TRAIN])
     offsets = lattice.points(rest.offsets[rest.levels])
+    assert rest.levels is not None
     surveyed = rest.groups >= rest.half_widths.size - 2
     assert surveyed.sum() == 600
-    assert np.abs(offsets - predicted)[~surveyed].max() <= model.model_.miss / 4
+    assert np.abs(offsets - predicted)[~surveyed].max() <= learned.miss / 4
     away = (offsets - predicted)[surveyed]
-    assert np.abs(np.abs(away) / model.model_.miss - 1).max() < 0.3
+    assert np.abs(np.abs(away) / learned.miss - 1).max() < 0.3
     assert abs(np.sign(away).sum()) <= 1
     groups = rest.groups[~surveyed]
     means = np.bincount(groups, predicted[~surveyed]) / np.bincount(groups)
@@ -131,6 +135,10 @@ def test_what_cannot_be_asked_or_learned_is_said() -> None:
         lv.ask_groups(table, epsilon=1)
     with pytest.raises(PrivacyError, match="epsilon=0"):
         lv.ask_groups(table, epsilon=0, **BOUNDS)
+    with pytest.raises(DataError, match="X has no rows"):
+        lv.ask_groups(table[:0], epsilon=1, **BOUNDS)
+    with pytest.raises(ConfigError, match="random_state=-1"):
+        lv.ask_groups(table, epsilon=1, random_state=-1, **BOUNDS)
     with pytest.raises(ConfigError, match="sums over groups and codes are learned from apart"):
         model.fit(table, [sums, codes])
     with pytest.raises(DataError, match="X has 399 rows, and the sums are about 400 events"):
@@ -145,5 +153,6 @@ def test_what_cannot_be_asked_or_learned_is_said() -> None:
         model.predict_distribution(table)
     with pytest.raises(ConfigError, match="leave lower and upper out"):
         lv.ask_groups(table, epsilon=1, model=model, lower=0, upper=99)
+    assert model.predict(table[:0]).size == 0
     # codes of other events say how good it is
     assert -1 < model.score(table, codes) < 2

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from math import gcd, lcm
 from typing import Self
 
@@ -18,7 +19,7 @@ import numpy as np
 from common.arrays import Floats, Indices, Words
 from common.errors import ConfigError
 from common.exact.rational import decimal_value
-from common.randomizers.grid import LARGEST, LEAST_GAP, MAX_POINTS, Grid
+from common.randomizers.grid import MAX_POINTS, Grid
 
 MOST_STEPS = MAX_POINTS - 1
 """A grid whose points' differences have no common divisor as large as that has no lattice."""
@@ -41,14 +42,11 @@ class Lattice:
     """1 … 8,191."""
 
     def __post_init__(self) -> None:
-        ends = np.array([self.lower, self.upper])
-        if not (np.abs(ends) <= LARGEST).all() or not self.upper - self.lower >= LEAST_GAP:
-            raise ConfigError(
-                f"lower={self.lower:g} must be below upper={self.upper:g}, and both be numbers of"
-                f" at most {LARGEST:g}"
-            )
-        if not 1 <= self.steps <= MOST_STEPS:
-            raise ConfigError(f"a lattice of {self.steps:,} steps must have 1 … {MOST_STEPS:,}")
+        _ = self._grid
+
+    @cached_property
+    def _grid(self) -> Grid:
+        return Grid.from_count(self.lower, self.upper, self.steps + 1)
 
     @classmethod
     def of_grid(cls, grid: Grid) -> Self:
@@ -98,5 +96,4 @@ class Lattice:
 
         Takes as many uniform words; returns places 0 … steps. ``DataError`` if a label is NaN.
         """
-        grid = Grid.from_count(self.lower, self.upper, self.steps + 1)
-        return grid.round(labels, words)
+        return self._grid.round(labels, words)

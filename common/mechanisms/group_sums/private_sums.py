@@ -13,6 +13,7 @@ from common.entropy import system_entropy
 from common.errors import DataError
 from common.exact.rational import decimal_value
 from common.guarantees import PureDP
+from common.guarantees.limits import within
 from common.mechanisms.group_sums.noisy_sums import NoisySums
 from common.mechanisms.group_sums.question import GroupQuestion
 from common.randomizers.base import ROUNDING_STREAM
@@ -88,6 +89,7 @@ def group_sums(
             f"the question is about {len(question):,} events, and there are {values.size:,} labels;"
             " ask about the same events"
         )
+    within("(0, 40]", epsilon=epsilon)
     exact = epsilon if isinstance(epsilon, Fraction) else decimal_value(epsilon)
     noisy, entropy = NoisySums(question, exact), system_entropy()
     # which neighbour a label goes to is drawn for each by itself: no guarantee rests on it

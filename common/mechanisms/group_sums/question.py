@@ -40,6 +40,14 @@ _HEADER = np.dtype(
     [("lower", "<f8"), ("upper", "<f8"), ("steps", "<u4")]
     + [(name, "<u4") for name in ("groups", "levels", "weight")]
 )
+_FORMS = {
+    "offsets": "<u4",
+    "half_widths": "<u4",
+    "groups": "<u4",
+    "levels": "u1",
+    "weights": "<i4",
+}
+"""Types in which numbers are kept and written, in this order."""
 _LARGEST_SUM = 1 << 62
 _ROWS_AT_ONCE = 1 << 20
 
@@ -62,9 +70,9 @@ class GroupQuestion:
     """Of the labels."""
     groups: Wholes
     """(n,) of the events: 0 … G - 1, or :data:`NO_GROUP`."""
-    half_widths: Integers
+    half_widths: Wholes
     """(G,) of what is not clipped, in steps of the lattice: 1 … its steps."""
-    offsets: Integers = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    offsets: Wholes = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     """(L,) levels that are subtracted from labels, as places 0 … on the lattice; at most 256."""
     levels: Wholes | None = None
     """(n,) which of them is each event's; None if there is one."""
@@ -98,6 +106,10 @@ class GroupQuestion:
             )
         for part in self._parts():
             _check_groups(self.groups[part], count)
+        # what was checked is kept: nobody else's array, which could change before labels are summed
+        for name, form in _FORMS.items():
+            if (numbers := getattr(self, name)) is not None:
+                object.__setattr__(self, name, _frozen(numbers, form))
 
     @classmethod
     def on_grid(
@@ -167,7 +179,8 @@ class GroupQuestion:
 
         Clipping moves no two numbers apart, and labels are at most all steps apart.
         """
-        return np.minimum(2 * self.half_widths, self.lattice.steps) * self.largest_weight
+        widths = self.half_widths.astype(np.int64)
+        return np.minimum(2 * widths, self.lattice.steps) * self.largest_weight
 
     @cached_property
     def sizes(self) -> Integers:
@@ -181,17 +194,18 @@ class GroupQuestion:
     def sums(self, places: Indices) -> Integers:
         """(G,) sums of (n,) labels as they are, in steps: secret, and never to be shown.
 
-        ``places`` are labels on the lattice, 0 … steps.
+        ``places`` are labels on the lattice, 0 … steps; others are moved to its ends.
         """
         if places.shape != self.groups.shape:
             raise ValueError(f"places of shape {places.shape} must be one for each event")
         sums = np.zeros(self.half_widths.size, dtype=np.int64)
+        offsets, widths = (each.astype(np.int64) for each in (self.offsets, self.half_widths))
         for part in self._parts():
             asked = np.flatnonzero(self.groups[part] != NO_GROUP)
             group = self.groups[part][asked].astype(np.int64)
-            offset = self.offsets if self.levels is None else self.offsets[self.levels[part][asked]]
-            width = self.half_widths[group]
-            clipped = np.clip(places[part][asked] - offset, -width, width)
+            offset = offsets if self.levels is None else offsets[self.levels[part][asked]]
+            width, place = widths[group], np.clip(places[part][asked], 0, self.lattice.steps)
+            clipped = np.clip(place - offset, -width, width)
             if self.weights is not None:
                 clipped *= self.weights[part][asked]
             np.add.at(sums, group, clipped)
@@ -221,31 +235,24 @@ class GroupQuestion:
                 f"{groups:,} groups must be 1 … {rows:,}, {levels:,} levels 1 … {MOST_LEVELS}, and"
                 f" the largest weight {weight:,} at most {MOST_WEIGHT:,}"
             )
-        sizes = {"offsets": levels, "widths": groups, "groups": rows}
-        forms = {"offsets": "<u4", "widths": "<u4", "groups": "<u4"}
-        if levels > 1:
-            sizes["levels"], forms["levels"] = rows, "u1"
-        if weight:
-            sizes["weights"], forms["weights"] = rows, "<i4"
-        whole = _HEADER.itemsize + sum(
-            n * np.dtype(forms[name]).itemsize for name, n in sizes.items()
-        )
+        sizes = {"offsets": levels, "half_widths": groups, "groups": rows}
+        sizes |= {"levels": rows} if levels > 1 else {}
+        sizes |= {"weights": rows} if weight else {}
+        lengths = {name: n * np.dtype(_FORMS[name]).itemsize for name, n in sizes.items()}
+        whole = _HEADER.itemsize + sum(lengths.values())
         if len(data) != whole:
             raise ConfigError(
                 f"a question about {rows:,} events in {groups:,} groups with {levels} levels has"
                 f" {whole:,} bytes, not {len(data):,}"
             )
-        read, at = {}, _HEADER.itemsize
+        read: dict[str, Wholes] = {}
+        at = _HEADER.itemsize
         for name, size in sizes.items():
-            read[name] = np.frombuffer(data, forms[name], size, at)
-            at += read[name].nbytes
+            read[name] = np.frombuffer(data, _FORMS[name], size, at)
+            at += lengths[name]
         question = cls(
             Lattice(float(header["lower"]), float(header["upper"]), int(header["steps"])),
-            read["groups"],
-            read["widths"].astype(np.int64),
-            read["offsets"].astype(np.int64),
-            read.get("levels"),
-            read.get("weights"),
+            **read,
         )
         if weight and question.largest_weight != weight:
             raise ConfigError(
@@ -261,15 +268,9 @@ class GroupQuestion:
         header["groups"], header["levels"] = self.half_widths.size, self.offsets.size
         header["weight"] = 0 if self.weights is None else self.largest_weight
         yield header.data.cast("B")
-        for numbers, form in (
-            (self.offsets, "<u4"),
-            (self.half_widths, "<u4"),
-            (self.groups, "<u4"),
-            (self.levels, "u1"),
-            (self.weights, "<i4"),
-        ):
-            if numbers is not None:
-                yield np.ascontiguousarray(numbers, dtype=form).data.cast("B")
+        for name in _FORMS:
+            if (numbers := getattr(self, name)) is not None:
+                yield numbers.data.cast("B")
 
     def _parts(self) -> Iterator[slice]:
         """Rows a million at a time: what is made of them is small."""
@@ -290,6 +291,16 @@ def _within(
     low, high = int(values.min()), int(values.max())
     if not least <= low <= high <= most:
         raise ConfigError(f"{name} from {low:,} to {high:,} must be {least:,} … {most:,} {what}")
+
+
+def _frozen(values: Wholes, form: str) -> Wholes:
+    """A copy that nobody changes; what is such a one already is taken as it is."""
+    base: object = values.base
+    if values.dtype == form and values.flags.c_contiguous and isinstance(base, bytes):
+        return values  # as np.frombuffer gives it
+    copy = np.array(values, dtype=form, order="C")
+    copy.setflags(write=False)
+    return copy
 
 
 def _check_groups(groups: Wholes, count: int) -> None:

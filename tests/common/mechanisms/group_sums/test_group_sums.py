@@ -226,6 +226,28 @@ def test_the_noise_is_bound_to_all_that_is_asked() -> None:
     assert same.digest == base.digest
 
 
+def test_what_was_checked_is_what_is_summed() -> None:
+    """An array that changes after its question was checked would move a sum beyond its noise."""
+    groups, widths, weights = np.array([0, 0]), np.array([2]), np.array([1, 1])
+    question = GroupQuestion(LATTICE, groups, widths, weights=weights)
+    before = question.sums(np.array([5, 5])).tolist(), question.digest, question.spans.tolist()
+    groups[:], widths[:], weights[:] = NO_GROUP, 5, 1000
+    assert (question.sums(np.array([5, 5])).tolist(), replace(question).digest) == before[:2]
+    assert question.spans.tolist() == before[2]
+    for kept in (question.groups, question.half_widths, question.offsets, question.weights):
+        assert kept is not None
+        with pytest.raises(ValueError, match="read-only"):
+            kept[0] = 1
+    data = bytearray(question.encode())
+    read = GroupQuestion.decode(bytes(data), 2)
+    assert read.digest == question.digest
+    shared = GroupQuestion.decode(data, 2)  # type: ignore[arg-type]
+    data[:] = bytes(len(data))
+    assert shared.encode() == question.encode()
+    # a place that no label has is moved to the lattice's end
+    assert question.sums(np.array([10**6, -(10**6)])).tolist() == [2 + 0]
+
+
 def test_two_cold_starts_differ() -> None:
     groups = np.arange(40)
     question = GroupQuestion.on_grid(Grid.from_step(0, 9, 1), groups, 9, 0)
@@ -347,6 +369,9 @@ def test_labels_are_summed_as_a_release_would_place_them() -> None:
     for labels in ([0, 1, np.nan, 2], [0, 1, np.inf, 2]):
         with pytest.raises(DataError, match="1 of 4 are missing"):
             lv.group_sums(labels, question, epsilon=1)
+    for epsilon in (0.0, -1.0, float("nan"), float("inf"), 40.5):
+        with pytest.raises(PrivacyError, match="epsilon="):
+            lv.group_sums([0, 1, 2, 3], question, epsilon=epsilon)
     with pytest.raises(DataError, match="about 4 events, and there are 3"):
         lv.group_sums([0, 1, 2], question, epsilon=1)
 

@@ -68,20 +68,21 @@ class Expected:
         """Sums of what is left after the prediction."""
         rows, miss = len(self.inputs), max(self.miss / lattice.step, 0.5)
         half_width = int(np.clip(round(WIDTH * miss), 1, lattice.steps))
-        order = rng.permutation(rows)
-        surveyed, asked = np.split(order, [int(_SURVEYED * rows)])
+        above, below, asked = _dealt(rows, rng)
         count = groups_of(asked.size, epsilon, 2 * half_width / _INSIDE, miss)
         groups = np.empty(rows, dtype=np.int64)
         groups[asked] = clusters(self._compared()[asked], count, rng)
         count = int(groups[asked].max()) + 1
         half_widths = np.full(count, half_width)
-        places = self._places(lattice, miss)
-        if surveyed.size >= 2:  # a step to either side: whether a label lies above
-            upper = np.arange(surveyed.size) % 2
-            groups[surveyed] = count + upper
+        gap = max(1, int(miss / _LEVELS_PER_DEVIATION), -(-lattice.steps // (MOST_LEVELS - 2)))
+        places = np.rint((self.predictions - lattice.lower) / lattice.step / gap) * gap
+        if above.size:  # a step to either side of an offset: whether a label lies beyond it
+            groups[above], groups[below] = count, count + 1
             half_widths = np.append(half_widths, [1, 1])
-            places[surveyed] += np.where(upper, 1, -1) * max(1, round(miss))
-        places = np.clip(places, 0, lattice.steps)
+            away = gap * max(1, round(miss / gap))
+            places[above] += away
+            places[below] -= away
+        places = np.clip(places, 0, lattice.steps).astype(np.int64)
         offsets, levels = np.unique(places, return_inverse=True)
         one = offsets.size == 1
         return GroupQuestion(lattice, groups, half_widths, offsets, None if one else levels)
@@ -93,8 +94,8 @@ class Expected:
         prediction = (self.predictions - self.predictions.mean()) / spread
         return np.column_stack([self.inputs / size, _PREDICTION * prediction])
 
-    def _places(self, lattice: Lattice, miss: float) -> Indices:
-        """(n,) predictions as places on the lattice, of few enough levels."""
-        found = np.clip((self.predictions - lattice.lower) / lattice.step, 0, lattice.steps)
-        gap = max(1, int(miss / _LEVELS_PER_DEVIATION), -(-3 * lattice.steps // MOST_LEVELS))
-        return (np.rint(found / gap) * gap).astype(np.int64)
+
+def _dealt(rows: int, rng: np.random.Generator) -> tuple[Indices, Indices, Indices]:
+    """Events that ask for the deviation, above and below, as many of each; and all others."""
+    order, half = rng.permutation(rows), int(_SURVEYED * rows / 2)
+    return order[:half], order[half : 2 * half], order[2 * half :]

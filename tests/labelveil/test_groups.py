@@ -98,14 +98,11 @@ def test_what_is_asked_follows_from_the_columns_and_earlier_answers() -> None:
     assert lattice == first.lattice
     assert not (rest.groups == NO_GROUP).any()
     predicted = model.predict(table[2000:TRAIN])
-    offsets = lattice.points(rest.offsets[rest.levels])
     assert rest.levels is not None
     surveyed = rest.groups >= rest.half_widths.size - 2
     assert surveyed.sum() == 600
+    offsets = lattice.points(rest.offsets[rest.levels])
     assert np.abs(offsets - predicted)[~surveyed].max() <= learned.miss / 4
-    away = (offsets - predicted)[surveyed]
-    assert np.abs(np.abs(away) / learned.miss - 1).max() < 0.3
-    assert abs(np.sign(away).sum()) <= 1
     groups = rest.groups[~surveyed]
     means = np.bincount(groups, predicted[~surveyed]) / np.bincount(groups)
     assert np.mean((predicted[~surveyed] - means[groups]) ** 2) < 0.1 * predicted.var()

@@ -196,3 +196,33 @@ def rounds() -> Markup:
         wide_height=2.8,
         narrow_height=4.8,
     )
+
+
+def groups() -> Markup:
+    """Return how far the mean of a group is off, by codes of its events and by one noisy sum."""
+    sizes = np.logspace(0, 3, 60)
+
+    def draw(figure: Figure, narrow: bool) -> None:
+        for axes, epsilon in zip(panels(figure, narrow), (0.1, 1.0), strict=True):
+            # two values far enough apart to be right on average: Badanidiyuru et al., NeurIPS 2023
+            reach = 0.5 * (np.exp(epsilon) + 1) / np.expm1(epsilon)
+            codes = np.sqrt((reach**2 - 1 / 12) / sizes)
+            noise = np.sqrt(2) / epsilon / sizes
+            axes.plot(sizes, codes, color=OTHER, linewidth=2)
+            axes.plot(sizes, noise, color=MAIN, linewidth=2)
+            axes.annotate("a code an event", (sizes[30], 1.3 * codes[30]), color=OTHER)
+            axes.annotate("one noisy sum", (sizes[27], noise[30] / 1.5), color=MAIN, ha="right")
+            axes.set(xscale="log", yscale="log", title=f"ε = {epsilon:g}", xlabel="events in it")
+            axes.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1,000"])
+            axes.set_yticks([0.01, 0.1, 1, 10], ["0.01", "0.1", "1", "10"])
+            axes.minorticks_off()
+            clean(axes, grid="both")
+        figure.axes[0].set(ylabel="typical error of the mean")
+
+    return responsive_figure(
+        "groups",
+        "The error of a group's mean falls faster by one noisy sum than by a code for each event",
+        draw,
+        wide_height=2.9,
+        narrow_height=5.0,
+    )

@@ -14,6 +14,9 @@ from common.guarantees import ZeroConcentratedDP as ZeroConcentratedDP
 from common.guarantees import compose as compose
 from common.guarantees import epsilon_at as epsilon_at
 from common.guarantees import total as total
+from common.mechanisms.group_sums import GroupQuestion as GroupQuestion
+from common.mechanisms.group_sums import PrivateSums as PrivateSums
+from common.mechanisms.group_sums import group_sums as group_sums
 from common.randomizers import LabelTerms as LabelTerms
 from common.randomizers import NoisyPrior as NoisyPrior
 from common.randomizers import Randomizer as Randomizer
@@ -42,6 +45,7 @@ from labelveil import selection as selection
 from labelveil import synthesis as synthesis
 from labelveil.estimators import LabelDPClassifier as LabelDPClassifier
 from labelveil.estimators import LabelDPRegressor as LabelDPRegressor
+from labelveil.groups import ask_groups as ask_groups
 from labelveil.own_models import catboost_objective as catboost_objective
 from labelveil.own_models import clear_labels as clear_labels
 from labelveil.own_models import decoded_labels as decoded_labels

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,7 +34,9 @@ except ImportError as error:
 if TYPE_CHECKING:
     import polars as pl
 
+    from common.mechanisms.group_sums import PrivateSums
     from common.randomizers.message.questions import Question
+    from feature_party.groups.model import SumsModel
     from feature_party.learning.problem import LabelProblem
     from feature_party.model.model import Model, Predictions
     from feature_party.notebook.sources import Source
@@ -92,7 +94,7 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
             (n,) codes in the rows' order, which have type uint16; or, instead of them, what holds
             codes and channel: what ``lv.randomize_labels`` returned, or a release of a submitted
             population; or several of these, as of several rounds, or of ``lv.clear_labels``, in the
-            rows' order.
+            rows' order; or sums over groups, of ``lv.group_sums``, of one question or several.
         channel
             As the parameter of the estimator, which it replaces.
         """
@@ -103,16 +105,26 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         from feature_party.training.run import train
 
         table = self._table(X, reset=True)
+        if sums := _sums_of(y):
+            self.model_: Model | SumsModel = self._fit_sums(table, sums)
+            return self
         problem, codes = self._facts(y, self.channel if channel is None else channel)
         check_consistent_length(table, codes)
         wanted = {name: getattr(self, name) for name in ("head", "learner", "ensemble", "epochs")}
-        wanted |= {"seed": _seed(self.random_state), "checkpoint": False}
+        wanted |= {"seed": seed_of(self.random_state), "checkpoint": False}
         section = checked(TrainingSection, wanted, keywords=True)
         data = checked(DataSection, {"columns": self.columns or {}}, keywords=True)
         setup = TrainingSetup(section, data, QuickLearners)
-        self.model_: Model = train(Prepared.of_table(table, codes, problem), setup)
+        self.model_ = train(Prepared.of_table(table, codes, problem), setup)
         self.labels_: Floats = self.model_.support.values
         return self
+
+    def _fit_sums(self, table: pl.DataFrame, sums: Sequence[PrivateSums]) -> SumsModel:
+        from feature_party.config import DataSection
+        from feature_party.groups.model import SumsModel
+
+        stated = checked(DataSection, {"columns": self.columns or {}}, keywords=True).stated
+        return SumsModel.fit(table, sums, stated=stated, seed=seed_of(self.random_state))
 
     def ask(self, X: Any, strata: int = 16) -> Question:
         """Say what to ask of further events, whose labels this model has not learned from.
@@ -139,11 +151,17 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         from feature_party.learning.questions import ask
 
         predicted = self.predict_distribution(X)
-        return ask(self.model_.problem, self.model_.support, lambda: [predicted], strata)
+        model = cast("Model", self.model_)  # one of sums predicts no distribution
+        return ask(model.problem, model.support, lambda: [predicted], strata)
 
     def predict_distribution(self, X: Any) -> Floats:
         """Return (n, m) probabilities of the labels :attr:`labels_`."""
         distributions = self._predicted(X).distributions
+        if self.model_.problem is None:
+            raise ConfigError(
+                "sums over groups teach which labels are expected, not their distribution: learn"
+                " from codes; lv.ask_groups(X, model=model) asks for further sums"
+            )
         if distributions is None:
             raise ConfigError(
                 "this model predicts no distribution: labels decoded without bias served it best;"
@@ -235,7 +253,22 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _seed(random_state: Any) -> int:
+def _sums_of(y: Any) -> list[PrivateSums]:
+    """Sums over groups, of one question or of several; none if these are something else."""
+    from common.mechanisms.group_sums import PrivateSums
+
+    given = [y] if isinstance(y, PrivateSums) else y
+    if not isinstance(given, list | tuple):
+        return []
+    sums = [each for each in given if isinstance(each, PrivateSums)]
+    if sums and len(sums) < len(given):
+        raise ConfigError(
+            "sums over groups and codes are learned from apart: give either of them alone"
+        )
+    return sums
+
+
+def seed_of(random_state: Any) -> int:
     """A seed of 31 bits from what scikit-learn calls a random state."""
     if random_state is None or isinstance(random_state, np.random.RandomState):
         return int(check_random_state(random_state).randint(1 << 31))
@@ -303,6 +336,8 @@ class LabelDPClassifier(ClassifierMixin, _LabelDPEstimator):  # type: ignore[mis
     def fit(self, X: Any, y: Any = None, channel: Source | None = None) -> Self:
         """Train on privatized labels; parameters and errors as of :class:`LabelDPRegressor`."""
         self._table(X, reset=True)
+        if _sums_of(y):
+            raise ConfigError("sums over groups teach expected labels: use LabelDPRegressor")
         problem, _ = self._facts(y, self.channel if channel is None else channel)
         if not problem.values_alone:
             raise ConfigError(

@@ -96,15 +96,12 @@ def storeys() -> dict[str, int]:
                         and wing_of(other) == wing_of(room))
         for room in rooms()
     })  # fmt: skip
-    below = floors({
-        room: frozenset(target for target in targets if wing_of(target) == wing_of(room))
-        for room, targets in rooms().items()
-    })  # fmt: skip
-    found = {}
-    for room in rooms():
-        wing = WINGS[wing_of(room)]
+    found = {room: WINGS[wing_of(room)].first + above[room] for room in rooms()}
+    for room, targets in rooms().items():
+        inside = [found[target] for target in targets if wing_of(target) == wing_of(room)]
         aside = wing_of(room) == "feature_party" and not above[room] and "commands" not in room
-        found[room] = wing.last - below[room] if aside else wing.first + above[room]
+        if aside and inside:
+            found[room] = min(inside) - 1
     return found
 
 

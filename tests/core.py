@@ -58,6 +58,10 @@ OPTIONS = {
         "feature_party.learning.several_releases",
         "feature_party.learning.sources",
     ),
+    "sums over groups": (
+        "common.mechanisms.group_sums",
+        "feature_party.groups",
+    ),
     "several labels": (
         "common.randomizers.design.joint",
         "common.randomizers.message.division",

@@ -20,23 +20,34 @@ from common.arrays import Booleans, Indices, Integers
 from common.entropy import WordSource
 
 _WORD = 1 << 64
+_LAST_WORD = np.uint64(_WORD - 1)
 _MAX_BOUND = 1 << 62
 _MAX_TERM = 1 << 48
 _GAUSSIAN_DENOMINATOR_BITS = 12
 
 
-def uniform_below(bound: int, size: int, source: WordSource) -> Integers:
-    """Draw (size,) uniform integers on 0 … bound - 1 <= 2**62 - 1, exactly, by rejection."""
-    if not 1 <= bound <= _MAX_BOUND:
+def uniform_below(bound: int | Integers, size: int, source: WordSource) -> Integers:
+    """Draw (size,) uniform integers on 0 … bound - 1 <= 2**62 - 1, exactly, by rejection.
+
+    The bound is one for all, or (size,) of them.
+    """
+    bounds = np.asarray(bound)
+    if bounds.size and not 1 <= bounds.min() <= bounds.max() <= _MAX_BOUND:
         raise ValueError(f"bound={bound} must lie in 1 … 2**62")
-    limit = _WORD - _WORD % bound
+    bounds = bounds.astype(np.uint64)
+    # the last word of the last whole run of 0 … bound - 1: 2**64 - 1 - (2**64 mod bound)
+    last = _LAST_WORD - (_LAST_WORD % bounds + np.uint64(1)) % bounds
     words = source.take(size).copy()
-    if limit < _WORD:
-        rejected = np.flatnonzero(words >= np.uint64(limit))
-        while rejected.size:
-            words[rejected] = source.take(rejected.size)
-            rejected = rejected[words[rejected] >= np.uint64(limit)]
-    return (words % np.uint64(bound)).astype(np.int64)
+    rejected = np.flatnonzero(words > last)
+    while rejected.size:
+        words[rejected] = source.take(rejected.size)
+        rejected = rejected[words[rejected] > np.broadcast_to(last, words.shape)[rejected]]
+    return np.asarray(words % bounds, dtype=np.int64)
+
+
+def _of(numbers: int | Integers, places: Indices) -> int | Integers:
+    """Those at some places, or the one that all share."""
+    return numbers[places] if isinstance(numbers, np.ndarray) else numbers
 
 
 def bernoulli_exp(
@@ -66,12 +77,16 @@ def bernoulli_exp(
     return heads
 
 
-def _bernoulli_exp_unit(numerators: Integers, denominator: int, source: WordSource) -> Booleans:
-    """As :func:`bernoulli_exp` for 0 <= numerator <= denominator."""
-    return _alternating(
-        numerators.size,
-        lambda left, k: uniform_below(denominator * k, left.size, source) < numerators[left],
-    )
+def _bernoulli_exp_unit(
+    numerators: Integers, denominator: int | Integers, source: WordSource
+) -> Booleans:
+    """As :func:`bernoulli_exp` for 0 <= numerator <= denominator: one for all, or (n,) of them."""
+
+    def toss(left: Indices, k: int) -> Booleans:
+        drawn = uniform_below(_of(denominator, left) * k, left.size, source)
+        return np.asarray(drawn < numerators[left])
+
+    return _alternating(numerators.size, toss)
 
 
 def _alternating(size: int, toss: Callable[[Indices, int], Booleans]) -> Booleans:
@@ -101,11 +116,31 @@ def discrete_laplace(scale: Fraction, size: int, source: WordSource) -> Integers
         raise ValueError(
             f"scale={scale} has a numerator or denominator above 2**48; round it first"
         )
+    return _laplace(t, s, size, source)
+
+
+def discrete_laplace_each(numerators: Integers, denominator: int, source: WordSource) -> Integers:
+    """Draw once from the discrete Laplace law of each of (n,) scales, numerator / denominator.
+
+    All of them lie in 1 … 2**48.
+    """
+    least, most = (int(numerators.min()), int(numerators.max())) if numerators.size else (1, 1)
+    if not (1 <= least <= most <= _MAX_TERM and 1 <= denominator <= _MAX_TERM):
+        raise ValueError(
+            f"numerators from {least} to {most}, and denominator={denominator}, must lie in 1 …"
+            " 2**48; round scales first"
+        )
+    return _laplace(numerators, denominator, numerators.size, source)
+
+
+def _laplace(scaled: int | Integers, s: int, size: int, source: WordSource) -> Integers:
+    """Algorithm 2 of Canonne, Kamath and Steinke (2020) for the scale t/s of each entry."""
     result = np.zeros(size, dtype=np.int64)
     active = np.arange(size)
     while active.size:
+        t = _of(scaled, active)
         remainder = uniform_below(t, active.size, source)
-        accepted = bernoulli_exp(remainder, t, source)
+        accepted = _bernoulli_exp_unit(remainder, t, source)  # remainder < t
         magnitude = (remainder + t * _geometric(active.size, source)) // s
         negative = uniform_below(2, active.size, source).astype(np.bool_)
         done = accepted & ~(negative & (magnitude == 0))  # zero would be counted twice

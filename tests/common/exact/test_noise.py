@@ -223,3 +223,22 @@ def test_seeded_noise_is_frozen() -> None:
         10,
     ]
     assert noise.discrete_gaussian(Fraction(9), 8, source).tolist() == [-1, -1, 0, 0, 2, 2, 0, 2]
+
+
+def test_every_entry_has_the_bound_and_the_scale_of_its_own() -> None:
+    bounds = [3, 1 << 62, 5, 7]
+    limits = [2**64 - 2**64 % bound for bound in bounds]
+    # the last word that each takes; then, where the first is one too large, the next one for it
+    taken = noise.uniform_below(np.array(bounds), 4, _Given([end - 1 for end in limits]))
+    assert taken.tolist() == [bound - 1 for bound in bounds]
+    given = _Given([limits[0], 11, limits[2], limits[3] - 1, 10, limits[2], 9])
+    assert noise.uniform_below(np.array(bounds), 4, given).tolist() == [10 % 3, 11, 9 % 5, 6]
+    assert given.words == []
+    with pytest.raises(ValueError, match="bound="):
+        noise.uniform_below(np.array([1, 0]), 2, _Given([1, 1]))
+    same = noise.discrete_laplace_each(np.full(500, 100), 7, seeded_entropy(5).source("s"))
+    one = noise.discrete_laplace(Fraction(100, 7), 500, seeded_entropy(5).source("s"))
+    assert same.tolist() == one.tolist()
+    for numerators, denominator in (([1, 0], 1), ([1, (1 << 48) + 1], 1), ([1], 0)):
+        with pytest.raises(ValueError, match="round scales first"):
+            noise.discrete_laplace_each(np.array(numerators), denominator, _Given([]))

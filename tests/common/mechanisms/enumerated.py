@@ -20,6 +20,7 @@ from common.mechanisms import paired_gain, thresholdout
 from common.mechanisms.central.gradient_steps import GradientSteps
 from common.mechanisms.continual import FollowTheLeader, PrivateHedge, RunningSums
 from common.mechanisms.continual.tree import TreeNoise
+from common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Lattice, NoisySums
 from common.mechanisms.interactive import (
     BestOfPriors,
     BetweenThresholds,
@@ -459,10 +460,41 @@ def answers() -> Iterator[Case]:
     )
     yield Case(NoisyAnswers, noisy.guarantee, question, labels)
 
+    yield from group_sums()
+
     def prior(counts: Data, entropy: Entropy) -> Hashable:
         return tuple(private_prior(_array(counts), 2.0, entropy).noisy_counts.tolist())
 
     yield Case(NoisyPrior, PureBudget(TWO).guarantee, prior, TABLES)
+
+
+def group_sums() -> Iterator[Case]:
+    """One group with offsets at both ends and weights of both signs, and two of different widths.
+
+    Four labels, 0 … 3 each; the last event is in no group.
+    """
+    last, weights = np.array([0, 3, 0, 0]), np.array([1, -2, 1, 1])
+    mixed = GroupQuestion(
+        Lattice(0.0, 3.0, 3), np.array([0, 0, 0, NO_GROUP]), np.array([2]),
+        np.array([0, 3]), (last > 0).astype(np.uint8), weights,
+    )  # fmt: skip
+    two = GroupQuestion(
+        Lattice(-1.0, 0.5, 3), np.array([0, 1, 0, NO_GROUP]), np.array([1, 3]), np.array([2])
+    )
+    labels = tuple(product(range(4), (0, 2, 3), (1,), (0, 3)))
+    pairs = tuple(
+        (one, other)
+        for one in labels
+        for other in labels
+        if sum(a != b for a, b in zip(one, other, strict=True)) == 1 and one < other
+    )
+    for question in (mixed, two):
+        noisy = NoisySums(question, TWO)
+
+        def answer(places: Data, entropy: Entropy, noisy: NoisySums = noisy) -> Hashable:
+            return tuple(noisy.draw(_array(places), entropy).tolist())
+
+        yield Case(NoisySums, noisy.guarantee, answer, pairs)
 
 
 @cache

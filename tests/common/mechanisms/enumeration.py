@@ -128,6 +128,10 @@ def samplers(thinner: int) -> dict[str, tuple[Any, Any]]:
     def laplace(scale: Fraction, size: int, source: _Path) -> Any:
         return vector(laplace_law(float(scale) / thinner), size, source)
 
+    def laplace_each(numerators: Any, denominator: int, source: _Path) -> Any:
+        scales = [n / denominator / thinner for n in numerators.tolist()]
+        return np.array([source.choose(*laplace_law(scale)) for scale in scales], dtype=np.int64)
+
     def gaussian(variance: Fraction, size: int, source: _Path) -> Any:
         return vector(gaussian_law(float(variance) / thinner**2), size, source)
 
@@ -159,6 +163,7 @@ def samplers(thinner: int) -> dict[str, tuple[Any, Any]]:
 
     return {
         "discrete_laplace": (noise.discrete_laplace, laplace),
+        "discrete_laplace_each": (noise.discrete_laplace_each, laplace_each),
         "discrete_gaussian": (noise.discrete_gaussian, gaussian),
         "uniform_below": (noise.uniform_below, uniform),
         "exponential_choice": (exponential_choice.exponential_choice, choice),

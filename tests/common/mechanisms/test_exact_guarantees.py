@@ -34,6 +34,7 @@ ELSEWHERE = {
     " test_every_record_is_private_before_anybody_sees_it",
     "LabelRidge": "real vectors: see test_radial_noise_has_its_law",
     "LabelProcess": "see test_the_farthest_neighbours_are_within_epsilon_and_delta",
+    "PrivateSums": "an answer, with the guarantee of the NoisySums that gave it",
     "SelectMeasureProject": "its rounds are what budgets' cases select and measure, and"
     " test_everything_spent_is_the_total adds them up",
 }
@@ -42,7 +43,7 @@ ELSEWHERE = {
 
 WITHOUT_DRAW = {
     "Terms", "Session", "MixedSession", "IndividualSparseVector",
-    "FollowTheLeader", "PrivateHedge",
+    "FollowTheLeader", "PrivateHedge", "PrivateSums",
     "Budget", "PureBudget", "ConcentratedBudget", "GradientSteps",
 }  # fmt: skip
 """What is asked again and again, or noise for somebody else's draw."""

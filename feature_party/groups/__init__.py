@@ -1,0 +1,1 @@
+"""Learning from noisy sums over groups of events, and asking for them."""

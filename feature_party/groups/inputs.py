@@ -1,0 +1,21 @@
+"""Encoded rows as columns of numbers, all of about one size: what groups and kernels compare."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from common.arrays import Floats
+from feature_party.model.encoding import Encoded, Encoder
+
+_MOST_VALUES = 32
+"""Values of a category that have a column of their own, the most frequent ones; of the others sums
+say too little."""
+
+
+def columns_of(encoder: Encoder, encoded: Encoded) -> Floats:
+    """(n, F) numbers: numeric columns scaled, and 1 or 0 for each frequent value of the others."""
+    parts = [encoded.numeric.astype(np.float64)]
+    for place, values in enumerate(encoder.cardinalities):
+        shown = np.arange(1, min(values, _MOST_VALUES + 1))
+        parts.append((encoded.categories[:, place, None] == shown).astype(np.float64))
+    return np.concatenate(parts, axis=1)

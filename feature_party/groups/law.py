@@ -1,0 +1,107 @@
+"""The law of a noisy sum of clipped labels, given what is predicted of its events.
+
+A label is taken to be normal around its prediction f with a variance σ². Clipped around an offset
+o to a width h its mean is a function of f, which near f₀ is a line:
+
+    E clip(y - o) ≈ c₀ + p (f - f₀),    p = P(|y - o| < h)
+
+so that a sum is linear in predictions, with the variance of what is clipped and of the noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+from scipy.special import ndtr
+
+from common.arrays import Booleans, Floats, Indices
+from common.mechanisms.group_sums import NO_GROUP, PrivateSums
+
+
+def clipped_moments(means: Floats, deviation: float, widths: Floats) -> tuple[Floats, Floats]:
+    """Mean and variance of ``clip(u, -h, h)`` for normal u: (n,) of each, h > 0."""
+    low, high = (-widths - means) / deviation, (widths - means) / deviation
+    below, above = ndtr(low), ndtr(-high)
+    inside = np.maximum(1 - below - above, 0.0)
+    at_low, at_high = (np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi) for z in (low, high))
+    mean = widths * (above - below) + means * inside + deviation * (at_low - at_high)
+    square = widths**2 * (above + below) + (means**2 + deviation**2) * inside
+    square += deviation**2 * (low * at_low - high * at_high)
+    square += 2 * means * deviation * (at_low - at_high)
+    return mean, np.maximum(square - mean**2, 0.0)
+
+
+def inside_share(means: Floats, deviation: float, widths: Floats) -> Floats:
+    """(n,) probabilities that a normal number is not clipped."""
+    return np.asarray(ndtr((widths - means) / deviation) - ndtr((-widths - means) / deviation))
+
+
+@dataclass(frozen=True, eq=False)
+class SumRows:
+    """Events whose labels were summed, in units of the label, of one answer or of several."""
+
+    rows: Indices
+    """(m,) of the features: events that are in no group are left out."""
+    groups: Indices
+    """(m,) 0 … G - 1."""
+    offsets: Floats
+    """(m,)"""
+    widths: Floats
+    """(m,) half-widths."""
+    open_ended: Booleans
+    """(m,) whether no label is clipped at all."""
+    weights: Floats
+    """(m,)"""
+    sums: Floats
+    """(G,)"""
+    noise: Floats
+    """(G,) variances of the exact noise."""
+
+    @classmethod
+    def of(cls, answers: Sequence[PrivateSums]) -> SumRows:
+        """Those of answers about rows that lie one behind the other's."""
+        parts, row, group = [], 0, 0
+        for answer in answers:
+            parts.append(cls._of_one(answer, row, group))
+            row, group = row + len(answer.question), group + answer.sums.size
+        columns = (
+            np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(cls)
+        )
+        return cls(*columns)
+
+    @classmethod
+    def _of_one(cls, answer: PrivateSums, first_row: int, first_group: int) -> SumRows:
+        question, lattice = answer.question, answer.question.lattice
+        rows = np.flatnonzero(question.groups != NO_GROUP)
+        groups = question.groups[rows].astype(np.int64)
+        level = 0 if question.levels is None else question.levels[rows]
+        places = np.broadcast_to(question.offsets[level], rows.shape)
+        widths = question.half_widths[groups]
+        weights = np.ones(rows.size) if question.weights is None else question.weights[rows]
+        return cls(
+            first_row + rows,
+            first_group + groups,
+            lattice.points(places),
+            np.asarray(lattice.step * widths, dtype=np.float64),
+            widths >= np.maximum(places, lattice.steps - places),
+            weights.astype(np.float64),
+            answer.values,
+            answer.deviations**2,
+        )
+
+    def moments(self, predictions: Floats, deviation: float) -> tuple[Floats, Floats, Floats]:
+        """Mean, variance and slope of each (m,) event's part, given the predictions of all rows."""
+        means = predictions[self.rows] - self.offsets
+        mean, variance = clipped_moments(means, deviation, self.widths)
+        slope = inside_share(means, deviation, self.widths)
+        mean = np.where(self.open_ended, means, mean)
+        variance = np.where(self.open_ended, deviation**2, variance)
+        slope = np.where(self.open_ended, 1.0, slope)
+        return self.weights * mean, self.weights**2 * variance, self.weights * slope
+
+    def by_group(self, values: Floats) -> Floats:
+        """(G,) sums of (m,) numbers."""
+        sums = np.bincount(self.groups, values, minlength=self.sums.size)
+        return np.asarray(sums, dtype=np.float64)

@@ -1,0 +1,127 @@
+"""A model of noisy sums: the mean of two ridges with random features of their own."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+import polars as pl
+
+from common.arrays import Floats
+from common.errors import ConfigError, DataError
+from common.mechanisms.group_sums import GroupQuestion, Lattice, PrivateSums
+from feature_party.groups.asking import Expected, first_question
+from feature_party.groups.inputs import columns_of
+from feature_party.groups.law import SumRows
+from feature_party.groups.ridge import Ridge, RidgeFit
+from feature_party.model.encoding import Encoded, Encoder
+from feature_party.model.model import Predictions
+from feature_party.schema import NOTHING, Stated
+
+_RIDGES = 2
+_STARTS = (1.0, 0.3)
+"""Lengths over which predictions are first taken to change, as multiples of √F. With another one
+scales are sometimes found that the first one leads past."""
+_FOUND = 3.0
+"""By how much sums must be likelier, in logarithms, than if predictions were one constant."""
+
+
+@dataclass(frozen=True, eq=False)
+class SumsModel:
+    """What was learned of labels from sums over groups of events."""
+
+    encoder: Encoder
+    """How columns are read."""
+    ridges: tuple[Ridge, ...]
+    lattice: Lattice
+    """Of the labels that were asked about."""
+
+    problem: ClassVar[None] = None
+    """There is no channel that labels went through."""
+
+    @classmethod
+    def fit(
+        cls,
+        table: pl.DataFrame,
+        answers: Sequence[PrivateSums],
+        *,
+        stated: Stated = NOTHING,
+        seed: int = 0,
+    ) -> Self:
+        """Learn from answers about the table's rows, of several questions one after another.
+
+        It warns where sums do not show that any column matters. ``ConfigError`` if the answers are
+        about labels of different bounds, ``DataError`` if not about as many rows.
+        """
+        lattice = answers[0].question.lattice
+        for answer in answers[1:]:
+            if answer.question.lattice != lattice:
+                raise ConfigError(
+                    f"answers are about labels on {answer.question.lattice} and on {lattice}; name"
+                    " the same bounds in all rounds"
+                )
+        asked = sum(len(answer.question) for answer in answers)
+        if asked != table.height:
+            raise DataError(
+                f"X has {table.height:,} rows, and the sums are about {asked:,} events; give the"
+                " features of these, in the order of the answers"
+            )
+        encoder, data = Encoder.fit(table, stated=stated), SumRows.of(answers)
+        inputs = columns_of(encoder, encoder.encode(table))
+        ends = lattice.lower, lattice.upper
+        ridges, gain = [], 0.0
+        for ridge in range(_RIDGES):
+            number = _RIDGES * seed + ridge
+            found = [RidgeFit(inputs, data, *ends, number, _STARTS[0]).run()]
+            if found[0].gain < _FOUND:
+                found += [RidgeFit(inputs, data, *ends, number, at).run() for at in _STARTS[1:]]
+            best = max(found, key=lambda each: each.gain)
+            ridges.append(best)
+            gain = max(gain, best.gain)
+        if gain < _FOUND:
+            warnings.warn(
+                f"{data.sums.size:,} sums do not show that any column matters, so that predictions"
+                " are hardly better than a constant: ask about more events, or with a larger ε",
+                stacklevel=2,
+            )
+        return cls(encoder, tuple(ridges), lattice)
+
+    @property
+    def miss(self) -> float:
+        """Deviation of labels from predictions, as the model expects it."""
+        return float(np.mean([ridge.miss for ridge in self.ridges]))
+
+    @property
+    def scales(self) -> Floats:
+        """(F,) how much predictions change with each column."""
+        squares = [ridge.scales.double().numpy() ** 2 for ridge in self.ridges]
+        return np.asarray(np.sqrt(np.mean(squares, axis=0)))
+
+    def distributions(self, inputs: Encoded) -> Predictions:
+        """(n,) expected labels of encoded rows, within their bounds; no distributions."""
+        return Predictions(self._points(columns_of(self.encoder, inputs)), None)
+
+    def ask(self, table: pl.DataFrame, epsilon: float, rng: np.random.Generator) -> GroupQuestion:
+        """Ask about further events, whose labels this model has not learned from."""
+        inputs = columns_of(self.encoder, self.encoder.encode(table))
+        expected = Expected(inputs * self.scales, self._points(inputs), self.miss)
+        return expected.question(self.lattice, epsilon, rng)
+
+    def _points(self, inputs: Floats) -> Floats:
+        mean = np.mean([ridge.predict(inputs) for ridge in self.ridges], axis=0)
+        return np.asarray(np.clip(mean, self.lattice.lower, self.lattice.upper))
+
+
+def ask_first(
+    table: pl.DataFrame,
+    lattice: Lattice,
+    epsilon: float,
+    rng: np.random.Generator,
+    stated: Stated = NOTHING,
+) -> GroupQuestion:
+    """Ask about events of whose labels nothing is known."""
+    encoder = Encoder.fit(table, stated=stated)
+    return first_question(columns_of(encoder, encoder.encode(table)), lattice, epsilon, rng)

@@ -1,0 +1,29 @@
+"""Groups of like events."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from feature_party.groups.clusters import clusters
+
+
+@pytest.mark.parametrize("count", [1, 2, 40, 300, 5000])
+def test_groups_are_of_like_points_and_none_is_empty(count: int) -> None:
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(3000, 3))
+    found = clusters(points, count, rng)
+    sizes = np.bincount(found)
+    assert found.shape == (3000,)
+    assert sizes.min() >= 1
+    assert 0.7 * min(count, 3000) <= sizes.size <= 1.3 * min(count, 3000)
+    means = np.stack([np.bincount(found, points[:, i]) / sizes for i in range(3)], axis=1)
+    within = np.mean((points - means[found]) ** 2)
+    # in three dimensions what is left falls with the number of groups to the power -2/3
+    assert within <= 1.6 * min(count, 3000) ** (-2 / 3)
+
+
+def test_equal_points_make_groups_too() -> None:
+    rng = np.random.default_rng(0)
+    assert clusters(np.zeros((50, 2)), 7, rng).max() < 7
+    assert clusters(np.ones((1, 2)), 7, rng).tolist() == [0]

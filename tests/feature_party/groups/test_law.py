@@ -1,0 +1,73 @@
+"""The law of a noisy sum: against integrals, and against sums that were drawn."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from common.entropy import seeded_entropy
+from common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Lattice, NoisySums, PrivateSums
+from feature_party.groups.law import SumRows, clipped_moments, inside_share
+from tests.statistics import mean_fits
+
+LATTICE = Lattice(-20.0, 20.0, 400)
+
+
+@pytest.mark.parametrize("mean", [-9.0, -1.3, 0.0, 0.4, 30.0])
+@pytest.mark.parametrize("width", [0.01, 1.0, 50.0])
+def test_moments_of_what_is_clipped_are_integrals(mean: float, width: float) -> None:
+    deviation = 1.7
+    z = np.linspace(-12, 12, 400_001)
+    weight = stats.norm.pdf(z) * (z[1] - z[0])
+    clipped = np.clip(mean + deviation * z, -width, width)
+    expected = weight @ clipped, weight @ clipped**2 - (weight @ clipped) ** 2
+    found = clipped_moments(np.array([mean]), deviation, np.array([width]))
+    assert np.concatenate(found) == pytest.approx(expected, rel=1e-6, abs=1e-6)
+    inside = inside_share(np.array([mean]), deviation, np.array([width]))
+    assert inside[0] == pytest.approx(weight @ (np.abs(clipped) < width), abs=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.statistical
+def test_sums_that_were_drawn_have_their_law() -> None:
+    """Of two answers about different rows, with weights, offsets, and events in no group."""
+    rng = np.random.default_rng(1)
+    rows, draws, deviation = 60, 800, 2.0
+    predictions = rng.normal(0, 3, 2 * rows)
+    first = GroupQuestion.on_grid(LATTICE, np.arange(rows) % 4, 20.0, 0)
+    groups = np.where(np.arange(rows) < 6, NO_GROUP, np.arange(rows) % 3)
+    offsets = np.rint(predictions[rows:])
+    second = GroupQuestion(
+        LATTICE,
+        groups,
+        np.array([20, 30, 1]),
+        np.unique(LATTICE.places(offsets, "offset")),
+        np.unique(offsets, return_inverse=True)[1],
+        rng.integers(-3, 4, rows),
+    )
+    noisy = [NoisySums(question, Fraction(2)) for question in (first, second)]
+    sums = []
+    for draw in range(draws):
+        labels = predictions + deviation * rng.normal(size=2 * rows)
+        places = LATTICE.round(labels, rng.integers(0, 1 << 64, 2 * rows, dtype=np.uint64))
+        own = seeded_entropy(draw)
+        answers = [
+            PrivateSums(each, each.draw(part, own))
+            for each, part in zip(noisy, np.split(places, 2), strict=True)
+        ]
+        sums.append(np.concatenate([answer.values for answer in answers]))
+    data = SumRows.of(answers)
+    mean, variance, slope = data.moments(predictions, deviation)
+    expected = data.by_group(mean)
+    spread = np.sqrt(data.by_group(variance) + data.noise)
+    for group in range(data.sums.size):
+        drawn = np.array(sums)[:, group]
+        assert mean_fits(drawn, expected[group])
+        assert np.std(drawn) == pytest.approx(spread[group], rel=0.1)
+        assert not mean_fits(drawn, expected[group] + spread[group] / 2)
+    # the slope is the derivative of the mean
+    moved = data.moments(predictions + 1e-4, deviation)[0]
+    assert slope == pytest.approx((moved - mean) / 1e-4, abs=1e-3)

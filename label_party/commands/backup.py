@@ -59,12 +59,12 @@ class Stated(Json):
 
 @restoring_options("store.directory", "data.data_set")
 def restore(
+    config: LabelPartyConfig,
+    stated: Stated,
     file: Annotated[
         Path | None,
         typer.Argument(help="What label-party backup wrote; without it, what lies in the store."),
-    ],
-    config: LabelPartyConfig,
-    stated: Stated,
+    ] = None,
 ) -> None:
     """Make a store from a backup; what was released since must be stated, or it is spent twice.
 

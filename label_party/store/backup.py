@@ -42,7 +42,7 @@ from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE, WITHDRAWN_FILE
 from common.version import software
 from label_party.store import seal
 from label_party.store.disk import StoreError
-from label_party.store.entries import EVALUATION, Charge
+from label_party.store.entries import EVALUATION, LABELS, Charge
 from label_party.store.ledger import Ledger
 from label_party.store.pay_once import read_outcome
 from label_party.store.release_store import CHARGE_FILE, LEDGER_FILE, Store, is_release
@@ -97,7 +97,7 @@ def why_damaged(store: Store, charge: Charge, *, withdrawn: bool = False) -> str
     if withdrawn or charge.purpose == EVALUATION:
         return ""
     try:
-        if is_release(charge):
+        if charge.purpose == LABELS:
             store.open_release(charge)
         else:
             read_outcome(store, charge)

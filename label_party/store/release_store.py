@@ -84,7 +84,7 @@ class Store:
             raise StoreError(
                 f"{self.directory} does not exist; make a release first, or set [store] directory"
             )
-        self._check_ledger()
+        self.check_ledger()
         return Ledger(self.ledger_path)
 
     def read_ledger(self) -> Ledger:
@@ -92,7 +92,7 @@ class Store:
 
         ``StoreError`` if it is gone.
         """
-        self._check_ledger()
+        self.check_ledger()
         return Ledger(self.ledger_path, in_memory=True)
 
     def has_ledger(self) -> bool:
@@ -104,8 +104,8 @@ class Store:
         except OSError:  # opening it will say why
             return True
 
-    def _check_ledger(self) -> None:
-        """Refuse a store whose ledger is gone: beside what it sold, nothing would seem spent."""
+    def check_ledger(self) -> None:
+        """Raise a ``StoreError`` if the ledger is gone: beside what it sold, nothing seems spent."""
         # looked at twice: the first one of all may be made meanwhile, and before any directory
         if not self.has_ledger() and (folders := self.folders()) and not self.has_ledger():
             raise StoreError(

@@ -40,7 +40,7 @@ from label_party.store.disk import translating_errors
 from label_party.store.entries import LABELS, Charge, Purchase
 from label_party.store.ledger import Ledger
 from label_party.store.recovery import recover
-from label_party.store.release_store import COVERED, LEDGER_FILE, POPULATIONS, Store
+from label_party.store.release_store import CHARGE_FILE, COVERED, LEDGER_FILE, POPULATIONS, Store
 
 _RESTORING = ".restoring"
 _PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}"
@@ -129,10 +129,11 @@ def restore(
         )
     store.create()
     with store.building():
-        if store.has_ledger():
+        log = store.ledger_path.with_name(f"{LEDGER_FILE}-wal")
+        if store.has_ledger() or (log.exists() and log.stat().st_size):
             raise ConfigError(
-                f"{store.ledger_path} exists already; move it away (with its -key, -wal and -shm"
-                " files) to restore here, and leave the other files where they are"
+                f"{store.ledger_path} exists already, or its log does; move it away (with its -key,"
+                " -wal and -shm files) to restore here, and leave the other files where they are"
             )
         with _extracted(store, path) as backup:
             place = backup.store.ledger_path
@@ -259,6 +260,7 @@ def _place_folders(store: Store, backup: _Extracted, ledger: Ledger) -> None:
             continue
         if target.exists():
             if gone or not why_damaged(store, charge):
+                placed += _better_charge(store, source, target)
                 continue
             _check_name(store, target, charge)
         placed.append((source, target))
@@ -281,6 +283,15 @@ def _place_folders(store: Store, backup: _Extracted, ledger: Ledger) -> None:
                 sync(above)
                 if above == store.directory:
                     break
+
+
+def _better_charge(store: Store, source: Path, target: Path) -> list[tuple[Path, Path]]:
+    """The file that says what was paid for a directory, where it is whole but for that."""
+    try:
+        store.read_charge(target)
+    except ReleaseError:
+        return [(source / CHARGE_FILE, target / CHARGE_FILE)]
+    return []
 
 
 def _check_name(store: Store, path: Path, charge: Charge) -> None:

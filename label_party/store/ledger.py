@@ -272,18 +272,19 @@ class Ledger(Sole):
         )
         return [Sold(**row) for row in rows]
 
-    def withdraw(self, charge: Charge, reason: str) -> Withdrawal:
+    def withdraw(self, charge: Charge, reason: str) -> tuple[Withdrawal, bool]:
         """Serve a release no more, for a reason that stays; what it spent stays spent.
 
-        What is returned counts: an earlier one's reason, if it is withdrawn already.
+        What is returned counts: an earlier one's reason, if it was withdrawn already, and whether
+        it was.
         """
         with self._transaction() as database:
-            database.execute(
+            new = database.execute(
                 "INSERT OR IGNORE INTO withdrawals (charge, reason, withdrawn_at, withdrawn_by,"
                 " software) VALUES (?, ?, ?, ?, ?)",
                 (charge.id, reason, _now(), _who(), software()),
-            )
-            return self.withdrawals()[charge.id]
+            ).rowcount
+            return self.withdrawals()[charge.id], not new
 
     def withdrawals(self) -> dict[int, Withdrawal]:
         """Return what was withdrawn, by the charge's number."""

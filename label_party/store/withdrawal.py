@@ -44,8 +44,7 @@ def withdraw(store: Store, data_set: str, epoch: str, reason: str) -> Withdrawn:
     """
     charge = find_release(store, data_set, epoch)
     with store.open_ledger() as ledger:
-        before = charge.id in ledger.withdrawals()
-        withdrawal = ledger.withdraw(charge, reason)
+        withdrawal, before = ledger.withdraw(charge, reason)
         note_withdrawal(store, charge, withdrawal.reason)
         served = [sold for sold in ledger.releases() if sold.digest and sold.withdrawn is None]
     latest = next((sold.epoch for sold in reversed(served) if sold.data_set == data_set), None)

@@ -105,7 +105,7 @@ class Store:
             return True
 
     def check_ledger(self) -> None:
-        """Raise a ``StoreError`` if the ledger is gone: beside what it sold, nothing seems spent."""
+        """Raise a ``StoreError`` if the ledger is gone: beside what it sold, none is new."""
         # looked at twice: the first one of all may be made meanwhile, and before any directory
         if not self.has_ledger() and (folders := self.folders()) and not self.has_ledger():
             raise StoreError(

@@ -18,7 +18,7 @@ from label_party.store.release_store import Store
 
 
 @dataclass(frozen=True, eq=False)
-class Withdrawn:
+class WithdrawnRelease:
     """A release that is withdrawn."""
 
     charge: Charge
@@ -36,7 +36,7 @@ def find_release(store: Store, data_set: str, epoch: str) -> Charge:
         return _find(ledger, data_set, epoch)
 
 
-def withdraw(store: Store, data_set: str, epoch: str, reason: str) -> Withdrawn:
+def withdraw(store: Store, data_set: str, epoch: str, reason: str) -> WithdrawnRelease:
     """Withdraw a release; harmless to repeat, and while it is served or another one is built.
 
     ``ReleaseError`` if there is none; ``StoreError`` if only the ledger could be written, which
@@ -48,7 +48,7 @@ def withdraw(store: Store, data_set: str, epoch: str, reason: str) -> Withdrawn:
         note_withdrawal(store, charge, withdrawal.reason)
         served = [sold for sold in ledger.releases() if sold.digest and sold.withdrawn is None]
     latest = next((sold.epoch for sold in reversed(served) if sold.data_set == data_set), None)
-    return Withdrawn(charge, withdrawal, before, latest)
+    return WithdrawnRelease(charge, withdrawal, before, latest)
 
 
 def _find(ledger: Ledger, data_set: str, epoch: str) -> Charge:

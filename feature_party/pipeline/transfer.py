@@ -74,9 +74,11 @@ class Transfer:
             try:
                 with noting_withdrawal(folder, client.settings):
                     ending = client.submit(population, show)
-            except ReleaseError:  # it was not taken, and need not be
+            except ReleaseError as error:  # it was not taken, and need not be
                 (sending / POPULATION_FILE).unlink()  # first: without keys it is nothing
                 shutil.rmtree(sending)
+                if isinstance(error, Withdrawn) and self._goes_on(folder):
+                    return "withdrawn"
                 raise
             _keep(population, folder)  # a second time: at any moment one of the two is complete
             shutil.rmtree(sending)
@@ -127,7 +129,7 @@ class Transfer:
         try:
             fetched = ReleaseClient(party).fetch(folder, show)
         except Withdrawn as error:
-            if not (self.config.release.withdrawn and is_complete(folder)):
+            if not self._goes_on(folder):
                 raise
             manifest = Manifest.from_bytes(read_manifest(folder))
             fetched = Fetched(manifest, folder, 0, 0.0, withdrawn=error.reason)
@@ -142,6 +144,10 @@ class Transfer:
 
             write_labels_table(folder, fetched.manifest)
         return fetched
+
+    def _goes_on(self, folder: Path) -> bool:
+        """Whether we are to learn from what is here although it was withdrawn."""
+        return self.config.release.withdrawn and is_complete(folder)
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:

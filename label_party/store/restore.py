@@ -233,7 +233,8 @@ def _extract(path: Path, folder: Path) -> _Extracted:
     for name in digests.keys() | found.keys():
         if name != LEDGER_FILE and found.get(name) != digests.get(name, found.get(name)):
             damaged[name] = f"{name} is damaged in {path}"
-            (folder / name).unlink(missing_ok=True)
+            if name in found:  # of another name nobody knows where it leads
+                (folder / name).unlink()
     if not last:  # nothing vouches for these
         shutil.rmtree(folder / POPULATIONS, ignore_errors=True)
     return _Extracted(Store(folder), str(index.get("created", "")), damaged)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import shutil
 import sqlite3
 import tarfile
@@ -30,7 +31,9 @@ from label_party.server.run import running
 from label_party.store.ledger import Ledger
 from label_party.store.release_store import ReleaseWriter, Store
 from label_party.store.seal import adopt
-from tests.label_party.conftest import Client, Party, Result
+from tests.effort import EXHAUSTIVE
+from tests.faults import Ended, Experiments, Mode
+from tests.label_party.conftest import BODIES, Client, Party, Result
 from tests.label_party.store.ledgers import reserve
 
 Connect = Callable[..., Client]
@@ -378,6 +381,66 @@ def test_of_a_damaged_backup_what_is_whole_is_restored(
         shutil.copytree(old / name, party.store / name, dirs_exist_ok=True)
     path.unlink()
     assert party.run("backup", "--to", "b.tar").code == 0
+
+
+def test_a_backup_that_was_forged_removes_nothing_outside(party: Party) -> None:
+    """What is said of files that are not in it leads nowhere."""
+    assert party.release().code == 0
+    assert party.run("backup", "--to", "b.tar").code == 0
+    outside = party.folder / "join.key"
+    out = io.BytesIO()
+    with tarfile.open(party.folder / "b.tar") as old, tarfile.open(fileobj=out, mode="w") as new:
+        for member in old:
+            content = old.extractfile(member)
+            assert content is not None
+            data = content.read()
+            if member.name == "digests.json":
+                names = (str(outside), "../../join.key", "releases/../../../join.key")
+                forged = json.loads(data)
+                forged["files"] |= dict.fromkeys(names, "0" * 64)
+                data = json.dumps(forged).encode()
+                member.size = len(data)
+            new.addfile(member, io.BytesIO(data))
+    (party.folder / "b.tar").write_bytes(out.getvalue())
+    shutil.rmtree(party.store)
+    assert _restore(party, "--nothing-since").code == 1
+    assert outside.exists()
+    assert _account(party)["left"]["epsilon"] == "2"
+
+
+def test_killed_at_some_steps_of_a_restore_the_next_one_finishes(
+    party: Party, patient: Experiments
+) -> None:
+    """Until the ledger is there, nothing is said of what was spent."""
+    for epoch in ("1", "2"):
+        assert party.release(data__epoch=epoch).code == 0
+    assert party.run("backup", "--to", "b.tar").code == 0
+    before = {
+        path.relative_to(party.store): path.read_bytes()
+        for path in party.store.glob("releases/**/*.*")
+    }
+
+    def run(mode: Mode, nth: int = 0) -> Ended:
+        return patient.run(
+            f"{BODIES}:restored", str(party.folder), "b.tar",
+            folder=party.store, mode=mode, nth=nth,
+        )  # fmt: skip
+
+    shutil.rmtree(party.store)
+    steps = run(Mode.COUNT).steps
+    assert steps > 30
+    every = range(1, steps + 1)
+    for nth in every if EXHAUSTIVE else random.Random(steps).sample(every, 4):
+        shutil.rmtree(party.store)
+        assert run(Mode.KILL_TORN, nth).killed
+        if not (party.store / "ledger.sqlite").exists():
+            assert "is gone" in party.run("budget").error
+            assert run(Mode.COUNT).error == ""
+        assert _account(party)["left"]["epsilon"] == "1"
+        assert {
+            path.relative_to(party.store): path.read_bytes()
+            for path in party.store.glob("releases/**/*.*")
+        } == before
 
 
 def test_a_restore_mends_what_is_damaged_in_the_store(party: Party) -> None:

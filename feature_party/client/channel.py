@@ -206,8 +206,9 @@ def explain(
             f"the labels party at {settings.address} has no release for {wanted}: {details};"
             " check [labels_party] data_set and epoch, or set wait if it is still to be built"
         )
-    if code == grpc.StatusCode.FAILED_PRECONDITION and details.startswith(WITHDRAWN):
-        reason = printable(details.removeprefix(WITHDRAWN))
+    withdrawn = _details(error)
+    if code == grpc.StatusCode.FAILED_PRECONDITION and withdrawn.startswith(WITHDRAWN):
+        reason = printable(withdrawn.removeprefix(WITHDRAWN))
         return Withdrawn(
             f"the labels party at {settings.address} has withdrawn its release of {wanted}:"
             f" {reason}; name another epoch in [labels_party] epoch or epochs",

@@ -277,6 +277,7 @@ def test_one_whose_bytes_are_lost_can_be_withdrawn(two: Party) -> None:
     assert two.run("restore", "b.tar", "--lost", "3").code == 0
     assert _withdraw(two, "3").code == 0
     assert _charges(two)["3"]["reason"] == WRONG
+    assert f"already, which was withdrawn ({WRONG})" in two.release(data__epoch="3").error
 
 
 def test_metrics_count_it(two: Party) -> None:

@@ -12,8 +12,8 @@ may end any of the calls, and are not repeated below:
   UNAVAILABLE        the server is starting or stopping, or its disk does not give what is asked
                      for, or takes no more; try again later
   DATA_LOSS          the release's bytes are not those that were committed
-  FAILED_PRECONDITION, with a text that begins with "withdrawn: " and goes on with the reason: the
-                     labels party has withdrawn the release, for ever
+  FAILED_PRECONDITION, with WITHDRAWN as the reason of its ErrorInfo, and a text of "withdrawn: "
+                     and why: the labels party has withdrawn the release, for ever
 
 No status, row count, message size or latency depends on a label.
 """

@@ -206,9 +206,8 @@ def explain(
             f"the labels party at {settings.address} has no release for {wanted}: {details};"
             " check [labels_party] data_set and epoch, or set wait if it is still to be built"
         )
-    withdrawn = _details(error)
-    if code == grpc.StatusCode.FAILED_PRECONDITION and withdrawn.startswith(WITHDRAWN):
-        reason = printable(withdrawn.removeprefix(WITHDRAWN))
+    if said is not None and said.reason == "withdrawn":
+        reason = printable(_details(error).removeprefix(WITHDRAWN))
         return Withdrawn(
             f"the labels party at {settings.address} has withdrawn its release of {wanted}:"
             f" {reason}; name another epoch in [labels_party] epoch or epochs",

@@ -255,6 +255,11 @@ class ReleaseSection(Section):
     parquet: bool = setting(
         False, "Whether to write the rows as labels.parquet, too, for other programs."
     )
+    withdrawn: bool = setting(
+        False,
+        "Whether to learn, all the same, from a release that its labels party has withdrawn. It"
+        " said why when it was asked for it last, and will send it no more.",
+    )
 
 
 class JoinSection(Section):

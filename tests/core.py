@@ -121,6 +121,7 @@ OPTIONS = {
         "label_party.store.backup",
         "label_party.store.restore",
     ),
+    "withdrawals": ("label_party.commands.withdraw", "label_party.store.withdrawal"),
     "tracing": ("label_party.monitoring.tracing",),
     "probes, metrics and status": (
         "label_party.commands.status",

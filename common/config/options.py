@@ -17,6 +17,7 @@ arguments. ``with_options()`` alone, without a file, is for commands that have f
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from inspect import Parameter, Signature, signature
 from operator import itemgetter
@@ -42,14 +43,23 @@ class Given:
     values: Mapping[str, Any]  # by dotted key
 
 
+Around = Callable[[Path, Any], AbstractContextManager[None]]
+"""What a command runs within, given its configuration's file and the configuration."""
+
+
 def with_options(
-    model: type[BaseModel] | None = None, *names: str, file: Path = Path(), optional: bool = False
+    model: type[BaseModel] | None = None,
+    *names: str,
+    file: Path = Path(),
+    optional: bool = False,
+    around: Around | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command options for its configuration and for its own sections.
 
     ``names`` are those of its settings, ``section.key``, that have flags of their own here.
     ``file`` is read if ``--config`` does not say; where that is ``optional`` it may be missing, so
-    that defaults and flags are all.
+    that defaults and flags are all. A command that gets the checked configuration runs within
+    ``around``.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
@@ -65,8 +75,14 @@ def with_options(
                 made[name] = [own], itemgetter(name)
 
         def command(**values: Any) -> None:
-            if not _is_for_a_command_below(values):
-                function(**{name: build(values) for name, (_, build) in made.items()})
+            if _is_for_a_command_below(values):
+                return
+            built = {name: build(values) for name, (_, build) in made.items()}
+            with ExitStack() as within:
+                for config in built.values():
+                    if around is not None and model is not None and isinstance(config, model):
+                        within.enter_context(around(values["config"] or file, config))
+                function(**built)
 
         command.__name__, command.__doc__ = function.__name__, function.__doc__
         options = [option for parameters, _ in made.values() for option in parameters]

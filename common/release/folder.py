@@ -16,9 +16,11 @@ byte if the features party submitted the population:
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from common.errors import ReleaseError
+from common.errors import ReleaseError, printable
+from common.files import write_durably
 from common.release.limits import MANIFEST_BYTES
 
 MANIFEST_FILE = "manifest.json"
@@ -29,6 +31,8 @@ POPULATION_FILE = "population.keys"
 """At the features party: 16 bytes for each event that it submitted, in the order of the rows."""
 QUESTION_FILE = "question.bin"
 """There, too: what it asked of them."""
+WITHDRAWN_FILE = "withdrawn.json"
+"""Says that a labels party has withdrawn this release, and why."""
 KEYS_FILE = "keys.bin"
 CODES_FILE = "codes.bin"
 
@@ -43,6 +47,25 @@ def part_paths(folder: Path, part: int) -> tuple[Path, Path]:
 def is_complete(directory: Path) -> bool:
     """Whether there are a manifest and rows."""
     return all((directory / name).is_file() for name in (CODES_FILE, MANIFEST_FILE))
+
+
+def mark_withdrawn(directory: Path, reason: str) -> None:
+    """Note durably that a release is withdrawn; ``OSError`` if that cannot be written."""
+    write_durably(directory / WITHDRAWN_FILE, json.dumps({"reason": reason}).encode())
+
+
+def withdrawn_reason(directory: Path) -> str | None:
+    """Why a release is withdrawn, in one line; None if it is not.
+
+    A note that cannot be read is one all the same: its reason is lost, not the fact.
+    """
+    try:
+        text = (directory / WITHDRAWN_FILE).read_bytes()
+        return printable(str(json.loads(text)["reason"]))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return "its note cannot be read"
 
 
 def read_manifest(directory: Path) -> bytes:

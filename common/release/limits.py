@@ -18,6 +18,12 @@ MOST_CHUNK_BYTES = 3 << 20
 MESSAGE_BYTES = MANIFEST_BYTES + (1 << 16)
 """What a client accepts: a manifest with its digest and signature, or rows."""
 
+WITHDRAWN = "withdrawn: "
+"""What the text of a refusal begins with where a release is withdrawn; the reason follows."""
+
+WITHDRAWN_CHARACTERS = 200
+"""Of the reason why a release is withdrawn, which refusals tell."""
+
 ROWS = 1 << 37
 """A block of so many, which a reader holds whole, has 150 MB."""
 

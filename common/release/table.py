@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from common.release.folder import (
     LABELS_FILE,
     MANIFEST_FILE,
     read_manifest,
+    withdrawn_reason,
 )
 from common.release.manifest import Manifest
 from common.release.rows import Keys, keys_bytes, keys_column, open_rows, verify_blocks
@@ -98,10 +100,13 @@ def stands_for(manifest: Manifest, codes: Codes) -> dict[str, Floats]:
 def read_release(directory: str | Path) -> Release:
     """Read and verify a release directory, as it was fetched or as a store keeps it.
 
+    One that its labels party has withdrawn is read, with a ``UserWarning`` that says why.
     ``ReleaseError`` if a file is missing or damaged, or the rows do not give the manifest's
     digests.
     """
     directory = Path(directory)
+    if (reason := withdrawn_reason(directory)) is not None:
+        warnings.warn(f"the release in {directory} was withdrawn: {reason}", stacklevel=2)
     data = read_manifest(directory)
     manifest = Manifest.from_bytes(data)
     content, population = manifest.content, manifest.population

@@ -64,7 +64,7 @@ class LabelReleaseServiceServicer(object):
         """Returns the manifest of a committed release: everything about it that is public.
 
         NOT_FOUND when the epoch has no committed release, or when the epoch is empty and the data set
-        has none at all.
+        has none at all that is not withdrawn.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -12,6 +12,8 @@ may end any of the calls, and are not repeated below:
   UNAVAILABLE        the server is starting or stopping, or its disk does not give what is asked
                      for, or takes no more; try again later
   DATA_LOSS          the release's bytes are not those that were committed
+  FAILED_PRECONDITION, with WITHDRAWN as the reason of its ErrorInfo, and a text of "withdrawn: "
+                     and why: the labels party has withdrawn the release, for ever
 
 No status, row count, message size or latency depends on a label.
 """
@@ -44,7 +46,7 @@ class LabelReleaseServiceStub:
     """Returns the manifest of a committed release: everything about it that is public.
 
     NOT_FOUND when the epoch has no committed release, or when the epoch is empty and the data set
-    has none at all.
+    has none at all that is not withdrawn.
     """
 
     FetchRelease: grpc.UnaryStreamMultiCallable[
@@ -100,7 +102,7 @@ class LabelReleaseServiceAsyncStub:
     """Returns the manifest of a committed release: everything about it that is public.
 
     NOT_FOUND when the epoch has no committed release, or when the epoch is empty and the data set
-    has none at all.
+    has none at all that is not withdrawn.
     """
 
     FetchRelease: grpc.aio.UnaryStreamMultiCallable[
@@ -158,7 +160,7 @@ class LabelReleaseServiceServicer(metaclass=abc.ABCMeta):
         """Returns the manifest of a committed release: everything about it that is public.
 
         NOT_FOUND when the epoch has no committed release, or when the epoch is empty and the data set
-        has none at all.
+        has none at all that is not withdrawn.
         """
 
     @abc.abstractmethod

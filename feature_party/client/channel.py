@@ -11,9 +11,16 @@ import grpc
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from common.error_details import ErrorDetails, details_of
-from common.errors import ConfigError, ConnectionFailed, LabelveilError, ReleaseError, present
+from common.errors import (
+    ConfigError,
+    ConnectionFailed,
+    LabelveilError,
+    ReleaseError,
+    present,
+    printable,
+)
 from common.files import file_errors, read_private
-from common.release.limits import MANIFEST_BYTES, MESSAGE_BYTES
+from common.release.limits import MANIFEST_BYTES, MESSAGE_BYTES, WITHDRAWN
 from common.security.certificate_checks import (
     certificate_names,
     check_authorities,
@@ -48,6 +55,14 @@ _TOO_LARGE = "larger than max"
 _DIAGNOSIS_SECONDS = 5.0
 # the connection preface of RFC 9113 (section 3.4) and an empty SETTINGS frame
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+
+
+class Withdrawn(ReleaseError):
+    """The labels party has withdrawn a release."""
+
+    def __init__(self, text: str, reason: str) -> None:
+        super().__init__(text)
+        self.reason = reason
 
 
 def open_channel(settings: LabelsPartySection) -> grpc.Channel:
@@ -190,6 +205,13 @@ def explain(
         return ReleaseError(
             f"the labels party at {settings.address} has no release for {wanted}: {details};"
             " check [labels_party] data_set and epoch, or set wait if it is still to be built"
+        )
+    if said is not None and said.reason == "withdrawn":
+        reason = printable(_details(error).removeprefix(WITHDRAWN))
+        return Withdrawn(
+            f"the labels party at {settings.address} has withdrawn its release of {wanted}:"
+            f" {reason}; name another epoch in [labels_party] epoch or epochs",
+            reason,
         )
     if code == grpc.StatusCode.UNIMPLEMENTED:
         return ConnectionFailed(

@@ -7,7 +7,8 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -17,12 +18,19 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from common.errors import ConnectionFailed, ReleaseError
 from common.files import writing
-from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE, is_complete, read_manifest
+from common.release.folder import (
+    MANIFEST_FILE,
+    SIGNATURE_FILE,
+    is_complete,
+    mark_withdrawn,
+    read_manifest,
+)
 from common.release.manifest import Manifest
 from common.release.signature import read_public_key, verify
 from common.wire import label_release_pb2 as pb2
 from common.wire import label_release_pb2_grpc as pb2_grpc
 from feature_party.client.channel import (
+    Withdrawn,
     explain,
     hangs_up,
     not_accepted,
@@ -64,6 +72,7 @@ class Fetched:
     received: int  # rows that this call received; 0 when the release was there already
     seconds: float  # time taken
     replaced: tuple[str, str] | None = None  # data set and epoch of what lay there, if another
+    withdrawn: str | None = None  # why that was withdrawn, if it was
 
     @property
     def rows(self) -> int:
@@ -120,27 +129,42 @@ class ReleaseClient:
 
         ``ConnectionFailed`` if the labels party cannot be reached, cannot prove its name, or
         refuses us; ``ReleaseError`` if there is no such release, or what arrives is not what the
-        manifest states.
+        manifest states; ``Withdrawn``, and what was fetched before is marked as such.
         """
+        with noting_withdrawal(directory, self.settings):
+            return self._fetch(directory, on_rows)
+
+    def _fetch(self, directory: Path, on_rows: RowsCallback) -> Fetched:
         begun = time.monotonic()
         self._until = begun + (self.settings.deadline or math.inf)
         pinned, received = self.settings.signing_key, 0
         key = None if pinned is None else read_public_key(pinned, "[labels_party] signing_key")
         with open_channel(self.settings) as channel:
             stub = pb2_grpc.LabelReleaseServiceStub(channel)
-            described = self._describe(stub)
+            try:
+                described = self._describe(stub)
+            except ReleaseError as error:
+                # no release at all, perhaps because the one that lies here was the only one
+                if not self.settings.epoch and (gone := self._withdrawal_of(stub, directory)):
+                    raise gone from error
+                raise
             manifest = self._verify(described, key)
             kept = directory / MANIFEST_FILE
-            replaced = None
+            replaced = withdrawn = None
             if is_complete(directory) and kept.read_bytes() == described.manifest:
                 discard_partial(directory)
             else:
-                replaced = _name_of(directory)
+                replaced = name_of(directory)
+                withdrawn = self._withdrawal_of(stub, directory)
                 self._check_rows(manifest.population.rows)
                 with Spool(directory, manifest, described.manifest) as spool:
                     received = manifest.population.rows - spool.rows
                     spool.check_room()
-                    self._stream(stub, spool, described.manifest_sha256, on_rows)
+                    try:
+                        self._stream(stub, spool, described.manifest_sha256, on_rows)
+                    except Withdrawn:
+                        discard_partial(directory)
+                        raise
                     spool.finish()
         signature = directory / SIGNATURE_FILE
         if described.signature:
@@ -148,7 +172,14 @@ class ReleaseClient:
                 signature.write_bytes(described.signature)
         else:
             signature.unlink(missing_ok=True)  # of another release that was here before
-        return Fetched(manifest, directory, received, time.monotonic() - begun, replaced)
+        return Fetched(
+            manifest,
+            directory,
+            received,
+            time.monotonic() - begun,
+            replaced,
+            withdrawn.reason if withdrawn else None,
+        )
 
     def _describe(self, stub: pb2_grpc.LabelReleaseServiceStub) -> pb2.DescribeReleaseResponse:
         request = pb2.DescribeReleaseRequest(
@@ -168,6 +199,24 @@ class ReleaseClient:
                     self._wake.wait(min(waiting, self.retry.poll))
                     continue
                 failures = self._wait_or_raise(error, failures)
+
+    def _withdrawal_of(
+        self, stub: pb2_grpc.LabelReleaseServiceStub, directory: Path
+    ) -> Withdrawn | None:
+        """Ask whether what lies here was withdrawn, before another takes its place, and mark it."""
+        name = name_of(directory)
+        if name is None or name[0] != self.settings.data_set:
+            return None
+        of_it = self.settings.model_copy(update={"epoch": name[1]})
+        request = pb2.DescribeReleaseRequest(data_set=of_it.data_set, epoch=of_it.epoch)
+        try:
+            stub.DescribeRelease(request, timeout=self.settings.timeout)
+        except grpc.RpcError as error:
+            answer = explain(error, of_it)
+            if isinstance(answer, Withdrawn):
+                _mark(directory, of_it, answer)
+                return answer
+        return None
 
     def _verify(
         self, described: pb2.DescribeReleaseResponse, key: Ed25519PublicKey | None
@@ -274,7 +323,23 @@ class ReleaseClient:
         return max(self._until - time.monotonic(), 0.0)
 
 
-def _name_of(directory: Path) -> tuple[str, str] | None:
+@contextmanager
+def noting_withdrawal(directory: Path, settings: LabelsPartySection) -> Iterator[None]:
+    """Mark what was fetched into a directory, if it is what a labels party says is withdrawn."""
+    try:
+        yield
+    except Withdrawn as error:
+        _mark(directory, settings, error)
+        raise
+
+
+def _mark(directory: Path, settings: LabelsPartySection, error: Withdrawn) -> None:
+    if name_of(directory) == (settings.data_set, settings.epoch):
+        with suppress(OSError):  # it is said anyway
+            mark_withdrawn(directory, error.reason)
+
+
+def name_of(directory: Path) -> tuple[str, str] | None:
     """Data set and epoch of the release in a directory; None if there is none that can be read."""
     try:
         manifest = Manifest.from_bytes(read_manifest(directory))

@@ -11,7 +11,13 @@ from typing import BinaryIO, Self
 from common.errors import ReleaseError
 from common.files import sync, writing
 from common.release.blocks import decode_codes
-from common.release.folder import CODES_FILE, KEYS_FILE, LABELS_FILE, MANIFEST_FILE
+from common.release.folder import (
+    CODES_FILE,
+    KEYS_FILE,
+    LABELS_FILE,
+    MANIFEST_FILE,
+    WITHDRAWN_FILE,
+)
 from common.release.manifest import Manifest, block_digest
 
 PARTIAL = "partial"
@@ -115,7 +121,8 @@ class Spool:
         # names: after a power cut a name must not stand for less than it says.
         for name in _FILES:
             sync(self.folder / name)
-        for name in (MANIFEST_FILE, LABELS_FILE):  # of another release that was here before
+        # of another release that was here before
+        for name in (MANIFEST_FILE, LABELS_FILE, WITHDRAWN_FILE):
             (self.directory / name).unlink(missing_ok=True)
         for name in _FILES:
             os.replace(self.folder / name, self.directory / name)

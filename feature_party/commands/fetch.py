@@ -30,6 +30,7 @@ def fetch(config: FeaturePartyConfig, shown: Shown) -> None:
                 "guarantee": manifest.total_guarantee.to_json(),
                 "directory": folder,
                 "replaced": release.replaced,
+                "withdrawn": release.withdrawn,
             }
         )
         lines.append(
@@ -37,8 +38,11 @@ def fetch(config: FeaturePartyConfig, shown: Shown) -> None:
             f" ({release.received:,} received, {release.seconds:.1f} s); {manifest.total_guarantee}"
         )
         if release.replaced is not None:
+            again = "can be fetched again at no cost; [labels_party] epochs keeps several"
+            if release.withdrawn is not None:
+                again = "was withdrawn; train again"
             lines.append(
                 f"it took the place of {release.replaced[0]!r}, epoch {release.replaced[1]!r},"
-                " which can be fetched again at no cost; [labels_party] epochs keeps several"
+                f" which {again}"
             )
     shown.answer(documents, *lines, "next: feature-party train")

@@ -10,9 +10,9 @@ from rich.progress import Progress, TaskID
 
 from common.arrays import Floats
 from common.console import progress, stderr, warn
-from common.errors import DataError
+from common.errors import DataError, ReleaseError
 from common.release.event_keys import read_secret
-from common.release.folder import read_manifest
+from common.release.folder import read_manifest, withdrawn_reason
 from common.release.manifest import Manifest
 from feature_party.config import TrueLabels
 from feature_party.evaluation.true_labels import match_true_labels
@@ -70,6 +70,14 @@ class Learning(Transfer):
     def _preparation(self) -> Iterator[Preparation]:
         """What joins, showing one step after another."""
         config = self.config
+        for said in self.withdrawn:
+            if not config.release.withdrawn:
+                raise ReleaseError(
+                    f"{said}; fetch another, or set [release] withdrawn = true to learn from it all"
+                    " the same"
+                )
+            if self.workers.first:
+                self.warn(said)
         parties = (
             Party(read_secret(config.secret_of(party)), party.called if config.several else "")
             for party, _ in config.releases
@@ -92,6 +100,16 @@ class Learning(Transfer):
     def manifests(self) -> list[Manifest]:
         """What the releases that are learned from state, a labels party's oldest first."""
         return [Manifest.from_bytes(read_manifest(path)) for path in self.config.release_folders]
+
+    @property
+    def withdrawn(self) -> list[str]:
+        """A sentence on each of these that is known to be withdrawn, with the reason."""
+        reasons = {folder: withdrawn_reason(folder) for folder in self.config.release_folders}
+        return [
+            f"the release in {folder} was withdrawn by its labels party: {reason}"
+            for folder, reason in reasons.items()
+            if reason is not None
+        ]
 
     @property
     def labels(self) -> dict[str, Events]:
@@ -136,6 +154,7 @@ class Learning(Transfer):
                     workers=self.workers,
                 )
                 models[label] = train(events, setup)
+                models[label].facts.warnings.extend(self.withdrawn)
         trained = LabelModels(models)
         self.workers.wait()  # the others may still read the shards
         if not self.workers.first:

@@ -144,6 +144,8 @@ class Rounds:
         Yields what was submitted, to whom, and how that ended; before its release is fetched.
         """
         for number in self.left:
+            if self.asks(number):  # of a withdrawn round nothing is asked on
+                self.through(number - 1).fetch()
             model = self.through(number - 1).train() if self.asks(number) else None
             yield (self.party(number), *self.submit(number, model))
             self.through(number).fetch()

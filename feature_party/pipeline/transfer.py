@@ -12,12 +12,14 @@ from pathlib import Path
 import polars.selectors as cs
 from rich.progress import Progress
 
-from common.console import progress
+from common.console import progress, warn
 from common.errors import ConnectionFailed, LabelveilError, ReleaseError
 from common.files import write_durably
 from common.release.event_keys import read_secret, secret_check
-from common.release.folder import POPULATION_FILE, QUESTION_FILE
-from feature_party.client.release_client import Fetched, ReleaseClient
+from common.release.folder import POPULATION_FILE, QUESTION_FILE, is_complete, read_manifest
+from common.release.manifest import Manifest
+from feature_party.client.channel import Withdrawn
+from feature_party.client.release_client import Fetched, ReleaseClient, noting_withdrawal
 from feature_party.client.submission import Population, SubmittingClient, hash_population
 from feature_party.config import FeaturePartyConfig, LabelsPartySection
 from feature_party.tables import check_key, collect_table, scan_table
@@ -70,10 +72,13 @@ class Transfer:
                 bar.update(task, completed=done, total=total, note=f"keys, {rate:,.0f}/s")
 
             try:
-                ending = client.submit(population, show)
-            except ReleaseError:  # it was not taken, and need not be
+                with noting_withdrawal(folder, client.settings):
+                    ending = client.submit(population, show)
+            except ReleaseError as error:  # it was not taken, and need not be
                 (sending / POPULATION_FILE).unlink()  # first: without keys it is nothing
                 shutil.rmtree(sending)
+                if isinstance(error, Withdrawn) and self._goes_on(folder):
+                    return "withdrawn"
                 raise
             _keep(population, folder)  # a second time: at any moment one of the two is complete
             shutil.rmtree(sending)
@@ -121,12 +126,28 @@ class Transfer:
             rate = (done - first) / max(time.monotonic() - begun, 1e-9)
             bar.update(task, completed=done, total=total, note=f"rows, {rate:,.0f}/s")
 
-        fetched = ReleaseClient(party).fetch(folder, show)
+        try:
+            fetched = ReleaseClient(party).fetch(folder, show)
+        except Withdrawn as error:
+            if not self._goes_on(folder):
+                raise
+            manifest = Manifest.from_bytes(read_manifest(folder))
+            fetched = Fetched(manifest, folder, 0, 0.0, withdrawn=error.reason)
+        if fetched.withdrawn is not None:
+            lost = fetched.replaced or (fetched.manifest.data_set, fetched.manifest.epoch)
+            warn(
+                f"the labels party has withdrawn its release of data set {lost[0]!r}, epoch"
+                f" {lost[1]!r}: {fetched.withdrawn}"
+            )
         if self.config.release.parquet:
             from feature_party.client.labels_table import write_labels_table
 
             write_labels_table(folder, fetched.manifest)
         return fetched
+
+    def _goes_on(self, folder: Path) -> bool:
+        """Whether we are to learn from what is here although it was withdrawn."""
+        return self.config.release.withdrawn and is_complete(folder)
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -10,8 +11,12 @@ import typer
 
 from common.config import setting
 from common.config.answers import Json
-from label_party.commands.options import Shown, options
+from common.errors import ReleaseError
+from label_party.commands.options import Shown, options, restoring_options
 from label_party.config.sections import LabelPartyConfig
+
+_NAMED = 5
+"""How many damaged things a line names."""
 
 
 class BackupOptions(Shown):
@@ -20,7 +25,10 @@ class BackupOptions(Shown):
 
 @options("store.directory")
 def backup(config: LabelPartyConfig, wanted: BackupOptions) -> None:
-    """Copy the ledger and all releases to one file, while they are served or built."""
+    """Copy the ledger and all releases to one file, while they are served or built.
+
+    What is not as the ledger knows it is named, and the command ends with 1; all else is copied.
+    """
     from label_party.store.backup import make_backup
     from label_party.store.release_store import Store
 
@@ -28,11 +36,18 @@ def backup(config: LabelPartyConfig, wanted: BackupOptions) -> None:
     wanted.answer(
         asdict(made), f"wrote {made.path}: {made.releases:,} releases, {made.size:,} bytes"
     )
+    _fail_if_damaged(
+        made.damaged,
+        f"{made.path} was written, but not whole",
+        "put them back from an earlier backup and make another, or withdraw those releases",
+    )
 
 
 class Stated(Json):
     nothing_since: bool = setting(
-        False, "State that nothing was released since.", flag="--nothing-since"
+        False,
+        "State that nothing was released since. What was withdrawn since is to be withdrawn again.",
+        flag="--nothing-since",
     )
     lost: list[str] = setting(
         list,
@@ -42,13 +57,20 @@ class Stated(Json):
     )
 
 
-@options("store.directory", "data.data_set")
+@restoring_options("store.directory", "data.data_set")
 def restore(
-    file: Annotated[Path, typer.Argument(help="What label-party backup wrote.")],
     config: LabelPartyConfig,
     stated: Stated,
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="What label-party backup wrote; without it, what lies in the store."),
+    ] = None,
 ) -> None:
-    """Make a store from a backup; what was released since must be stated, or it is spent twice."""
+    """Make a store from a backup; what was released since must be stated, or it is spent twice.
+
+    What is whole is taken; what is not stays spent, is named, and the command ends with 1. Without
+    FILE, where there is no backup, the ledger is made of the releases that lie in the store.
+    """
     from label_party.store.release_store import Store
     from label_party.store.restore import parse_lost
     from label_party.store.restore import restore as restore_backup
@@ -59,6 +81,21 @@ def restore(
     )
     stated.answer(
         asdict(done),
-        f"restored the backup of {done.made_at}: {done.releases:,} releases",
+        f"restored {f'the backup of {done.made_at}' if file else 'the ledger from the store'}:"
+        f" {done.releases:,} releases",
         *(f"found in the store and counted as spent: {name}" for name in done.counted),
+        *(f"withdrawn, as before: {name}" for name in done.withdrawn),
     )
+    _fail_if_damaged(
+        done.damaged,
+        "the ledger is restored, and these stay spent, but are not whole",
+        "put them back from another backup, or withdraw those releases",
+    )
+
+
+def _fail_if_damaged(damaged: Mapping[str, str], what: str, remedy: str) -> None:
+    """Raise a ``ReleaseError`` that names what is damaged, and why."""
+    if damaged:
+        names = ", ".join([*damaged][:_NAMED])
+        more = f" and {len(damaged) - _NAMED} more" if len(damaged) > _NAMED else ""
+        raise ReleaseError(f"{what}: {names}{more} ({next(iter(damaged.values()))}); {remedy}")

@@ -169,7 +169,7 @@ class Before:
             raise NotBought
         if warnings and not self.wanted.yes and terminal:
             epoch = intention.purchases[-1].epoch
-            if not _agreed():
+            if not agreed("Release all the same?"):
                 raise ReleaseError(f"epoch {epoch!r}: not released, as answered; nothing was spent")
 
     def _facts(self, intention: Intention, outlook: Outlook) -> Iterator[tuple[str, object]]:
@@ -236,11 +236,12 @@ class Before:
         return [*(self._store.folder(*order.name) for order in intention.purchases), *self.outputs]
 
 
-def _agreed() -> bool:
+def agreed(question: str) -> bool:
+    """Ask on the terminal; only a clear yes is one."""
     from common.signals import stopped_by_signals
 
     with stopped_by_signals() as stop:  # they end a question, whatever they do to the work around
-        print("Release all the same? [y/N] ", end="", file=sys.stderr, flush=True)
+        print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
         if not stop.until_readable(sys.stdin):
             raise KeyboardInterrupt
         return sys.stdin.readline().strip().lower() in ("y", "yes")

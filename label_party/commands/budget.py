@@ -20,6 +20,7 @@ from label_party.store.release_store import Store
 
 if TYPE_CHECKING:
     from label_party.store.account import AccountState
+    from label_party.store.entries import Charge
 
 _OF_A_CHARGE = (
     *("data_set", "epoch", "purpose", "composition", "state", "guarantee", "who", "software"),
@@ -96,7 +97,9 @@ def _print_account(account: AccountState) -> None:
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=column == "spent")
     for charge in account.charges:
-        state = "lost" if charge.lost else charge.state
+        state: str = "lost" if charge.lost else charge.state
+        if charge.id in account.withdrawals:
+            state = "withdrawn"
         table.add_row(
             charge.data_set,
             charge.epoch,
@@ -109,6 +112,13 @@ def _print_account(account: AccountState) -> None:
         )
     if account.charges:
         stdout.print(table)
+    for charge in account.charges:
+        if (withdrawal := account.withdrawals.get(charge.id)) is not None:
+            withdrawn = (
+                f"{charge.data_set}, epoch {charge.epoch}, withdrawn"
+                f" {withdrawal.withdrawn_at[:16]} by {withdrawal.withdrawn_by}: {withdrawal.reason}"
+            )
+            print(printable(withdrawn))
     print(f"spent {short(account.spent, 'nothing')}, left {short(account.left)}\n")
 
 
@@ -122,10 +132,16 @@ def as_plain(entry: AccountState) -> dict[str, Any]:
         "separations": [vars(said) for said in entry.separations],
         "charges": [
             {name: getattr(charge, name) for name in _OF_A_CHARGE}
-            | {"guarantee": charge.guarantee.to_json()}
+            | {"guarantee": charge.guarantee.to_json(), "withdrawn": _withdrawn(entry, charge)}
             for charge in entry.charges
         ],
     }
+
+
+def _withdrawn(entry: AccountState, charge: Charge) -> dict[str, str] | None:
+    """When, by whom and why a charge's release was withdrawn, if it was."""
+    withdrawal = entry.withdrawals.get(charge.id)
+    return None if withdrawal is None else vars(withdrawal)
 
 
 def _guarantee(guarantee: Guarantee | None) -> dict[str, Any] | None:

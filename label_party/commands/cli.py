@@ -50,6 +50,12 @@ app = program(
             "Show what was spent and released, who fetched what, who was refused, what expires.",
             "Example: label-party status --listen 127.0.0.1:9464",
         ),
+        "withdraw": Command(
+            "label_party.commands.withdraw:withdraw",
+            "Serve a release no more; it stays spent, and this cannot be taken back.",
+            "Example: label-party withdraw 2024-06-01 --reason 'amounts were read in cents'",
+            kept="label-party budget shows whether it is withdrawn; run it again to go on",
+        ),
         "backup": Command(
             "label_party.commands.backup:backup",
             "Copy the ledger and all releases to one file, while they are served or built.",
@@ -60,7 +66,8 @@ app = program(
             "Make a store from a backup; what was released since must be stated, or it is spent"
             " twice.",
             "Examples: label-party restore labels.tar --nothing-since;"
-            " label-party restore labels.tar --lost 2024-06-02 --lost 2024-06-03=0.5",
+            " label-party restore labels.tar --lost 2024-06-02 --lost 2024-06-03=0.5;"
+            " label-party restore --nothing-since (no backup, the ledger alone is gone)",
         ),
         "top-k": Command(
             "label_party.commands.top_k:top_k",

@@ -9,9 +9,13 @@ from common.config import setting
 from common.config.answers import Json
 from common.config.options import with_options
 from label_party.config.sections import DEFAULT_CONFIG, LabelPartyConfig
+from label_party.store.receipt import checked, remembered
 
-options = partial(with_options, LabelPartyConfig, file=DEFAULT_CONFIG)
+options = partial(with_options, LabelPartyConfig, file=DEFAULT_CONFIG, around=checked)
 """Decorator: the configuration, and flags for the settings that it names."""
+
+restoring_options = partial(with_options, LabelPartyConfig, file=DEFAULT_CONFIG, around=remembered)
+"""The same for a command that is there for a store that is gone."""
 
 OF_AN_ANSWER = (
     *("data.labels", "data.population", "data.data_set", "data.epoch"),

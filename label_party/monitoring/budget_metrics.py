@@ -38,6 +38,9 @@ class BudgetMetrics(Collector):
             ledger.add_metric([name], 1)
         yield ledger
         releases = _family("label_party_releases", "Committed releases.", "data_set")
+        withdrawn = _family(
+            "label_party_releases_withdrawn", "Those that are served no more.", "data_set"
+        )
         families = {
             "limit": _family("label_party_budget_epsilon", "What an account may spend."),
             "spent": _family("label_party_budget_epsilon_spent", "What it has spent."),
@@ -53,12 +56,16 @@ class BudgetMetrics(Collector):
             committed = Counter(charge.data_set for charge in entry.charges if charge.digest)
             for data_set, count in committed.items():
                 releases.add_metric([data_set], count)
+            gone = [charge for charge in entry.charges if charge.id in entry.withdrawals]
+            for data_set, count in Counter(charge.data_set for charge in gone).items():
+                withdrawn.add_metric([data_set], count)
             for name, family in families.items():
                 epsilon = _epsilon(getattr(entry, name), nothing=0.0 if name == "spent" else None)
                 if epsilon is not None:
                     family.add_metric([entry.account], epsilon)
         yield releases
         yield charges
+        yield withdrawn
         yield from families.values()
 
 

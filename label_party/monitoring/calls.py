@@ -281,6 +281,7 @@ REASONS: Final = (
     "no_release",
     "damaged",
     "another_release",
+    "withdrawn",
     "out_of_range",
     "failed_precondition",
     "already_exists",

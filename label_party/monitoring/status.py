@@ -52,6 +52,8 @@ def status(
             when = _minute(charge.committed_at or charge.reserved_at)
             state = "" if charge.state == "committed" else f", {charge.state}"
             lost = ", bytes lost" if charge.lost else ""
+            if (withdrawal := account.withdrawals.get(charge.id)) is not None:
+                lost = f", withdrawn: {withdrawal.reason}"
             yield (
                 f"  {when}  {charge.data_set}, epoch {charge.epoch}, {charge.purpose}:"
                 f" {short(charge.guarantee)}{state}{lost}"

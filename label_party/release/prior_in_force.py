@@ -12,6 +12,7 @@ from common.mechanisms.interactive import Terms
 from common.mechanisms.interactive.targets import not_prior
 from common.randomizers import NoisyPrior
 from common.randomizers.grid import Grid
+from common.release.manifest import Manifest
 from common.release.sections import InForceSection
 from label_party.config.sections import LabelPartyConfig
 from label_party.release.drift import InForce, PaidSession, test_epsilon
@@ -56,12 +57,13 @@ def open_session(store: Store, order: Order) -> None:
 def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> Count:
     """Go on with the prior of the last release, if it is about the same range of labels and unit.
 
-    ``ReleaseError`` if that release is damaged.
+    Not with that of a release that is withdrawn: the last one before, whose prior is of none that
+    is, counts. ``ReleaseError`` if that release is damaged.
     """
-    last = ledger.committed(config.data.data_set)
-    if last is None or not config.tests_drift:
+    last = _last(config, store, ledger) if config.tests_drift else None
+    if last is None:
         return count_labels
-    manifest = store.read_manifest(last)
+    charge, manifest = last
     if len(manifest.labels) > 1 or manifest.strata:
         return count_labels
     points = manifest.label.grid
@@ -72,7 +74,7 @@ def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> Co
     if not prior.noisy or prior.start or (points[0], points[-1], group, unit) != asked:
         return count_labels
     origin = InForceSection(
-        epoch=manifest.epoch, manifest=last.digest, rows=manifest.population.rows
+        epoch=manifest.epoch, manifest=charge.digest, rows=manifest.population.rows
     )
     if manifest.drift is not None and not manifest.drift.drifted:
         origin = manifest.drift.in_force
@@ -89,15 +91,33 @@ def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> Co
     return in_force.count
 
 
+def _last(config: LabelPartyConfig, store: Store, ledger: Ledger) -> tuple[Charge, Manifest] | None:
+    """The last release whose prior may be gone on with, as far as withdrawals matter."""
+    withdrawn = ledger.withdrawals()
+    releases = [*filter(is_release, ledger.charges(config.data.data_set))]
+    gone = {entry.epoch for entry in releases if entry.id in withdrawn}
+    for entry in reversed(releases):
+        if entry.lost or entry.epoch in gone:
+            continue
+        manifest = store.read_manifest(entry)
+        drift = manifest.drift
+        if drift is None or drift.drifted or drift.in_force.epoch not in gone:
+            return entry, manifest
+    return None
+
+
 def _paid_session(config: LabelPartyConfig, store: Store, ledger: Ledger) -> PaidSession | None:
     charge = _session_charge(ledger, config)
     if charge is None:
         return None
     session = PaidSession(charge.digest, Terms.from_json(charge.request["terms"]), None)
     releases = [*filter(is_release, ledger.charges(config.data.data_set))]
-    last = charge.id
+    last, withdrawn, unknown = charge.id, ledger.withdrawals(), []
     for entry in releases:  # all of them: what a restored ledger counted may come after its own
-        drift = None if entry.lost else store.read_manifest(entry).drift
+        manifest = _manifest_if_any(store, entry, withdrawn=entry.id in withdrawn)
+        if manifest is None:
+            unknown.append(entry.id)
+        drift = None if manifest is None else manifest.drift
         test = None if drift is None else drift.test
         if test is None or test.session is None or test.session.outcome != session.outcome:
             continue
@@ -106,8 +126,14 @@ def _paid_session(config: LabelPartyConfig, store: Store, ledger: Ledger) -> Pai
             last = max(last, entry.id)
         if session.state is None or state["calls"] > session.state["calls"]:
             session = replace(session, state=dict(state))
-    lost = sum(entry.lost and entry.id > last for entry in releases)
-    return replace(session, lost_hits=lost)
+    return replace(session, lost_hits=sum(number > last for number in unknown))
+
+
+def _manifest_if_any(store: Store, entry: Charge, *, withdrawn: bool) -> Manifest | None:
+    """What a release stated; None if it is lost, or withdrawn and removed since."""
+    if entry.lost or (withdrawn and not store.folder(*entry.name).exists()):
+        return None
+    return store.read_manifest(entry)
 
 
 def _session_charge(ledger: Ledger, config: LabelPartyConfig) -> Charge | None:

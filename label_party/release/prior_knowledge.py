@@ -17,6 +17,7 @@ from common.arrays import Floats
 from common.errors import ConfigError, DataError, ReleaseError
 from common.randomizers.cells import Cells, Group
 from common.randomizers.message.known_labels import KnownLabels
+from common.release.folder import withdrawn_reason
 from common.release.manifest import Manifest
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.open import open_events
@@ -108,11 +109,10 @@ def from_manifest(path: Path, wanted: list[str]) -> PriorKnowledge:
             labels = tuple(wanted.index(counted[place]) for place in columns)
             values = group.cells.points[:, columns]
             parts.append(KnownLabels(labels, values, histogram.probabilities))
-    return PriorKnowledge(
-        tuple(parts),
-        manifest.population.rows,
-        f"the released prior of {manifest.data_set!r}, epoch {manifest.epoch!r}",
-    )
+    about = f"the released prior of {manifest.data_set!r}, epoch {manifest.epoch!r}"
+    if (reason := withdrawn_reason(source.parent)) is not None:
+        about += f", which was withdrawn ({reason})"
+    return PriorKnowledge(tuple(parts), manifest.population.rows, about)
 
 
 def from_table(path: Path, rows: int, names: list[str]) -> PriorKnowledge:

@@ -32,6 +32,10 @@ class Damaged(LeftOut):
     """Its bytes are not those that were committed."""
 
 
+class Withdrawn(LabelveilError):
+    """It is served no more; its text is the reason."""
+
+
 class Unreadable(LeftOut):
     """It cannot be read now, and perhaps later."""
 
@@ -45,7 +49,7 @@ class _Releases:
     """What the ledger says of releases."""
 
     by_epoch: dict[str, dict[str, Sold]]  # by data set; lost ones, too
-    latest: dict[str, Sold]  # by data set; of those whose bytes are at hand
+    latest: dict[str, Sold]  # by data set; of those whose bytes are at hand, and not withdrawn
     last_change: datetime | None
 
 
@@ -75,8 +79,8 @@ class Catalog:
         """Return the release of an epoch, or the latest one of the data set if epoch is None.
 
         Waits until it is verified. ``Damaged`` if its bytes are not those that were committed: it
-        is left out until the next start. ``Unreadable`` if it cannot be read now; another
-        ``LabelveilError`` if the ledger cannot.
+        is left out until the next start. ``Unreadable`` if it cannot be read now; ``Withdrawn``;
+        another ``LabelveilError`` if the ledger cannot be read.
         """
         opening = self.opening(data_set, epoch)
         return None if opening is None else found(opening.result())
@@ -84,10 +88,13 @@ class Catalog:
     def opening(self, data_set: str, epoch: str | None) -> Opening | None:
         """Have a release verified, if it was not, and do not wait; None if there is none.
 
-        :func:`found` says what came of it. ``LabelveilError`` if the ledger cannot be read.
+        :func:`found` says what came of it. ``Withdrawn``; another ``LabelveilError`` if the ledger
+        cannot be read.
         """
         known = self._sold()
         sold = known.by_epoch.get(data_set, {}).get(epoch) if epoch else known.latest.get(data_set)
+        if sold is not None and sold.withdrawn is not None:
+            raise Withdrawn(sold.withdrawn)
         if sold is None or not sold.digest:
             return None
         with self._lock:
@@ -95,6 +102,14 @@ class Catalog:
             if opened is None:
                 opened = self._opened[sold.id] = self._readers.submit(self._open, sold)
             return opened
+
+    def check_served(self, data_set: str, epoch: str) -> None:
+        """Raise ``Withdrawn`` if a release that was found is withdrawn meanwhile."""
+        sold = None
+        with suppress(LabelveilError):  # who was served before goes on while no ledger can be read
+            sold = self._sold().by_epoch.get(data_set, {}).get(epoch)
+        if sold is not None and sold.withdrawn is not None:
+            raise Withdrawn(sold.withdrawn)
 
     def left_out(self, kind: type[LeftOut] = LeftOut) -> list[str]:
         """Return every release that was not served when last asked for, and why."""
@@ -107,7 +122,7 @@ class Catalog:
         by_epoch, whole = self._sold().by_epoch, 0
         for data_set in data_sets:
             for epoch in by_epoch.get(data_set, {}):
-                with suppress(LeftOut):
+                with suppress(LeftOut, Withdrawn):
                     whole += self.find(data_set, epoch) is not None
         return whole
 
@@ -135,7 +150,9 @@ class Catalog:
         with self._store.read_ledger() as ledger:
             releases, last = ledger.releases(), ledger.last_change()
         by_epoch: dict[str, dict[str, Sold]] = {}
-        latest = {sold.data_set: sold for sold in releases if sold.digest}
+        latest = {
+            sold.data_set: sold for sold in releases if sold.digest and sold.withdrawn is None
+        }
         for sold in releases:
             by_epoch.setdefault(sold.data_set, {})[sold.epoch] = sold
         return _Releases(by_epoch, latest, last)

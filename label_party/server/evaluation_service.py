@@ -48,6 +48,9 @@ class EvaluationService:
             messages = rpc.messages(self.releases.stall_seconds)
             data = await _received(messages, release.rows, rpc.record)
             predictions = await rpc.run(predictions_of, data, release.rows)
+            with finding():  # they may have taken long
+                at = release.heading
+                await rpc.run(self.releases.catalog.check_served, at.data_set, at.epoch)
             with _refusing():
                 answer = await rpc.run(self.evaluation.ask, release, label, predictions)
         rpc.record.facts["answers_left"] = self.evaluation.mechanism.most - answer.number

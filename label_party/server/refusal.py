@@ -9,7 +9,8 @@ from grpc import StatusCode
 
 from common.error_details import ErrorDetails
 from common.errors import LabelveilError
-from label_party.server.catalog import Damaged, LeftOut
+from common.release.limits import WITHDRAWN
+from label_party.server.catalog import Damaged, LeftOut, Withdrawn
 
 _AGAIN, _LATER = 1.0, 5.0
 """Seconds until a call may succeed that others stood in the way of, and one that needs a remedy."""
@@ -123,6 +124,8 @@ def finding() -> Iterator[None]:
         yield
     except Damaged as error:
         raise damaged() from error
+    except Withdrawn as error:
+        raise refused(f"{WITHDRAWN}{error}", "withdrawn") from error
     except LeftOut as error:
         raise unavailable("the release cannot be read now", "release_unreadable") from error
     except LabelveilError as error:

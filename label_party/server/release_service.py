@@ -82,7 +82,7 @@ class LabelReleaseService:
             record.facts["from_row"] = request.start_row
             for start in range(request.start_row, release.rows, step):
                 stop = min(start + step, release.rows)
-                message = await rpc.run(_rows, release, start, stop)
+                message = await rpc.run(self._rows, release, start, stop)
                 rows = stop - start
                 record.sent(request.data_set, rows, rows * release.row_bytes)
                 await rpc.write(message, self.stall_seconds)
@@ -127,6 +127,14 @@ class LabelReleaseService:
         rpc.record.facts["epoch"] = release.heading.epoch
         return release
 
+    def _rows(self, release: StoredRelease, start: int, stop: int) -> bytes:
+        with finding():
+            self.catalog.check_served(release.heading.data_set, release.heading.epoch)
+            with reading("the release"):
+                keys, codes = release.read(start, stop)
+        message = wire.FetchReleaseResponse(start_row=start, keys=keys, codes=codes)
+        return message.SerializeToString()
+
 
 def _described(release: StoredRelease) -> bytes:
     with finding(), reading("the release"):
@@ -136,9 +144,3 @@ def _described(release: StoredRelease) -> bytes:
         manifest_sha256=bytes.fromhex(release.digest),
         signature=signature,
     ).SerializeToString()
-
-
-def _rows(release: StoredRelease, start: int, stop: int) -> bytes:
-    with finding(), reading("the release"):
-        keys, codes = release.read(start, stop)
-    return wire.FetchReleaseResponse(start_row=start, keys=keys, codes=codes).SerializeToString()

@@ -160,6 +160,7 @@ def _ready_store(directory: Path) -> Store:
     if not store.directory.is_dir():  # mistyped, or the server is started before the first release
         _log.warning("store is new: nothing is released", extra={"store": str(store.directory)})
         store.create()
+    store.check_ledger()
     try:
         store.create()
         Populations(store).clean()

@@ -8,7 +8,7 @@ from common.errors import PrivacyError, present
 from common.guarantees import Guarantee
 from label_party.config.sections import LabelPartyConfig
 from label_party.store.budget import at_most, remaining, seen_by, spent
-from label_party.store.entries import Cap, Charge, Separation
+from label_party.store.entries import Cap, Charge, Separation, Withdrawal
 from label_party.store.release_store import Store
 
 
@@ -25,13 +25,14 @@ class AccountState:
     caps: list[Cap]
     separations: list[Separation]
     charges: list[Charge]
+    withdrawals: dict[int, Withdrawal]  # of all accounts, by the charge's number
 
 
 def read_accounts(config: LabelPartyConfig) -> list[AccountState]:
     """Read the ledger; the configured account is listed even if it has spent nothing."""
     name = config.account
     with Store(config.store.directory).read_ledger() as ledger:
-        said = ledger.separations()
+        said, withdrawals = ledger.separations(), ledger.withdrawals()
         accounts = []
         for account in sorted({*ledger.accounts(), name}):
             configured = account == name  # it alone may have no cap yet
@@ -48,6 +49,7 @@ def read_accounts(config: LabelPartyConfig) -> list[AccountState]:
                     ledger.caps(account),
                     [entry for entry in said if account in (entry.account, entry.other)],
                     charges,
+                    withdrawals,
                 )
             )
         return accounts

@@ -138,6 +138,15 @@ class Charge(Purchase):
 
 
 @dataclass(frozen=True)
+class Withdrawal:
+    """That a release is served no more, why, and who said so when."""
+
+    reason: str
+    withdrawn_at: str
+    withdrawn_by: str
+
+
+@dataclass(frozen=True)
 class Sold:
     """Which bytes the charge of a release bought, and where they lie."""
 
@@ -145,6 +154,7 @@ class Sold:
     data_set: str
     epoch: str
     digest: str  # empty if they are lost
+    withdrawn: str | None  # why it is served no more; None if it is served
 
     @property
     def name(self) -> tuple[str, str, str]:

@@ -42,6 +42,7 @@ from label_party.store.entries import (
     Separation,
     Sold,
     State,
+    Withdrawal,
     read_guarantee,
 )
 from label_party.store.reading import copy
@@ -111,10 +112,13 @@ class Ledger(Sole):
                 )
             existing = self.find(*purchase.name)
             if existing is not None:
+                withdrawn = self.withdrawals().get(existing.id)
+                state = ", whose bytes are lost" if existing.lost else ""
+                if withdrawn is not None:
+                    state = f", which was withdrawn ({withdrawn.reason})"
                 raise BudgetError(
                     f"data set {existing.data_set!r} has a release for epoch {existing.epoch!r}"
-                    f" already{', whose bytes are lost' if existing.lost else ''}; name another"
-                    " epoch with --epoch"
+                    f" already{state}; name another epoch with --epoch"
                 )
             spending.check_fits(self.charges(account=account), purchase, limit, cap)
             if cap is None:
@@ -261,11 +265,31 @@ class Ledger(Sole):
     def releases(self) -> list[Sold]:
         """Return every release that was committed, oldest first."""
         rows = self._rows(
-            "SELECT id, data_set, epoch, coalesce(digest, '') AS digest FROM charges"
+            "SELECT id, data_set, epoch, coalesce(digest, '') AS digest, reason AS withdrawn"
+            " FROM charges LEFT JOIN withdrawals ON charge = id"
             " WHERE purpose = ? AND state = 'committed' ORDER BY id",
             (LABELS,),
         )
         return [Sold(**row) for row in rows]
+
+    def withdraw(self, charge: Charge, reason: str) -> tuple[Withdrawal, bool]:
+        """Serve a release no more, for a reason that stays; what it spent stays spent.
+
+        What is returned counts: an earlier one's reason, if it was withdrawn already, and whether
+        it was.
+        """
+        with self._transaction() as database:
+            new = database.execute(
+                "INSERT OR IGNORE INTO withdrawals (charge, reason, withdrawn_at, withdrawn_by,"
+                " software) VALUES (?, ?, ?, ?, ?)",
+                (charge.id, reason, _now(), _who(), software()),
+            ).rowcount
+            return self.withdrawals()[charge.id], not new
+
+    def withdrawals(self) -> dict[int, Withdrawal]:
+        """Return what was withdrawn, by the charge's number."""
+        rows = self._rows("SELECT charge, reason, withdrawn_at, withdrawn_by FROM withdrawals")
+        return {row["charge"]: Withdrawal(*tuple(row)[1:]) for row in rows}
 
     def last_change(self) -> datetime | None:
         """Return what the clock said, at the latest, when something was charged."""

@@ -236,10 +236,17 @@ def _reserve(ledger: Ledger, folder: Path, order: Order, events: Coverable | Non
 def sold(ledger: Ledger, order: Order) -> Charge | None:
     """Return what was sold under an order's name, if that is at hand.
 
-    ``ReleaseError`` if it was sold on other terms than are ordered now.
+    ``ReleaseError`` if it was sold on other terms than are ordered now, or is withdrawn.
     """
     charge = ledger.committed(*order.name)
     if charge is not None:
+        withdrawn = ledger.withdrawals().get(charge.id)
+        if withdrawn is not None:
+            raise ReleaseError(
+                f"epoch {order.epoch!r} of data set {order.data_set!r} was withdrawn"
+                f" {withdrawn.withdrawn_at[:10]} ({withdrawn.reason}): it stays spent, and is never"
+                " built again; name another epoch with --epoch"
+            )
         check_terms(charge, order)
     return charge
 

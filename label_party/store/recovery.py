@@ -7,8 +7,11 @@ the row goes only after the folder has gone. So a folder's row is
 - *reserved*: its builder died before anybody could fetch it; folder and row are removed;
 - *none*: the ledger is older than the folder, which some other ledger paid for and may have been
   served: it is *counted as spent*, with its digest, and served as it is; its epoch is never built
-  again. If that ledger's secret is gone with it, nobody can tell whether its events are those of
-  another epoch, so that it counts against all of its account's.
+  again, be its bytes whole or not. If that ledger's secret is gone with it, nobody can tell whether
+  its events are those of another epoch, so that it counts against all of its account's.
+
+That a release is withdrawn stands in the ledger and beside its bytes; where one of the two does not
+say so yet, it is told.
 
 The last case is what a ledger restored from an older backup meets. It cannot be met for folders
 that are gone too: what was released after the backup must then be stated to ``label-party
@@ -25,11 +28,12 @@ from pathlib import Path
 
 from common.errors import LabelveilError, ReleaseError
 from common.release.event_keys import secret_check
+from common.release.folder import mark_withdrawn, withdrawn_reason
 from label_party.store.coverage import tidy
 from label_party.store.disk import translating_errors
 from label_party.store.entries import LABELS, Charge
 from label_party.store.ledger import Ledger, LedgerError
-from label_party.store.release_store import CHARGE_FILE, Store
+from label_party.store.release_store import Store, is_release
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +62,7 @@ def recover(store: Store, ledger: Ledger) -> Recovery:
     unknown.sort(key=lambda charge: charge.id)  # the order in which the other ledger sold them
     for charge in unknown:
         ledger.count(_as_known(charge, ledger))
+    _agree_on_withdrawals(store, ledger)
     for entry in open_:
         ledger.abandon(entry.id)  # its bytes went first: dying before this leaves nothing unpaid
     tidy(store.covered, ledger)
@@ -107,16 +112,29 @@ def _as_known(charge: Charge, ledger: Ledger) -> Charge:
 
 
 def _read_charge(store: Store, path: Path) -> Charge:
-    """Read what a charge was, verifying a release's bytes."""
+    """Read what a charge was."""
     try:
-        charge = Charge.from_bytes((path / CHARGE_FILE).read_bytes())
-        if store.folder(*charge.name) != path:
-            raise ReleaseError(f"{path} holds something of another name")
-        if charge.purpose == LABELS:
-            store.open_release(charge)
-    except (LabelveilError, OSError, ValueError, KeyError, TypeError) as error:
+        return store.read_charge(path)
+    except ReleaseError as error:
         raise ReleaseError(
-            f"{path} is not in the ledger, so that a later ledger paid for it, but it cannot be"
-            " read; restore it from a backup, or restore the ledger that paid for it"
+            f"{path} is not in the ledger, so that a later ledger paid for it, but what it cost"
+            f" cannot be read ({error}); restore it from a backup, or restore the ledger with"
+            " label-party restore --lost EPOCH[:PURPOSE]=SPENT for it"
         ) from error
-    return charge
+
+
+def note_withdrawal(store: Store, charge: Charge, reason: str) -> None:
+    """Note beside a release's bytes, if there are any, that it is withdrawn."""
+    folder = store.folder(*charge.name)
+    if folder.is_dir() and withdrawn_reason(folder) is None:
+        with translating_errors(folder):
+            mark_withdrawn(folder, reason)
+
+
+def _agree_on_withdrawals(store: Store, ledger: Ledger) -> None:
+    known = ledger.withdrawals()
+    for charge in filter(is_release, ledger.charges()):
+        if charge.id in known:
+            note_withdrawal(store, charge, known[charge.id].reason)
+        elif (reason := withdrawn_reason(store.folder(*charge.name))) is not None:
+            ledger.withdraw(charge, reason)

@@ -4,7 +4,8 @@
     <store>/lock                              held by the one process that builds
     <store>/releases/<data set>/<epoch>/      manifest.json, keys.bin, codes.bin; of more rows than
                                               PART_ROWS also keys-000001.bin, codes-000001.bin, …
-                                              charge.json, what the ledger has of it
+                                              charge.json, what the ledger has of it;
+                                              withdrawn.json, if it is served no more
     <store>/scratch/                          completed labels on their way (label_party.store.disk)
     <store>/outcomes/<data set>/<epoch>/<purpose>/     outcome.bin, charge.json; of a session also
                                               answered.log, the questions whose answers were shown
@@ -75,16 +76,44 @@ class Store:
                 folder.rmdir()
 
     def open_ledger(self) -> Ledger:
-        """Open the ledger, which is created with the store's first release."""
+        """Open the ledger, which is created with the store's first release.
+
+        ``StoreError`` if it is gone.
+        """
         if not self.directory.is_dir():
             raise StoreError(
                 f"{self.directory} does not exist; make a release first, or set [store] directory"
             )
+        self.check_ledger()
         return Ledger(self.ledger_path)
 
     def read_ledger(self) -> Ledger:
-        """Open a copy of the ledger in memory, empty if there is none; nothing is written."""
+        """Open a copy of the ledger in memory, empty if nothing was ever sold; nothing is written.
+
+        ``StoreError`` if it is gone.
+        """
+        self.check_ledger()
         return Ledger(self.ledger_path, in_memory=True)
+
+    def has_ledger(self) -> bool:
+        """Whether a ledger's file is there, and not empty."""
+        try:
+            return self.ledger_path.stat().st_size > 0
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:  # opening it will say why
+            return True
+
+    def check_ledger(self) -> None:
+        """Raise a ``StoreError`` if the ledger is gone: beside what it sold, none is new."""
+        # looked at twice: the first one of all may be made meanwhile, and before any directory
+        if not self.has_ledger() and (folders := self.folders()) and not self.has_ledger():
+            raise StoreError(
+                f"ledger {self.ledger_path} is gone, but {len(folders)} of the releases and answers"
+                " that it paid for are there: nobody can say what was spent; restore it with"
+                " label-party restore BACKUP, or, if there is no backup, from what is there, with"
+                " label-party restore"
+            )
 
     def building(self) -> AbstractContextManager[None]:
         """Hold the lock that only one process may hold; the system frees it when a process dies.
@@ -152,6 +181,16 @@ class Store:
         ``ReleaseError`` if its bytes are not those that were committed.
         """
         return StoredRelease(self.folder(*charge.name), charge.digest)
+
+    def read_charge(self, path: Path) -> Charge:
+        """Read what paid for a directory; a ``ReleaseError`` if it is not said, or of another."""
+        try:
+            charge = Charge.from_bytes((path / CHARGE_FILE).read_bytes())
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ReleaseError(f"{path / CHARGE_FILE} is gone or damaged") from error
+        if self.folder(*charge.name) != path:
+            raise ReleaseError(f"{path} holds something of another name")
+        return charge
 
     def read_manifest(self, charge: Charge) -> Manifest:
         """Read the manifest of a committed release, without its rows.

@@ -8,6 +8,10 @@ none, and the ledger records by whom and when. Which events a lost release was a
 it counts against all of its account's, and another account buys only if it says why it is separate,
 as for events that are shared. deploy/RUNBOOK.md has the procedure.
 
+What is whole is taken, and nothing damaged stands in its way: the ledger says what was spent, and
+vouches for every release. What is not whole stays spent, and is named. Without a backup the ledger
+is made of what lies in the store.
+
 Evaluations are closed, in the ledger: how many answers were given since the backup is not known, so
 what was answered stays, and no more is.
 """
@@ -20,7 +24,7 @@ import shutil
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +33,14 @@ from common.errors import ConfigError, PrivacyError, ReleaseError
 from common.exact.rational import decimal_value
 from common.files import sha256_of, sync
 from common.guarantees import Guarantee, PureDP, guarantee_from_json
-from common.release.folder import SIGNATURE_FILE
 from label_party.config.sections import LabelPartyConfig
 from label_party.store import seal
-from label_party.store.backup import FORMAT, INDEX_FILE
+from label_party.store.backup import DIGESTS_FILE, FORMAT, INDEX_FILE, why_damaged
 from label_party.store.disk import translating_errors
-from label_party.store.entries import EVALUATION, LABELS, Purchase
+from label_party.store.entries import LABELS, Charge, Purchase
 from label_party.store.ledger import Ledger
-from label_party.store.pay_once import read_outcome
 from label_party.store.recovery import recover
-from label_party.store.release_store import COVERED, LEDGER_FILE, Store, is_release
+from label_party.store.release_store import CHARGE_FILE, COVERED, LEDGER_FILE, POPULATIONS, Store
 
 _RESTORING = ".restoring"
 _PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}"
@@ -51,9 +53,21 @@ _MEMBER = re.compile(
 class Restored:
     """What was restored."""
 
-    made_at: str  # when the backup was taken, UTC
+    made_at: str  # when the backup was taken, UTC; empty without one
     releases: int  # releases and other outcomes whose bytes are at hand
     counted: list[str]  # those of them that the backup did not know
+    withdrawn: list[str]  # releases that are served no more, as far as is known
+    damaged: dict[str, str]  # what stays spent although it is not whole, and why
+
+
+@dataclass(frozen=True, eq=False)
+class _Extracted:
+    """What a backup has, below a folder that is laid out as a store."""
+
+    store: Store
+    made_at: str = ""
+    # by its name in a store: what the backup says that it lacks, or what is damaged in it
+    damaged: dict[str, str] = field(default_factory=dict)
 
 
 def parse_lost(config: LabelPartyConfig, text: str) -> Purchase:
@@ -94,73 +108,108 @@ def parse_lost(config: LabelPartyConfig, text: str) -> Purchase:
     )
 
 
-def restore(store: Store, path: Path, lost: list[Purchase], *, nothing_since: bool) -> Restored:
-    """Make a store from a backup.
+def restore(
+    store: Store, path: Path | None, lost: list[Purchase], *, nothing_since: bool
+) -> Restored:
+    """Make a store from a backup, or its ledger from what lies there.
 
     ``lost`` is what was released after the backup and is gone; ``nothing_since`` the operator's
     word that nothing was. ``LabelveilError`` if nothing was stated, the store has a ledger, or the
-    backup is damaged; a ledger appears only when everything else is in its place.
+    backup has none that is whole; the ledger appears only when everything else is in its place, and
+    until then the restore may be run again.
     """
     if nothing_since == bool(lost):
         raise ConfigError(
             "a backup does not know what was released after it was taken, and would let it be"
             " spent again; say either --nothing-since or --lost EPOCH for each release since"
         )
+    if path is None and not store.folders():
+        raise ConfigError(
+            f"{store.directory} has nothing to make a ledger of; name what label-party backup wrote"
+        )
     store.create()
     with store.building():
-        if store.ledger_path.exists():
+        log = store.ledger_path.with_name(f"{LEDGER_FILE}-wal")
+        if store.has_ledger() or (log.exists() and log.stat().st_size):
             raise ConfigError(
-                f"{store.ledger_path} exists already; move it away (with its -key, -wal and -shm"
-                " files) to restore here, and leave the other files where they are"
+                f"{store.ledger_path} exists already, or its log does; move it away (with its -key,"
+                " -wal and -shm files) to restore here, and leave the other files where they are"
             )
-        with _extracted(store, path) as (folder, index):
-            _place_folders(store, folder)
+        with _extracted(store, path) as backup:
+            place = backup.store.ledger_path
             statement = {
                 "nothing_since": nothing_since,
                 "lost": [f"{entry.epoch} {entry.purpose}" for entry in lost],
             }
-            seal.adopt(folder / LEDGER_FILE)  # the index has its digest
-            with Ledger(folder / LEDGER_FILE) as ledger:
-                ledger.record_restore(str(index["created"]), statement)
+            if path is not None:
+                seal.adopt(place)  # the index has its digest
+            with Ledger(place) as ledger:
+                _place_folders(store, backup, ledger)
+                ledger.record_restore(backup.made_at, statement)
+                for entry in lost:  # what says no more what it cost is as lost as what is gone
+                    if _unreadable(store, ledger, entry):
+                        ledger.count(entry)
                 counted = recover(store, ledger).counted
                 for entry in lost:  # what was found is not lost, and stays as it was counted
                     ledger.count(entry)
-                releases = _verify(store, ledger)
+                withdrawn = ledger.withdrawals()
+                damaged = _damaged_in(store, ledger, backup)
+                at_hand = [entry for entry in ledger.charges() if not entry.lost]
+                names = [f"{at.data_set}/{at.epoch}" for at in at_hand if at.id in withdrawn]
             with translating_errors(store.directory):
-                seal.key_path(folder / LEDGER_FILE).replace(seal.key_path(store.ledger_path))
-                for left in folder.glob(f"{LEDGER_FILE}-*"):
+                seal.key_path(place).replace(seal.key_path(store.ledger_path))
+                for left in place.parent.glob(f"{LEDGER_FILE}-*"):
                     left.unlink()  # empty: closing the ledger moved everything into its file
-                (folder / LEDGER_FILE).rename(store.ledger_path)
+                place.replace(store.ledger_path)
                 sync(store.directory)
-    return Restored(str(index["created"]), releases, counted)
+    releases = sum(_name(store, entry) not in damaged for entry in at_hand)
+    return Restored(backup.made_at, releases, counted, names, damaged)
+
+
+def _name(store: Store, charge: Purchase) -> str:
+    return store.folder(*charge.name).relative_to(store.directory).as_posix()
+
+
+def _unreadable(store: Store, ledger: Ledger, entry: Purchase) -> bool:
+    """Whether there is a directory of this name that a ledger has yet to know, and cannot read."""
+    path = store.folder(*entry.name)
+    if not path.exists() or ledger.find(*entry.name) is not None:
+        return False
+    try:
+        store.read_charge(path)
+    except ReleaseError:
+        return True
+    return False
 
 
 @contextmanager
-def _extracted(store: Store, path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Unpack into the store's own file system, and verify every byte."""
+def _extracted(store: Store, path: Path | None) -> Iterator[_Extracted]:
+    """Unpack into the store's own file system, and leave out what is damaged."""
     folder = store.directory / _RESTORING
     with translating_errors(folder):
         shutil.rmtree(folder, ignore_errors=True)  # of a restore that died
         folder.mkdir(mode=0o700)
     try:
-        yield folder, _extract(path, folder)
+        yield _Extracted(Store(folder)) if path is None else _extract(path, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _extract(path: Path, folder: Path) -> dict[str, Any]:
-    digests: dict[str, str] = {}
-    index: dict[str, Any] = {}
+def _extract(path: Path, folder: Path) -> _Extracted:
+    """Unpack a backup as far as it can be read; its ledger must be whole."""
+    found: dict[str, str] = {}
+    about: dict[str, dict[str, Any]] = {}
     try:
-        with tarfile.open(path, mode="r:") as archive:
+        # a damaged heading hides its file, and not those behind it
+        with tarfile.open(path, mode="r:", ignore_zeros=True) as archive:
             for member in archive:
                 content = archive.extractfile(member) if member.isreg() else None
                 if content is None:
                     raise _damaged(path)
-                if member.name == INDEX_FILE:
-                    index = json.loads(content.read())
+                if member.name in (INDEX_FILE, DIGESTS_FILE):
+                    about[member.name] = dict(json.loads(content.read()))
                     continue
-                if not _MEMBER.fullmatch(member.name) or member.name in digests:
+                if not _MEMBER.fullmatch(member.name) or member.name in found:
                     raise _damaged(path)
                 target = folder / member.name
                 with translating_errors(target):
@@ -168,61 +217,112 @@ def _extract(path: Path, folder: Path) -> dict[str, Any]:
                     with target.open("xb") as file:
                         shutil.copyfileobj(content, file)
                         sync(file)
-                    digests[member.name] = sha256_of(target)
+                    found[member.name] = sha256_of(target)
     except OSError as error:
         raise ReleaseError(f"{path} cannot be read: {error.strerror}") from error
-    except (tarfile.TarError, ValueError, EOFError) as error:
-        raise _damaged(path) from error
-    whole = index.get("format") == FORMAT and index.get("files") == digests
-    if not whole or LEDGER_FILE not in digests:
+    except (tarfile.TarError, ValueError, TypeError, EOFError):
+        pass  # cut off, or damaged here: what came before may do
+    for left in folder.rglob("*"):  # half of a file
+        if left.is_file() and left.relative_to(folder).as_posix() not in found:
+            left.unlink()
+    index, last = about.get(INDEX_FILE, {}), about.get(DIGESTS_FILE, {})
+    if index.get("format") != FORMAT or found.get(LEDGER_FILE, "") != index.get("ledger"):
         raise _damaged(path)
-    return index
+    damaged = dict(last.get("damaged", {}))
+    digests = last.get("files", {})
+    for name in digests.keys() | found.keys():
+        if name != LEDGER_FILE and found.get(name) != digests.get(name, found.get(name)):
+            damaged[name] = f"{name} is damaged in {path}"
+            if name in found:  # of another name nobody knows where it leads
+                (folder / name).unlink()
+    if not last:  # nothing vouches for these
+        shutil.rmtree(folder / POPULATIONS, ignore_errors=True)
+    return _Extracted(Store(folder), str(index.get("created", "")), damaged)
 
 
 def _damaged(path: Path) -> ReleaseError:
     return ReleaseError(
-        f"{path} is not a whole backup; nothing was restored; use another, or the file that"
-        " label-party backup wrote"
+        f"{path} is not a backup with a whole ledger; nothing was restored; use another, or the"
+        " file that label-party backup wrote"
     )
 
 
-def _place_folders(store: Store, folder: Path) -> None:
-    """Move directories to their names; those that are there already must be the same."""
-    with translating_errors(store.covered):
-        store.covered.mkdir(mode=0o700, exist_ok=True)
-        for source in folder.glob(f"{COVERED}/*"):
-            source.replace(store.covered / source.name)  # its name is its digest
-        sync(store.covered)
-    kinds = ("releases/*/*", "outcomes/*/*/*", "populations/*/*")
-    for source in sorted(path for kind in kinds for path in folder.glob(kind)):
-        target = store.directory / source.relative_to(folder)
-        with translating_errors(target):
-            if target.exists():
-                for file in source.iterdir():
-                    there = target / file.name
-                    if file.name == SIGNATURE_FILE:  # it may be signed again with a new key
-                        continue
-                    if not there.is_file() or sha256_of(there) != sha256_of(file):
-                        raise ReleaseError(
-                            f"{there} differs from the backup's; move its directory away if the"
-                            " backup is right"
-                        )
+def _place_folders(store: Store, backup: _Extracted, ledger: Ledger) -> None:
+    """Move what is whole to its place, unless what is there is whole, too.
+
+    ``ReleaseError`` before anything is moved if something else was sold under a name.
+    """
+    folder, withdrawn = backup.store.directory, ledger.withdrawals()
+    placed = []
+    for charge in ledger.charges():
+        source, target = (of.folder(*charge.name) for of in (backup.store, store))
+        gone = charge.id in withdrawn
+        if not source.exists() or why_damaged(backup.store, charge, withdrawn=gone):
+            continue
+        if target.exists():
+            if gone or not why_damaged(store, charge):
+                placed += _better_charge(store, source, target)
                 continue
+            _check_name(store, target, charge)
+        placed.append((source, target))
+    for digest in sorted({events.sha256 for _, events in ledger.coverage()}):
+        source, target = backup.store.covered / digest, store.covered / digest
+        if source.is_file() and sha256_of(source) == digest:
+            placed.append((source, target))
+    for source in sorted(folder.glob(f"{POPULATIONS}/*/*")):
+        target = store.directory / source.relative_to(folder)
+        if not target.exists():
+            placed.append((source, target))
+    for source, target in placed:
+        with translating_errors(target):
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             sync(source)
-            source.rename(target)
+            if target.is_dir():
+                shutil.rmtree(target)  # of the same name, and damaged
+            source.replace(target)
             for above in target.parents:
                 sync(above)
                 if above == store.directory:
                     break
 
 
-def _verify(store: Store, ledger: Ledger) -> int:
-    """Open everything that the ledger has paid for, and verify its digest."""
-    at_hand = [entry for entry in ledger.charges() if not entry.lost]
-    for entry in at_hand:
-        if is_release(entry):
-            store.open_release(entry)
-        elif entry.purpose != EVALUATION:
-            read_outcome(store, entry)
-    return len(at_hand)
+def _better_charge(store: Store, source: Path, target: Path) -> list[tuple[Path, Path]]:
+    """The file that says what was paid for a directory, where it is whole but for that."""
+    try:
+        store.read_charge(target)
+    except ReleaseError:
+        return [(source / CHARGE_FILE, target / CHARGE_FILE)]
+    return []
+
+
+def _check_name(store: Store, path: Path, charge: Charge) -> None:
+    """Refuse to take the place of what another ledger sold."""
+    try:
+        other = store.read_charge(path)
+    except ReleaseError:
+        return
+    if other.digest != charge.digest and not why_damaged(store, other):
+        raise ReleaseError(
+            f"{path} is whole, and not what the backup has under its name; move it away if the"
+            " backup is right; nothing was restored"
+        )
+
+
+def _damaged_in(store: Store, ledger: Ledger, backup: _Extracted) -> dict[str, str]:
+    """What a ledger paid for and is not whole here, and what else a backup lacks."""
+    withdrawn = ledger.withdrawals()
+    damaged = {
+        _name(store, charge): reason
+        for charge in ledger.charges()
+        if not charge.lost
+        and (reason := why_damaged(store, charge, withdrawn=charge.id in withdrawn))
+    }
+    for _, events in ledger.coverage():
+        if not (store.covered / events.sha256).is_file():
+            damaged[f"{COVERED}/{events.sha256}"] = f"{store.covered / events.sha256} is gone"
+    for name, reason in backup.damaged.items():
+        if not (store.directory / name).exists() and not any(
+            name.startswith(f"{known}/") or name == known for known in damaged
+        ):
+            damaged[name] = reason
+    return damaged

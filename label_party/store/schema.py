@@ -11,7 +11,7 @@ from pathlib import Path
 from common.errors import LabelveilError
 from label_party.store.seal import Seal, SealError, key_path
 
-VERSION = 1
+VERSION = 2
 """Of the schema, as the file itself states it."""
 
 SCHEMA = (
@@ -68,6 +68,18 @@ SCHEMA = (
     )""",
     """CREATE TRIGGER closed_stay BEFORE DELETE ON closed
         BEGIN SELECT RAISE(ABORT, 'a closed session is never opened'); END""",
+    # releases that are served no more, and why; they stay spent
+    """CREATE TABLE withdrawals (
+        charge INTEGER PRIMARY KEY REFERENCES charges (id),
+        reason TEXT NOT NULL,
+        withdrawn_at TEXT NOT NULL,
+        withdrawn_by TEXT NOT NULL,
+        software TEXT NOT NULL
+    )""",
+    """CREATE TRIGGER withdrawals_stay BEFORE UPDATE ON withdrawals
+        BEGIN SELECT RAISE(ABORT, 'a withdrawal never changes'); END""",
+    """CREATE TRIGGER withdrawals_last BEFORE DELETE ON withdrawals
+        BEGIN SELECT RAISE(ABORT, 'a withdrawal is never taken back'); END""",
     # what the operator stated about the time between a backup and its restoration
     """CREATE TABLE restores (
         id INTEGER PRIMARY KEY,

@@ -35,6 +35,8 @@ from label_party.server.catalog import Catalog
 from label_party.server.submission import Submissions
 from label_party.store.entries import EVALUATION, LABELS
 from label_party.store.release_store import Store
+from label_party.store.restore import restore
+from label_party.store.withdrawal import withdraw
 
 KEYS = 12
 T = TypeVar("T")
@@ -65,6 +67,15 @@ PURCHASES = {
 
 def release(folder: str, epoch: str) -> None:
     run_release(settings(folder, data__epoch=epoch), quiet=True)
+
+
+def withdrawn(folder: str, epoch: str) -> None:
+    withdraw(Store(settings(folder).store.directory), "labels", epoch, "wrong")
+
+
+def restored(folder: str, backup: str) -> None:
+    store = Store(settings(folder).store.directory)
+    restore(store, Path(backup), [], nothing_since=True)
 
 
 def several(folder: str, epoch: str) -> None:

@@ -26,6 +26,7 @@ from common.release.folder import (
     SIGNATURE_FILE,
     is_complete,
     read_manifest,
+    withdrawn_reason,
 )
 from common.release.manifest import Manifest, block_digest, content_digest, manifest_digest
 from common.release.rows import Keys, keys_bytes
@@ -127,6 +128,8 @@ def certificate(
     subject = f"release {manifest.data_set} · {manifest.epoch}"
     audit = Audit("certificate", subject, claims.claimed_epsilon(manifest), progress=progress)
     audit.facts = claims.facts(manifest, manifest_digest(evidence.data))
+    if (reason := withdrawn_reason(evidence.directory)) is not None:
+        audit.facts["withdrawn"] = reason
     codes = evidence.labels["code"].to_numpy()
     noisy = [prior for prior in (*manifest.priors, *manifest.tables) if prior.noisy]
     decoded = [prior for prior in manifest.priors if prior.decoded]

@@ -9,7 +9,9 @@ import pytest
 
 from common.errors import ConnectionFailed, ReleaseError
 from common.files import write_durably
-from common.release.folder import POPULATION_FILE, QUESTION_FILE
+from common.release.folder import CODES_FILE, MANIFEST_FILE, POPULATION_FILE, QUESTION_FILE
+from feature_party.client.channel import Withdrawn
+from feature_party.client.release_client import ReleaseClient
 from feature_party.client.submission import Population, SubmittingClient
 from feature_party.config import FeaturePartyConfig
 from feature_party.pipeline.rounds import Rounds
@@ -105,3 +107,28 @@ def test_keys_never_lie_beside_another_question(
     for keys in folder.rglob(POPULATION_FILE):
         assert keys.with_name(QUESTION_FILE).read_bytes() == pairs[keys.read_bytes()]
     assert kept(rounds) is not None
+
+
+def test_of_a_withdrawn_round_no_model_asks(
+    rounds: Rounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody trains on it, and no event of the next round is submitted."""
+    folder = rounds.config.round_folder(1)
+    folder.mkdir(parents=True)
+    for name in (MANIFEST_FILE, CODES_FILE):
+        (folder / name).touch()
+    asked = []
+
+    def withdrawn(client: ReleaseClient, *_: object) -> None:
+        asked.append(client.settings.epoch)
+        raise Withdrawn("the labels party has withdrawn it", "wrong")
+
+    def unwanted(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(ReleaseClient, "fetch", withdrawn)
+    monkeypatch.setattr(Stages, "train", unwanted)
+    monkeypatch.setattr(SubmittingClient, "submit", unwanted)
+    with pytest.raises(Withdrawn):
+        next(rounds.learn())
+    assert asked == ["day-1"]

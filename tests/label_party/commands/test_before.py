@@ -266,6 +266,21 @@ def test_yes_is_typed_or_given(shop: Party, on_terminal: Callable[..., tuple[int
     assert QUESTION not in shown
 
 
+def test_a_withdrawal_is_asked_about(
+    shop: Party, on_terminal: Callable[..., tuple[int, bytes]]
+) -> None:
+    assert shop.release().code == 0
+    command = "withdraw", "1", "--reason=wrong"
+    code, shown = on_terminal(b"n\n", *command)
+    assert code == 1
+    assert b"for ever? [y/N] " in shown
+    assert b"not withdrawn, as answered" in shown
+    assert on_terminal(b"\x03", *command)[0] == 130
+    assert "withdrawn" not in shop.run("budget").out
+    assert on_terminal(b"y\n", *command)[0] == 0
+    assert "withdrawn" in shop.run("budget").out
+
+
 def test_nothing_is_asked_where_nothing_is_odd(
     shop: Party, on_terminal: Callable[..., tuple[int, bytes]]
 ) -> None:

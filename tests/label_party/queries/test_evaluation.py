@@ -303,11 +303,12 @@ def put_back(*names: str) -> Callable[[Party, Path], None]:
 def begun_anew(party: Party, before: Path) -> None:
     for path in party.store.glob("ledger.sqlite*"):
         path.unlink()
+    assert party.run("restore", "--nothing-since").code == 0
 
 
 def begun_anew_without_log(party: Party, before: Path) -> None:
-    begun_anew(party, before)
     (outcome_folder(party) / "answered.log").unlink()
+    begun_anew(party, before)
 
 
 @pytest.mark.parametrize(
@@ -349,6 +350,7 @@ def test_no_file_that_is_removed_or_put_back_gives_more_answers(
         assert moment <= len(seen) <= 3
         for folder in (before, whole, party.store):
             shutil.rmtree(folder)
+        (party.folder / "label_party.toml.receipt").unlink()
         assert party.release(**RELEASED).code == 0
 
 

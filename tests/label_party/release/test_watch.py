@@ -253,6 +253,50 @@ def test_what_is_found_later_takes_no_hit_back(party: Party, tmp_path: Path) -> 
     assert session_state(party, "d4") == [1, 2]  # the lost one may have been a hit
 
 
+def _withdraw(party: Party, epoch: str) -> None:
+    done = party.run("withdraw", epoch, "--reason", "of another file", "--yes")
+    assert done.code == 0, done
+
+
+def test_a_prior_of_a_withdrawn_epoch_is_not_gone_on_with(party: Party) -> None:
+    """Nor one that a later epoch went on with: the last one before counts, or a new one is paid."""
+    for day, shift in (("d1", 0), ("d2", 4), ("d3", 4)):
+        write_day(party, day, shift)
+    assert watch(party).code == 0
+    assert [manifest(party, day).prior_paid for day in ("d1", "d2", "d3")] == [True, True, False]
+    _withdraw(party, "d2")
+    write_day(party, "d4")
+    assert watch(party).code == 0  # d2 itself is never built again
+    fourth = manifest(party, "d4")
+    assert not fourth.prior_paid
+    assert fourth.drift is not None
+    assert fourth.drift.in_force.epoch == "d1"
+    for day in ("d1", "d3"):
+        _withdraw(party, day)
+    write_day(party, "d5")
+    assert watch(party).code == 0
+    fifth = manifest(party, "d5")
+    assert fifth.prior_paid
+    assert fifth.drift is None
+    assert epochs(party) == ["d1", "d2", "d3", "d4", "d5"]
+    assert "no new epoch" in watch(party).out
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_withdrawn_epoch_gives_no_hit_back(party: Party, removed: bool) -> None:
+    """Its test was made; where nobody can read any more how that ended, it counts as a hit."""
+    for day, shift in (("d1", 0), ("d2", 0)):
+        write_day(party, day, shift)
+        watch(party, **SESSION)
+    assert session_state(party, "d2") == [0, 1]
+    _withdraw(party, "d2")
+    if removed:
+        shutil.rmtree(party.store / "releases" / "labels" / "d2")
+    write_day(party, "d3")
+    assert watch(party, **SESSION).code == 0
+    assert session_state(party, "d3") == ([1, 1] if removed else [0, 2])
+
+
 def test_a_session_tests_for_the_account_that_paid_and_for_no_other(party: Party) -> None:
     write_day(party, "d1")
     watch(party, **SESSION)

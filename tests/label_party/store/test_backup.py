@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import shutil
 import sqlite3
 import tarfile
@@ -25,12 +26,14 @@ from common.guarantees import (
     guarantee_from_json,
 )
 from common.guarantees.base import _KINDS
+from common.release.manifest import Manifest
 from label_party.server.run import running
 from label_party.store.ledger import Ledger
-from label_party.store.recovery import recover
 from label_party.store.release_store import ReleaseWriter, Store
 from label_party.store.seal import adopt
-from tests.label_party.conftest import Client, Party, Result
+from tests.effort import EXHAUSTIVE
+from tests.faults import Ended, Experiments, Mode
+from tests.label_party.conftest import BODIES, Client, Party, Result
 from tests.label_party.store.ledgers import reserve
 
 Connect = Callable[..., Client]
@@ -110,7 +113,7 @@ def test_the_copy_holds_no_reservation_and_is_one_file(party: Party) -> None:
     adopt(party.folder / "out" / "ledger.sqlite")
     with Ledger(party.folder / "out" / "ledger.sqlite") as ledger:
         assert [entry.epoch for entry in ledger.charges()] == ["1"]
-    assert names[-1] == "backup.json"
+    assert (names[0], names[1], names[-1]) == ("ledger.sqlite", "backup.json", "digests.json")
     assert "releases/labels/1/codes.bin" in names
     assert not list(party.folder.glob(".b*"))
 
@@ -211,8 +214,8 @@ def test_releases_that_are_counted_come_in_the_order_in_which_they_were_sold(par
         assert party.release(data__epoch=epoch).code == 0
     for path in party.store.glob("ledger.sqlite*"):
         path.unlink()
-    with Store(party.store).building(), Store(party.store).open_ledger() as ledger:
-        recover(Store(party.store), ledger)
+    assert party.run("restore", "--nothing-since").code == 0
+    with Store(party.store).read_ledger() as ledger:
         assert [charge.epoch for charge in ledger.charges()] == ["c", "a", "b"]
         latest = ledger.committed("labels")
         assert latest is not None
@@ -231,7 +234,7 @@ def test_nothing_is_restored_without_a_word_on_what_came_after(party: Party) -> 
 
 
 def _truncate(data: bytes) -> bytes:
-    return data[: len(data) // 2]
+    return data[: data.index(b"backup.json")]
 
 
 def _flip(data: bytes) -> bytes:
@@ -250,13 +253,15 @@ def _escape(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("spoil", [_truncate, _flip, _escape, lambda data: b"no archive" * 99])
-def test_a_damaged_backup_restores_nothing(party: Party, spoil: Callable[[bytes], bytes]) -> None:
+def test_a_backup_without_its_ledger_restores_nothing(
+    party: Party, spoil: Callable[[bytes], bytes]
+) -> None:
     assert party.release().code == 0
     assert party.run("backup", "--to", "b.tar").code == 0
     shutil.rmtree(party.store)
     path = party.folder / "b.tar"
     path.write_bytes(spoil(path.read_bytes()))
-    assert "not a whole backup" in _restore(party, "--nothing-since").error
+    assert "is not a backup with a whole ledger" in _restore(party, "--nothing-since").error
     assert not Store(party.store).ledger_path.exists()
     assert not list(party.store.glob("releases/*/*"))
     assert not (party.folder / "evil").exists()
@@ -268,10 +273,254 @@ def test_refused_backups_leave_no_file(party: Party) -> None:
     (party.folder / "b.tar").write_text("mine")
     assert "exists already" in party.run("backup", "--to", "b.tar").error
     assert "cannot be written" in party.run("backup", "--to", "nowhere/b.tar").error
-    shutil.rmtree(party.store / "releases" / "labels" / "1")
-    assert "is gone" in party.run("backup", "--to", "c.tar", "--quiet").error
+    assert not list(party.folder.glob(".*"))
+
+
+def _damage(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_backup_names_what_is_damaged_and_its_restore_takes_the_rest(
+    party: Party, connect: Connect
+) -> None:
+    for epoch in ("1", "2"):
+        assert party.release(data__epoch=epoch).code == 0
+    before = {
+        path.name: path.read_bytes() for path in (party.store / "releases/labels/1").iterdir()
+    }
+    _damage(party.store / "releases/labels/2/codes.bin")
+    (covered,) = (party.store / "covered").iterdir()
+    made = party.run("backup", "--to", "b.tar", "--json")
+    assert made.code == 1
+    assert "b.tar was written, but not whole: releases/labels/2 (" in made.err
+    assert [*json.loads(made.out)["damaged"]] == ["releases/labels/2"]
+    assert json.loads(made.out)["releases"] == 1
+    with tarfile.open(party.folder / "b.tar") as archive:
+        assert not any(name.startswith("releases/labels/2") for name in archive.getnames())
+        (last,) = [archive.extractfile(name) for name in archive.getnames()[-1:]]
+        assert last is not None
+        assert [*json.load(last)["damaged"]] == ["releases/labels/2"]
+    shutil.rmtree(party.store)
+    restored = _restore(party, "--nothing-since")
+    assert restored.code == 1
+    assert "these stay spent, but are not whole: releases/labels/2 (" in restored.err
+    assert _account(party)["left"]["epsilon"] == "1"
+    folder = party.store / "releases/labels/1"
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert (party.store / "covered" / covered.name).exists()
+    assert "cannot be read" in party.release(data__epoch="2").error  # never built again
+    with running(party.config()) as address:
+        client = connect(address)
+        assert client.fetch(client.describe(epoch="1"))[1] == before["codes.bin"]
+    # what cannot be put back is withdrawn, and the next backup is whole
+    assert party.run("withdraw", "2", "--reason", "its disk failed", "--yes").code == 0
+    assert party.run("backup", "--to", "c.tar").code == 0
+    with running(party.config()) as address:
+        assert Manifest.from_bytes(connect(address).describe().manifest).epoch == "1"
+
+
+def test_a_backup_takes_a_charge_from_the_ledger_where_the_note_of_it_is_damaged(
+    party: Party,
+) -> None:
+    assert party.release().code == 0
+    _damage(party.store / "releases/labels/1/charge.json")
+    assert "releases/labels/1/charge.json (" in party.run("backup", "--to", "b.tar").err
+    for path in party.store.glob("ledger.sqlite*"):
+        path.unlink()
+    assert "--lost EPOCH" in party.run("restore", "--nothing-since").error
+    for there in (True, False):
+        if not there:
+            shutil.rmtree(party.store)
+        assert _restore(party, "--nothing-since").code == 0
+        for path in party.store.glob("ledger.sqlite*"):
+            path.unlink()
+        assert party.run("restore", "--nothing-since").code == 0
+        assert _account(party)["left"]["epsilon"] == "2"
+        for path in party.store.glob("ledger.sqlite*"):
+            path.unlink()
+
+
+def _cut_off(data: bytes) -> bytes:
+    """As by a disk that is full, in the second release."""
+    return data[: data.index(b"releases/labels/2/manifest.json") + 700]
+
+
+def _hide(data: bytes) -> bytes:
+    """A heading is damaged, and its file with it."""
+    at = data.index(b"releases/labels/2/codes.bin")
+    return data[:at] + b"R" + data[at + 1 :]
+
+
+def _flip_codes(data: bytes) -> bytes:
+    at = data.index(b"releases/labels/2/codes.bin") + 512 + 10
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+@pytest.mark.parametrize("spoil", [_cut_off, _hide, _flip_codes])
+def test_of_a_damaged_backup_what_is_whole_is_restored(
+    party: Party, spoil: Callable[[bytes], bytes]
+) -> None:
+    for epoch in ("1", "2"):
+        assert party.release(data__epoch=epoch).code == 0
+    codes = (party.store / "releases/labels/1/codes.bin").read_bytes()
+    assert party.run("backup", "--to", "b.tar").code == 0
+    old = _lose_store(party)
+    path = party.folder / "b.tar"
+    whole = path.read_bytes()
+    path.write_bytes(spoil(whole))
+    done = _restore(party, "--nothing-since")
+    assert (done.code, done.err.count("\n")) == (1, 1), done
+    assert "releases/labels/2" in done.err
+    assert _account(party)["left"]["epsilon"] == "1"
+    assert (party.store / "releases/labels/1/codes.bin").read_bytes() == codes
+    assert not (party.store / "releases/labels/2").exists()
+    # the same release from elsewhere is what the ledger knows
+    for name in ("releases/labels/2", "covered"):
+        shutil.copytree(old / name, party.store / name, dirs_exist_ok=True)
+    path.unlink()
+    assert party.run("backup", "--to", "b.tar").code == 0
+
+
+def test_a_backup_that_was_forged_removes_nothing_outside(party: Party) -> None:
+    """What is said of files that are not in it leads nowhere."""
+    assert party.release().code == 0
+    assert party.run("backup", "--to", "b.tar").code == 0
+    outside = party.folder / "join.key"
+    out = io.BytesIO()
+    with tarfile.open(party.folder / "b.tar") as old, tarfile.open(fileobj=out, mode="w") as new:
+        for member in old:
+            content = old.extractfile(member)
+            assert content is not None
+            data = content.read()
+            if member.name == "digests.json":
+                names = (str(outside), "../../join.key", "releases/../../../join.key")
+                forged = json.loads(data)
+                forged["files"] |= dict.fromkeys(names, "0" * 64)
+                data = json.dumps(forged).encode()
+                member.size = len(data)
+            new.addfile(member, io.BytesIO(data))
+    (party.folder / "b.tar").write_bytes(out.getvalue())
+    shutil.rmtree(party.store)
+    assert _restore(party, "--nothing-since").code == 1
+    assert outside.exists()
+    assert _account(party)["left"]["epsilon"] == "2"
+
+
+def test_killed_at_some_steps_of_a_restore_the_next_one_finishes(
+    party: Party, patient: Experiments
+) -> None:
+    """Until the ledger is there, nothing is said of what was spent."""
+    for epoch in ("1", "2"):
+        assert party.release(data__epoch=epoch).code == 0
+    assert party.run("backup", "--to", "b.tar").code == 0
+    before = {
+        path.relative_to(party.store): path.read_bytes()
+        for path in party.store.glob("releases/**/*.*")
+    }
+
+    def run(mode: Mode, nth: int = 0) -> Ended:
+        return patient.run(
+            f"{BODIES}:restored", str(party.folder), "b.tar",
+            folder=party.store, mode=mode, nth=nth,
+        )  # fmt: skip
+
+    shutil.rmtree(party.store)
+    steps = run(Mode.COUNT).steps
+    assert steps > 30
+    every = range(1, steps + 1)
+    for nth in every if EXHAUSTIVE else random.Random(steps).sample(every, 4):
+        shutil.rmtree(party.store)
+        assert run(Mode.KILL_TORN, nth).killed
+        if not (party.store / "ledger.sqlite").exists():
+            assert "is gone" in party.run("budget").error
+            assert run(Mode.COUNT).error == ""
+        assert _account(party)["left"]["epsilon"] == "1"
+        assert {
+            path.relative_to(party.store): path.read_bytes()
+            for path in party.store.glob("releases/**/*.*")
+        } == before
+
+
+def test_a_restore_mends_what_is_damaged_in_the_store(party: Party) -> None:
+    assert party.release().code == 0
+    codes = party.store / "releases/labels/1/codes.bin"
+    before = codes.read_bytes()
+    assert party.run("backup", "--to", "b.tar").code == 0
+    _damage(codes)
+    for path in party.store.glob("ledger.sqlite*"):
+        path.unlink()
+    assert _restore(party, "--nothing-since").code == 0
+    assert codes.read_bytes() == before
+
+
+def test_a_restore_takes_the_place_of_nothing_that_another_ledger_sold(party: Party) -> None:
+    assert party.release().code == 0
+    assert party.run("backup", "--to", "b.tar").code == 0
+    shutil.rmtree(party.store)
+    (party.folder / "label_party.toml.receipt").unlink()
+    assert party.release().code == 0  # with other noise
+    codes = party.store / "releases/labels/1/codes.bin"
+    before = codes.read_bytes()
+    for path in party.store.glob("ledger.sqlite*"):
+        path.unlink()
+    assert "is whole, and not what the backup has" in _restore(party, "--nothing-since").error
+    assert codes.read_bytes() == before
+    assert "is gone, but 1 of the" in party.run("budget").error
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_missing_ledger_beside_releases_is_an_error_of_every_command(
+    party: Party, empty: bool
+) -> None:
+    """A refused restore, or a hand, left it so; an empty file is none."""
+    assert party.release().code == 0
+    assert party.run("backup", "--to", "b.tar").code == 0
+    (party.folder / "label_party.toml.receipt").unlink()
+    for path in party.store.glob("ledger.sqlite*"):
+        path.unlink()
+    if empty:
+        (party.store / "ledger.sqlite").touch()
+    for command in (
+        ["budget"],
+        ["budget", "raise", "--to", "9", "--reason", "more"],
+        ["status"],
+        ["release"],
+        ["release", "--epoch", "2", "--dry-run"],
+        ["withdraw", "1", "--reason", "wrong", "--yes"],
+        ["serve"],
+        ["backup", "--to", "c.tar"],
+        ["watch", "--once", "--labels", "{epoch}.csv", "--population", "{epoch}.csv"],
+    ):
+        error = party.run(*command).error
+        assert "ledger.sqlite is gone, but 1 of the releases and answers" in error, command
+        assert "label-party restore BACKUP" in error
     assert not (party.folder / "c.tar").exists()
-    assert not list(party.folder.glob(".c*"))
+    assert _restore(party, "--nothing-since").code == 0
+    assert _account(party)["left"]["epsilon"] == "2"
+
+
+def test_a_store_that_was_there_and_is_gone_is_an_error(party: Party) -> None:
+    assert "spent nothing" in party.run("budget").out  # there was none
+    assert party.release().code == 0
+    assert party.run("backup", "--to", "b.tar").code == 0
+    lost = _lose_store(party)
+    for command in (["budget"], ["status"], ["release"], ["serve"], ["backup", "--to", "c.tar"]):
+        assert "is gone, or empty" in party.run(*command).error, command
+        assert not party.store.exists()
+    party.store.mkdir()  # a disk that is not mounted
+    assert "is its disk mounted?" in party.run("budget").error
+    # another store of the same configuration is another matter, and so is the store elsewhere
+    assert "spent nothing" in party.run("budget", "--store", "new_store").out
+    moved = json.loads(party.run("budget", "--json", "--store", lost.name).out)
+    assert moved[0]["left"]["epsilon"] == "2"
+    party.store.rmdir()
+    lost.rename(party.store)
+    assert _account(party)["left"]["epsilon"] == "2"
+    _lose_store(party)
+    assert _restore(party, "--nothing-since").code == 0
+    assert _account(party)["left"]["epsilon"] == "2"
 
 
 def test_the_ledger_alone_remembers_restorations(party: Party) -> None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from common.errors import ReleaseError
+from common.guarantees import PureDP
+from label_party.server.run import running
 from label_party.store import coverage, recovery
 from label_party.store.recovery import recover
 from label_party.store.release_store import Store
-from tests.label_party.conftest import Party
+from tests.label_party.conftest import Client, Party
 
 
 def _older_ledger(party: Party, tmp_path: Path) -> None:
@@ -75,9 +79,11 @@ def test_a_statement_counts_for_the_account_that_paid(party: Party) -> None:
 def test_a_flipped_byte_beside_a_release_makes_no_charge_smaller(
     party: Party, tmp_path: Path
 ) -> None:
+    """What says the cost is refused, and what it was paid for counts in full."""
     _older_ledger(party, tmp_path)
     folder, store = party.store / "releases" / "labels" / "2", Store(party.store)
-    chance, refused = random.Random(1), 0
+    privacy = party.config().privacy
+    chance, refused, whole = random.Random(1), 0, 0
     for name in ("charge.json", "manifest.json"):
         data = (folder / name).read_bytes()
         for _ in range(40):
@@ -87,16 +93,19 @@ def test_a_flipped_byte_beside_a_release_makes_no_charge_smaller(
             with store.building(), store.read_ledger() as ledger:
                 try:
                     recover(store, ledger)
+                    whole += ledger.spent("labels", privacy.limit) == PureDP.of(2)
                 except ReleaseError:
                     refused += 1
         (folder / name).write_bytes(data)
-    assert refused == 80
+    assert (refused, whole) == (40, 40)
 
 
 def test_a_ledger_that_is_gone_is_rebuilt_from_the_releases(party: Party, tmp_path: Path) -> None:
     assert party.release().code == 0
     for path in party.store.glob("ledger.sqlite*"):
         path.unlink()
+    done = party.run("restore", "--nothing-since")
+    assert "found in the store and counted as spent: labels/1" in done.out
     assert party.release().code == 0
     (account,) = json.loads(party.run("budget", "--json").out)
     assert account["left"]["epsilon"] == "2"
@@ -114,7 +123,10 @@ def test_a_ledger_or_its_secret_alone_is_not_begun_anew(party: Party, lost: str)
     assert party.release(**disjoint).code == 0
     _lose(party, lost)
     for more in ({"data__epoch": "2"}, {"data__data_set": "other"}):
-        assert "nothing was spent" in party.release(**disjoint, **more).error
+        refused = party.release(**disjoint, **more).error
+        assert (
+            "is gone, but 1 of the" if lost == "ledger.sqlite" else "nothing was spent"
+        ) in refused
     assert not (party.store / "releases" / "labels" / "2").exists()
 
 
@@ -134,6 +146,7 @@ def test_the_events_of_a_lost_ledger_are_disjoint_from_nothing(
     disjoint = {"privacy__epochs": "disjoint", "privacy__total_epsilon": 1}
     assert party.release(**disjoint).code == 0
     _lose(party, "ledger.sqlite*")
+    assert party.run("restore", "--nothing-since").code == 0
     again = party.release(**disjoint, data__epoch="2")  # the same events
     (account,) = json.loads(party.run("budget", "--json").out)
     paid = [charge["epoch"] for charge in account["charges"]]
@@ -159,6 +172,7 @@ def test_the_events_of_a_lost_ledger_pay_from_no_other_account(
         _nobody_can_tell(monkeypatch)
     assert party.release().code == 0
     _lose(party, "ledger.sqlite*")
+    assert party.run("restore", "--nothing-since").code == 0
     elsewhere = {"data__data_set": "other"}
     if twin:
         assert party.release(**elsewhere).code == 0
@@ -172,10 +186,31 @@ def test_the_events_of_a_lost_ledger_pay_from_no_other_account(
     assert party.release(data__data_set="third", **said).code == 0
 
 
-def test_an_unknown_release_that_is_damaged_is_told_and_kept(party: Party, tmp_path: Path) -> None:
+def test_an_unknown_release_that_is_damaged_is_spent_and_kept(
+    party: Party, tmp_path: Path, connect: Callable[..., Client]
+) -> None:
     _older_ledger(party, tmp_path)
     codes = party.store / "releases" / "labels" / "2" / "codes.bin"
     codes.write_bytes(codes.read_bytes()[:-1])
-    error = party.release(data__epoch="3").error
-    assert "not in the ledger" in error
+    assert party.release(data__epoch="3").code == 0
+    (account,) = json.loads(party.run("budget", "--json").out)
+    assert account["left"]["epsilon"] == "0"
     assert codes.exists()
+    with running(party.config()) as address, pytest.raises(grpc.RpcError) as refused:
+        connect(address).describe(epoch="2")
+    assert refused.value.code() is grpc.StatusCode.DATA_LOSS
+
+
+def test_what_says_no_more_what_it_cost_must_be_stated(party: Party, tmp_path: Path) -> None:
+    _older_ledger(party, tmp_path)
+    (party.store / "releases" / "labels" / "2" / "charge.json").unlink()
+    assert "--lost EPOCH[:PURPOSE]=SPENT" in party.release(data__epoch="3").error
+    _lose(party, "ledger.sqlite*")
+    (party.store / "releases" / "labels" / "1" / "codes.bin").write_bytes(b"")
+    assert "--lost EPOCH[:PURPOSE]=SPENT" in party.run("restore", "--nothing-since").error
+    assert "is gone, but 2 of the" in party.run("budget").error
+    stated = party.run("restore", "--lost", "2=1.5")
+    assert "these stay spent, but are not whole: releases/labels/1" in stated.err
+    (account,) = json.loads(party.run("budget", "--json").out)
+    assert account["left"]["epsilon"] == "1/2"
+    assert "bytes are lost" in party.release(data__epoch="2").error

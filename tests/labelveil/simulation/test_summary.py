@@ -40,7 +40,7 @@ def test_every_number_has_its_row() -> None:
     ):
         assert part in text
     assert "explains 10%" in text
-    assert "explains 0%" in _text(published_mse=18.84)  # a hair worse than a constant is no -0%
+    assert "explains 0%" in _text(rr_on_bins_mse=18.84)  # a hair worse than a constant is no -0%
 
 
 @pytest.mark.parametrize(

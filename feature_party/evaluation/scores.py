@@ -305,9 +305,10 @@ def _released_codes(
 def release_metrics(manifests: Sequence[Manifest], label: str) -> dict[str, Any]:
     """What releases state about themselves, and about one of their labels.
 
-    Of several epochs the last names the randomizer, and ``epsilon`` is the largest of any. What went
-    to prior and labels is that of the epoch which paid most for a prior; each one's stands under
-    ``spent`` where others have divided their ε otherwise. Of several labels it is about all of them.
+    Of several epochs the last names the randomizer, and ``epsilon`` is the largest of any. What
+    went to prior and labels is that of the epoch which paid most for a prior; each one's stands
+    under ``spent`` where others have divided their ε otherwise. Of several labels it is about all
+    of them.
     """
     last = manifests[-1]
     section, stated = stated_of(last, label)

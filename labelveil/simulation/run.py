@@ -21,7 +21,7 @@ from rich.table import Table
 
 from common.arrays import Floats
 from common.config.answers import json_text
-from common.console import Terminal, stderr
+from common.console import Terminal, share_text, stderr
 from common.errors import DataError
 from common.extras import need
 from common.files import write_text
@@ -281,7 +281,7 @@ def _spent(metrics: Mapping[str, Any]) -> str:
     releases = Counter(map(words, metrics.get("spent", [])))
     if len(releases) < 2:
         return words(metrics)
-    return "; ".join(
+    return "\n".join(
         f"{of} in {count} of {releases.total()} releases" for of, count in releases.items()
     )
 
@@ -325,9 +325,9 @@ def _verdict(metrics: Mapping[str, Any]) -> str:
 
 
 def _of_variance(metrics: Mapping[str, Any]) -> str:
-    """The interval that assumes nothing, where it says anything."""
-    low, high = (max(metrics[f"estimated_r2_{end}"], 0) for end in ("low", "high"))
-    return f": {low:.0%} to {high:.0%} of the variance (95%)" if low > 0 or high < 1 else ""
+    """The interval that decides, where it says anything."""
+    low, high = (share_text(metrics[f"estimated_r2_{end}"], ".0%") for end in ("low", "high"))
+    return "" if (low, high) == ("0%", "100%") else f": {low} to {high} of the variance (95%)"
 
 
 def number(value: float) -> str:

@@ -50,7 +50,7 @@ def test_what_is_beyond_three_times_the_trees_is_taken_off_by_share() -> None:
     mean = float(support.prior @ support.values)
     slack = 0.5 * float(np.sqrt(support.prior @ (support.values - mean) ** 2))
     levels, shares = np.array([5.0, 10.0, 15.0]), np.array([0.1, 0.5, 0.9])
-    reach = Reach(support, levels, shares)
+    reach = Reach(support, 3.0, levels, shares)
     means = np.array([1.0, 6.0, 12.0, 18.0, 18.0, 18.0])
     trees = np.array([0.5, 5.0, 3.0, 4.0, 1.0, 17.0])
     given = around(support, means)
@@ -70,7 +70,7 @@ def test_what_is_beyond_three_times_the_trees_is_taken_off_by_share() -> None:
 def test_the_fewer_labels_are_predicted_as_high_the_more_is_taken_off() -> None:
     support = skewed()
     means = np.linspace(0.5, 15, 4096)
-    trees = np.full(means.size, 3.0)
+    trees = np.where(means > 14.8, 3.0, means)
     few, many = (Reach.of(support, means, trees, worth) for worth in (50.0, 50_000.0))
     assert few is not None
     assert many is not None
@@ -82,22 +82,31 @@ def test_the_fewer_labels_are_predicted_as_high_the_more_is_taken_off() -> None:
     again = Reach.from_json(support, few.to_json())
     assert torch.equal(again.levels, few.levels)
     assert torch.equal(again.shares, few.shares)
+    assert again.times == few.times == pytest.approx(3.0)
+    flat = 2.5 + 0.5 * (means - 2.5)
+    steeper = Reach.of(support, means, np.where(means > 14.8, 3.0, flat), 50.0)
+    assert steeper is not None
+    assert 5 < steeper.times < 7.5  # trees are half as steep where many events are
     assert Reach.of(support, means, means, 50.0) is None  # where trees agree there is no limit
+    assert Reach.of(support, means, np.full(means.size, 3.0), 50.0) is None  # or know nothing
 
 
 @pytest.mark.parametrize(
-    ("levels", "shares", "message"),
+    ("times", "levels", "shares", "message"),
     [
-        ([], [], "0 levels"),
-        ([1.0, 1.0], [0.1, 0.2], "do not ascend"),
-        ([1.0, float("nan")], [0.1, 0.2], "do not ascend"),
-        ([1.0], [0.1, 0.2], "with 2 shares"),
-        ([1.0], [1.5], "shares up to 1.5"),
+        (3.0, [], [], "0 levels"),
+        (3.0, [1.0, 1.0], [0.1, 0.2], "do not ascend"),
+        (3.0, [1.0, float("nan")], [0.1, 0.2], "do not ascend"),
+        (3.0, [1.0], [0.1, 0.2], "with 2 shares"),
+        (3.0, [1.0], [1.5], "shares up to 1.5"),
+        (float("nan"), [1.0], [0.5], "times as far as trees"),
     ],
 )
-def test_a_damaged_one_is_refused(levels: list[float], shares: list[float], message: str) -> None:
+def test_a_damaged_one_is_refused(
+    times: float, levels: list[float], shares: list[float], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
-        Reach.from_json(skewed(), {"levels": levels, "shares": shares})
+        Reach.from_json(skewed(), {"times": times, "levels": levels, "shares": shares})
 
 
 def baskets() -> pl.DataFrame:

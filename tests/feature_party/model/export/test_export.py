@@ -82,7 +82,7 @@ def untrained(
     factors = reach = None
     if len(experts) > 1:
         factors = np.exp(0.5 * np.sin(np.arange(support.size)))
-        reach = Reach(support, np.array([0.0, 12.0]), np.array([0.2, 1.0]))
+        reach = Reach(support, 3.0, np.array([0.0, 12.0]), np.array([0.2, 1.0]))
     return Model(encoder, problem, support, built, model_facts(), shrinkage, factors, reach)
 
 

@@ -1,4 +1,4 @@
-"""The terminal: standard output and error, lists of numbers, progress bars."""
+"""The terminal: standard output and error, lists of numbers, shares, progress bars."""
 
 from __future__ import annotations
 
@@ -48,6 +48,14 @@ def numbers(option: str, text: str) -> list[float]:
     if not values:
         raise ConfigError(f"{option} {text!r} must be numbers separated by commas, such as 0.5,1,2")
     return values
+
+
+def share_text(share: float, form: str = ".2f") -> str:
+    """A share of a whole, 0 where it is below: what is above 0 is not shown as if it were."""
+    text = format(max(share, 0.0), form)
+    if share > 0 and not text.strip("0.%"):
+        text = f"{100 * share:.1g}%" if form.endswith("%") else f"{share:.1g}"
+    return text
 
 
 def warn(text: str) -> None:

@@ -8,7 +8,9 @@ a mean of s_i u_i is off by at most √(E s² · E b²), of which the histogram 
 
 *Helped*: the biased u with the least ``E b(y)² + E u² / (n κ²)``, and the model's own word for the
 bias: u(z) − E_q[b(y) | x]. It is right if either the decoding or the model is. The model's word may
-err by as much as a correlation κ between what it is weighted with and b(y) − E_q[b(y) | x].
+err by as much as a correlation κ between what it is weighted with and b(y) − E_q[b(y) | x], or by
+as much as it differs from the word of another model with these means, the prior tilted to them: a
+law whose tail is too short says next to nothing of the labels there.
 
 Sources: Donoho, *Statistical Estimation and Optimal Recovery*, Annals of Statistics 1994, for bias
 in exchange for variance where its worst is known; Robins, Rotnitzky, Zhao, *Estimation of
@@ -85,8 +87,13 @@ def believed(support: Support, predicted: Predictions) -> Floats:
     """(n, m) predicted distributions; of a model of points p(y) e^{θ y} with their means."""
     if predicted.distributions is not None:
         return predicted.distributions
+    return _with_means(support, predicted.points)
+
+
+def _with_means(support: Support, means: Floats) -> Floats:
+    """(n, m) priors tilted to (n,) means."""
     table = tilted(support)
-    at = np.interp(predicted.points, table @ support.values, np.arange(float(_TILTS)))
+    at = np.interp(means, table @ support.values, np.arange(float(_TILTS)))
     low = np.minimum(at.astype(np.int64), _TILTS - 2)
     share = (at - low)[:, None]
     return np.asarray((1 - share) * table[low] + share * table[low + 1])
@@ -107,6 +114,7 @@ class DecodedLabels:
     unbiased: Floats
     bounded: Floats
     helped: Floats
+    plain: Floats  # helped by what the predicted means alone would say
     hidden: float  # of the first
     limit: float  # at most of the second
     unsure: float  # standard error of ``limit``
@@ -123,10 +131,11 @@ def decode_labels(
     Predictions are compared with the constant ``centre``: rows far from it count most.
     """
     points, beliefs = scored.predicted.points, believed(support, scored.predicted)
+    plainly = _with_means(support, points)
     away = points - centre
     rows, total = away.size, max(float(away @ away), 1e-300)
     misfit, dependence = scored.misfit(centre), scored.dependence(centre)
-    unbiased, bounded, helped = np.zeros((3, rows))
+    unbiased, bounded, helped, plain = np.zeros((4, rows))
     hidden = trusted = 0.0
     worst = []
     group = np.empty(rows, np.int64)
@@ -154,11 +163,12 @@ def decode_labels(
             unbiased[mine], bounded[mine] = exact.values[codes, 0], near.values[codes, 0]
             squares = np.maximum(squares, near.bias[:, 0] ** 2)
             helped[mine] = biased.values[codes, 0] - beliefs[mine] @ word
+            plain[mine] = biased.values[codes, 0] - plainly[mine] @ word
             trusted += share * float(prior @ biased.bias[:, 0] ** 2)
         worst.append(squares[:, None])
     limit, unsure = _limit(sources, worst)
     hidden, trusted = math.sqrt(hidden), math.sqrt(trusted)
-    return DecodedLabels(unbiased, bounded, helped, hidden, limit, unsure, trusted, misfit)
+    return DecodedLabels(unbiased, bounded, helped, plain, hidden, limit, unsure, trusted, misfit)
 
 
 def _limit(sources: Sequence[ReleasedCodes], squares: Sequence[Floats]) -> tuple[float, float]:

@@ -6,10 +6,10 @@ For a prediction f of a row that f has not seen and a constant c
 
 is linear in y, as for every loss of :mod:`feature_party.evaluation.losses`, so that a label's
 decoding takes its place (see :mod:`feature_party.evaluation.decoded_labels`) and y² never enters.
-Then R² = G / V, with V = E(y − c)². *Assumption-free*: from labels decoded with a bias b whose
-largest effect, |E[s b(y)]|² <= E s² · E b² for a slope s, the interval has room for.
-*Model-assisted*: from labels decoded with the model's help; what it may err by counts as one more
-standard error.
+Then R² = G / V, with V = E(y − c)². *Model-assisted*: from labels decoded with the model's help;
+what it may err by counts as one more standard error. This interval is shown, and decides.
+*Assumption-free*, a detail beside it: from labels decoded with a bias b whose largest effect,
+|E[s b(y)]|² <= E s² · E b² for a slope s, the interval has room for.
 
 Sources: for intervals of a ratio, Fieller, *Some Problems in Interval Estimation*, JRSS B 1954; for
 intervals with room for a bias, Armstrong and Kolesár, *Optimal Inference in a Class of Regression
@@ -52,24 +52,31 @@ _EXACT, _BEYOND = 1e-3, 1e4
 class Explained:
     """How predictions compare with a constant.
 
-    There is one estimate of R², the model-assisted one, with two intervals. About so many
-    ``events``, or ``epsilon`` times this ε, would tell; they are None if these do, or next to
-    nothing would.
+    About so many ``events``, or ``epsilon`` times this ε, would tell; they are None if these do, or
+    next to nothing would.
     """
 
-    free: Measured  # R², in −∞ … 1, with an interval that assumes nothing about the model
-    assisted: Measured  # the same estimate, with one that takes its help
-    loss: Estimate  # the loss V − G, without any assumption about the model
+    # R², in −∞ … 1, model-assisted; from 0 at most where the features are not seen to tell anything
+    share: Measured
+    free: Measured  # the same, assumption-free
+    loss: Estimate  # the loss V − G, model-assisted
+    free_loss: Estimate  # the same, assumption-free
     constant: float  # the constant's loss V: of the squared error, the label's variance
     association: float  # of predictions and codes: about standard normal if there is none
-    verdict: Verdict  # whether they are better than the constant
     events: int | None
     epsilon: float | None
 
     @property
+    def verdict(self) -> Verdict:
+        """Whether predictions are better than the constant."""
+        if self.share.low > 0:
+            return "better"
+        return "not better" if self.share.high < NEGLIGIBLE else "cannot tell"
+
+    @property
     def possible(self) -> bool:
         """Whether the estimate of R² is below 1, as every R² is: noise may take it there."""
-        return self.free.value < 1
+        return self.share.value < 1
 
     @property
     def associated(self) -> bool:
@@ -78,8 +85,8 @@ class Explained:
 
     @property
     def error(self) -> Estimate:
-        """The loss that goes with the estimate of R², >= 0, in an interval without assumptions."""
-        value = self.constant * (1 - self.free.value)
+        """The loss that goes with the estimate of R², >= 0."""
+        value = self.constant * (1 - self.share.value)
         low, high = min(max(self.loss.low, 0.0), value), max(self.loss.high, value)
         return Estimate(value, low, high, self.loss.method)
 
@@ -87,10 +94,11 @@ class Explained:
         """As in ``metrics.json``."""
         return {
             "verdict": self.verdict,
-            **self.free.to_json("estimated_r2"),
-            **self.assisted.to_json("assisted_r2"),
+            **self.share.to_json("estimated_r2"),
             **self.error.to_json("estimated_mse"),
             "estimated_constant_mse": self.constant,
+            **self.free.to_json("assumption_free_r2"),
+            **self.free_loss.to_json("assumption_free_mse"),
         }
 
 
@@ -102,6 +110,7 @@ class _Gain:
     dependence: float  # factor between the variance of the mean and that of independent terms
     bias: float = 0.0  # the most that the mean is off by in either direction
     error: float = 0.0  # one more standard error
+    helped: bool = False  # whether the model's word is in it
 
     @property
     def mean(self) -> float:
@@ -136,30 +145,24 @@ def explained(
     apart = unbiased.terms - helped.terms
     gap = max(abs(float(apart.mean())) - reach * labels.hidden, 0.0)
     shown = math.sqrt(max(gap**2 - dependence * mean_error(apart) ** 2, 0.0))
-    assisted = replace(helped, error=max(word, shown))
+    differ = abs(float(np.mean(slope * (labels.helped - labels.plain))))
+    assisted = replace(helped, error=max(word, shown, differ), helped=True)
     ratio = assisted.mean / spread.shown
     constant = loss.of(np.array([spread.centre]), support.values)
     between = _between_samples(support, scored, offset, slope, ratio * constant)
-    of_free, of_assisted = (_share(gain, spread, between) for gain in (free, assisted))
-    verdict: Verdict = "not better" if of_assisted.high < NEGLIGIBLE else "cannot tell"
+    share, of_free = (_share(gain, spread, between) for gain in (assisted, free))
+    lost, free_lost = (_loss(gain, spread, between) for gain in (assisted, free))
     association = _association(sources, scored)
-    # a bound of 0 exactly is enough: G is above 0, and V unknown
-    if of_assisted.low >= 0 and association > NORMAL_95:
-        verdict = "better"
-    needed: tuple[int | None, float | None] = (None, None)
-    if verdict == "cannot tell":
+    # where what assumes nothing contradicts the model's word, or sees nothing, it has the last
+    low = min(share.low, of_free.high, math.inf if association > NORMAL_95 else 0.0)
+    share = Measured(share.value, low, max(share.high, of_free.low))
+    found = Explained(share, of_free, lost, free_lost, spread.shown, association, None, None)
+    if found.verdict == "cannot tell":
         width = NORMAL_95 * math.hypot(assisted.noise, assisted.error) / spread.shown
-        times = max(width / max(of_assisted.value, 5 * NEGLIGIBLE), 1.1)
+        times = max(width / max(share.value, 5 * NEGLIGIBLE), 1.1)
         if times < _BEYOND:  # of labels that hardly differ, no number is advice
-            needed = round(slope.size * times**2), times
-    # where what assumes nothing contradicts the model's word, it has the last
-    value = float(np.clip(of_assisted.value, of_free.low, of_free.high))
-    of_free, of_assisted = (
-        Measured(value, min(share.low, value), max(share.high, value))
-        for share in (of_free, of_assisted)
-    )
-    lost = _loss(free, spread, between)
-    return Explained(of_free, of_assisted, lost, spread.shown, association, verdict, *needed)
+            found = replace(found, events=round(slope.size * times**2), epsilon=times)
+    return found
 
 
 def _share(gain: _Gain, spread: Spread, between: float) -> Measured:
@@ -174,9 +177,11 @@ def _share(gain: _Gain, spread: Spread, between: float) -> Measured:
     room = half_width(math.sqrt(spent), gain.bias) ** 2 - z * spent
     a, b, c = v**2 - z * spread.error**2, g * v - z * together, g**2 - z * variance - room
     low, high = -math.inf, math.inf
+    root = math.sqrt(max(b**2 - a * c, 0.0))
     if a > 0 and v > 0:
-        root = math.sqrt(max(b**2 - a * c, 0.0))
         low, high = (b - root) / a, (b + root) / a
+    elif g > 0 and c > 0:  # V may be next to nothing, but it is not endless
+        low = c / (b + root)
     half = half_width(math.sqrt(variance), gain.bias)
     low = max(low, min(g - half, 0.0) / spread.least)
     high = min(high, max(g + half, 0.0) / spread.least, 1.0)
@@ -190,6 +195,8 @@ def _loss(gain: _Gain, spread: Spread, between: float) -> Estimate:
     more = (gain.dependence - 1) * mean_error(gain.terms) ** 2 + gain.error**2 + between
     half = half_width(math.hypot(own, spread.histogram_error, math.sqrt(more)), gain.bias)
     method: Method = "unbiased" if gain.bias <= _EXACT * half else "bounded-bias"
+    if gain.helped:
+        method = "model-assisted"
     return Estimate(value, value - half, value + half, method)
 
 

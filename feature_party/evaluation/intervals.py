@@ -42,7 +42,7 @@ class Measured:
         return {key: None if x != x else x for key, x in fields.items()}
 
 
-Method = Literal["unbiased", "bounded-bias", "model-within-groups", "model"]
+Method = Literal["unbiased", "bounded-bias", "model-assisted", "model-within-groups", "model"]
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,10 @@ class Estimate(Measured):
     whose own error nobody knows. The methods:
 
     ``unbiased``: right on average whatever the labels are. ``bounded-bias``: off on average by no
-    more than the interval has room for, whatever the labels are. ``model-within-groups``: unbiased
-    between groups of labels that the channel tells apart, the model's word within them. ``model``:
-    the model's word, given the privatized labels.
+    more than the interval has room for, whatever the labels are. ``model-assisted``: off by what
+    the model's word errs by, which counts as one more standard error. ``model-within-groups``:
+    unbiased between groups of labels that the channel tells apart, the model's word within them.
+    ``model``: the model's word, given the privatized labels.
     """
 
     method: Method = "unbiased"

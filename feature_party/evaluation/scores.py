@@ -50,7 +50,7 @@ from feature_party.model.model import Model
 from feature_party.training.events import Codes, Events
 
 _OF_ALL = (
-    *("rows", "epsilon", "epsilon_prior", "epsilon_labels", "data_set", "epoch", "epochs"),
+    *("rows", "epsilon", "epsilon_prior", "epsilon_labels", "spent", "data_set", "epoch", "epochs"),
     *("events_in_release", "events_in_features", "matched", "training_rows", "holdout_rows"),
     "scored_rows",
 )
@@ -305,22 +305,28 @@ def _released_codes(
 def release_metrics(manifests: Sequence[Manifest], label: str) -> dict[str, Any]:
     """What releases state about themselves, and about one of their labels.
 
-    Of several epochs the last names the randomizer, and each ε is the largest of any. Of several
-    labels it is about all of them.
+    Of several epochs the last names the randomizer, and ``epsilon`` is the largest of any. What
+    went to prior and labels is that of the epoch which paid most for a prior; each one's stands
+    under ``spent`` where others have divided their ε otherwise. Of several labels it is about all
+    of them.
     """
     last = manifests[-1]
     section, stated = stated_of(last, label)
+    spent = [
+        {
+            "epsilon_prior": manifest.prior_guarantee.epsilon if manifest.prior_paid else 0.0,
+            "epsilon_labels": manifest.labels_guarantee.epsilon,
+        }
+        for manifest in manifests
+    ]
+    most = max(spent, key=lambda of: of["epsilon_prior"])
     facts: dict[str, Any] = {
         "randomizer": stated.name,
         "loss": section.loss,
         "rows": sum(manifest.population.rows for manifest in manifests),
         "outputs": len(stated.channel["outputs"]),
         "epsilon": max(manifest.privacy.requested_epsilon for manifest in manifests),
-        "epsilon_prior": max(
-            manifest.prior_guarantee.epsilon if manifest.prior_paid else 0.0
-            for manifest in manifests
-        ),
-        "epsilon_labels": max(manifest.labels_guarantee.epsilon for manifest in manifests),
+        **most,
         "data_set": last.data_set,
         "epoch": last.epoch,
     }
@@ -328,6 +334,9 @@ def release_metrics(manifests: Sequence[Manifest], label: str) -> dict[str, Any]
         facts["question_bits"] = bits
     if len(manifests) > 1:
         facts["epochs"] = len(manifests)
+        if any(of != most for of in spent):
+            each = zip(manifests, spent, strict=True)
+            facts["spent"] = [{"epoch": manifest.epoch, **of} for manifest, of in each]
         facts["priors_paid"] = sum(manifest.prior_paid for manifest in manifests)
     return facts
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from scipy.special import ndtr
 
+from common.console import share_text
 from common.errors import printable
 from feature_party.evaluation.breakdown import Segment, number
 from feature_party.evaluation.clipped_labels import Clipped
@@ -21,7 +22,7 @@ _TOLD = {"better": "yes", "not better": "no", "cannot tell": "cannot tell"}
 def summary(
     explained: Explained, clipped: Clipped | None, epsilon: float, rows: int, held_out: int
 ) -> list[str]:
-    """A few lines: association, verdict, R² with both intervals, and the squared error.
+    """A few lines: association, verdict, R² and squared error with the interval that decides.
 
     ``epsilon`` is that of the release, ``rows`` the number of events that the figures rest on, and
     ``held_out`` how many of them are held out of all training.
@@ -31,7 +32,8 @@ def summary(
     return [
         association_sentence(explained),
         verdict_sentence(explained, epsilon, rows),
-        f"R², the share of the label's variance that is explained: {share_words(explained)}",
+        f"R², the share of the label's variance that is explained: {share_words(explained)};"
+        f" assumption-free {interval_words(explained.free)}",
         f"estimated test MSE {error_words(explained)}, of always predicting the mean"
         f" {number(explained.constant)}",
         *of_clipped,
@@ -79,26 +81,35 @@ def verdict_sentence(explained: Explained, epsilon: float, rows: int) -> str:
 
 
 def share_words(explained: Explained, form: str = ".2f") -> str:
-    """R² with both intervals; of an estimate that is not possible, these alone."""
-    free, assisted = (interval_words(x, form) for x in (explained.free, explained.assisted))
-    if not explained.possible:
-        return f"{free} assumption-free, {assisted} model-assisted (95%)"
-    value = format(max(explained.free.value, 0.0), form)
-    return f"{value} (95%: {free} assumption-free, {assisted} model-assisted)"
+    """R² with the interval that decides; of an estimate that is not possible, this alone."""
+    share = explained.share
+    ends = [share_text(x, form) for x in (share.value, share.low, share.high)]
+    return _with_interval(*ends, possible=explained.possible)
 
 
 def interval_words(share: Measured, form: str = ".2f") -> str:
     """The interval of R², cut off at 0: an error above the constant's is no share explained."""
-    return " … ".join(format(max(end, 0.0), form) for end in (share.low, share.high))
+    return " … ".join(share_text(end, form) for end in (share.low, share.high))
 
 
 def error_words(explained: Explained) -> str:
     """The squared error with its interval; of an estimate that is not possible, this alone."""
     error = explained.error
-    interval = f"{number(error.low)} … {number(error.high)}"
-    if not explained.possible:
-        return f"{interval} (95%)"
-    return f"{number(error.value)} (95%: {interval})"
+    ends = [number(x) for x in (error.value, error.low, error.high)]
+    return _with_interval(*ends, possible=explained.possible)
+
+
+def _with_interval(value: str, low: str, high: str, *, possible: bool) -> str:
+    """An estimate and its interval. Noise takes some to an end of what is possible, or of what
+    else is known, which is no more likely than the rest: the interval alone is shown, and where in
+    it the estimate lies."""
+    if not possible:
+        return f"{low} … {high} (95%)"
+    if value in (low, high):
+        return (
+            f"{low} … {high} (95%; the estimate is its {'lower' if value == low else 'upper'} end)"
+        )
+    return f"{value} (95%: {low} … {high})"
 
 
 def importance_line(importance: Mapping[str, Measured], most: int = 5) -> str:

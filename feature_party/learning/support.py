@@ -36,6 +36,7 @@ class Support:
     widths: Floats  # (m,) length of the label axis that each cell stands for
     # (m,) released prior over the cells, mixed with a little width so that none is empty
     prior: Floats
+    floor: Floats  # (m,) that little: what the prior has of it says nothing of labels
     within: Floats  # (k,) share of its cell's mass that each grid point carries
     likelihood: Floats  # (m, d) probability of each output given each cell
     # channel_of, shares: (d,) which of c channels each output is of, and (c,) the rows' shares of
@@ -69,6 +70,7 @@ class Support:
             cell_of=cell_of,
             widths=sums(cell_of, widths, count),
             prior=mass / mass.sum(),
+            floor=sums(cell_of, _floor(problem), count),
             within=within,
             likelihood=likelihood,
             channel_of=np.repeat(np.arange(len(sizes)), sizes),
@@ -79,6 +81,15 @@ class Support:
     @property
     def size(self) -> int:
         return int(self.values.size)
+
+    @property
+    def released(self) -> Floats:
+        """(m,) the prior as it was released, which may have empty cells."""
+        return np.asarray(np.maximum(self.prior - self.floor, 0.0) / (1 - self.floor.sum()))
+
+    def floored(self, law: Floats) -> Floats:
+        """Mix a (m,) distribution with as much width as the prior."""
+        return np.asarray((1 - self.floor.sum()) * law + self.floor)
 
     @cached_property
     def estimates(self) -> Estimates:
@@ -151,10 +162,14 @@ class Estimates:
 
 def _floored(problem: LabelProblem) -> Floats:
     """(k,) prior: the histogram was clipped at 0, so an empty cell is not an impossible one."""
+    floor = _floor(problem)
+    return np.asarray((1 - floor.sum()) * problem.prior + floor)
+
+
+def _floor(problem: LabelProblem) -> Floats:
     widths = _widths(problem)
     share = _VALUES_FLOOR if problem.values_alone else _PRIOR_FLOOR
-    floor = share * (0.5 * widths / widths.sum() + 0.5 / widths.size)
-    return np.asarray((1 - share) * problem.prior + floor)
+    return np.asarray(share * (0.5 * widths / widths.sum() + 0.5 / widths.size))
 
 
 def _is_atom(density: Floats, mass: Floats) -> bool:

@@ -30,6 +30,7 @@ from feature_party.model.columns import columns, quantile
 from feature_party.model.encoding import Encoded, Encoder
 from feature_party.model.facts import ModelFacts
 from feature_party.model.network import Ensemble, Learned, NetworkShape
+from feature_party.model.reach import Reach
 from feature_party.model.trees import Trees, TreesShape
 from feature_party.tables import SOURCE, Table, collect_table
 
@@ -141,7 +142,8 @@ class Model:
     """Everything prediction needs.
 
     The experts all give distributions, or there is just one. Their mixture is multiplied by the
-    (m,) factors ``adjustment`` and normalised. Of one source among several, see :meth:`of`, the
+    (m,) factors ``adjustment`` and normalised. Where there is a ``reach``, the last expert's word
+    limits the mixture before that. Of one source among several, see :meth:`of`, the
     (m, m') matrix ``cells`` leads from their cells to those of the support.
     """
 
@@ -152,6 +154,7 @@ class Model:
     facts: ModelFacts  # what is known about the training run
     shrinkage: float = 0.0  # share of the released prior in every distribution, 0 … 1
     adjustment: Floats | None = None
+    reach: Reach | None = None
     cells: Floats | None = None
 
     def __repr__(self) -> str:
@@ -235,10 +238,12 @@ class Model:
                 if probabilities is None:
                     points.append(expert.objective.points(raw).mean(dim=0).cpu().numpy())
                     continue
-                share = expert.weight * probabilities.mean(dim=0)
-                mixed = share if mixed is None else mixed + share
+                last = probabilities.mean(dim=0)
+                mixed = expert.weight * last if mixed is None else mixed + expert.weight * last
             if mixed is not None:
-                parts.append(mixed.cpu().numpy())
+                mixed = mixed.cpu()
+                mixed = mixed if self.reach is None else self.reach(mixed, last.cpu())
+                parts.append(mixed.numpy())
         if not parts:
             return Predictions(np.concatenate(points), None)
         probabilities_ = np.concatenate(parts)
@@ -247,7 +252,8 @@ class Model:
             probabilities_ /= probabilities_.sum(axis=1, keepdims=True)
         if self.cells is not None:
             probabilities_ = probabilities_ @ self.cells
-        probabilities_ = (1 - self.shrinkage) * probabilities_ + self.shrinkage * self.support.prior
+        nothing = self.shrinkage * self.support.released
+        probabilities_ = (1 - self.shrinkage) * probabilities_ + nothing
         if self.problem.loss == "absolute":
             return Predictions(quantile(self.support, probabilities_, 0.5), probabilities_)
         return Predictions(probabilities_ @ self.support.values, probabilities_)
@@ -274,6 +280,7 @@ class Model:
             "experts": experts,
             "shrinkage": self.shrinkage,
             "adjustment": None if self.adjustment is None else self.adjustment.tolist(),
+            "reach": None if self.reach is None else self.reach.to_json(),
             "facts": self.facts.model_dump(),
         }
         write_text(directory / MODEL_FILE, json.dumps(data))
@@ -298,7 +305,8 @@ class Model:
             if adjustment is not None and adjustment.shape != support.prior.shape:
                 raise ValueError(f"{adjustment.size} factors for {support.size} cells")
             facts = ModelFacts.model_validate(data["facts"])
-            model = cls(encoder, problem, support, experts, facts, share, adjustment)
+            reach = None if data["reach"] is None else Reach.from_json(support, data["reach"])
+            model = cls(encoder, problem, support, experts, facts, share, adjustment, reach)
             points = model.predict(encoder.unknown())["prediction"]  # what fails later fails here
             if not points.is_finite().all():
                 raise ValueError(f"it predicts {points[0]}")

@@ -127,8 +127,8 @@ class Stages(Learning):
             )
         questions = Questions(party, read_manifest(folders[0]), loss, scores.label)
         terms = questions.terms(scores.points)
-        free = scores.explained.free
-        terms.check((free.high - free.low) / 2 if loss == "squared" else math.inf)
+        share = scores.explained.share
+        terms.check((share.high - share.low) / 2 if loss == "squared" else math.inf)
         stderr.print(terms.sentence, highlight=False)
         secret = read_secret(config.secret_of(party))
         rows = released_rows(folders[0], scores.keys, scores.events.holdout, secret)

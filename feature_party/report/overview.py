@@ -98,18 +98,15 @@ def _table(
     identifier: str, kind: str, text: str, each: Mapping[str, Scores], pages: Mapping[str, Path]
 ) -> Section:
     rows: list[tuple[str, ...]] = [
-        (kind, "ε", "events", "R²", "95%, assumption-free", "95%, model-assisted", "MSE (95%)",
-         "a constant's")
-    ]  # fmt: skip
+        (kind, "ε", "events", "R² (95%)", "assumption-free", "MSE (95%)", "a constant's")
+    ]
     for name, scores in each.items():
         result = scores.explained
         link = Markup('<a href="{}">{}</a>').format(pages[name].name, name)
-        r2 = f"{max(result.free.value, 0.0):.2f}" if result.possible else "–"
-        shares = (interval_words(share) for share in (result.free, result.assisted))
-        texts = *shares, error_words(result).replace("95%: ", "")
-        figures = (figure.replace(" … ", "\u00a0…\u00a0") for figure in texts)
+        texts = share_words(result), interval_words(result.free), error_words(result)
+        figures = (figure.replace("95%: ", "").replace(" … ", "\u00a0…\u00a0") for figure in texts)
         counts = f"{scores.epsilon:g}", f"{scores.unseen.codes.size:,}"
-        rows.append((link, *counts, r2, *figures, number(result.constant)))
+        rows.append((link, *counts, *figures, number(result.constant)))
     return Section(identifier, f"How good it is for each {kind}", text, rows=rows)
 
 

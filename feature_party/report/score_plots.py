@@ -29,8 +29,8 @@ class ErrorRow:
     value: float  # mean squared error; NaN where only intervals are known
     colour: str = MAIN  # one of the page's
     share: float | None = None  # r²
+    interval: tuple[float, float] | None = None  # the one that decides
     free: tuple[float, float] | None = None  # assumption-free
-    assisted: tuple[float, float] | None = None  # model-assisted
 
 
 def error_scale(rows: Sequence[ErrorRow], unit: str = "") -> Markup:
@@ -45,7 +45,7 @@ def error_scale(rows: Sequence[ErrorRow], unit: str = "") -> Markup:
         axes = figure.subplots()
         axes.axvline(rows[0].value, color=RULE, linewidth=1.2)
         for y, row in zip(range(len(rows) - 1, -1, -1), rows, strict=True):
-            for interval, width, alpha in ((row.free, 2.2, 0.9), (row.assisted, 8, 0.3)):
+            for interval, width, alpha in ((row.interval, 2.2, 0.9), (row.free, 8, 0.3)):
                 if interval is None:
                     continue
                 ends = np.clip(interval, 0, end)
@@ -72,8 +72,8 @@ def error_scale(rows: Sequence[ErrorRow], unit: str = "") -> Markup:
         axes.spines["left"].set_visible(False)
         axes.xaxis.set_major_locator(MaxNLocator(4 if narrow else 7))
         axes.xaxis.set_major_formatter(compact_ticks)
-        thin = Line2D([], [], color=MAIN, linewidth=2.2, label="95%, assumption-free")
-        thick = Line2D([], [], color=MAIN, linewidth=8, alpha=0.3, label="95%, model-assisted")
+        thin = Line2D([], [], color=MAIN, linewidth=2.2, label="95%")
+        thick = Line2D([], [], color=MAIN, linewidth=8, alpha=0.3, label="95%, assumption-free")
         legend_above(axes, columns=1 if narrow else 2, handles=[thin, thick])
         clean(axes, grid="x")
         axes.tick_params(axis="y", pad=9)  # a point at 0 must not touch a name
@@ -86,7 +86,7 @@ def error_scale(rows: Sequence[ErrorRow], unit: str = "") -> Markup:
 
 def error_end(rows: Sequence[ErrorRow]) -> float:
     """Where the axis of errors ends: beyond all that is known, whatever an estimate says."""
-    return 1.3 * max(*(row.value for row in rows if row.free is None), 1e-300)
+    return 1.3 * max(*(row.value for row in rows if row.interval is None), 1e-300)
 
 
 def importance(columns: Mapping[str, Measured]) -> Markup:

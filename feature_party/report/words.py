@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from fractions import Fraction
 from functools import reduce
 
+from common.console import share_text
 from common.release.manifest import Manifest
 from common.report.figures import MAIN, MUTED, OTHER, THIRD
 from feature_party.evaluation.breakdown import number
@@ -15,6 +16,7 @@ from feature_party.evaluation.sentences import (
     association_sentence,
     clipped_sentence,
     error_words,
+    interval_words,
     share_words,
 )
 from feature_party.join.matches import MatchCounts
@@ -53,14 +55,14 @@ Statement = tuple[str, str]
 def error_rows(scores: Scores) -> list[ErrorRow]:
     """Rows of the scale of errors: a constant, this model, and one that saw the labels."""
     result, truth = scores.explained, scores.truth
-    constant, share, error = result.constant, result.assisted, result.error
+    constant, share, error = result.constant, result.share, result.error
     known = constant if truth is None else truth.constant_mse
-    free = error.low, error.high
-    assisted = constant * (1 - share.high), constant * (1 - share.low)
+    interval = error.low, error.high
+    free = result.free_loss.low, result.free_loss.high
     at, r2 = (error.value, max(share.value, 0.0)) if result.possible else (math.nan, None)
     rows = [
         ErrorRow("a constant", known, MUTED),
-        ErrorRow("this model,\nestimated", at, MAIN, r2, free, assisted),
+        ErrorRow("this model,\nestimated", at, MAIN, r2, interval, free),
     ]
     if truth is not None:
         rows.append(ErrorRow("this model,\ntrue labels", truth.mse, OTHER, truth.r2))
@@ -82,8 +84,9 @@ def headline(inputs: ReportInputs) -> Headline:
     sentences = [
         *(_sentence(text) for text in (association_sentence(result), scores.verdict)),
         f"Share of the variation in {inputs.name} that the features explain:"
-        f" {share_words(result, '.0%')}. The second interval takes the model's own distributions to"
-        " be about right. All is estimated from privatized labels of events not trained on.",
+        f" {share_words(result, '.0%')}. The interval takes the model's own distributions to be"
+        f" about right; without that it is {interval_words(result.free, '.0%')}. All is estimated"
+        " from privatized labels of events not trained on.",
         f"Estimated mean squared error{unit}: {error_words(result)}, of a constant"
         f" {number(result.constant)}.",
     ]
@@ -122,8 +125,8 @@ def _title(inputs: ReportInputs) -> str:
     if result.verdict != "better" and clipped and clipped.explained.verdict == "better":
         label, result = f"{label}, clipped at {number(clipped.bound)},", clipped.explained
     if result.verdict == "better":
-        least, share = result.assisted.low, result.assisted.value
-        about = f"About {share:.0%}" if result.possible else f"At least {least:.0%}"
+        share, least, most = (share_text(x, ".0%") for x in astuple(result.share))
+        about = f"At least {least}" if share in (least, most) else f"About {share}"
         return f"{about} of the variation in {label} explained, at ε = {epsilon}"
     if result.verdict == "not better":
         return nothing

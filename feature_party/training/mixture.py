@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -35,6 +35,9 @@ class Candidate:
 
 MEAN = Candidate("likelihood", "mean")
 """What plain least squares on what each code says would be; see :class:`MeanTable`."""
+
+OF_MEANS = replace(MEAN, learner="trees")
+"""Trees that learn means alone."""
 
 Fits = dict[Candidate, Fit]
 ProgressCallback = Callable[[str, EpochRecord], None]

@@ -29,12 +29,13 @@ from feature_party.model.encoding import Encoder
 from feature_party.model.facts import ModelFacts
 from feature_party.model.model import Expert, Model
 from feature_party.model.network import NetworkShape
+from feature_party.model.reach import Reach
 from feature_party.schema import Stated
 from feature_party.tables import SOURCE
 from feature_party.training.batches import group_size
 from feature_party.training.events import Events, TrainingSetup
 from feature_party.training.fitting import Fitter
-from feature_party.training.mixture import MEAN, Candidate, Fits, Learners, Mixture
+from feature_party.training.mixture import MEAN, OF_MEANS, Candidate, Fits, Learners, Mixture
 from feature_party.training.settings import choose_device, resolve_pieces, resolve_settings
 
 _MANY_LABELS = 2000.0
@@ -111,23 +112,35 @@ class _Run:
         mixture = self._mixture()
         likely = mixture.main.objective == "likelihood"
         shrinkage = self._null_share(mixture) if likely else 0.0
-        adjustment = None
+        adjustment = reach = None
         if self.everything:
             mixture = self._least_squares(mixture, shrinkage)
+            reach = self._reach(mixture)
             if len(mixture.weights) > 1:
                 # one family of distributions alone owes most of the distance to the released prior
                 # to its own shape, which factors do not correct: they would make means too steep
-                marginal = mixture.average(lambda fit: fit.marginal)
+                # what keeps the prior's cells from being empty is no sign of labels in a tail
+                marginal = self.support.floored(mixture.average(lambda fit: fit.marginal))
                 adjustment = prior_adjustment(marginal, self.support.prior, self.effective_labels)
+        weights = dict(mixture.weights)
+        if reach is not None:  # the last one's word limits the others, whatever its share is
+            weights[OF_MEANS] = weights.pop(OF_MEANS, 0.0)
         experts = [
             Expert(self._objective(candidate), mixture.fits[candidate].learned.cpu(), weight)
-            for candidate, weight in mixture.weights.items()
+            for candidate, weight in weights.items()
         ]
         for expert in experts:
             expert.objective.to(torch.device("cpu"))
         facts = self._facts(mixture, shrinkage, adjustment is not None)
         return Model(
-            self.rows.encoder, self.problem, self.support, experts, facts, shrinkage, adjustment
+            self.rows.encoder,
+            self.problem,
+            self.support,
+            experts,
+            facts,
+            shrinkage,
+            adjustment,
+            reach,
         )
 
     def _mixture(self) -> Mixture:
@@ -214,9 +227,9 @@ class _Run:
         stands for what labels are beyond its predictions: with far less noise than labels decoded
         without bias. Where the loss is of medians, or channels say different things, nothing does.
         """
-        said = self.support.estimates
-        if self.problem.loss == "absolute" or not said.alike or self.support.values_alone:
+        if not self._means_are_told:
             return mixture
+        said = self.support.estimates
         learners, alone = self._learners([MEAN]), self.workers.first
         boosted = learners.trees({}, lambda _: True) if learners and alone else ({}, [])
         trees, _ = self.workers.from_first(boosted)
@@ -233,6 +246,20 @@ class _Run:
                 weights[each] = weights.get(each, 0.0) + share
                 mixture = replace(mixture, weights=weights)
         return mixture
+
+    def _reach(self, mixture: Mixture) -> Reach | None:
+        """How far above those of trees its means may lie; None where none lies too far."""
+        trees = mixture.fits.get(OF_MEANS)
+        if trees is None or not self._means_are_told:
+            return None
+        means = mixture.average(lambda fit: fit.predictions)
+        return Reach.of(self.support, means, trees.predictions, self.effective_labels)
+
+    @property
+    def _means_are_told(self) -> bool:
+        """Whether means are predicted, and all codes say about the same of them."""
+        medians, values = self.problem.loss == "absolute", self.support.values_alone
+        return not medians and not values and self.support.estimates.alike
 
     def _predictions(self, mixture: Mixture, shrinkage: float) -> Floats:
         """(v,) out-of-fold predictions of the whole model, before any adjustment."""

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from common.config.answers import Json
 from common.config.options import with_options
+from common.console import warn
 from labelveil.comparison import CompareSettings, run_comparison
 from labelveil.comparison.tables import by_label
+
+EXIT_PARTLY = 3
+"""Some methods could not be run; the others' results are there."""
 
 
 @with_options()
 def compare(settings: CompareSettings, shown: Json) -> None:
-    """Compare ways to randomize labels and to learn from them, by the models they give."""
+    """Compare ways to randomize labels and to learn from them, by the models they give.
+
+    Exit code 3 if some methods could not be run, which are named; 1 if none could.
+    """
     comparison = run_comparison(settings)
     out = comparison.folder
     lines = (
@@ -24,4 +31,9 @@ def compare(settings: CompareSettings, shown: Json) -> None:
     }
     labels = [{"name": label, "cells": each} for label, each in cells.items()]
     figures = {"labels": labels} if settings.several else {"cells": cells.get("", [])}
-    shown.answer({**figures, "folder": out}, *lines)
+    failures = comparison.failures
+    shown.answer({**figures, "failures": failures, "folder": out}, *lines)
+    for failure in failures:
+        warn(failure)
+    if not comparison.complete:
+        raise SystemExit(EXIT_PARTLY)

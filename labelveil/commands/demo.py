@@ -76,15 +76,15 @@ def demo(
             )
         ).records
         # as a share of its own constant's: the events kept may be others
-        compared["published_mse"] = published["test_mse"] / published["constant_mse"]
+        compared["rr_on_bins_mse"] = published["test_mse"] / published["constant_mse"]
         path = beside / "true_labels.json"
         write_text(path, json.dumps(ideal))
         return path
 
     settings = Settings(**data, epsilon=options.epsilon, seed=options.seed, out=run, overwrite=True)
     outcome = run_simulation(settings, reference)
-    published = compared["published_mse"] * outcome.metrics["constant_mse"]
-    metrics = {**outcome.metrics, "published_mse": published}
+    published = compared["rr_on_bins_mse"] * outcome.metrics["constant_mse"]
+    metrics = {**outcome.metrics, "rr_on_bins_mse": published}
     show(replace(outcome, metrics=metrics), settings, shown)
     if shown.as_json:
         return

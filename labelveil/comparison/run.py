@@ -11,6 +11,7 @@ of JSON.
 from __future__ import annotations
 
 import json
+import math
 import os
 import queue
 import subprocess
@@ -48,11 +49,35 @@ class Comparison:
     cells: list[Cell]  # means and deviations over the runs, one a method and ε, of each label
     folder: Path  # holds ``table.md``, ``table.csv`` and the plots
 
+    @property
+    def failures(self) -> list[str]:
+        """Which methods could not be run, and why; the reference on true labels among them."""
+        return _failures(self.records)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every method that was asked for has run at every ε."""
+        return not any("error" in record for record in self.records if _asked(record))
+
+
+def _failures(records: Iterable[dict[str, Any]]) -> list[str]:
+    failed = (
+        f"{Job.from_json(record).method} could not be run: {record['error']}"
+        for record in records
+        if "error" in record
+    )
+    return [*dict.fromkeys(failed)]
+
+
+def _asked(record: dict[str, Any]) -> bool:
+    return math.isfinite(Job.from_json(record).epsilon)
+
 
 def run_comparison(settings: CompareSettings) -> Comparison:
     """Run all jobs that have no result yet and write everything that the results show.
 
-    ``LabelveilError`` if something cannot work, or a worker dies; results until then stand.
+    ``LabelveilError`` if something cannot work, no method could be run, or a worker dies; results
+    until then stand.
     """
     need("features", "a comparison")
     jobs, out = settings.jobs, settings.out
@@ -76,6 +101,9 @@ def run_comparison(settings: CompareSettings) -> Comparison:
             workers = min(settings.workers or os.cpu_count() or 1, len(todo))
             run_jobs(todo, data_set, workers, out / "logs" / "worker", keep)
     records = [{**job.to_json(), **results[job]} for job in jobs]
+    asked = [record for record in records if _asked(record)]
+    if all("error" in record for record in asked):
+        raise ConfigError(f"nothing to compare: {'; '.join(_failures(asked))}")
     cells = summarise(records)
     write_csv(cells, out / "table.csv")
     names = {job.method.randomizer for job in jobs}
@@ -83,11 +111,7 @@ def run_comparison(settings: CompareSettings) -> Comparison:
     using = [name for name in NEED_DELTA if name in names]
     if using:
         notes.append(f"δ = {settings.delta:g} for {', '.join(using)}; no other method has one.")
-    notes += dict.fromkeys(
-        f"{job.method} could not be run: {results[job]['error']}."
-        for job in jobs
-        if "error" in results[job]
-    )
+    notes += (f"{failure}." for failure in _failures(records))
     write_markdown(cells, out / "table.md", notes, settings.loss)
     draw(cells, out, settings.loss)
     return Comparison(records, cells, out)
@@ -132,17 +156,20 @@ def _prepare(inputs: Inputs, shared: dict[str, Any], rows: int | None, out: Path
 
 
 def _earlier(path: Path) -> dict[Job, dict[str, Any]]:
-    """Results of an interrupted run; a line that was cut short is taken out of the file."""
+    """Results of an interrupted run. What was cut short, or could not be run, is tried again, and
+    its line taken out of the file."""
     results: dict[Job, dict[str, Any]] = {}
     whole = []
     if path.exists():
         for line in path.read_text("utf-8").splitlines():
             try:
                 record = json.loads(line)
-                results[Job.from_json(record)] = record
+                job = Job.from_json(record)
             except (json.JSONDecodeError, KeyError):
                 continue
-            whole.append(line + "\n")
+            if "error" not in record:
+                results[job] = record
+                whole.append(line + "\n")
         with appearing(path, mode=PUBLIC) as file:
             file.write("".join(whole).encode())
     return results

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from rich.table import Table
 
 from common.arrays import Floats
 from common.config.answers import json_text
-from common.console import Terminal, stderr
+from common.console import Terminal, share_text, stderr
 from common.errors import DataError
 from common.extras import need
 from common.files import write_text
@@ -257,10 +258,7 @@ def summary_table(metrics: Mapping[str, Any]) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(style="dim")
-    prior, labels = metrics["epsilon_prior"], metrics["epsilon_labels"]
-    table.add_row(
-        "ε", f"{metrics['epsilon']:g}", f"{prior:.3g} for the prior, {labels:.3g} for labels"
-    )
+    table.add_row("ε", f"{metrics['epsilon']:g}", _spent(metrics))
     if bits := metrics.get("question_bits"):
         note = "an event, at most: what questions told the labels party of what is predicted"
         table.add_row("asked", f"{bits:.1f} bits", note)
@@ -273,6 +271,21 @@ def summary_table(metrics: Mapping[str, Any]) -> Table:
     return table
 
 
+def _spent(metrics: Mapping[str, Any]) -> str:
+    """What one label's ε goes to: an event is in one release, and these may divide it otherwise."""
+
+    def words(of: Mapping[str, Any]) -> str:
+        prior, labels = of["epsilon_prior"], of["epsilon_labels"]
+        return f"{prior:.3g} for the prior, {labels:.3g} for labels" if prior else "all for labels"
+
+    releases = Counter(map(words, metrics.get("spent", [])))
+    if len(releases) < 2:
+        return words(metrics)
+    return "\n".join(
+        f"{of} in {count} of {releases.total()} releases" for of, count in releases.items()
+    )
+
+
 def _add_label(table: Table, metrics: Mapping[str, Any]) -> None:
     table.add_row("randomizer", f"{metrics['outputs']} values", str(metrics["randomizer"]))
     table.add_row("grid", f"{metrics['points']:,} points", str(metrics["grid"]).partition(", ")[2])
@@ -282,7 +295,7 @@ def _add_label(table: Table, metrics: Mapping[str, Any]) -> None:
         ("values sent", "label_mse", "the noise in the labels: mean squared error"),
         ("constant", "constant_mse", "always predicting the mean"),
         ("this model", "test_mse", f"on the events kept{_explained(metrics, 'test_mse')}"),
-        ("published", "published_mse", f"RR-on-bins{_explained(metrics, 'published_mse')}"),
+        ("RR-on-bins", "rr_on_bins_mse", f"labels as sent{_explained(metrics, 'rr_on_bins_mse')}"),
         ("true labels", "nonprivate_mse", f"no privacy{_explained(metrics, 'nonprivate_mse')}"),
     ):
         if metrics.get(key) is not None:
@@ -312,9 +325,9 @@ def _verdict(metrics: Mapping[str, Any]) -> str:
 
 
 def _of_variance(metrics: Mapping[str, Any]) -> str:
-    """The interval that assumes nothing, where it says anything."""
-    low, high = (max(metrics[f"estimated_r2_{end}"], 0) for end in ("low", "high"))
-    return f": {low:.0%} to {high:.0%} of the variance (95%)" if low > 0 or high < 1 else ""
+    """The interval that decides, where it says anything."""
+    low, high = (share_text(metrics[f"estimated_r2_{end}"], ".0%") for end in ("low", "high"))
+    return "" if (low, high) == ("0%", "100%") else f": {low} to {high} of the variance (95%)"
 
 
 def number(value: float) -> str:

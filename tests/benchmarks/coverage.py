@@ -197,7 +197,7 @@ def record(found: Explained, truth: float) -> dict[str, Any]:
     """What one evaluation said, beside the truth."""
     told: dict[str, Any] = {"truth": truth, "verdict": found.verdict}
     told["associated"] = bool(found.associated)
-    for name, share in (("free", found.free), ("assisted", found.assisted)):
+    for name, share in (("free", found.free), ("assisted", found.share)):
         told[name] = [max(share.low, -9.0), share.value, share.high]
     return told
 

@@ -109,7 +109,7 @@ class ServedModel(nn.Module):
         self.inputs = ServedInputs(encoder.numeric, places) if encoder.numeric else None
         self._experts = [(expert.objective, _double(expert.weight)) for expert in model.experts]
         self.learned = nn.ModuleList([expert.learned.eval() for expert in model.experts])
-        self._shrinkage = _double(model.shrinkage)
+        self._shrinkage, self._reach = _double(model.shrinkage), model.reach
         self._median = model.problem.loss == "absolute"
         self.values: Tensor
         self.prior: Tensor
@@ -123,7 +123,7 @@ class ServedModel(nn.Module):
         ]
         self.register_buffer("cells", None if model.cells is None else torch.as_tensor(model.cells))
         self.register_buffer("values", torch.as_tensor(model.support.values))
-        self.register_buffer("prior", torch.as_tensor(model.support.prior))
+        self.register_buffer("prior", torch.as_tensor(model.support.released))
         factors = model.adjustment
         self.register_buffer("adjustment", None if factors is None else torch.as_tensor(factors))
 
@@ -145,9 +145,11 @@ class ServedModel(nn.Module):
             probabilities = objective.distributions(raw)
             if probabilities is None:
                 return (objective.points(raw).mean(dim=0),)
-            share = weight * probabilities.mean(dim=0)
-            mixed = share if mixed is None else mixed + share
+            last = probabilities.mean(dim=0)
+            mixed = weight * last if mixed is None else mixed + weight * last
         mixed = present(mixed)
+        if self._reach is not None:
+            mixed = self._reach(mixed, last)
         if self.adjustment is not None:
             mixed = mixed * self.adjustment
             mixed = mixed / mixed.sum(dim=1, keepdim=True)

@@ -89,7 +89,7 @@ def test_a_clipped_label_is_told_where_the_whole_is_not() -> None:
         clipped = np.minimum(labels, told.bound)
         errors = (points - clipped) ** 2, (below @ problem.prior - clipped) ** 2
         truth = 1 - errors[0].mean() / errors[1].mean()
-        share = told.explained.free
+        share = told.explained.share
         hits += share.low <= truth <= share.high
         found.append((whole, told.explained))
         other = unseen(source, rng.permutation(means))
@@ -98,7 +98,7 @@ def test_a_clipped_label_is_told_where_the_whole_is_not() -> None:
     assert len(found) > 0.7 * RELEASES
     assert hits >= binomial_range(len(found), 0.95)[0]
     assert dealt <= binomial_range(RELEASES, 0.025)[1]
-    widths = [tuple(x.free.high - x.free.low for x in pair) for pair in found]
+    widths = [tuple(x.share.high - x.share.low for x in pair) for pair in found]
     assert np.median([narrow / wide for wide, narrow in widths]) < 0.5
     verdicts = [[x.verdict == "better" for x in pair] for pair in found]
     assert sum(after for _, after in verdicts) > sum(before for before, _ in verdicts)

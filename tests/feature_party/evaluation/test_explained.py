@@ -45,12 +45,12 @@ def test_both_intervals_contain_the_truth(epsilon: float, width: float | None) -
     truth = share_explained(means, labels)
     found = [evaluate(means, labels, epsilon, seed, width) for seed in range(RELEASES)]
     least = binomial_range(RELEASES, 0.95)[0]
-    for name in ("free", "assisted"):
+    for name in ("share", "free"):
         shares = [getattr(one, name) for one, _ in found]
         assert sum(s.low <= truth <= s.high for s in shares) >= least
         off = truth + np.median([s.high - s.low for s in shares])
         assert sum(s.low <= off <= s.high for s in shares) < least
-    losses = np.array([one.loss.value for one, _ in found])
+    losses = np.array([one.free_loss.value for one, _ in found])
     error = float(np.mean((means - labels) ** 2))
     assert mean_fits(losses[:20], error)  # later ones share their histograms
     assert not mean_fits(losses[:20] + 3 * losses.std(), error)
@@ -97,9 +97,9 @@ def test_a_channel_that_merges_labels_widens_the_assumption_free_interval() -> N
     )
     truth = share_explained(means, labels)
     found = [evaluate(means, labels, 2.0, seed, channel=channel)[0] for seed in range(RELEASES)]
-    assert {one.loss.method for one in found} == {"bounded-bias"}
+    assert {one.free_loss.method for one in found} == {"bounded-bias"}
     least = binomial_range(RELEASES, 0.95)[0]
-    for name in ("free", "assisted"):
+    for name in ("share", "free"):
         assert sum(getattr(s, name).low <= truth <= getattr(s, name).high for s in found) >= least
     plain = evaluate(means, labels, 2.0, 0)[0].free
     assert found[0].free.high - found[0].free.low > plain.high - plain.low
@@ -131,16 +131,15 @@ def test_there_is_one_estimate_and_the_impossible_is_not_said() -> None:
     means, labels = events()
     for seed in range(4):
         found = evaluate(means, labels, 0.5, seed)[0]
-        value = found.free.value
-        assert value == found.assisted.value
+        value = found.share.value
         assert found.error.value == pytest.approx(found.constant * (1 - value))
-        for share in (found.free, found.assisted, found.error):
+        for share in (found.free, found.share, found.error):
             assert share.low <= share.value <= share.high
-    far = replace(found, free=replace(found.free, value=1.0), assisted=Measured(1.0, 0.3, 1.0))
+    far = replace(found, share=Measured(1.0, 0.3, 1.0))
     assert not far.possible
     for words in (share_words(far), error_words(far)):
         assert words.endswith("(95%)")
-    assert share_words(found).startswith(f"{found.free.value:.2f} (95%: ")
+    assert share_words(found).startswith(f"{found.share.value:.2f} (95%: ")
 
 
 def test_an_event_of_another_network_is_worth_what_averaging_adds() -> None:
@@ -165,7 +164,7 @@ def test_the_word_of_a_model_counts_less_the_less_it_knows() -> None:
     assert noisy.misfit(0.0) == pytest.approx(np.sqrt(3) * knowing.misfit(0.0))
     widths = []
     for scored in (knowing, noisy, pointed):
-        share = compared(drawn, support, scored)[0].assisted
+        share = compared(drawn, support, scored)[0].share
         widths.append(share.high - share.low)
     assert widths[0] < 0.9 * min(widths[1:])
 

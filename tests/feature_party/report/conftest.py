@@ -36,12 +36,12 @@ ROWS = 6000
 MakeInputs = Callable[..., ReportInputs]
 
 EXPLAINED = Explained(
-    free=Measured(0.35, 0.23, 0.47),
-    assisted=Measured(0.35, 0.27, 0.43),
+    share=Measured(0.35, 0.27, 0.43),
+    free=Measured(0.33, 0.23, 0.47),
     loss=Estimate(5.1, 4.2, 6.0),
+    free_loss=Estimate(5.3, 4.0, 6.5),
     constant=7.9,
     association=9.0,
-    verdict="better",
     events=None,
     epsilon=None,
 )
@@ -96,7 +96,7 @@ def make_inputs() -> MakeInputs:
         decoded = np.linalg.lstsq(channel.probabilities, channel.inputs, rcond=None)[0]
         scored = slice(0, ROWS // 5)
         points, sent = means[scored], decoded[codes[scored]]
-        exact = DecodedLabels(sent, sent, sent, *[0.0] * 5)
+        exact = DecodedLabels(sent, sent, sent, sent, *[0.0] * 5)
         figures = exact, float(labels.mean()), float(labels.var())
         truth = labels[scored] if simulated else None
         shops = np.arange(points.size) % 3

@@ -85,8 +85,9 @@ def test_a_simulation_has_every_section(rendered: str) -> None:
     assert "5,900 events are in both the release (6,000 events)" in page.text
     assert page.tags.count("h1") == 1
     assert "Better than no features: yes." in page.text
-    shares = "35% (95%: 23% … 47% assumption-free, 27% … 43% model-assisted)"
-    assert f"variation in visits that the features explain: {shares}" in page.text
+    share = "35% (95%: 27% … 43%). The interval takes the model's own distributions to be about"
+    assert f"variation in visits that the features explain: {share} right" in page.text
+    assert "; without that it is 23% … 47%" in page.text
     assert "The features tell something of the label: yes (p < 0.000001)." in page.text
     assert "The model reads 1 column: age. Not read: id (the key), note (left out" in page.text
     assert "shop: shop 2" in page.text
@@ -188,7 +189,7 @@ def test_degenerate_predictions_still_make_a_page(make_inputs: MakeInputs) -> No
             "codes": scores.codes[few],
             "truth": replace(scores.truth, labels=scores.truth.labels[few]),
         },
-        {"explained": replace(EXPLAINED, assisted=Measured(0.1, -1e300, 1.0))},
+        {"explained": replace(EXPLAINED, share=Measured(0.1, -1e300, 1.0))},
         {"facts": {"history": late}},
     ):
         assert not Page(render_report(make_inputs(**changes))).open
@@ -211,25 +212,36 @@ def test_the_title_says_what_true_labels_say(
 @pytest.mark.parametrize(
     ("verdict", "share", "title"),
     [
-        ("better", 0.5, "About 50% of the variation in visits"),
-        ("not better", 0.001, "nothing was learned about visits"),
-        ("cannot tell", 0.2, "The features tell something of visits; how much, is open"),
-        ("better", 1.0, "At least 40% of the variation in visits"),
+        ("better", (0.5, 0.4, 1.0), "About 50% of the variation in visits"),
+        ("not better", (0.001, -0.2, 0.004), "nothing was learned about visits"),
+        (
+            "cannot tell",
+            (0.2, 0.0, 1.0),
+            "The features tell something of visits; how much, is open",
+        ),
+        ("better", (1.0, 0.4, 1.0), "At least 40% of the variation in visits"),
+        ("better", (0.2, 0.2, 0.6), "At least 20% of the variation in visits"),  # no "about 20%"
+        ("better", (0.4, 0.003, 1.0), "About 40% of the variation in visits"),
     ],
 )
 def test_the_title_says_what_happened(
-    make_inputs: MakeInputs, verdict: Verdict, share: float, title: str
+    make_inputs: MakeInputs, verdict: Verdict, share: tuple[float, float, float], title: str
 ) -> None:
-    r2 = Measured(share, 0.4, 1.0)
-    explained = replace(EXPLAINED, verdict=verdict, free=r2, assisted=r2)
+    explained = replace(EXPLAINED, share=Measured(*share))
     told = headline(make_inputs(simulated=False, explained=explained))
+    assert explained.verdict == verdict
     assert title in told.title
+    better = "Better than no features: yes" in " ".join(told.sentences)
+    assert better == (verdict == "better")
+    ends = re.search(r"([\d.]+)% … ([\d.]+)%", told.sentences[2])
+    assert ends is not None
+    assert (float(ends[1]) > 0) == better  # as printed, beside the verdict
 
 
 def test_where_the_tail_hides_the_whole_the_title_is_about_clipped_labels(
     make_inputs: MakeInputs,
 ) -> None:
-    unknown = replace(EXPLAINED, verdict="cannot tell", association=0.5)
+    unknown = replace(EXPLAINED, share=Measured(0.35, -0.1, 0.9), association=0.5)
     inputs = make_inputs(simulated=False, explained=unknown)
     assert "Too few events to tell what was learned" in headline(inputs).title
     clipped = Clipped(20.0, 0.04, EXPLAINED)
@@ -242,7 +254,7 @@ def test_where_the_tail_hides_the_whole_the_title_is_about_clipped_labels(
 
 def test_an_estimate_beyond_what_is_possible_is_not_drawn(make_inputs: MakeInputs) -> None:
     r2 = Measured(1.0, 0.4, 1.0)
-    inputs = make_inputs(simulated=False, explained=replace(EXPLAINED, free=r2, assisted=r2))
+    inputs = make_inputs(simulated=False, explained=replace(EXPLAINED, share=r2))
     row = error_rows(inputs.scores)[1]
     assert np.isnan(row.value)
     assert row.share is None
@@ -252,7 +264,7 @@ def test_an_estimate_beyond_what_is_possible_is_not_drawn(make_inputs: MakeInput
 
 
 def test_an_estimate_that_says_nothing_does_not_squeeze_the_others() -> None:
-    rows = [ErrorRow("a constant", 8.0), ErrorRow("this model", -900.0, free=(-2000.0, 90.0))]
+    rows = [ErrorRow("a constant", 8.0), ErrorRow("this model", -900.0, interval=(-2000.0, 90.0))]
     assert error_end(rows) == error_end(rows[:1]) == pytest.approx(10.4)
     assert error_end([*rows, ErrorRow("true", 20.0)]) == pytest.approx(26)
 

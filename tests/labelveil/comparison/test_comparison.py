@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -143,6 +144,51 @@ def test_several_labels_are_one_comparison_with_their_bounds(
     assert "- true labels could not be run: objective='true' is for networks alone" in done.out
     other = compare("--label", "y:0:12", "--label", "high:0:1")
     assert "other data or settings" in other.error
+
+
+def test_methods_that_cannot_run_are_named_and_the_exit_code_tells(
+    compare: Compare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 and one line if none could, 3 if some could not; tried again, nothing of it is left."""
+    refused, tried = {"two-point", "laplace"}, list[str]()
+
+    def answer(
+        jobs: Iterable[Job],
+        data_set: dict[str, Any],
+        workers: int,
+        log: Path,
+        on_result: Callable[[Job, dict[str, Any]], None],
+    ) -> None:
+        for job in jobs:
+            tried.append(job.method.randomizer)
+            figures = dict.fromkeys(("label_mse", "test_mse", "test_mae", "test_loss"), 1.0)
+            name = job.method.randomizer
+            failed = {"error": f"{name} does not fit"}
+            on_result(job, failed if name in refused else {**figures, "constant_mse": 2.0})
+
+    monkeypatch.setattr("labelveil.comparison.run.run_jobs", answer)
+    into = ["--out", str(tmp_path / "out"), "--lower", "0", "--upper", "10"]
+    failing = [*into, "--method", "two-point", "--method", "laplace:raw"]
+    one, other = (f"{name} could not be run: {name.partition(' ')[0]} does not fit"
+                  for name in ("two-point · auto", "laplace · raw"))  # fmt: skip
+    assert compare(*failing).error == f"error: nothing to compare: {one}; {other}\n"
+    some = compare(*failing, "--method", "rr-on-bins:raw", "--json")
+    assert some.code == 3
+    assert some.err == f"warning: {one}\nwarning: {other}\n"
+    told = json.loads(some.out)
+    assert told["failures"] == [one, other]
+    assert {cell["method"] for cell in told["cells"]} == {"true labels", "rr-on-bins · raw"}
+    assert f"- {one}" in (tmp_path / "out" / "table.md").read_text()
+    refused.clear()
+    tried.clear()
+    every = compare(*failing, "--method", "rr-on-bins:raw")
+    assert (every.code, every.err) == (0, "")
+    assert set(tried) == {"two-point", "laplace"}  # what has results is not run again
+    assert "could not be run" not in (tmp_path / "out" / "table.md").read_text()
+    refused.add("true-labels")  # which nobody asked for
+    reference = compare(*failing, "--out", str(tmp_path / "other"))
+    assert reference.code == 0
+    assert reference.err == "warning: true labels could not be run: true-labels does not fit\n"
 
 
 def test_a_worker_that_dies_ends_the_comparison(

@@ -82,6 +82,14 @@ def test_each_event_is_in_one_round_and_pays_once(settings: Settings) -> None:
     assert len(events[0] | events[1]) == ROWS == metrics["rows"] == metrics["matched"]
     assert all(manifest.total_guarantee.epsilon <= 3 for manifest in (first, second))
     assert (metrics["epochs"], metrics["priors_paid"]) == (2, 1)
+    ledger = [
+        (manifest.prior_guarantee.epsilon * manifest.prior_paid, manifest.labels_guarantee.epsilon)
+        for manifest in (first, second)
+    ]
+    assert ledger == [(of["epsilon_prior"], of["epsilon_labels"]) for of in metrics["spent"]]
+    assert ledger[0] == (metrics["epsilon_prior"], metrics["epsilon_labels"])
+    assert sum(ledger[0]) <= 3 + 1e-9
+    assert ledger[1][0] == 0
     assert metrics["scored_rows"] <= len(events[0])  # those who were asked about do not judge
     assert any("without a question" in warning for warning in metrics["warnings"])
     predicted = pl.read_parquet(settings.out / "predictions.parquet")

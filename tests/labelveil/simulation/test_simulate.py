@@ -103,8 +103,8 @@ def test_every_documented_file_is_there(run: tuple[Path, dict[str, Any]]) -> Non
         "epsilon", "epsilon_prior", "epsilon_labels", "randomizer", "objective", "head", "rows",
         "outputs", "label_mse", "test_mse", "test_mae", "constant_mse", "estimated_mse",
         "estimated_mse_low", "estimated_mse_high", "verdict", "estimated_r2", "estimated_r2_low",
-        "estimated_r2_high", "assisted_r2", "assisted_r2_low", "assisted_r2_high", "test_r2",
-        "matched", "timings",
+        "estimated_r2_high", "assumption_free_r2", "assumption_free_r2_low",
+        "assumption_free_r2_high", "assumption_free_mse", "test_r2", "matched", "timings",
     ):  # fmt: skip
         assert metrics[name] is not None, name
     assert metrics["rows"] == metrics["matched"] == ROWS

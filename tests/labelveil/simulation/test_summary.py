@@ -40,7 +40,7 @@ def test_every_number_has_its_row() -> None:
     ):
         assert part in text
     assert "explains 10%" in text
-    assert "explains 0%" in _text(published_mse=18.84)  # a hair worse than a constant is no -0%
+    assert "explains 0%" in _text(rr_on_bins_mse=18.84)  # a hair worse than a constant is no -0%
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,23 @@ def test_the_verdict_comes_with_its_interval(verdict: str, said: str) -> None:
         verdict == "cannot tell"
     )
     assert "tell something" not in _text(verdict=verdict, **told | {"associated": False})
+    assert f"{said.partition(':')[0]}: 0.3% to 55%" in _text(
+        verdict=verdict, **told | {"estimated_r2_low": 0.003}
+    )  # what is above 0 is not shown as 0
     clipped = {"bound": 53.0, "verdict": "better", "estimated_r2_low": 0.04}
     text = _text(verdict=verdict, **told, clipped=clipped | {"estimated_r2_high": 0.2})
     assert "of labels clipped at 53, better: 4% to 20% of the variance" in text
+
+
+def test_what_releases_divide_otherwise_is_not_added_up() -> None:
+    first = {"epoch": "1-1", "epsilon_prior": 0.0759, "epsilon_labels": 0.9241}
+    asked = [{"epoch": f"1-{n}", "epsilon_prior": 0.0, "epsilon_labels": 1.0} for n in (2, 3)]
+    text = _text(**first, spent=[first, *asked])
+    assert "0.0759 for the prior, 0.924 for labels in 1 of 3 releases" in text
+    assert "all for labels in 2 of 3 releases" in text
+    alike = _text(**first, spent=[first, {**first, "epoch": "1-2"}])
+    assert "releases" not in alike
+    assert "all for labels" in _text(epsilon_prior=0.0, epsilon_labels=1.0)
 
 
 def test_what_is_unknown_is_left_out() -> None:

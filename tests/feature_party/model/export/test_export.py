@@ -27,6 +27,7 @@ from feature_party.model.export.run import export_format, export_model, onnx_inp
 from feature_party.model.export.torch_module import ServedModel, probes, served_columns
 from feature_party.model.model import Expert, Model
 from feature_party.model.network import Ensemble, NetworkShape
+from feature_party.model.reach import Reach
 from feature_party.model.several_labels import LabelModels
 from feature_party.schema import Stated
 from tests.feature_party.worlds import model_facts
@@ -78,8 +79,11 @@ def untrained(
             network.weights[-1].mul_(6)
             network.embeddings.mul_(6)
         built.append(Expert(objective, network, 1 / len(experts)))
-    factors = np.exp(0.5 * np.sin(np.arange(support.size))) if len(experts) > 1 else None
-    return Model(encoder, problem, support, built, model_facts(), shrinkage, factors)
+    factors = reach = None
+    if len(experts) > 1:
+        factors = np.exp(0.5 * np.sin(np.arange(support.size)))
+        reach = Reach(support, 3.0, np.array([0.0, 12.0]), np.array([0.2, 1.0]))
+    return Model(encoder, problem, support, built, model_facts(), shrinkage, factors, reach)
 
 
 def unusual(table: pl.DataFrame) -> pl.DataFrame:

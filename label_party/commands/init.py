@@ -302,13 +302,16 @@ def _queries(new: New, given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def select(columns: Sequence[str], table: str) -> str:
-    """Return a query for columns of a table, which may be ``schema.table``."""
+    """Return a query for columns of a table, which may be ``schema.table``.
+
+    The table is named before each: SQLite takes a quoted name of no column for a text.
+    """
 
     def quoted(name: str) -> str:
         return '"' + name.replace('"', '""') + '"'
 
     place = ".".join(map(quoted, table.split(".")))
-    return f"SELECT {', '.join(map(quoted, columns))} FROM {place}"
+    return f"SELECT {', '.join(f't.{quoted(name)}' for name in columns)} FROM {place} AS t"
 
 
 def _data(values: Mapping[str, Any]) -> DataSection:

@@ -667,14 +667,18 @@ def test_a_driver_that_raises_something_unknown_is_one_line_without_it(
     assert caught.value.__suppress_context__
 
 
-def test_an_unreachable_database_is_said_and_the_file_is_written(
+def test_a_database_that_cannot_be_looked_at_writes_a_file_on_request_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Result]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = run_cli("init", "--labels=sqlite:///no.db", "--table=t", "--label=y:0:1", "--epsilon=1")
-    assert "not looked at: sqlite:///no.db: no.db does not exist" in done.out
+    given = ("init", "--labels=sqlite:///no.db", "--table=t", "--label=y:0:1", "--epsilon=1")
+    refused = run_cli(*given)
+    assert "labels query of sqlite:///no.db: no.db does not exist" in refused.error
+    assert not list(tmp_path.iterdir())
+    done = run_cli(*given, "--unverified")
+    last = done.out.splitlines()[-1]
     assert done.code == 0
-    assert (
-        'labels_query = "SELECT \\"key\\", \\"y\\" FROM \\"t\\""'
-        in Path("label_party.toml").read_text()
-    )
+    assert last.startswith("not verified: labels query of sqlite:///no.db: no.db does not exist")
+    assert last.endswith("then run: label-party doctor")
+    written = Path("label_party.toml").read_text()
+    assert 'labels_query = "SELECT t.\\"key\\", t.\\"y\\" FROM \\"t\\" AS t"' in written

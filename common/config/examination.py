@@ -5,11 +5,13 @@ They change nothing, spend nothing, and show no label.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
+from common.command_line import TRACEBACK
 from common.config.answers import Json
 from common.errors import ConfigError, LabelveilError
 from common.streams import one_line
@@ -36,9 +38,13 @@ def examine(checks: Mapping[str, Callable[[], str]]) -> Iterator[Finding]:
         except NotThere as error:
             yield Finding(name, "open", str(error))
         except Exception as error:
+            line = one_line(error)
+            if line is None and os.environ.get(TRACEBACK):
+                raise
             # what another library says may show a row
-            line = one_line(error) or f"{type(error).__name__} of a library; -v shows where"
-            yield Finding(name, "failed", line)
+            yield Finding(
+                name, "failed", line or f"{type(error).__name__}; -v shows where it arose"
+            )
 
 
 def answer(findings: Iterable[Finding], shown: Json) -> None:

@@ -89,7 +89,7 @@ def described(path: Path, authorities: Path) -> str:
     trusted = read_chain(authorities, authorities.read_bytes())
     last = max(certificate.not_valid_after_utc for certificate in trusted)
     return (
-        f"{path} of {', '.join(names) or 'no name'}, {_kind(_public_key(chain[0]))}, {len(chain)} in"
+        f"{path} of {', '.join(names) or 'none'}, {_kind(_public_key(chain[0]))}, {len(chain)} in"
         f" its chain, in force until {common_span(chain)[1]:%Y-%m-%d}; {authorities} until"
         f" {last:%Y-%m-%d}; the clock says {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     )

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from common.config.declare import Setting, declared, sections
-from common.config.wording import arms
+from common.config.wording import arms, as_toml_key
 from common.errors import ConfigError
 
 MOST_BYTES = 1 << 19
@@ -216,9 +216,11 @@ def _problem(
         value = (value[table] if isinstance(value, list) else value)[part]
     key, below = option.key, names[option.name.count(".") + 1 :]
     if isinstance(value, dict) and below and problem["type"] != "value_error":
-        key, value = f"{key}.{below[0]}", value.get(below[0])
-        message = f"must be {option.bounds_of_entry}"
-        if isinstance(value, dict):
+        entry = value.get(below[0])
+        if not option.says_more_than_its_type:
+            key, value = f"{key}.{as_toml_key(below[0])}", entry
+            message = f"must be {option.bounds_of_entry}"
+        if isinstance(entry, dict):
             message += "; a name with dots stands in quotes"
     if named != "setting":
         name = option.flags[0] if named == "flag" else key

@@ -14,6 +14,8 @@ from feature_party.config import FeaturePartyConfig, LabelsPartySection
 
 _SAMPLE_ROWS = 10_000
 _KEYS_AT_ONCE = 1 << 20
+_SECONDS = 15.0
+"""That a labels party has to answer in."""
 
 
 @options(*RELEASE_AND_FEATURES, *LABELS_PARTY)
@@ -83,7 +85,7 @@ def check_address(party: LabelsPartySection) -> str:
 
     from feature_party.client.release_client import ReleaseClient, RetryPolicy
 
-    once = party.model_copy(update={"wait": 0.0})
+    once = party.model_copy(update={"wait": 0.0, "timeout": min(party.timeout, _SECONDS)})
     try:
         manifest = ReleaseClient(once, RetryPolicy(attempts=1)).describe("doctor")
     except ReleaseError as error:

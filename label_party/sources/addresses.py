@@ -105,7 +105,9 @@ def check_query(name: str, place: Path | str, query: str | None) -> None:
         )
 
 
-def locate(place: Path | str, query: str | None, credentials_file: Path | None, of: str) -> Source:
+def locate(
+    place: Path | str, query: str | None, credentials_file: Path | None, of: str = "labels"
+) -> Source:
     """Return the source that a checked place and its query mean; ``of`` is what is read there."""
     if isinstance(place, Path):
         return place

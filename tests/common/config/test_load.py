@@ -135,6 +135,7 @@ def test_a_name_in_a_table_may_be_quoted(typed: str, name: str, value: str) -> N
         ("lists.a.b=[x]", r"^lists\.a=.* must be a list, each text; a name with dots stands in"),
         ("lists.a=x", r"^lists\.a='x' must be a list, each text; set \[of\] lists$"),
         ("named={a=7}", r"^named\.a=7 must be text; set \[of\] named$"),
+        ("named={'a.b'=7}", r'^named\."a\.b"=7 must be text'),
         ("named..a=x", "must look like"),
     ],
 )

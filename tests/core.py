@@ -78,6 +78,7 @@ OPTIONS = {
         "label_party.sources.databases",
         "label_party.sources.object_stores",
         "label_party.sources.query_columns",
+        "label_party.sources.refusals",
     ),
     "randomizers beside the default": (
         "common.randomizers.additive",
@@ -122,6 +123,11 @@ OPTIONS = {
         "label_party.store.restore",
     ),
     "withdrawals": ("label_party.commands.withdraw", "label_party.store.withdrawal"),
+    "doctor": (
+        "common.config.examination",
+        "feature_party.commands.doctor",
+        "label_party.commands.doctor",
+    ),
     "tracing": ("label_party.monitoring.tracing",),
     "probes, metrics and status": (
         "label_party.commands.status",

@@ -144,6 +144,11 @@ class Setting:
         )
 
     @property
+    def bounds_of_entry(self) -> str:
+        """What an entry of a table may be, in words."""
+        return in_words(get_args(self.kind)[-1]) if get_args(self.kind) else "a value"
+
+    @property
     def says_more_than_its_type(self) -> bool:
         """Whether the words on what it may be tell more than an example does."""
         return self.bounds not in {in_words(kind) for kind in (*NOUNS, list[str], dict)}

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from types import MappingProxyType
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from common.config.declare import declared, sections
+from common.config.declare import Setting, declared, sections
+from common.config.wording import arms, as_toml_key
 from common.errors import ConfigError
 
 MOST_BYTES = 1 << 19
@@ -24,6 +26,10 @@ _PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')"""
 _TOO_MANY_PARTS = re.compile(
     rf"(?<![\w-]){_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MOST_PARTS}}}", re.ASCII
 )
+
+_QUOTED = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*')"""
+_KEY_PART = re.compile(rf"""\s*({_QUOTED}\s*|[^\s."'=][^.=]*)(\.|=)""")
+_ITEM = re.compile(rf"""\s*({_QUOTED}\s*|[^\s,"'\[\]{{}}][^,"'\[\]{{}}]*)(?:,|$)""")
 
 _Named = Literal["setting", "flag", "keyword"]
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -40,13 +46,14 @@ def load_config(
     Without a file it is made of defaults and of what wins over one: first ``settings``,
     ``section.key=value`` in TOML notation, bare words being taken as text, from a repeatable
     ``--set``; then ``overrides`` by dotted key, unless None, from dedicated options. What a setting
-    takes as text needs no quotes, whatever it looks like: ``data.epoch=2``.
+    takes as text needs no quotes, whatever it looks like, alone or in a list: ``data.epoch=2``,
+    ``data.ignore=[id, 7]``. A name that has dots is quoted: ``data.columns."a.b"=number``.
     """
     data = _read(path) if path is not None else {}
-    _apply(data, settings, {option.name for option in declared(model) if option.takes_text})
+    _apply(data, settings, {option.name: option for option in declared(model)})
     for key, value in (overrides or {}).items():
         if value is not None:
-            _assign(data, key, value)
+            _assign(data, key.split("."), value)
     try:
         return model.model_validate(data)
     except ValidationError as error:
@@ -90,14 +97,51 @@ def parse_toml(data: bytes) -> dict[str, Any]:
     return tomllib.loads(text)
 
 
-def _apply(data: dict[str, Any], settings: Iterable[str], texts: Set[str] = frozenset()) -> None:
+def _apply(
+    data: dict[str, Any],
+    settings: Iterable[str],
+    known: Mapping[str, Setting] = MappingProxyType({}),
+) -> None:
     for setting in settings:
-        key, separator, text = (part.strip() for part in setting.partition("="))
-        if not separator or not key:
-            raise ConfigError(f"setting {setting!r} must look like section.key=value")
-        value = parse_value(text)
-        as_typed = key in texts and not isinstance(value, str | list | dict)
-        _assign(data, key, text if as_typed else value)
+        names, text = _split(setting)
+        whole, table = known.get(".".join(names)), known.get(".".join(names[:-1]))
+        kinds = arms(whole.field.annotation) if whole else []
+        if table:  # one entry of it
+            tables = [kind for kind in arms(table.field.annotation) if get_origin(kind) is dict]
+            kinds = [arm for kind in tables for arm in arms(get_args(kind)[-1])]
+        _assign(data, names, _value(kinds, text))
+
+
+def _split(setting: str) -> tuple[list[str], str]:
+    """Return the parts of a setting's name, of which some may be quoted, and its value's text."""
+    names, at = list[str](), 0
+    while part := _KEY_PART.match(setting, at):
+        names.append(_unquoted(part[1].strip()))
+        at = part.end()
+        if part[2] == "=":
+            return names, setting[at:].strip()
+    raise ConfigError(f"setting {setting!r:.200} must look like section.key=value")
+
+
+def _value(kinds: Sequence[Any], text: str) -> Any:
+    """Read a value of one of some types: what may be text is text, in a list, too."""
+    value = parse_value(text)
+    if {str, Path} & {*kinds}:
+        return value if isinstance(value, str | list | dict) else text
+    lists = [arms(get_args(kind)[0]) for kind in kinds if get_origin(kind) is list]
+    if not any({str, Path} & {*inner} for inner in lists):
+        return value
+    inside, items, at = text[1:-1].strip(), list[str](), 0
+    while item := _ITEM.match(inside, at):
+        items.append(_unquoted(item[1].strip()))
+        at = item.end()
+    whole = text[:1] + text[-1:] == "[]" and at == len(inside)
+    return items if whole else value if isinstance(value, list) else text
+
+
+def _unquoted(text: str) -> str:
+    value = parse_value(text) if text[0] in "\"'" else text
+    return value if isinstance(value, str) else text
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -114,8 +158,9 @@ def _read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
 
 
-def _assign(data: dict[str, Any], dotted: str, value: Any) -> None:
-    *outer, key = dotted.split(".")
+def _assign(data: dict[str, Any], names: Sequence[str], value: Any) -> None:
+    *outer, key = names
+    dotted = ".".join(names)
     for section in outer:
         inner = data.setdefault(section, {})
         if isinstance(inner, list) and len(inner) == 1:
@@ -153,13 +198,13 @@ def _problem(
         )
     if problem["type"] == "missing":
         return f"{where} is missing{source}; set it there or with --set {where}=…"
+    paths = [".".join(names[:length]) for length in range(len(names), 0, -1)]
+    option = next((known[name] for name in paths if name in known), None)
     if problem["type"] in ("model_type", "model_attributes_type") or (
-        problem["type"] == "list_type" and where not in known
+        problem["type"] == "list_type" and option is None
     ):
         return f"{where} is a section{source}; write [{where}] and its settings below"
     message = problem["msg"].removeprefix("Value error, ")
-    paths = [".".join(names[:length]) for length in range(len(names), 0, -1)]
-    option = next((known[name] for name in paths if name in known), None)
     if option is None:  # a rule about several settings; its message names them
         return f"{path}: {message}" if path else message
     if problem["type"] != "value_error":
@@ -169,11 +214,19 @@ def _problem(
     value: Any = data
     for part in option.name.split("."):
         value = (value[table] if isinstance(value, list) else value)[part]
+    key, below = option.key, names[option.name.count(".") + 1 :]
+    if isinstance(value, dict) and below and problem["type"] != "value_error":
+        entry = value.get(below[0])
+        if not option.says_more_than_its_type:
+            key, value = f"{key}.{as_toml_key(below[0])}", entry
+            message = f"must be {option.bounds_of_entry}"
+        if isinstance(entry, dict):
+            message += "; a name with dots stands in quotes"
     if named != "setting":
-        name = option.flags[0] if named == "flag" else option.key
+        name = option.flags[0] if named == "flag" else key
         return f"{name}={value!r:.200} {message}"
     which = f" of table {table + 1}" if several and option.section else ""
-    return f"{option.key}={value!r:.200} {message}; set {option.place}{which}{source}"
+    return f"{key}={value!r:.200} {message}; set {option.place}{which}{source}"
 
 
 def _nearest(where: str, model: type[BaseModel]) -> str:

@@ -112,10 +112,13 @@ def _choice(names: tuple[Any, ...]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
+def as_toml_key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else as_toml(name)
+
+
 def as_toml(value: Any) -> str:
     if isinstance(value, dict):
-        keys = [name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else as_toml(name) for name in value]
-        inner = ", ".join(f"{k} = {as_toml(v)}" for k, v in zip(keys, value.values(), strict=True))
+        inner = ", ".join(f"{as_toml_key(k)} = {as_toml(v)}" for k, v in value.items())
         return f"{{ {inner} }}" if inner else "{}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(as_toml, value))}]"

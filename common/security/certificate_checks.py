@@ -81,6 +81,20 @@ def certificate_holder(pem: bytes) -> Holder:
     return Holder(subject, f"{found.serial_number:x}", found.not_valid_after_utc)
 
 
+def described(path: Path, authorities: Path) -> str:
+    """Say whose certificate a chain begins with, its key, and until when it and authorities are in
+    force by this machine's clock."""
+    chain = read_chain(path, path.read_bytes())
+    names = sorted(name for _, name in certificate_names(chain[0].public_bytes(Encoding.PEM)))
+    trusted = read_chain(authorities, authorities.read_bytes())
+    last = max(certificate.not_valid_after_utc for certificate in trusted)
+    return (
+        f"{path} of {', '.join(names) or 'none'}, {_kind(_public_key(chain[0]))}, {len(chain)} in"
+        f" its chain, in force until {common_span(chain)[1]:%Y-%m-%d}; {authorities} until"
+        f" {last:%Y-%m-%d}; the clock says {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    )
+
+
 def check_identity(
     path: Path,
     chain: list[x509.Certificate],

@@ -30,6 +30,14 @@ def through_proxy(address: str) -> str:
     )
 
 
+def proxies(address: str = "") -> str:
+    """Say which proxies the environment has, and whether calls to an address go through one."""
+    kinds = "grpc_proxy", "https_proxy", "http_proxy", "all_proxy"
+    names = sorted(name for name in os.environ if name.lower() in kinds and os.environ[name])
+    through = through_proxy(address) if address else ""
+    return f"{', '.join(names) or 'none'} in the environment{through}"
+
+
 def _no_proxy() -> list[str]:
     """What the environment excepts from its proxies."""
     names = "no_grpc_proxy", "no_proxy"

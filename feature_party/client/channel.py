@@ -242,6 +242,7 @@ def _reason(details: str, code: grpc.StatusCode) -> str:
     known = {
         "Connection refused": "nothing serves there",
         "lookup failed": "no machine of this name is known",
+        "Deadline Exceeded": "it does not answer in time",
     }
     return next((text for words, text in known.items() if words in details), details or code.name)
 

@@ -135,10 +135,9 @@ class ReleaseClient:
             return self._fetch(directory, on_rows)
 
     def _fetch(self, directory: Path, on_rows: RowsCallback) -> Fetched:
-        begun = time.monotonic()
+        begun, received = time.monotonic(), 0
         self._until = begun + (self.settings.deadline or math.inf)
-        pinned, received = self.settings.signing_key, 0
-        key = None if pinned is None else read_public_key(pinned, "[labels_party] signing_key")
+        key = self._pinned()
         with open_channel(self.settings) as channel:
             stub = pb2_grpc.LabelReleaseServiceStub(channel)
             try:
@@ -181,7 +180,21 @@ class ReleaseClient:
             withdrawn.reason if withdrawn else None,
         )
 
-    def _describe(self, stub: pb2_grpc.LabelReleaseServiceStub) -> pb2.DescribeReleaseResponse:
+    def describe(self, command: str) -> Manifest:
+        """What the labels party states of the release, verified; errors as of a fetch, but that
+        they say which ``command`` to run again."""
+        key = self._pinned()
+        with open_channel(self.settings) as channel:
+            stub = pb2_grpc.LabelReleaseServiceStub(channel)
+            return self._verify(self._describe(stub, command), key)
+
+    def _pinned(self) -> Ed25519PublicKey | None:
+        path = self.settings.signing_key
+        return None if path is None else read_public_key(path, "[labels_party] signing_key")
+
+    def _describe(
+        self, stub: pb2_grpc.LabelReleaseServiceStub, command: str = "fetch"
+    ) -> pb2.DescribeReleaseResponse:
         request = pb2.DescribeReleaseRequest(
             data_set=self.settings.data_set, epoch=self.settings.epoch
         )
@@ -198,7 +211,7 @@ class ReleaseClient:
                 if error.code() == grpc.StatusCode.NOT_FOUND and waiting > 0:
                     self._wake.wait(min(waiting, self.retry.poll))
                     continue
-                failures = self._wait_or_raise(error, failures)
+                failures = self._wait_or_raise(error, failures, command)
 
     def _withdrawal_of(
         self, stub: pb2_grpc.LabelReleaseServiceStub, directory: Path

@@ -15,6 +15,11 @@ app = program(
             "Examples: feature-party init; feature-party init --features clicks.parquet --key"
             " click_id --data-set conversions",
         ),
+        "doctor": Command(
+            "feature_party.commands.doctor:doctor",
+            "Check features, keys, certificates, address and release; change nothing.",
+            "Example: feature-party doctor",
+        ),
         "submit": Command(
             "feature_party.commands.submit:submit",
             "Submit the features' keys as the population; harmless to repeat.",

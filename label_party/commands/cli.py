@@ -14,6 +14,11 @@ app = program(
             " --lower 0 --upper 400 --epsilon 1; label-party init --new-secret (the join secret"
             " alone, where labelveil certificates has not made one)",
         ),
+        "doctor": Command(
+            "label_party.commands.doctor:doctor",
+            "Check configuration, data, keys, certificates, address and budget; change nothing.",
+            "Example: label-party doctor",
+        ),
         "release": Command(
             "label_party.commands.release:release",
             "Build the one message for this data set and epoch, and charge the budget for it.",

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from common.config import Section, checked, setting
+from common.config.declare import declared
+from common.config.examination import NotThere, verified
 from common.config.names import WHOLE, bounded_column
 from common.config.options import Given
 from common.config.template import Because, write_config
-from common.errors import ConfigError, DataError, LabelveilError, printable
+from common.errors import ConfigError, DataError, printable
 from common.files import write_text
 from label_party.commands.options import options
-from label_party.config.sections import DataSection, LabelPartyConfig, load
+from label_party.config.sections import (
+    EPOCH_PLACE,
+    SUBMITTED,
+    DataSection,
+    LabelPartyConfig,
+    load,
+)
 from label_party.sources.addresses import check_address, is_database
 
 if TYPE_CHECKING:
@@ -35,6 +42,8 @@ OF_ONE_LABEL = "domain", "data.label", "data.missing", "randomizer.loss"
 STRATA_FILE = Path("strata.txt")
 _SIGNING_KEY = Path("certificates/signing.key")
 """Where `labelveil certificates` puts one, too."""
+
+_NOTHING_SAYS = "as nothing says that labels are whole numbers"
 
 _LOOKED_AT = 1 << 28
 """Bytes of a file that is looked at; of a larger one a dry run says what is odd."""
@@ -70,6 +79,11 @@ class New(Section):
         False, "Make the signing key, too. Alone, as --new-secret alone."
     )
     force: bool = setting(False, "Overwrite an existing file; a key never.")
+    unverified: bool = setting(
+        False,
+        "Write the file although labels or population cannot be looked at, or lack a column.",
+        flag="--unverified",
+    )
 
     @property
     def keys_alone(self) -> bool:
@@ -93,28 +107,47 @@ def init(given: Given, new: New) -> None:
         _check_new(new, config)
         _write_keys(new, config)
         return
+    from label_party.sources.databases import snapshot
+
+    with snapshot():  # one connection to a database, however often it is looked at
+        _write(given, new)
+
+
+def _write(given: Given, new: New) -> None:
     values = _as_written(given.values) | _queries(new, given.values)
-    values |= _labels(new.label, values)
+    values |= _labels(new, values)
     strata = [] if new.strata_column is None else _strata(new.strata_column, values)
     if strata:
         values |= {"strata.column": new.strata_column, "strata.values": STRATA_FILE}
     if new.new_signing_key:
         values.setdefault("keys.signing_key", _SIGNING_KEY)
     several = "label" in values
-    without = OF_ONE_LABEL if several else ()
+    without, still_open = OF_ONE_LABEL if several else (), list[str]()
+
+    def check(config: LabelPartyConfig) -> None:
+        _check_new(new, config)
+        for which in ("labels", "population"):
+            if f"data.{which}" in values:
+                with verified(new.unverified, still_open):
+                    _check_source(config, which)
+
     config = write_config(
-        given.path,
-        LabelPartyConfig,
-        HEAD,
-        values,
-        without,
-        force=new.force,
-        check=partial(_check_new, new),
+        given.path, LabelPartyConfig, HEAD, values, without, force=new.force, check=check
     )
     if strata:
         write_text(STRATA_FILE, "\n".join(strata))
         typer.echo(f"wrote {STRATA_FILE}: {len(strata):,} values of {new.strata_column!r}")
-    typer.echo(f"wrote {given.path}; read it, then run: label-party release")
+    examples = [
+        option.place
+        for option in declared(LabelPartyConfig)
+        if option.required
+        and option.section not in ("label", *without)
+        and option.name not in values
+    ]
+    if examples:
+        still_open.append(f"examples stand in {given.path} for {', '.join(examples)}")
+    wrote = f"wrote {given.path}; read it"
+    typer.echo(wrote if still_open else f"{wrote}, then run: label-party release")
     if several:
         for label in values["label"]:
             kind = label["kind"]
@@ -126,9 +159,21 @@ def init(given: Given, new: New) -> None:
             f"events with several rows, and so the missing value: {several_rows:,}; if they add"
             ' up, or the last one counts, say so there: [data] duplicates = "sum", "mean" or "last"'
         )
-    if misplaced := _misplaced(config):
-        typer.echo(misplaced)
     _write_keys(new, config)
+    if still_open:
+        said = printable("; ".join(still_open))
+        typer.echo(f"not verified: {said}; then run: label-party doctor")
+
+
+def _check_source(config: LabelPartyConfig, which: str) -> None:
+    """Look whether labels or population are as the configuration says."""
+    from label_party.commands.doctor import check_source
+
+    place = getattr(config.data, which)
+    is_file = isinstance(place, Path) and str(place) != SUBMITTED and EPOCH_PLACE not in str(place)
+    if is_file and not place.exists():
+        raise NotThere(f"{place} does not exist yet")
+    check_source(config, which)
 
 
 def _check_new(new: New, config: LabelPartyConfig) -> None:
@@ -209,20 +254,6 @@ def _with_several_rows(config: LabelPartyConfig) -> int:
     return keys.filter(keys.is_duplicated()).n_unique()
 
 
-def _misplaced(config: LabelPartyConfig) -> str | None:
-    """What keeps a file of labels from naming the events itself, if it is at hand and is to."""
-    from label_party.events.epoch import rows_of_epoch
-
-    labels, _ = rows_of_epoch(config)
-    if not (isinstance(labels.source, Path) and labels.source.is_file()):
-        return None
-    try:
-        labels.check_front()
-    except DataError as error:
-        return str(error)
-    return None
-
-
 def _as_written(given: Mapping[str, Any]) -> dict[str, Any]:
     """What was given, and how the CSV files among it are written: looked at here, then fixed."""
     from common.csv_files import SUFFIXES, propose_dialect
@@ -242,11 +273,12 @@ def _as_written(given: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _labels(given: Sequence[str], others: Mapping[str, Any]) -> dict[str, Any]:
+def _labels(new: New, others: Mapping[str, Any]) -> dict[str, Any]:
     """What the file says of labels: of one its column and perhaps bounds, of several a table each.
 
     ``ConfigError`` if bounds are missing, or stand twice.
     """
+    given = new.label
     alone = len(given) == 1 and given[0].count(":") < 2  # its bounds are settings of their own
     if alone:
         ends = (others.get(f"domain.{end}", 0.0) for end in ("lower", "upper"))
@@ -259,11 +291,16 @@ def _labels(given: Sequence[str], others: Mapping[str, Any]) -> dict[str, Any]:
             if labels and name in others:
                 raise ConfigError(f"{flag} has no effect beside --label {given[0]}; leave it out")
     source = _data(others).labels_source if "data.labels" in others else None
+    if isinstance(source, Path) and not source.exists():
+        source = None
     values, tables, grid_is_open = dict[str, Any](), [], "domain.grid" not in others
     for column, lower, upper, is_whole in labels:
         whole = Because(True, "as --label says")
         if grid_is_open and not is_whole:
-            whole = _whole(source, column, lower, upper)
+            whole, unseen = Because(False, _NOTHING_SAYS), list[str]()
+            with verified(new.unverified, unseen):
+                whole = _whole(source, column, lower, upper)
+            source = None if unseen else source
         of_whole = "binary" if (lower, upper) == (0, 1) else "count"
         kind = Because(of_whole if whole.value else "amount", whole.reason)
         tables.append({"name": column, "kind": kind, "lower": lower, "upper": upper})
@@ -302,13 +339,16 @@ def _queries(new: New, given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def select(columns: Sequence[str], table: str) -> str:
-    """Return a query for columns of a table, which may be ``schema.table``."""
+    """Return a query for columns of a table, which may be ``schema.table``.
+
+    The table is named before each: SQLite takes a quoted name of no column for a text.
+    """
 
     def quoted(name: str) -> str:
         return '"' + name.replace('"', '""') + '"'
 
     place = ".".join(map(quoted, table.split(".")))
-    return f"SELECT {', '.join(map(quoted, columns))} FROM {place}"
+    return f"SELECT {', '.join(f't.{quoted(name)}' for name in columns)} FROM {place} AS t"
 
 
 def _data(values: Mapping[str, Any]) -> DataSection:
@@ -322,13 +362,9 @@ def _whole(source: Source | None, column: str, lower: float, upper: float) -> Be
     """Whether labels are whole numbers, by nothing but what is declared of their column."""
     from label_party.sources.tables import declared_type
 
-    declared = None
-    try:
-        declared = None if source is None else declared_type(source, column)
-    except LabelveilError as error:  # to be said by a release, which needs the labels
-        typer.echo(f"not looked at: {printable(str(error))}")
+    declared = None if source is None else declared_type(source, column)
     if declared is None:
-        return Because(False, "as nothing says that labels are whole numbers")
+        return Because(False, _NOTHING_SAYS)
     kind, whole = declared
     reason = f"as column {column!r} has type {kind}"
     return Because(whole and lower % 1 == upper % 1 == 0, reason)

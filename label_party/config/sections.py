@@ -179,7 +179,7 @@ class DataSection(Section):
 
     @property
     def labels_source(self) -> Source:
-        return locate(self.labels, self.labels_query, self.credentials_file)
+        return locate(self.labels, self.labels_query, self.credentials_file, "labels")
 
     @property
     def labels_dialect(self) -> Dialect:
@@ -197,7 +197,7 @@ class DataSection(Section):
         """Where the population is read; None if it is the labels' own, or submitted."""
         if self.population is None or self.submitted:
             return None
-        return locate(self.population, self.population_query, self.credentials_file)
+        return locate(self.population, self.population_query, self.credentials_file, "population")
 
     @property
     def submitted(self) -> bool:

@@ -25,10 +25,12 @@ from label_party.sources.tables import (
     as_names,
     as_numbers,
     as_words,
+    check_columns,
     check_front,
     columns_of,
     label_column,
     other,
+    parquet_files,
     read_columns,
 )
 
@@ -112,10 +114,16 @@ class Rows:
             events.append(places.alias(PLACE))
         return pl.DataFrame(events), odd
 
-    def check_front(self) -> None:
-        """Check that no label's cell can change what says whose row it is, or raise
-        ``DataError``."""
+    def check(self) -> None:
+        """Check what a release would be refused for whatever stands in the rows.
+
+        ``DataError`` if the source cannot be read, lacks a column or has one of an unusable type,
+        or if a label's cell could change what says whose row it is.
+        """
+        check_columns(self.source, self.columns, self.dialect)
         check_front(self.source, self.naming, self.dialect, self.holds)
+        if parquet_files(self.source) is not None:
+            self.read((0, 0))  # types
 
     def days(self) -> list[str]:
         """Return the days that occur in the column of dates, ascending; ``DataError`` as read."""

@@ -105,15 +105,17 @@ def check_query(name: str, place: Path | str, query: str | None) -> None:
         )
 
 
-def locate(place: Path | str, query: str | None, credentials_file: Path | None) -> Source:
-    """Return the source that a checked place and its query mean."""
+def locate(
+    place: Path | str, query: str | None, credentials_file: Path | None, of: str = "labels"
+) -> Source:
+    """Return the source that a checked place and its query mean; ``of`` is what is read there."""
     if isinstance(place, Path):
         return place
     # a server checks its configuration, too, and reads no table
     if query:
         from label_party.sources.databases import Query
 
-        return Query(place, query, credentials_file)
+        return Query(place, query, credentials_file, of)
     from label_party.sources.object_stores import Remote
 
     return Remote(place, credentials_file)

@@ -1,7 +1,8 @@
 """Rows of SQLite and PostgreSQL: streamed, read-only, all of one moment.
 
-No message holds what a driver says: drivers repeat addresses, rows and statements. Errors name the
-class of the refusal, PostgreSQL's with its SQLSTATE.
+No message holds what a driver says: drivers repeat addresses, rows and statements. Of that only its
+kind is told, in our words, and a name if the query itself has it: an error is one line with the
+query, the column or table, the cause and what to do (:mod:`label_party.sources.refusals`).
 """
 
 from __future__ import annotations
@@ -21,10 +22,15 @@ from uuid import UUID
 
 import polars as pl
 
-from common.errors import ConfigError, DataError, present
+from common.errors import ConfigError, DataError, LabelveilError, present
 from common.extras import install_command
 from label_party.sources.foreign import Foreign, check_private
 from label_party.sources.oddities import LINE, NOTHING, Oddities, oddity_of
+from label_party.sources.refusals import (
+    explain_login,
+    explain_postgres,
+    explain_sqlite,
+)
 
 if TYPE_CHECKING:
     import psycopg
@@ -46,9 +52,14 @@ class Query(Foreign):
     address: str
     sql: str
     credentials_file: Path | None = None
+    of: str = "labels"  # what is read by it: the setting in [data]
 
     def __str__(self) -> str:
         return self.address
+
+    def refused(self, why: str) -> DataError:
+        """An error about it: which query, of what address, and why."""
+        return DataError(f"{self.of} query of {self}: {why}")
 
     @property
     def columns(self) -> list[str]:
@@ -107,7 +118,9 @@ class Connection:
         with self.translating_errors(query), self.cursor() as cursor:
             cursor.execute(query.sql)
             if cursor.description is None:
-                raise DataError(f"{query}: the query returns no rows; it must be one SELECT")
+                raise query.refused(
+                    f"it returns no rows; it must be one SELECT: set [data] {query.of}_query"
+                )
             return list(cursor.description)
 
     def rows(self, query: Query, names: Sequence[str]) -> Iterator[list[tuple[Any, ...]]]:
@@ -162,8 +175,8 @@ def _sqlite(query: Query) -> Iterator[Connection]:
     parts = urlsplit(query.address)
     path = Path(unquote(parts.netloc + parts.path).removeprefix("/"))
     if not path.is_file():
-        raise DataError(
-            f"{query}: {path} does not exist; write sqlite:///relative.db or sqlite:////absolute.db"
+        raise query.refused(
+            f"{path} does not exist; write sqlite:///relative.db or sqlite:////absolute.db"
         )
     with _translating_sqlite_errors(query):
         address = f"file:{quote(str(path))}?mode=ro"
@@ -200,11 +213,10 @@ def _decoded(text: bytes, codec: str = "utf-8") -> str | bytes:
 def _translating_sqlite_errors(query: Query) -> Iterator[None]:
     try:
         yield
-    except (sqlite3.Error, sqlite3.Warning) as error:
-        kind = getattr(error, "sqlite_errorname", None) or type(error).__name__
-        raise DataError(
-            f"{query}: SQLite refused to read ({kind}); check the file and the query in [data]"
-        ) from None
+    except LabelveilError:
+        raise
+    except Exception as error:  # whatever a driver raises may show a row
+        raise query.refused(explain_sqlite(error, query.sql, query.of)) from None
 
 
 @contextmanager
@@ -221,12 +233,8 @@ def _postgres(query: Query) -> Iterator[Connection]:
         options["connect_timeout"] = _CONNECT_SECONDS
     try:
         connection = psycopg.connect(query.address, **options)
-    except psycopg.Error as error:
-        state = f" (SQLSTATE {error.sqlstate})" if error.sqlstate else ""
-        raise DataError(
-            f"{query}: PostgreSQL cannot be reached or refused the login{state}; check the address,"
-            " and the credentials in PGPASSFILE, PGSERVICE or [data] credentials_file"
-        ) from None
+    except Exception as error:  # whatever a driver raises may show a password
+        raise query.refused(explain_login(error)) from None
     with connection:
         with _translating_postgres_errors(query):
             connection.read_only = True
@@ -286,14 +294,9 @@ def _narrowed(query: str, names: Sequence[str]) -> Composed:
 
 @contextmanager
 def _translating_postgres_errors(query: Query) -> Iterator[None]:
-    import psycopg
-
     try:
         yield
-    except (psycopg.Error, UnicodeError) as error:  # UnicodeError: letters that it has none of
-        number = getattr(error, "sqlstate", None)
-        state = f", SQLSTATE {number}" if number else ""
-        raise DataError(
-            f"{query}: PostgreSQL refused the query ({type(error).__name__}{state}); it must be one"
-            " SELECT that this login may read; set [data] labels_query and population_query"
-        ) from None
+    except LabelveilError:
+        raise
+    except Exception as error:  # among them UnicodeError: letters that the server has none of
+        raise query.refused(explain_postgres(error, query.sql, query.of)) from None

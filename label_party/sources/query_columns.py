@@ -46,6 +46,11 @@ def tables_of(query: str) -> set[str]:
     return found
 
 
+def names_in(query: str) -> set[str]:
+    """Return all names that stand in a query's text, in small letters."""
+    return {token.removeprefix(".") for token in _tokens(query) if _is_name(token)}
+
+
 def gives_away(label: frozenset[Made], other: frozenset[Made]) -> bool:
     """Whether a column is made of all that a label is made of."""
     return bool(label) and all(any(_same(part, there) for there in other) for part in label)

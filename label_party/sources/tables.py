@@ -152,6 +152,11 @@ def _parts(
     return rows_of(lines, _layout(path, header, names, naming, dialect, holds))
 
 
+def check_columns(path: Source, names: Sequence[str], dialect: Dialect = CSV) -> None:
+    """Check that a source has each of some columns, once; ``DataError`` if not."""
+    _check_columns(path, names, columns_of(path, dialect))
+
+
 def check_front(path: Source, naming: Sequence[str], dialect: Dialect, holds: Holds) -> None:
     """Check that no label's cell of a CSV source can change what says whose row it is.
 

@@ -18,6 +18,7 @@ must share that one's budget, or say why it is separate. Nobody is told that the
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
@@ -70,7 +71,8 @@ def check(folder: Path, ledger: Ledger, purchase: Purchase, separate_reason: str
     if covered is None:
         return
     shared: dict[str, int] = {covered.sha256: covered.events}
-    apart: dict[str, int] = {}
+    apart: dict[str, set[Path]] = {}  # of each account what was compared with it, if anything
+    compared = defaultdict[str, set[Path]](set)
     unknown = [(charge, "it was lost") for charge in ledger.charges() if charge.lost]
     for charge, other in ledger.coverage():
         if not _compared(charge, purchase):
@@ -86,8 +88,10 @@ def check(folder: Path, ledger: Ledger, purchase: Purchase, separate_reason: str
             continue
         if other.sha256 not in shared:
             _verify(folder / other.sha256)
-            shared[other.sha256] = overlap(folder / covered.sha256, folder / other.sha256)
+            files = [folder / covered.sha256], [folder / other.sha256]
+            shared[other.sha256] = overlap(*files)
         count = shared[other.sha256]
+        compared[charge.account].add(folder / other.sha256)
         if not count:
             continue
         if charge.account == account:
@@ -101,21 +105,28 @@ def check(folder: Path, ledger: Ledger, purchase: Purchase, separate_reason: str
                 f"{count:,} events of data set {purchase.data_set!r} have paid from account"
                 f" {charge.account!r} (data set {charge.data_set!r}); {_remedy(charge)}"
             )
-        apart[charge.account] = max(count, apart.get(charge.account, 0))
+        apart[charge.account] = compared[charge.account]
     for charge, why in unknown:
         if charge.account == account:
             continue
-        apart.setdefault(charge.account, 0)
+        apart.setdefault(charge.account, set())
         if not separate_reason:
             raise BudgetError(
                 f"which events {charge.purpose!r} of data set {charge.data_set!r}, epoch"
                 f" {charge.epoch!r}, was about is unknown since {why}, and account"
                 f" {charge.account!r} has paid for them; {_remedy(charge)}"
             )
-    known = {(said.account, said.other, said.reason) for said in ledger.separations()}
-    for other_account, count in apart.items():
-        if (account, other_account, separate_reason) not in known:
-            ledger.separate(account, other_account, count, separate_reason)
+    for other_account, theirs in apart.items():
+        mine = {folder / covered.sha256} | {
+            folder / ours.sha256
+            for charge, ours in ledger.coverage()
+            if charge.account == account and ours.secret == covered.secret
+        }
+        for path in mine if theirs else ():
+            _verify(path)
+        # of all epochs, of which those before may share events with what came to the other since
+        count = overlap(sorted(mine), sorted(theirs)) if theirs else 0
+        ledger.separate(account, other_account, count, separate_reason)
 
 
 def _incomparable(one: Covered, other: Covered) -> str:

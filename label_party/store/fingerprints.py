@@ -20,7 +20,7 @@ files are compared by walking both.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -113,21 +113,35 @@ def write(path: Path, parts: Iterable[Prints]) -> tuple[str, int]:
     return digest.hexdigest(), count
 
 
-def overlap(one: Path, other: Path) -> int:
-    """Return how many events, or else names, have fingerprints in both of two sorted files."""
-    here, there = (path.stat().st_size // _WORD.itemsize for path in (one, other))
-    i = j = hashed = names = 0
-    while i < here and j < there:
-        a, b = _read(one, i, min(i + _SLICE, here)), _read(other, j, min(j + _SLICE, there))
+def overlap(ones: Sequence[Path], others: Sequence[Path]) -> int:
+    """Return how many events, or else names, have fingerprints in some of both lists of files."""
+    here, there, hashed, names = _united(ones), _united(others), 0, 0
+    a, b = next(here, None), next(there, None)
+    while a is not None and b is not None:
         last = min(a[-1], b[-1])
         # up to the smaller end both slices are complete, so what they share shows
-        a, b = a[: a.searchsorted(last, side="right")], b[: b.searchsorted(last, side="right")]
-        places = np.minimum(b.searchsorted(a), b.size - 1)
-        shared = a[b[places] == a] if b.size else b
+        cuts = a.searchsorted(last, side="right"), b.searchsorted(last, side="right")
+        shared = np.intersect1d(a[: cuts[0]], b[: cuts[1]], assume_unique=True)
         of_hashed = int(np.count_nonzero(shared & _HASHED))
         hashed, names = hashed + of_hashed, names + shared.size - of_hashed
-        i, j = i + a.size, j + b.size
+        a, b = a[cuts[0] :], b[cuts[1] :]
+        a = a if a.size else next(here, None)
+        b = b if b.size else next(there, None)
     return max(hashed, names)
+
+
+def _united(paths: Sequence[Path]) -> Iterator[Prints]:
+    """Yield the fingerprints of sorted files together, ascending, each once, in slices."""
+    starts = dict.fromkeys(paths, 0)
+    sizes = {path: path.stat().st_size // _WORD.itemsize for path in paths}
+    most = max(1, _SLICE // max(1, len(starts)))
+    while left := [path for path in starts if starts[path] < sizes[path]]:
+        slices = [_read(p, starts[p], min(starts[p] + most, sizes[p])) for p in left]
+        last = min(part[-1] for part in slices)  # up to here all of them are complete
+        parts = [part[: part.searchsorted(last, side="right")] for part in slices]
+        for path, part in zip(left, parts, strict=True):
+            starts[path] += part.size
+        yield parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
 
 
 def _read(path: Path, start: int, end: int) -> Prints:

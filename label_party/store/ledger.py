@@ -359,13 +359,26 @@ class Ledger(Sole):
         return bytes(rows[0]["value"])
 
     def separate(self, account: str, other: str, events: int, reason: str) -> None:
-        """Remember why an account's charges do not count against another that shares events."""
+        """Remember why an account's charges do not count against another that shares events.
+
+        The reason stays as it was first given; ``events`` is how many the two share by now, 0
+        where nobody knows.
+        """
+        pair = account, other
         with self._transaction() as database:
-            database.execute(
-                "INSERT INTO separations (account, other, events, reason, said_at, said_by)"
-                " VALUES (?, ?, ?, ?, ?, ?)",
-                (account, other, events, reason, _now(), _who()),
-            )
+            said = "SELECT 1 FROM separations WHERE (account, other, reason) = (?, ?, ?)"
+            if database.execute(said, (*pair, reason)).fetchone() is None:
+                database.execute(
+                    "INSERT INTO separations (account, other, events, reason, said_at, said_by)"
+                    " VALUES (?, ?, ?, ?, ?, ?)",
+                    (*pair, events, reason, _now(), _who()),
+                )
+            if events:
+                database.execute(
+                    "UPDATE separations SET events = ?"
+                    " WHERE (account, other) IN (VALUES (?, ?), (?, ?))",
+                    (events, *pair, *reversed(pair)),
+                )
 
     def separations(self) -> list[Separation]:
         """Return what was said so, oldest first."""

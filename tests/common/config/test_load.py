@@ -13,6 +13,8 @@ from common.config import Section, load_config
 from common.config.load import MOST_BYTES, parse_toml
 from common.config.wording import as_toml
 from common.errors import ConfigError
+from feature_party.config import FeaturePartyConfig
+from label_party.config.sections import LabelPartyConfig
 
 
 class Privacy(Section):
@@ -62,6 +64,84 @@ def test_what_is_text_needs_no_quotes_whatever_it_looks_like(tmp_path: Path) -> 
         config = load_config(File, path, settings=[f"key={typed}"])
         assert config.key == typed.strip("\"'")
     assert load_config(File, path, settings=["key=a", "privacy.epsilon=2"]).privacy.epsilon == 2.0
+
+
+class Tables(Section):
+    named: dict[str, str] = Field(default_factory=dict)
+    lists: dict[str, list[str]] = Field(default_factory=dict)
+    texts: list[str] = Field(default_factory=list)
+    numbers: list[float] = Field(default_factory=list)
+
+
+class Lists(Section):
+    of: Tables = Tables()
+
+
+@pytest.mark.parametrize(
+    ("typed", "value"),
+    [
+        ("[a, b]", ["a", "b"]),
+        ("[2024-06-01, 007, 1.50, true]", ["2024-06-01", "007", "1.50", "true"]),
+        ("""["a,b", 'c"', it's, d e,]""", None),
+        ("""["a,b", 'c"', d e,]""", ["a,b", 'c"', "d e"]),
+        ('["a\\"b", "[x]"]', ['a"b', "[x]"]),
+        ("[]", []),
+        ("[a", None),
+        ("[[a]]", None),
+        ("[a,,b]", None),
+        ("2024-06-01", None),
+    ],
+)
+def test_texts_in_a_list_need_no_quotes(typed: str, value: list[str] | None) -> None:
+    def load(name: str) -> Tables:
+        return load_config(Lists, None, {}, [f"of.{name}={typed}"]).of
+
+    if value is None:
+        with pytest.raises(ConfigError, match=r"texts=.* must be a list, each text") as caught:
+            load("texts")
+        assert "datetime" not in str(caught.value)
+        return
+    assert load("texts").texts == value
+    assert load("lists.x").lists == {"x": value}
+
+
+def test_numbers_in_a_list_stay_numbers() -> None:
+    assert load_config(Lists, None, {}, ["of.numbers=[1, 2.5]"]).of.numbers == [1.0, 2.5]
+    with pytest.raises(ConfigError, match="each a number"):
+        load_config(Lists, None, {}, ["of.numbers=[a]"])
+
+
+@pytest.mark.parametrize(
+    ("typed", "name", "value"),
+    [
+        ("a=7", "a", "7"),
+        ("order date = date %d/%m/%Y", "order date", "date %d/%m/%Y"),
+        ('"a.b"=number 1,234.5', "a.b", "number 1,234.5"),
+        ("'a.b'=x", "a.b", "x"),
+        ('"a=b" = c=d', "a=b", "c=d"),
+        (r'"a\"b"=x', 'a"b', "x"),
+        ("it's=x", "it's", "x"),
+        ('é=""', "é", ""),
+    ],
+)
+def test_a_name_in_a_table_may_be_quoted(typed: str, name: str, value: str) -> None:
+    assert load_config(Lists, None, {}, [f"of.named.{typed}"]).of.named == {name: value}
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("named.a.b=x", r"^named\.a=\{'b': 'x'\} must be text; a name with dots stands in quotes"),
+        ("lists.a.b=[x]", r"^lists\.a=.* must be a list, each text; a name with dots stands in"),
+        ("lists.a=x", r"^lists\.a='x' must be a list, each text; set \[of\] lists$"),
+        ("named={a=7}", r"^named\.a=7 must be text; set \[of\] named$"),
+        ("named={'a.b'=7}", r'^named\."a\.b"=7 must be text'),
+        ("named..a=x", "must look like"),
+    ],
+)
+def test_a_wrong_entry_of_a_table_is_named(typed: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        load_config(Lists, None, {}, [f"of.{typed}"])
 
 
 @pytest.mark.parametrize(
@@ -143,3 +223,19 @@ def test_any_text_of_a_file_of_settings_reads_back() -> None:
     assert tomllib.loads(f"a = {as_toml({text: [text]})}")["a"] == {text: [text]}
     with pytest.raises(ConfigError, match=r"^x\\ud800 is not UTF-8, .* rename it$"):
         as_toml("x\ud800")
+
+
+def test_both_programs_read_settings_alike() -> None:
+    """Names, dates and lists without quotes, whichever party is configured."""
+    mine = {"data.labels": "l.csv", "domain.lower": 0, "domain.upper": 1, "privacy.epsilon": 1}
+    for typed in ("2", "007", "2024-06-01", "1.5", "true", "a.b-c", '"2"', "'2'"):
+        name = typed.strip("\"'")
+        settings = [f"data.epoch={typed}", f'server.clients."a.b"=[{typed}, c]']
+        theirs = load_config(LabelPartyConfig, None, mine, settings)
+        settings = [f"labels_party.epoch={typed}", 'data.columns."a.b"=category']
+        ours = load_config(FeaturePartyConfig, None, {}, settings)
+        assert theirs.data.epoch == ours.only_labels_party.epoch == name
+        assert theirs.server.clients == {"a.b": [name, "c"]}
+        assert ours.data.columns == {"a.b": "category"}
+        listed = load_config(FeaturePartyConfig, None, {}, [f"labels_party.epochs=[{typed}, c]"])
+        assert listed.only_labels_party.epochs == [name, "c"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from label_party.commands.cli import main
@@ -48,11 +51,15 @@ def test_init_says_where_a_label_could_break_what_is_public(
     monkeypatch.chdir(tmp_path)
     Path("sales.csv").write_text(f"{header}\n1,2\n")
     given = ("--label", "label:0:9", "--epsilon", "1", "--total-epsilon", "1")
-    done = run_command(main, "init", "--labels", "sales.csv", *given)
-    assert done.code == 0, done
+    init = (main, "init", "--new-secret", "--labels", "sales.csv", *given)
+    done = run_command(*init)
     broken = "sales.csv names the events itself, and a label with a separator or a quote could"
-    assert (broken in done.out) == (header == "label,key")
-    assert run_command(main, "init", "--new-secret", "--force", "--labels", "sales.csv", *given)
+    assert (done.code, broken in done.err) == ((1, True) if header == "label,key" else (0, False))
+    if done.code:
+        assert list(Path().iterdir()) == [Path("sales.csv")]
+        done = run_command(*init, "--unverified")
+        assert done.code == 0
+        assert broken in done.out.splitlines()[-1]
     released = run_command(main, "release", "--quiet")
     assert released.code == (header == "label,key"), released
     if released.code:  # what the line says helps
@@ -71,6 +78,91 @@ def test_another_separator_is_named_where_no_column_is_found(
     assert run_command(main, "init", "--labels", "sales.csv", *given).code == 0
     Path("sales.csv").write_text("key;label\n1;2\n")
     assert "set [data] labels_separator" in run_command(main, "release").error
+
+
+def test_a_column_that_is_not_there_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_command: RunCommand
+) -> None:
+    """In labels or population, of files or of a database: exit code 1, the column, no file."""
+    monkeypatch.chdir(tmp_path)
+    rows = pl.DataFrame({"id": ["a"], "amount": [2.0], "day": ["2024-06-01"]})
+    rows.write_parquet("sales.parquet")
+    rows.write_csv("sales.csv")
+    with closing(sqlite3.connect("shop.db")) as database:
+        database.execute("CREATE TABLE sales (id TEXT, amount REAL, day TEXT)")
+        database.execute("CREATE TABLE landings (id TEXT)")
+        database.commit()
+    pl.DataFrame({"id": ["a"]}).write_parquet("landings.parquet")
+    before = everything()
+    database_of = ("--labels", "sqlite:///shop.db", "--table", "sales")
+    right = {"--key": "id", "--label": "amount:0:9", "--date": "day"}
+    listed = ("--population", "landings.parquet")
+    in_database = ("--population", "sqlite:///shop.db", "--population-table", "landings")
+    sources = [("--labels", "sales.parquet"), ("--labels", "sales.csv"), database_of]
+    for place in sources:
+        for flag, wrong in (("--key", "idd"), ("--label", "amuont:0:9"), ("--date", "dya")):
+            given = [word for pair in (right | {flag: wrong}).items() for word in pair]
+            line = run_command(main, "init", *place, *given, "--epsilon", "1").error
+            assert wrong.partition(":")[0] in line, line
+            assert "nothing was written; with --unverified it is written all the same" in line
+    for population in (listed, in_database):
+        given = [word for pair in right.items() for word in pair]
+        line = run_command(main, "init", *sources[0], *population, *given).error
+        assert "day" in line, line
+        assert population[-1] in line or "population query" in line
+    line = run_command(main, "init", "--labels", "sqlite:///shop.db", "--table", "sale").error
+    assert "labels query of sqlite:///shop.db" in line
+    assert "'sale'" in line
+    assert everything() == before
+
+
+def test_a_label_of_another_type_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_command: RunCommand
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pl.DataFrame({"key": ["a"], "label": [[1.0, 73571.25]]}).write_parquet("sales.parquet")
+    line = run_command(main, "init", "--labels", "sales.parquet", *GIVEN).error
+    assert "label column 'label' has type" in line
+    assert "73571" not in line
+    assert not Path("label_party.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((), "[data] labels, [domain] lower, [domain] upper, [privacy] epsilon"),
+        (("--labels", "none.csv", "--label", "label"), "none.csv does not exist yet; examples"),
+        (("--labels", "here.csv", "--label", "label"), "[domain] lower, [domain] upper"),
+        (("--labels", "here.csv", "--population", "no.csv", "--label", "label:0:1"), "no.csv does"),
+        (("--labels", "{epoch}.csv", "--label", "label:0:1"), "label-party watch --dry-run"),
+    ],
+)
+def test_what_was_not_verified_is_the_last_line(
+    given: tuple[str, ...],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    run_command: RunCommand,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("here.csv").write_text("key,label\na,1\n")
+    done = run_command(main, "init", *given)
+    first, *_, last = done.out.splitlines()
+    assert done.code == 0
+    assert first == "wrote label_party.toml; read it"
+    assert last.startswith("not verified: ")
+    assert said in last
+    assert last.endswith("; then run: label-party doctor")
+
+
+def test_with_all_verified_the_last_line_is_none_of_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_command: RunCommand
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("here.csv").write_text("key,label\na,1\n")
+    done = run_command(main, "init", "--labels", "here.csv", *GIVEN)
+    assert done.out.startswith("wrote label_party.toml; read it, then run: label-party release\n")
+    assert "not verified" not in done.out
 
 
 GIVEN = ("--label", "label:0:9", "--epsilon", "1", "--total-epsilon", "1", "--data-set", "mine")

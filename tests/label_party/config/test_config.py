@@ -203,7 +203,7 @@ def test_init_takes_a_label_for_what_its_column_is_declared_to_be(
     kinds: tuple[str, str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    table = pl.DataFrame({"key": ["a", "b", "c"], "y": column})
+    table = pl.DataFrame({"key": ["a", "b", "c"], "y": column, "other": [1.5, 2.0, None]})
     table.write_parquet("labels.parquet")
     said = run_cli("init", "--labels=labels.parquet", "--label=y:0:1", "--epsilon=1").out
     kind = str(table.schema["y"]).replace("precision=", "").replace("scale=", "")

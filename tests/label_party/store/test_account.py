@@ -211,6 +211,27 @@ def test_another_name_for_the_same_events_is_no_new_budget(party: Party) -> None
     assert apart["spent"]["epsilon"] == labels["spent"]["epsilon"] == "2"
 
 
+def test_the_events_of_two_accounts_are_counted_over_all_epochs(party: Party) -> None:
+    """Those of later epochs, too, each once, whichever account came first and buys last."""
+    apart = {"privacy__separate": True, "privacy__separate_reason": "of another column"}
+    bought: dict[str, set[int]] = {"labels": set(), "other": set()}
+    spans = [
+        ("labels", range(30)), ("other", range(20, 50)), ("other", range(40, 90)),
+        ("labels", range(60, 80)), ("other", range(25)), ("labels", range(100, 120)),
+    ]  # fmt: skip
+    for number, (account, span) in enumerate(spans):
+        party.write_population({"key": [f"event-{i}" for i in span]})
+        given = {"data__data_set": account, "data__epoch": str(number)} | (apart if number else {})
+        assert party.release(**given).code == 0
+        bought[account] |= {*span}
+        shared = len(bought["labels"] & bought["other"])
+        said = [one for entry in accounts(party) for one in entry["separations"]]
+        assert {one["events"] for one in said} == ({shared} if number else set())
+    assert shared == 50
+    assert f"{shared} events of other are events of labels, too" in party.run("budget").out
+    assert len({(one["account"], one["other"]) for one in said}) == 2
+
+
 @pytest.mark.parametrize("purchase", ["top-k", "synthesize"])
 def test_every_purchase_is_about_events_that_are_compared(party: Party, purchase: str) -> None:
     assert party.release().code == 0

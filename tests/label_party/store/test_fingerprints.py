@@ -62,8 +62,26 @@ def test_overlap_is_the_number_of_common_events(
 
     write(tmp_path / "a", [fingerprints(0, 1000)])
     write(tmp_path / "b", [fingerprints(1000 - shared, 3000)])
-    assert overlap(tmp_path / "a", tmp_path / "b") == shared
-    assert overlap(tmp_path / "b", tmp_path / "a") == shared
+    assert overlap([tmp_path / "a"], [tmp_path / "b"]) == shared
+    assert overlap([tmp_path / "b"], [tmp_path / "a"]) == shared
+
+
+@pytest.mark.parametrize("words", [3, 64, 1 << 20])
+def test_overlap_of_several_files_is_that_of_their_unions(
+    tmp_path: Path, words: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fingerprints, "_SLICE", words)
+    every, generator = np.unique(prints(0, 300)) | np.uint64(1), random.Random(7)
+    sides: list[list[Path]] = [[], []]
+    there: list[set[int]] = [set(), set()]
+    for number in range(9):
+        drawn = sorted(generator.sample(every.tolist(), generator.randrange(80)))
+        write(tmp_path / str(number), [np.array(drawn, dtype=np.uint64)])
+        sides[number % 2].append(tmp_path / str(number))
+        there[number % 2] |= {*drawn}
+    assert 0 < len(there[0] & there[1]) < min(map(len, there))
+    assert overlap(*sides) == overlap(*reversed(sides)) == len(there[0] & there[1])
+    assert overlap(sides[0], []) == 0
 
 
 def test_a_key_has_one_spelling() -> None:
@@ -118,7 +136,7 @@ def test_one_spelling_is_its_own() -> None:
 def test_nothing_meets_nothing(tmp_path: Path) -> None:
     assert write(tmp_path / "none", [])[1] == 0
     write(tmp_path / "some", [np.unique(prints(0, 3))])
-    assert overlap(tmp_path / "none", tmp_path / "some") == 0
+    assert overlap([tmp_path / "none"], [tmp_path / "some"]) == 0
 
 
 def test_fingerprints_that_were_cut_off_are_refused(tmp_path: Path) -> None:

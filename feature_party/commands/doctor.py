@@ -1,0 +1,129 @@
+"""``feature-party doctor``: whether a configuration can work, without changing anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from common.config.answers import Json
+from common.config.examination import NotThere, answer, examine
+from common.errors import DataError, ReleaseError, present
+from common.security.proxies import proxies
+from feature_party.commands.options import LABELS_PARTY, RELEASE_AND_FEATURES, options, start
+from feature_party.config import FeaturePartyConfig, LabelsPartySection
+
+_SAMPLE_ROWS = 10_000
+_KEYS_AT_ONCE = 1 << 20
+_SECONDS = 15.0
+"""That a labels party has to answer in."""
+
+
+@options(*RELEASE_AND_FEATURES, *LABELS_PARTY)
+def doctor(config: FeaturePartyConfig, shown: Json) -> None:
+    """Check features, keys, certificates, address and release; change nothing."""
+    start()
+    checks: dict[str, Callable[[], str]] = {
+        "features": partial(check_features, config),
+        "columns": partial(_columns, config),
+    }
+    for party in config.labels_party:
+        of = f" {party.called}" if config.several else ""
+        checks |= {
+            f"keys{of}": partial(_keys, config, party),
+            f"certificates{of}": partial(_certificates, party),
+            f"proxies{of}": partial(proxies, party.address),
+            f"address{of}": partial(check_address, party),
+            f"matches{of}": partial(_matches, config, party),
+        }
+    answer(examine(checks), shown)
+
+
+def check_features(config: FeaturePartyConfig) -> str:
+    """Say what the features are, once they have a usable key; ``LabelveilError`` if not."""
+    from common.release.event_keys import key_text
+    from feature_party.tables import check_key, collect_table, scan_table
+
+    frame = scan_table(config.features)
+    check_key(frame, config.key)
+    keys = collect_table(frame.select(config.key).head(_SAMPLE_ROWS))[config.key]
+    key_text(keys)
+    return f"{config.features}: {len(frame.collect_schema())} columns, key {config.key}"
+
+
+def _columns(config: FeaturePartyConfig) -> str:
+    from feature_party.tables import feature_file, scan_table
+
+    names = scan_table(config.features).collect_schema().names()
+    with feature_file(config.features, names) as table:
+        found = table.find_schema(config.data.stated, config.key)
+    ignored = config.data.stated.ignored
+    lines = (f"\n  {n}: {'ignored' if n in ignored else line}" for n, line in found.lines)
+    return f"{len(found.lines)} are taken for{''.join(lines)}"
+
+
+def _keys(config: FeaturePartyConfig, party: LabelsPartySection) -> str:
+    from common.release.event_keys import read_secret
+
+    read_secret(config.secret_of(party))
+    return f"join secret in {config.secret_of(party)}"
+
+
+def _certificates(party: LabelsPartySection) -> str:
+    from common.security.certificate_checks import described
+    from feature_party.client.channel import open_channel
+
+    open_channel(party).close()  # nothing is sent
+    return described(present(party.certificate), present(party.ca))
+
+
+def check_address(party: LabelsPartySection) -> str:
+    """Ask a labels party what it states of the release, and say it.
+
+    :class:`NotThere` if there is none yet; ``LabelveilError`` if it cannot be asked, or refuses.
+    """
+    import grpc
+
+    from feature_party.client.release_client import ReleaseClient, RetryPolicy
+
+    once = party.model_copy(update={"wait": 0.0, "timeout": min(party.timeout, _SECONDS)})
+    try:
+        manifest = ReleaseClient(once, RetryPolicy(attempts=1)).describe("doctor")
+    except ReleaseError as error:
+        cause = error.__cause__
+        if isinstance(cause, grpc.RpcError) and cause.code() == grpc.StatusCode.NOT_FOUND:
+            raise NotThere(str(error)) from error
+        raise
+    return (
+        f"{party.address} serves {manifest.data_set!r}, epoch {manifest.epoch!r}:"
+        f" {manifest.population.rows:,} events, paid by its account with {manifest.total_guarantee}"
+    )
+
+
+def _matches(config: FeaturePartyConfig, party: LabelsPartySection) -> str:
+    import numpy as np
+
+    from common.engine.shuffle import KEY_TYPE
+    from common.release.event_keys import hash_keys, read_secret
+    from common.release.folder import POPULATION_FILE, is_complete, read_manifest
+    from common.release.manifest import Manifest
+    from common.release.rows import open_rows, read_keys
+    from feature_party.tables import collect_table, scan_table
+
+    fetched = [folder for folder in config.releases_of(party) if is_complete(folder)]
+    if not fetched:
+        raise NotThere("no release is here yet; run feature-party fetch")
+    sample = collect_table(scan_table(config.features).select(config.key).head(_SAMPLE_ROWS))
+    secret = read_secret(config.secret_of(party))
+    ours = np.frombuffer(hash_keys(sample[config.key], secret), dtype=KEY_TYPE)
+    known = np.zeros(ours.size, dtype=bool)
+    for folder in fetched:
+        rows = open_rows(folder, Manifest.from_bytes(read_manifest(folder)))
+        for first in range(0, rows.rows, _KEYS_AT_ONCE):
+            part = first, min(first + _KEYS_AT_ONCE, rows.rows)
+            sent = rows.key_bytes > 0  # else they are those that we submitted
+            keys = rows.read(*part)[0] if sent else read_keys(folder / POPULATION_FILE, *part)
+            known |= np.isin(ours, np.frombuffer(keys.tobytes(), dtype=KEY_TYPE))
+    line = f"{known.mean():.1%} of the first {ours.size:,} events are in the release"
+    if not known.any():
+        raise DataError(f"{line}; check [data] key, [labels_party] epoch and the key secret")
+    return line

@@ -110,13 +110,13 @@ RELEASE = Format("labelveil-release", 2, 1, "dc2d8f561106790d")
 QUESTION = Format("labelveil-question", 2, 1, "1a45218df5e021c5")
 """What is asked of a submitted population."""
 
-STORE = Format("labelveil-store", 2, 1, "c35b69d7649818bd")
+STORE = Format("labelveil-store", 2, 1, "22b81c9f831694fe")
 """The ledger, and what lies beside it in the store, but for releases."""
 
 TERMS = Format("labelveil-terms", 2, 1, "6214d13b6bc107c4")
 """The terms of a purchase, which the ledger keeps."""
 
-BACKUP = Format("labelveil-backup", 2, 2, "415c4ffafdf6c9f5")
+BACKUP = Format("labelveil-backup", 2, 2, "584ff655f6df7e33")
 """The index of a backup."""
 
 MODEL = Format("labelveil-model", 2, 1, "10b64012618396e7")

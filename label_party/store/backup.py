@@ -38,8 +38,8 @@ from typing import Any, BinaryIO
 from common.console import progress
 from common.errors import ConfigError, ReleaseError
 from common.files import appearing, file_errors, sha256_of, sync
-from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE, WITHDRAWN_FILE
 from common.formats import BACKUP
+from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE, WITHDRAWN_FILE
 from common.version import software
 from label_party.store import seal
 from label_party.store.disk import StoreError

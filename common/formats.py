@@ -119,7 +119,7 @@ TERMS = Format("labelveil-terms", 2, 1, "6214d13b6bc107c4")
 BACKUP = Format("labelveil-backup", 2, 2, "584ff655f6df7e33")
 """The index of a backup."""
 
-MODEL = Format("labelveil-model", 2, 1, "10b64012618396e7")
+MODEL = Format("labelveil-model", 2, 2, "5eb4219a375c4523")
 """The model of one label."""
 
 MODELS = Format("labelveil-models", 1, 1, "b4101f5e9bc9504e")

@@ -83,9 +83,7 @@ def described(directory: Path, kind: Format) -> Iterator[dict[str, Any]]:
         data = json.loads(path.read_text(encoding="utf-8"))
         made_by, older = data.get("software"), f"{remedy}, or use the version that made it"
         stated = data["format"]
-        number = kind.check(stated, str(path), DataError, made_by=made_by, older=older)
-    if number < kind.number:
-        remedy = f"or of an earlier form of {stated}, of which the last is read here: {older}"
+        kind.check(stated, str(path), DataError, made_by=made_by, older=older)
     with undamaged(f"the model in {directory}", remedy):
         yield data
 

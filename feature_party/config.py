@@ -246,6 +246,13 @@ class KeysSection(Section):
         example="certificates/join.key",
         write=True,
     )
+    old_secret_files: list[Path] = setting(
+        list,
+        "Files of the secrets of earlier epochs, once both parties have changed theirs. Each"
+        " release is joined under the one of these and `secret_file` that its manifest recognises;"
+        " what we submit is hashed with `secret_file`.",
+        example=["certificates/join-2025.key"],
+    )
 
 
 class ReleaseSection(Section):
@@ -530,6 +537,10 @@ class FeaturePartyConfig(Section):
         """The file of the key secret that we share with a labels party, or one line likewise."""
         path = party.secret_file or self.keys.secret_file
         return _configured(path, "key secret", "[keys] secret_file or pass --secret-file FILE")
+
+    def secrets_of(self, party: LabelsPartySection) -> list[Path]:
+        """The files of all secrets that its releases may be hashed with, the present one first."""
+        return [self.secret_of(party), *self.keys.old_secret_files]
 
 
 class TrueLabels(Section):

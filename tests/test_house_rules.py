@@ -52,7 +52,7 @@ REASONS = {
 }
 """Other libraries in the mathematics, by module."""
 
-TESTS_ALONE = {"benchmarks", "twins"}
+TESTS_ALONE = {"formats", "benchmarks", "twins"}
 """Folders that hold measurements or broken builds, and so mirror no folder."""
 
 

@@ -17,6 +17,8 @@ CMAC_KEYS: Final = "aes-256-cmac-128"
 SUBMITTED_KEYS: Final = "submitted"
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Check = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+"""16 bytes by which a secret is recognised (:func:`common.release.event_keys.secret_check`)."""
 Count = Annotated[int, Field(ge=-(1 << 62), le=1 << 62)]
 Rows = Annotated[int, Field(ge=1, le=ROWS)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]

@@ -33,6 +33,8 @@ QUESTION_FILE = "question.bin"
 """There, too: what it asked of them."""
 WITHDRAWN_FILE = "withdrawn.json"
 """Says that a labels party has withdrawn this release, and why."""
+CHECK_FILE = "population.check"
+"""There, too: the check of the secret that they were hashed with."""
 KEYS_FILE = "keys.bin"
 CODES_FILE = "codes.bin"
 

@@ -1,7 +1,8 @@
 """What must be known of a manifest to serve its release: where its rows lie, and whose they are.
 
 Nothing after that is parsed. Channels and histograms are most of a manifest, and as objects they
-take a hundred times the memory of their bytes.
+take a hundred times the memory of their bytes. Nor does it matter what else a section says: a
+release is served as it was built, by whichever version.
 """
 
 from __future__ import annotations
@@ -9,11 +10,21 @@ from __future__ import annotations
 import json
 from typing import Any, Self
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from common.errors import ReleaseError
 from common.release.claims import Name
 from common.release.sections import ContentSection, ManifestSection, PopulationSection
+
+_OPEN = ConfigDict(extra="ignore")
+
+
+class ServedEvents(PopulationSection):
+    model_config = _OPEN
+
+
+class ServedRows(ContentSection):
+    model_config = _OPEN
 
 
 class Heading(ManifestSection):
@@ -21,8 +32,8 @@ class Heading(ManifestSection):
 
     data_set: Name
     epoch: Name
-    population: PopulationSection
-    content: ContentSection
+    population: ServedEvents
+    content: ServedRows
 
     @classmethod
     def of(cls, manifest: bytes) -> Self:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, reduce
 from itertools import chain, islice
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 import numpy as np
 from pydantic import FailFast, Field, ValidationError, model_validator
@@ -23,6 +23,7 @@ from common.arrays import Floats
 from common.errors import ConfigError, PrivacyError, ReleaseError
 from common.exact.channel import FiniteChannel
 from common.exact.rational import parse_rational
+from common.formats import RELEASE, known_software
 from common.guarantees import Guarantee, PureDP, Unit, compose, guarantee_from_json
 from common.randomizers import NoisyPrior, decoded_prior
 from common.randomizers.cells import Cells, Codebook, Group
@@ -55,9 +56,13 @@ from common.release.sections import (
 )
 from common.release.strict_json import parse_json
 
-FORMAT = "labelveil-release/1"
+FORMAT: Final = "labelveil-release/2"
 
 SectionT = TypeVar("SectionT")
+
+
+class OlderForm(ReleaseError):
+    """A manifest of format 1 in a form that is read no more."""
 
 
 class Manifest(ManifestSection):
@@ -67,9 +72,11 @@ class Manifest(ManifestSection):
     are sent by randomizers of their stratum's own: the first's codes come first. Strata that both
     parties know have a table beside each noisy prior; those that a question gathered are of one
     label, which no prior counts.
+
+    Format 1 is as 2, but says neither ``population.secret_check`` nor anything ``optional``.
     """
 
-    format: Literal["labelveil-release/1"]
+    format: Literal["labelveil-release/1", "labelveil-release/2"]
     software: str = Field(pattern=r"^labelveil/[0-9A-Za-z.+-]{1,40}$")
     data_set: Name
     epoch: Name
@@ -84,6 +91,17 @@ class Manifest(ManifestSection):
     population: PopulationSection
     content: ContentSection
     drift: DriftSection | None
+    optional: dict[str, Any] = Field(default_factory=dict)
+    """What a later version says besides, and a reader may skip: all of it is unknown here."""
+
+    @model_validator(mode="after")
+    def _check_format(self) -> Self:
+        first = RELEASE.number_of(self.format) == 1
+        if first and (self.population.secret_check or self.optional):
+            raise ValueError("format 1 says neither secret_check nor anything optional")
+        if not first and self.population.secret_check is None:
+            raise ValueError("population.secret_check is missing")
+        return self
 
     @model_validator(mode="after")
     def _check_groups(self) -> Self:
@@ -318,9 +336,14 @@ class Manifest(ManifestSection):
         return guarantee_from_json(self.privacy.total)
 
     def to_bytes(self) -> bytes:
-        """Canonical JSON: sorted keys, no white space, UTF-8."""
+        """Canonical JSON: sorted keys, no white space, UTF-8; no member for what is not said."""
+        document = self.model_dump(mode="json")
+        if not self.optional:
+            del document["optional"]
+        if self.population.secret_check is None:
+            del document["population"]["secret_check"]
         text = json.dumps(
-            self.model_dump(mode="json"),
+            document,
             sort_keys=True,
             separators=(",", ":"),
             ensure_ascii=False,
@@ -329,12 +352,19 @@ class Manifest(ManifestSection):
         return text.encode()
 
     @classmethod
-    def parse(cls, data: bytes) -> Manifest:
+    def parse(cls, data: bytes, reader: str = "") -> Manifest:
         """Read a manifest without believing it: its form is checked, none of its claims.
 
-        ``ReleaseError`` if it says anything that a manifest has no place for.
+        ``reader`` is who reads, for a line that says who must update.
+
+        ``ReleaseError`` if it says anything that a manifest has no place for, or in a format that
+        is not read here.
         """
         document = parse_json(data)
+        stated = document.get("format") if type(document) is dict else None
+        made_by = document.get("software") if type(document) is dict else None
+        update = f"{reader} must update labelveil" if reader else "update labelveil here"
+        number = RELEASE.check(stated, "the manifest", ReleaseError, update=update, made_by=made_by)
         try:
             return cls.model_validate(document, strict=True)
         except (ValidationError, PrivacyError, ConfigError) as error:
@@ -344,15 +374,23 @@ class Manifest(ManifestSection):
                 reason = f"{where or 'document':.100}: {first['msg']:.300}"
             else:
                 reason = str(error)
-            raise ReleaseError(f"the manifest is not a {FORMAT} manifest: {reason}") from error
+            text = f"the manifest is not a {stated} manifest: {reason}"
+            if number == 1:
+                raise OlderForm(
+                    f"{text}; format 1 had several forms, of which the last is read here; the"
+                    f" version that made it reads it: {known_software(made_by) or 'an older one'}"
+                ) from error
+            raise ReleaseError(text) from error
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Manifest:
+    def from_bytes(cls, data: bytes, reader: str = "") -> Manifest:
         """Read a manifest and check every claim that it makes about itself.
+
+        ``reader`` as of :meth:`parse`.
 
         ``ReleaseError`` if it is malformed, or a guarantee is not what its own integers give.
         """
-        manifest = cls.parse(data)
+        manifest = cls.parse(data, reader)
         manifest.check()
         if manifest.to_bytes() != data:  # or the way in which it is written could tell something
             raise ReleaseError("the manifest is not in canonical form: sorted keys, no white space")

@@ -13,6 +13,7 @@ from common.randomizers.message.terms import MOST_LABELS
 from common.release.claims import (
     SUBMITTED_KEYS,
     ChannelClaim,
+    Check,
     Count,
     Digest,
     Items,
@@ -161,6 +162,8 @@ class PopulationSection(ManifestSection):
     """SHA-256 over the 16-byte keys in row order, hexadecimal."""
     keys: Literal["aes-256-cmac-128", "submitted"]
     """``submitted``: rows lie as the features party's own list of keys, without keys."""
+    secret_check: Check | None = None
+    """By which the secret is recognised that keys were hashed under; format 1 does not say it."""
 
     @property
     def submitted(self) -> bool:

@@ -24,29 +24,31 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63ommon/wire/label_release.proto\x12\x0clabelveil.v1\"9\n\x16\x44\x65scribeReleaseRequest\x12\x10\n\x08\x64\x61ta_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\t\"W\n\x17\x44\x65scribeReleaseResponse\x12\x10\n\x08manifest\x18\x01 \x01(\x0c\x12\x17\n\x0fmanifest_sha256\x18\x02 \x01(\x0c\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"{\n\x13\x46\x65tchReleaseRequest\x12\x10\n\x08\x64\x61ta_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\t\x12\x17\n\x0fmanifest_sha256\x18\x03 \x01(\x0c\x12\x11\n\tstart_row\x18\x04 \x01(\x04\x12\x17\n\x0fmax_chunk_bytes\x18\x05 \x01(\r\"F\n\x14\x46\x65tchReleaseResponse\x12\x11\n\tstart_row\x18\x01 \x01(\x04\x12\x0c\n\x04keys\x18\x02 \x01(\x0c\x12\r\n\x05\x63odes\x18\x03 \x01(\x0c\"w\n\x17SubmitPopulationRequest\x12\x30\n\x06header\x18\x01 \x01(\x0b\x32\x1e.labelveil.v1.PopulationHeaderH\x00\x12\x0e\n\x04keys\x18\x02 \x01(\x0cH\x00\x12\x12\n\x08question\x18\x03 \x01(\x0cH\x00\x42\x06\n\x04part\"\x8b\x01\n\x10PopulationHeader\x12\x10\n\x08\x64\x61ta_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\t\x12\x0c\n\x04rows\x18\x03 \x01(\x04\x12\x19\n\x11population_sha256\x18\x04 \x01(\x0c\x12\x14\n\x0csecret_check\x18\x05 \x01(\x0c\x12\x17\n\x0fquestion_sha256\x18\x06 \x01(\x0c\"s\n\x18SubmitPopulationResponse\x12\x0c\n\x04rows\x18\x01 \x01(\x04\x12\x19\n\x11population_sha256\x18\x02 \x01(\x0c\x12.\n\x06status\x18\x03 \x01(\x0e\x32\x1e.labelveil.v1.PopulationStatus*\x97\x01\n\x10PopulationStatus\x12!\n\x1dPOPULATION_STATUS_UNSPECIFIED\x10\x00\x12\x1c\n\x18POPULATION_STATUS_STORED\x10\x01\x12$\n POPULATION_STATUS_ALREADY_STORED\x10\x02\x12\x1c\n\x18POPULATION_STATUS_FROZEN\x10\x03\x32\xb3\x02\n\x13LabelReleaseService\x12^\n\x0f\x44\x65scribeRelease\x12$.labelveil.v1.DescribeReleaseRequest\x1a%.labelveil.v1.DescribeReleaseResponse\x12W\n\x0c\x46\x65tchRelease\x12!.labelveil.v1.FetchReleaseRequest\x1a\".labelveil.v1.FetchReleaseResponse0\x01\x12\x63\n\x10SubmitPopulation\x12%.labelveil.v1.SubmitPopulationRequest\x1a&.labelveil.v1.SubmitPopulationResponse(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63ommon/wire/label_release.proto\x12\x0clabelveil.v1\"a\n\x16\x44\x65scribeReleaseRequest\x12\x10\n\x08\x64\x61ta_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\t\x12&\n\x06\x63lient\x18\x03 \x01(\x0b\x32\x16.labelveil.v1.Software\"\x7f\n\x17\x44\x65scribeReleaseResponse\x12\x10\n\x08manifest\x18\x01 \x01(\x0c\x12\x17\n\x0fmanifest_sha256\x18\x02 \x01(\x0c\x12\x11\n\tsignature\x18\x03 \x01(\x0c\x12&\n\x06server\x18\x04 \x01(\x0b\x32\x16.labelveil.v1.Software\",\n\x08Software\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0f\n\x07\x66ormats\x18\x02 \x03(\t\"{\n\x13\x46\x65tchReleaseRequest\x12\x10\n\x08\x64\x61ta_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\t\x12\x17\n\x0fmanifest_sha256\x18\x03 \x01(\x0c\x12\x11\n\tstart_row\x18\x04 \x01(\x04\x12\x17\n\x0fmax_chunk_bytes\x18\x05 \x01(\r\"F\n\x14\x46\x65tchReleaseResponse\x12\x11\n\tstart_row\x18\x01 \x01(\x04\x12\x0c\n\x04keys\x18\x02 \x01(\x0c\x12\r\n\x05\x63odes\x18\x03 \x01(\x0c\"w\n\x17SubmitPopulationRequest\x12\x30\n\x06header\x18\x01 \x01(\x0b\x32\x1e.labelveil.v1.PopulationHeaderH\x00\x12\x0e\n\x04keys\x18\x02 \x01(\x0cH\x00\x12\x12\n\x08question\x18\x03 \x01(\x0cH\x00\x42\x06\n\x04part\"\xb3\x01\n\x10PopulationHeader\x12\x10\n\x08\x64\x61ta_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\t\x12\x0c\n\x04rows\x18\x03 \x01(\x04\x12\x19\n\x11population_sha256\x18\x04 \x01(\x0c\x12\x14\n\x0csecret_check\x18\x05 \x01(\x0c\x12\x17\n\x0fquestion_sha256\x18\x06 \x01(\x0c\x12&\n\x06\x63lient\x18\x07 \x01(\x0b\x32\x16.labelveil.v1.Software\"s\n\x18SubmitPopulationResponse\x12\x0c\n\x04rows\x18\x01 \x01(\x04\x12\x19\n\x11population_sha256\x18\x02 \x01(\x0c\x12.\n\x06status\x18\x03 \x01(\x0e\x32\x1e.labelveil.v1.PopulationStatus*\x97\x01\n\x10PopulationStatus\x12!\n\x1dPOPULATION_STATUS_UNSPECIFIED\x10\x00\x12\x1c\n\x18POPULATION_STATUS_STORED\x10\x01\x12$\n POPULATION_STATUS_ALREADY_STORED\x10\x02\x12\x1c\n\x18POPULATION_STATUS_FROZEN\x10\x03\x32\xb3\x02\n\x13LabelReleaseService\x12^\n\x0f\x44\x65scribeRelease\x12$.labelveil.v1.DescribeReleaseRequest\x1a%.labelveil.v1.DescribeReleaseResponse\x12W\n\x0c\x46\x65tchRelease\x12!.labelveil.v1.FetchReleaseRequest\x1a\".labelveil.v1.FetchReleaseResponse0\x01\x12\x63\n\x10SubmitPopulation\x12%.labelveil.v1.SubmitPopulationRequest\x1a&.labelveil.v1.SubmitPopulationResponse(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'common.wire.label_release_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_POPULATIONSTATUS']._serialized_start=775
-  _globals['_POPULATIONSTATUS']._serialized_end=926
+  _globals['_POPULATIONSTATUS']._serialized_start=941
+  _globals['_POPULATIONSTATUS']._serialized_end=1092
   _globals['_DESCRIBERELEASEREQUEST']._serialized_start=49
-  _globals['_DESCRIBERELEASEREQUEST']._serialized_end=106
-  _globals['_DESCRIBERELEASERESPONSE']._serialized_start=108
-  _globals['_DESCRIBERELEASERESPONSE']._serialized_end=195
-  _globals['_FETCHRELEASEREQUEST']._serialized_start=197
-  _globals['_FETCHRELEASEREQUEST']._serialized_end=320
-  _globals['_FETCHRELEASERESPONSE']._serialized_start=322
-  _globals['_FETCHRELEASERESPONSE']._serialized_end=392
-  _globals['_SUBMITPOPULATIONREQUEST']._serialized_start=394
-  _globals['_SUBMITPOPULATIONREQUEST']._serialized_end=513
-  _globals['_POPULATIONHEADER']._serialized_start=516
-  _globals['_POPULATIONHEADER']._serialized_end=655
-  _globals['_SUBMITPOPULATIONRESPONSE']._serialized_start=657
-  _globals['_SUBMITPOPULATIONRESPONSE']._serialized_end=772
-  _globals['_LABELRELEASESERVICE']._serialized_start=929
-  _globals['_LABELRELEASESERVICE']._serialized_end=1236
+  _globals['_DESCRIBERELEASEREQUEST']._serialized_end=146
+  _globals['_DESCRIBERELEASERESPONSE']._serialized_start=148
+  _globals['_DESCRIBERELEASERESPONSE']._serialized_end=275
+  _globals['_SOFTWARE']._serialized_start=277
+  _globals['_SOFTWARE']._serialized_end=321
+  _globals['_FETCHRELEASEREQUEST']._serialized_start=323
+  _globals['_FETCHRELEASEREQUEST']._serialized_end=446
+  _globals['_FETCHRELEASERESPONSE']._serialized_start=448
+  _globals['_FETCHRELEASERESPONSE']._serialized_end=518
+  _globals['_SUBMITPOPULATIONREQUEST']._serialized_start=520
+  _globals['_SUBMITPOPULATIONREQUEST']._serialized_end=639
+  _globals['_POPULATIONHEADER']._serialized_start=642
+  _globals['_POPULATIONHEADER']._serialized_end=821
+  _globals['_SUBMITPOPULATIONRESPONSE']._serialized_start=823
+  _globals['_SUBMITPOPULATIONRESPONSE']._serialized_end=938
+  _globals['_LABELRELEASESERVICE']._serialized_start=1095
+  _globals['_LABELRELEASESERVICE']._serialized_end=1402
 # @@protoc_insertion_point(module_scope)

@@ -29,6 +29,7 @@ from common.security.certificate_checks import (
 )
 from common.security.proxies import through_proxy
 from common.security.tls import check_tls13_only
+from common.version import software
 from feature_party.config import LabelsPartySection
 
 _RETRYABLE = {
@@ -215,7 +216,8 @@ def explain(
         )
     if code == grpc.StatusCode.UNIMPLEMENTED:
         return ConnectionFailed(
-            f"{settings.address} is no labels party of this version; check [labels_party] address"
+            f"{settings.address} does not know this call of {software()}: check [labels_party]"
+            " address; if it is the labels party, it must update labelveil"
         )
     if code in _RETRYABLE and said is None:
         return ConnectionFailed(

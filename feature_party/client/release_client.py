@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from common.errors import ConnectionFailed, ReleaseError
 from common.files import writing
+from common.formats import RELEASE
 from common.release.folder import (
     MANIFEST_FILE,
     SIGNATURE_FILE,
@@ -25,8 +26,10 @@ from common.release.folder import (
     mark_withdrawn,
     read_manifest,
 )
-from common.release.manifest import Manifest
+from common.release.manifest import Manifest, OlderForm
+from common.release.peers import own_software, version_of, writes_ours
 from common.release.signature import read_public_key, verify
+from common.version import software
 from common.wire import label_release_pb2 as pb2
 from common.wire import label_release_pb2_grpc as pb2_grpc
 from feature_party.client.channel import (
@@ -196,7 +199,7 @@ class ReleaseClient:
         self, stub: pb2_grpc.LabelReleaseServiceStub, command: str = "fetch"
     ) -> pb2.DescribeReleaseResponse:
         request = pb2.DescribeReleaseRequest(
-            data_set=self.settings.data_set, epoch=self.settings.epoch
+            data_set=self.settings.data_set, epoch=self.settings.epoch, client=own_software()
         )
         failures = 0
         until = time.monotonic() + self.settings.wait
@@ -247,7 +250,10 @@ class ReleaseClient:
             )
         if hashlib.sha256(described.manifest).digest() != described.manifest_sha256:
             raise ReleaseError("the manifest does not have the digest it was sent with")
-        manifest = Manifest.from_bytes(described.manifest)
+        try:
+            manifest = Manifest.from_bytes(described.manifest, "the features party")
+        except OlderForm as error:
+            raise ReleaseError(f"{error}. {_who_updates(described.server)}") from error
         wanted = settings.data_set, settings.epoch or manifest.epoch
         if (manifest.data_set, manifest.epoch) != wanted:
             raise ReleaseError(
@@ -350,6 +356,20 @@ def _mark(directory: Path, settings: LabelsPartySection, error: Withdrawn) -> No
     if name_of(directory) == (settings.data_set, settings.epoch):
         with suppress(OSError):  # it is said anyway
             mark_withdrawn(directory, error.reason)
+
+
+def _who_updates(labels_party: pb2.Software) -> str:
+    """What helps where a release is older than what is read here, which never changes."""
+    runs = version_of(labels_party)
+    if writes_ours(labels_party):
+        return (
+            f"The labels party runs {runs or 'a later version'} by now: its later epochs can be"
+            " fetched"
+        )
+    return (
+        f"The labels party{f', which runs {runs},' if runs else ''} must update labelveil before"
+        f" its next epoch, to a version that writes {RELEASE}, as {software()} here does"
+    )
 
 
 def name_of(directory: Path) -> tuple[str, str] | None:

@@ -14,6 +14,7 @@ import polars as pl
 from common.errors import ConfigError, DataError, ReleaseError
 from common.release.blocks import KEY_BYTES
 from common.release.event_keys import canonical_keys, hash_keys, secret_check
+from common.release.peers import own_software
 from common.wire import label_release_pb2 as pb2
 from common.wire import label_release_pb2_grpc as pb2_grpc
 from feature_party.client.channel import open_channel
@@ -63,6 +64,7 @@ class Population:
                 population_sha256=self.digest,
                 secret_check=self.secret_check,
                 question_sha256=hashlib.sha256(self.question).digest() if self.question else b"",
+                client=own_software(),
             )
         )
         for start in range(0, len(self.keys), _CHUNK_BYTES):

@@ -31,11 +31,13 @@ from common.engine.shuffle import Exchange, Files, Send
 from common.engine.task import Engine, EngineError, Secrets, Task
 from common.errors import DataError, LabelveilError, ReleaseError
 from common.files import appearing, exclusive, sha256_of, sync
+from common.formats import JOIN
 from common.release.blocks import block_ranges
 from common.release.event_keys import secret_check
 from common.release.folder import POPULATION_FILE, read_manifest
 from common.release.manifest import Manifest, manifest_digest
 from common.release.rows import open_rows
+from feature_party.join.key_secrets import spelling_that_matches
 from feature_party.join.matches import JoinInputs, MatchCounts
 from feature_party.join.shards import JOIN_MANIFEST, JoinedShards, shard_path
 from feature_party.join.tasks import (
@@ -68,7 +70,6 @@ Progress = Callable[[str, int, int], None]
 
 _SLICE_BYTES = 1 << 26
 _ROWS_AT_ONCE = 1 << 18
-_FORMAT = 2
 
 
 class _Writing(Task[ResultT_co], Protocol[ResultT_co]):
@@ -97,7 +98,7 @@ def join_content(inputs: JoinInputs, sizes: JoinSizes) -> str:
     states = [(str(path.resolve()), path.stat()) for path in table_files(inputs.features)]
     files = [[name, state.st_size, state.st_mtime_ns] for name, state in states]
     check, *others = [(secret_check(p.secret).hex(), p.name) for p in inputs.parties]
-    facts: list[object] = [_FORMAT, digests, files, inputs.key, check[0], sizes.slice_rows]
+    facts: list[object] = [str(JOIN), digests, files, inputs.key, check[0], sizes.slice_rows]
     facts += [inputs.stated.facts()]
     if any(other != check for other in others):
         facts += [check[1], *others]
@@ -185,6 +186,7 @@ class _Join:
     def __init__(
         self, inputs: JoinInputs, work: Path, sizes: JoinSizes, engine: Engine, progress: Progress
     ) -> None:
+        self.inputs = inputs
         self.folders, self.key, self.parties = inputs.releases, inputs.key, inputs.parties
         self.stated = inputs.stated
         self.manifests = [Manifest.from_bytes(read_manifest(folder)) for folder in self.folders]
@@ -209,14 +211,22 @@ class _Join:
         shards = self._by_key()
         matched = np.sum([shard["labels"] for shard in shards], axis=0).tolist()
         if not any(matched):
+            secrets = (
+                f", and how keys are written; the key secret is the right one{self._spelling()}"
+                if self.right_secrets
+                else " and that both parties use the same key secret"
+            )
             raise DataError(
                 f"none of the {self.rows:,} events in the features is among the"
-                f" {self.released:,} in the release; check the key column {self.key!r}, the epoch"
-                " and that both parties use the same key secret"
+                f" {self.released:,} in the release; check the key column {self.key!r}, the"
+                f" epoch{secrets}"
             )
         released = [manifest.population.rows for manifest in self.manifests]
         names = [party.name for party in self.parties]
-        matches = MatchCounts.by_release(self.rows, released, matched, names)
+        epochs = [manifest.epoch for manifest in self.manifests]
+        matches = MatchCounts.by_release(
+            self.rows, released, matched, names, epochs, self.right_secrets
+        )
         events = tuple(shard["events"] for shard in shards)
         labels = tuple(tuple(shard["labels"]) for shard in shards)
         return JoinedShards(out, content, matches, self.sizes.slice_rows, events, labels, found)
@@ -255,7 +265,8 @@ class _Join:
                 index = len(tasks)
                 rows = self.sizes.slice_rows
                 tasks.append(Match(bucket, mine, sent, offsets, matched, index, rows))
-        if repeated := sum(self._run("match", tasks)):
+        # under each secret the same rows are counted
+        if repeated := sum(self._run("match", tasks)[: self.buckets]):
             raise DataError(
                 f"{repeated:,} rows repeat a key that occurred before in column {self.key!r}; keep"
                 " one row for each event"
@@ -265,16 +276,29 @@ class _Join:
                 path.unlink(missing_ok=True)
         return self._write(matched)
 
+    def _spelling(self) -> str:
+        given = self.inputs.features, self.key, self.folders[0], self.parties[0].secret
+        return spelling_that_matches(*given)
+
+    @property
+    def right_secrets(self) -> bool:
+        """Whether manifests say that the keys in them are hashed with the secrets that we have."""
+        return all(
+            manifest.population.secret_check == secret_check(party.secret).hex()
+            for manifest, party in zip(self.manifests, self.parties, strict=True)
+        )
+
     def _submitted(self, index: int) -> Path:
         """The keys of a release that has none: as they were kept, or those of the features."""
         folder, manifest = self.folders[index], self.manifests[index]
         kept = folder / POPULATION_FILE
         if kept.is_file() and sha256_of(kept) == manifest.population.digest:
             return kept
-        hashed = Files(self.work / "hashed", len(self.slices))
+        # names of its own: another release's may be hashed with another secret
+        hashed = Files(self.work / f"hashed-{index}", len(self.slices))
         tasks = [HashKeys(part, path) for part, path in zip(self.slices, hashed, strict=True)]
         self._run("hash keys", tasks, self.parties[index].secret)
-        listed = self.work / "population.keys"
+        listed = self.work / f"population-{index}.keys"
         with appearing(listed, durable=True) as file:
             for path in hashed:
                 file.write(path.read_bytes())

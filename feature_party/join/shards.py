@@ -17,6 +17,8 @@ import polars.selectors as cs
 from pydantic import TypeAdapter
 
 from common.errors import DataError
+from common.formats import JOIN
+from common.version import software
 from feature_party.join.matches import MatchCounts
 from feature_party.join.tasks import ROW
 from feature_party.schema import Found
@@ -44,14 +46,26 @@ class JoinedShards:
             return None
         try:
             facts = json.loads(path.read_bytes())
+            stated = facts.pop("format", None)
+            if (number := JOIN.number_of(stated)) is None or number < JOIN.oldest:
+                return None  # it is made again
+            JOIN.check(
+                stated,
+                f"the join in {directory}",
+                DataError,
+                update="set [join] directory to another folder, or update labelveil here",
+                made_by=facts.pop("software", None),
+            )
             if facts["content"] != content:
                 return None
             return _JSON.validate_python({**facts, "directory": directory})
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise DataError(f"{path} is damaged; remove {directory} and join again") from error
 
     def to_bytes(self) -> bytes:
-        return _JSON.dump_json(self, exclude={"directory"}) + b"\n"
+        facts = _JSON.dump_python(self, mode="json", exclude={"directory"})
+        document = {"format": str(JOIN), "software": software(), **facts}
+        return json.dumps(document, ensure_ascii=False).encode() + b"\n"
 
     @property
     def rows(self) -> int:

@@ -21,6 +21,8 @@ from pydantic import TypeAdapter
 from common.arrays import Booleans, Floats
 from common.errors import DataError, LabelveilError
 from common.files import PUBLIC, appearing, write_text
+from common.formats import MODEL, Format
+from common.version import software
 from feature_party.learning.heads import LinearHead, MeanHead
 from feature_party.learning.objectives import LikelihoodObjective, Objective, build_objective
 from feature_party.learning.problem import LabelProblem
@@ -36,8 +38,6 @@ from feature_party.tables import SOURCE, Table, collect_table
 
 MODEL_FILE = "model.json"
 WEIGHTS_FILE = "weights.pt"
-FORMAT = "labelveil-model/1"
-
 _EVALUATION_ROWS = 8192
 
 _MAKING = {"GLOBAL", "STACK_GLOBAL", "INST"}
@@ -69,7 +69,7 @@ def undamaged(what: str, remedy: str) -> Iterator[None]:
 
 
 @contextmanager
-def described(directory: Path, kind: str) -> Iterator[dict[str, Any]]:
+def described(directory: Path, kind: Format) -> Iterator[dict[str, Any]]:
     """What ``model.json`` in a folder says, and in one line whatever is found wrong with it.
 
     Raises ``DataError`` if there is none, it is of another kind, or something in it or beside it is
@@ -78,10 +78,13 @@ def described(directory: Path, kind: str) -> Iterator[dict[str, Any]]:
     path = directory / MODEL_FILE
     if not path.is_file():
         raise DataError(f"{directory} holds no trained model; run feature-party train first")
-    with undamaged(f"the model in {directory}", "train it again"):
+    remedy = "train it again"
+    with undamaged(f"the model in {directory}", remedy):
         data = json.loads(path.read_text(encoding="utf-8"))
-        if data["format"] != kind:
-            raise DataError(f"{path} has format {data['format']!r:.60}, not {kind!r}")
+        made_by, older = data.get("software"), f"{remedy}, or use the version that made it"
+        stated = data["format"]
+        kind.check(stated, str(path), DataError, made_by=made_by, older=older)
+    with undamaged(f"the model in {directory}", remedy):
         yield data
 
 
@@ -274,7 +277,8 @@ class Model:
             for expert in self.experts
         ]
         data = {
-            "format": FORMAT,
+            "format": str(MODEL),
+            "software": software(),
             "encoder": self.encoder.to_json(),
             "problem": self.problem.to_json(),
             "experts": experts,
@@ -288,7 +292,7 @@ class Model:
     @classmethod
     def load(cls, directory: Path, device: torch.device | str = "cpu") -> Model:
         """Read a saved model; errors as of :func:`described`."""
-        with described(directory, FORMAT) as data:
+        with described(directory, MODEL) as data:
             problem = LabelProblem.from_json(data["problem"])
             support = Support.of(problem)
             states = load_states(directory / WEIGHTS_FILE, device)

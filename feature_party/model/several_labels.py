@@ -13,11 +13,10 @@ import torch
 
 from common.errors import DataError
 from common.files import write_text
+from common.formats import MODELS
 from feature_party.model.encoding import Encoder
 from feature_party.model.model import MODEL_FILE, Model, described
 from feature_party.tables import Table, collect_table, file_of
-
-FORMAT = "labelveil-models/1"
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """Names of labels that are those of their folders."""
@@ -86,13 +85,13 @@ class LabelModels:
         for label, model in self.by_label.items():
             model.save(folders[label])
         labels = [{"name": label, "folder": folder.name} for label, folder in folders.items()]
-        text = json.dumps({"format": FORMAT, "labels": labels})
+        text = json.dumps({"format": str(MODELS), "labels": labels})
         write_text(directory / MODEL_FILE, text + "\n")
 
     @classmethod
     def load(cls, directory: Path, device: torch.device | str = "cpu") -> LabelModels:
         """Read what :meth:`save` wrote; errors as of :func:`described`."""
-        with described(directory, FORMAT) as data:
+        with described(directory, MODELS) as data:
             folders = {str(label["name"]): str(label["folder"]) for label in data["labels"]}
             if not folders or not all(map(_PLAIN.fullmatch, folders.values())):
                 raise ValueError("no labels, or folders of another name than is written")

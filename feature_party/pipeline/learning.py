@@ -11,11 +11,11 @@ from rich.progress import Progress, TaskID
 from common.arrays import Floats
 from common.console import progress, stderr, warn
 from common.errors import DataError, ReleaseError
-from common.release.event_keys import read_secret
 from common.release.folder import read_manifest, withdrawn_reason
 from common.release.manifest import Manifest
 from feature_party.config import TrueLabels
 from feature_party.evaluation.true_labels import match_true_labels
+from feature_party.join.key_secrets import secrets_of_releases
 from feature_party.join.matches import JoinInputs, MatchCounts, Party
 from feature_party.join.shards import JoinedShards
 from feature_party.learning.several_labels import stated_of
@@ -78,13 +78,13 @@ class Learning(Transfer):
                 )
             if self.workers.first:
                 self.warn(said)
-        parties = (
-            Party(read_secret(config.secret_of(party)), party.called if config.several else "")
-            for party, _ in config.releases
+        features, key, stated = config.features, config.key, config.data.stated
+        of_releases = zip(secrets_of_releases(config), config.releases, strict=True)
+        parties = tuple(
+            Party(secret, party.called if config.several else "")
+            for secret, (party, _) in of_releases
         )
-        folders = tuple(config.release_folders)
-        stated = config.data.stated
-        inputs = JoinInputs(folders, config.features, config.key, tuple(parties), stated)
+        inputs = JoinInputs(tuple(config.release_folders), features, key, parties, stated)
         with progress(quiet=self.quiet or not self.workers.first) as bar:
             tasks: dict[str, TaskID] = {}
 

@@ -18,7 +18,7 @@ from common.arrays import Booleans, Floats, Indices
 from common.console import warn
 from common.errors import ConfigError, DataError, present
 from common.release.blocks import KEY_BYTES
-from common.release.event_keys import read_secret
+from common.release.event_keys import read_secret, secret_check
 from common.release.folder import is_complete
 from common.release.question import encode_question
 from feature_party.client.submission import Population
@@ -123,11 +123,13 @@ class Rounds:
         if (place := kept_in(folder)) is None:
             population = self._new(number, model)
         else:
-            population = read_kept(place, read_secret(config.secret_of(config.only_labels_party)))
+            secret = read_secret(config.secret_of(config.only_labels_party))
+            population = read_kept(place, secret_check(secret))
         return population, stages.submit(population, folder)
 
     def _new(self, number: int, model: LabelModels | None) -> Population:
         everybody = self.stages.population()
+        self._check_secret(number, everybody)
         mine = deal(everybody.keys, self.config.rounds.shares) == number - 1
         if not mine.any():
             raise DataError(
@@ -137,6 +139,19 @@ class Rounds:
         keys = np.frombuffer(everybody.keys, dtype=np.uint8).reshape(-1, KEY_BYTES)[mine]
         question = b"" if model is None else question_of(model, self.config, mine)
         return Population(keys.tobytes(), everybody.secret_check, question)
+
+    def _check_secret(self, number: int, everybody: Population) -> None:
+        """Events are dealt by their hashed keys: another secret would deal some of them twice."""
+        for earlier in range(1, number):
+            if (place := kept_in(self.config.round_folder(earlier))) is None:
+                continue
+            if read_kept(place, everybody.secret_check).secret_check != everybody.secret_check:
+                raise ConfigError(
+                    f"round {earlier} was hashed with another secret than"
+                    f" {self.config.secret_of(self.config.only_labels_party)}, under which some of"
+                    f" its events would be dealt to round {number}, too; set [keys] secret_file"
+                    " back until all rounds are done, or name another epoch"
+                )
 
     def learn(self) -> Iterator[tuple[LabelsPartySection, Population, str]]:
         """Go through the rounds that are left, up to the last one's release.

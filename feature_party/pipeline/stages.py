@@ -12,11 +12,11 @@ from common.console import stderr
 from common.errors import ConfigError
 from common.files import write_text
 from common.mechanisms.paired_gain import LossName
-from common.release.event_keys import read_secret
 from common.release.folder import read_manifest
 from feature_party.client.questions import Questions, Verdict, released_rows, topics
 from feature_party.evaluation.scores import Scores, labels_json, score
 from feature_party.evaluation.true_labels import true_errors
+from feature_party.join.key_secrets import secrets_of_releases
 from feature_party.model.several_labels import LabelModels, label_files
 from feature_party.pipeline.learning import Learning
 from feature_party.report import (
@@ -130,6 +130,6 @@ class Stages(Learning):
         share = scores.explained.share
         terms.check((share.high - share.low) / 2 if loss == "squared" else math.inf)
         stderr.print(terms.sentence, highlight=False)
-        secret = read_secret(config.secret_of(party))
+        (secret,) = secrets_of_releases(config)
         rows = released_rows(folders[0], scores.keys, scores.events.holdout, secret)
         return questions.ask(rows, scores.points, terms)

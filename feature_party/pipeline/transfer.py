@@ -15,8 +15,14 @@ from rich.progress import Progress
 from common.console import progress, warn
 from common.errors import ConnectionFailed, LabelveilError, ReleaseError
 from common.files import write_durably
-from common.release.event_keys import read_secret, secret_check
-from common.release.folder import POPULATION_FILE, QUESTION_FILE, is_complete, read_manifest
+from common.release.event_keys import read_secret
+from common.release.folder import (
+    CHECK_FILE,
+    POPULATION_FILE,
+    QUESTION_FILE,
+    is_complete,
+    read_manifest,
+)
 from common.release.manifest import Manifest
 from feature_party.client.channel import Withdrawn
 from feature_party.client.release_client import Fetched, ReleaseClient, noting_withdrawal
@@ -162,14 +168,19 @@ def kept_in(folder: Path) -> Path | None:
     return next((place for place in places if (place / POPULATION_FILE).is_file()), None)
 
 
-def read_kept(place: Path, secret: bytes) -> Population:
-    """What lies there, to be sent again as it was."""
-    keys, question = (place / name for name in (POPULATION_FILE, QUESTION_FILE))
-    return Population(keys.read_bytes(), secret_check(secret), question.read_bytes())
+def read_kept(place: Path, check: bytes) -> Population:
+    """What lies there, to be sent again as it was, whatever the secret is by now.
+
+    ``check`` is of the present secret: for what an earlier version kept, which says none.
+    """
+    keys, question, kept = (place / name for name in (POPULATION_FILE, QUESTION_FILE, CHECK_FILE))
+    hashed_with = kept.read_bytes() if kept.is_file() else check
+    return Population(keys.read_bytes(), hashed_with, question.read_bytes())
 
 
 def _keep(population: Population, folder: Path) -> None:
     """Write a population; there is one as long as its keys are there, which come last."""
     (folder / POPULATION_FILE).unlink(missing_ok=True)  # those that another question was about
     write_durably(folder / QUESTION_FILE, population.question)
+    write_durably(folder / CHECK_FILE, population.secret_check)
     write_durably(folder / POPULATION_FILE, population.keys)

@@ -72,8 +72,9 @@ class New(Section):
     )
     new_secret: bool = setting(
         False,
-        "Make the join secret, too, where `labelveil certificates` has not. Alone, it is made for"
-        " the configuration file that is there, which stays as it is.",
+        "Make the join secret, too, where `labelveil certificates` has not. Alone, or with"
+        " --secret-file, it is made for the configuration file that is there, which stays as it"
+        " is.",
     )
     new_signing_key: bool = setting(
         False, "Make the signing key, too. Alone, as --new-secret alone."
@@ -102,10 +103,15 @@ class New(Section):
 )
 def init(given: Given, new: New) -> None:
     """Write a commented configuration file."""
-    if new.keys_alone and not given.values and given.path.is_file():
-        config = load(given.path)
+    if new.keys_alone and given.values.keys() <= _OF_KEYS and given.path.is_file():
+        config = _with_keys(load(given.path), given.values)
         _check_new(new, config)
         _write_keys(new, config)
+        if new.new_secret and given.values:
+            secret = config.keys.secret_file
+            typer.echo(
+                f'new epochs are hashed with it once you set [keys] secret_file = "{secret}"'
+            )
         return
     from label_party.sources.databases import snapshot
 
@@ -174,6 +180,15 @@ def _check_source(config: LabelPartyConfig, which: str) -> None:
     if is_file and not place.exists():
         raise NotThere(f"{place} does not exist yet")
     check_source(config, which)
+
+
+_OF_KEYS = {"keys.secret_file", "keys.signing_key"}
+
+
+def _with_keys(config: LabelPartyConfig, values: Mapping[str, Any]) -> LabelPartyConfig:
+    """The configuration that is there, with other places for keys that are to be made."""
+    places = {name.partition(".")[2]: Path(str(value)) for name, value in values.items()}
+    return config.model_copy(update={"keys": config.keys.model_copy(update=places)})
 
 
 def _check_new(new: New, config: LabelPartyConfig) -> None:

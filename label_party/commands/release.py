@@ -13,6 +13,7 @@ from label_party.store.budget import short
 if TYPE_CHECKING:
     from common.release.manifest import Manifest
     from label_party.release.run import ReleaseOutcome
+    from label_party.store.purchase import Payment
 
 
 @options(
@@ -29,7 +30,7 @@ def release(config: LabelPartyConfig, shown: Shown, how: BeforeOptions) -> None:
     from common.allocator import keep_freed_memory
     from label_party.release.message import Count, count_labels
     from label_party.release.public_prior import public_prior
-    from label_party.release.run import run_release, sign_again
+    from label_party.release.run import ReadElsewhere, run_release, sign_again
 
     keep_freed_memory()
     with Before(config, how, shown) as before:
@@ -38,13 +39,19 @@ def release(config: LabelPartyConfig, shown: Shown, how: BeforeOptions) -> None:
             from label_party.release.answer import answering
 
             count = answering(config)
-        outcome = run_release(
-            config,
-            quiet=shown.quiet,
-            confirm=before,
-            find_prior=lambda store, ledger: count,
-            prior=public_prior(config),
-        )
+        try:
+            outcome = run_release(
+                config,
+                quiet=shown.quiet,
+                confirm=before,
+                find_prior=lambda store, ledger: count,
+                prior=public_prior(config),
+            )
+        except ReadElsewhere as sold:
+            if not how.dry_run:
+                sign_again(config)
+            shown.answer(_payment(sold.payment), str(sold), "next: label-party serve")
+            return
         if outcome.payment.existed and not how.dry_run:
             sign_again(config)
         shown.answer(document(outcome), *_lines(outcome), "next: label-party serve")
@@ -52,11 +59,9 @@ def release(config: LabelPartyConfig, shown: Shown, how: BeforeOptions) -> None:
 
 def document(outcome: ReleaseOutcome) -> dict[str, Any]:
     """Return a release's facts and the budget that is left as JSON values."""
-    manifest, paid = outcome.manifest, outcome.payment
+    manifest = outcome.manifest
     return {
-        "data_set": manifest.data_set,
-        "epoch": manifest.epoch,
-        "existed": paid.existed,
+        **_payment(outcome.payment),
         "events": manifest.population.rows,
         "found": None if outcome.tally is None else outcome.tally.to_json(),
         "randomizer": ", ".join(each.name for each in manifest.by_stratum[0]),
@@ -65,6 +70,14 @@ def document(outcome: ReleaseOutcome) -> dict[str, Any]:
         "outputs": manifest.codebooks.outputs,
         "guarantee": manifest.total_guarantee.to_json(),
         "prior_paid": manifest.prior_paid,
+    }
+
+
+def _payment(paid: Payment) -> dict[str, Any]:
+    return {
+        "data_set": paid.charge.data_set,
+        "epoch": paid.charge.epoch,
+        "existed": paid.existed,
         "total": paid.limit.to_json(),
         "left": None if paid.left is None else paid.left.to_json(),
         "digest": paid.charge.digest,

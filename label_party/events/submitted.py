@@ -29,6 +29,7 @@ from common.engine.shuffle import Keys, count_repeated
 from common.errors import DataError
 from common.files import file_errors, leftovers, sha256_of, sync, write_durably
 from common.release.blocks import KEY_BYTES
+from common.release.question import strata_at
 from label_party.store.disk import (
     StoreBusy,
     StoreError,
@@ -190,18 +191,21 @@ class Populations:
 
     def rows_of(
         self, data_set: str, epoch: str, submitted: Submitted
-    ) -> tuple[Path, int, Path | None]:
+    ) -> tuple[Path, int, Path | None, int]:
         """Return the file of a population's keys, how many these are, and its question's, verified.
+
+        Last comes at which byte of the question the events' strata begin.
 
         ``StoreError`` if they are not what was submitted.
         """
         folder = self._store.population(data_set, epoch)
-        keys, question = _path(folder, submitted.sha256, _KEYS), None
+        keys = _path(folder, submitted.sha256, _KEYS)
         _verify(keys, submitted.sha256)
         if submitted.question:
             question = _path(folder, submitted.question, _QUESTION)
             _verify(question, submitted.question)
-        return keys, submitted.rows, question
+            return keys, submitted.rows, question, strata_at(question)
+        return keys, submitted.rows, None, 0
 
     def clean(self) -> None:
         """Remove what dead processes left; harmless beside living ones."""

@@ -118,6 +118,7 @@ class SubmittedRows:
     keys: Path  # a file that begins with 16 bytes a key
     rows: int
     question: Path | None = None  # what is asked of them (:mod:`common.release.question`)
+    strata_at: int = 0  # at which byte of it their strata begin, one byte each
 
     @property
     def types(self) -> dict[str, str]:
@@ -137,8 +138,9 @@ class SubmittedSlice:
         start, stop = self.start, self.stop
         keys = read_rows(self.rows.keys, start * KEY_BYTES, stop - start, KEY_TYPE)
         columns: Columns = {KEY: keys, ROW: np.arange(start, stop)}
-        if self.rows.question is not None:  # it begins with a byte for each event
-            asked = read_rows(self.rows.question, start, stop - start, "u1")
+        if self.rows.question is not None:
+            at = self.rows.strata_at + start
+            asked = read_rows(self.rows.question, at, stop - start, "u1")
             columns[STRATUM] = asked.astype(STRATUM_TYPE)
         return columns, NOTHING
 

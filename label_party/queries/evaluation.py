@@ -246,6 +246,12 @@ class Evaluation(Sole):
 
     def _labels(self, release: StoredRelease, events: Events) -> Floats:
         """(rows, m) true labels in release order, as they are now."""
+        stated = release.manifest.population.secret_check
+        if stated not in (None, events.join_check):
+            raise DataError(
+                f"the keys of epoch {self._config.data.epoch!r} are hashed with another secret than"
+                f" {self._config.keys.secret_file}; set [keys] secret_file to that epoch's"
+            )
         lower, upper = np.array([terms.bounds for terms in self._config.labels]).T
         digest, parts = hashlib.sha256(), []
         for keys, labels in events.parts():

@@ -142,6 +142,7 @@ def _randomize(
         rows=events.rows,
         digest=keys.hexdigest(),
         keys=SUBMITTED_KEYS if events.submitted else CMAC_KEYS,
+        secret_check=events.join_check,
     )
     return content, population, counts
 

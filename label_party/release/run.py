@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from common.console import row_progress
 from common.entropy import system_entropy
-from common.errors import ConfigError, present
+from common.errors import ConfigError, ReleaseError, present
 from common.files import write_durably
 from common.randomizers.message.steps import PublicPrior
 from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE
@@ -43,6 +43,19 @@ class ReleaseOutcome:
     tally: Tally | None  # what happened to the raw labels; None if the release existed already
 
 
+class ReadElsewhere(ReleaseError):
+    """What was sold is at hand, and served as it was built, but this version cannot read it."""
+
+    def __init__(self, payment: Payment, reason: str) -> None:
+        sold = payment.charge
+        super().__init__(
+            f"already released: data set {sold.data_set!r}, epoch {sold.epoch!r}, by"
+            f" {sold.software}; serving the same bytes, nothing spent. This version cannot read"
+            f" them ({reason})"
+        )
+        self.payment = payment
+
+
 FindPrior = Callable[[Store, Ledger], Count]
 """Finds the prior in force, while nobody else builds, and how a release is made with it."""
 
@@ -60,7 +73,8 @@ def run_release(
     ``confirm`` is called once the events are read, unless the release exists. ``find_prior`` says
     where a prior in force is (:mod:`label_party.release.drift`); by default every release pays for
     its own. ``prior`` is what ``[prior] file`` says. ``LabelveilError`` for any refusal; then
-    nothing was spent and nothing can be fetched.
+    nothing was spent and nothing can be fetched; ``ReadElsewhere`` if it was released already, and
+    this version cannot read it.
     """
     config = config.at(config.data.epoch)
     _signing_key(config.keys)  # if it cannot be read, that is said before anything is charged
@@ -78,7 +92,7 @@ def run_release(
     with rehearsing(store) as rehearsal:
         paid = rehearsal.find(order)
         if paid is not None:
-            return ReleaseOutcome(store.open_release(paid.charge).manifest, paid, None)
+            return _sold(store, paid)
         rehearsal.buy([order])  # what no budget allows is refused before a row is read
     with open_events(config, stratum=column, quiet=quiet) as events:
         # what no message can carry, or no manifest, is refused before anything
@@ -106,8 +120,16 @@ def run_release(
 
         paid = pay(store, order, write, events)
         if paid.existed:  # another process was faster
-            return ReleaseOutcome(store.open_release(paid.charge).manifest, paid, None)
+            return _sold(store, paid)
         return ReleaseOutcome(built[0].manifest, paid, events.tally)
+
+
+def _sold(store: Store, paid: Payment) -> ReleaseOutcome:
+    release = store.open_release(paid.charge)  # its bytes are verified, whatever they say
+    try:
+        return ReleaseOutcome(release.manifest, paid, None)
+    except ReleaseError as error:
+        raise ReadElsewhere(paid, str(error)) from error
 
 
 def sign_again(config: LabelPartyConfig) -> None:

@@ -14,6 +14,7 @@ from typing import Protocol
 import grpc
 
 from common.release.limits import CHUNK_BYTES, MOST_CHUNK_BYTES
+from common.release.peers import MOST_CHARACTERS, MOST_FORMATS, is_bounded, own_software, version_of
 from common.wire import label_release_pb2 as wire
 from label_party.monitoring.calls import Telemetry
 from label_party.server.access import AccessPolicy
@@ -60,6 +61,7 @@ class LabelReleaseService:
     async def DescribeRelease(self, rpc: Rpc) -> None:
         request: wire.DescribeReleaseRequest = await rpc.request()
         release = await self.find(rpc, request.data_set, request.epoch or None)
+        _note_software(rpc, request.client)
         await rpc.write(await rpc.run(_described, release), self.stall_seconds)
 
     async def FetchRelease(self, rpc: Rpc) -> None:
@@ -95,6 +97,7 @@ class LabelReleaseService:
             header = (await rpc.request()).header
             # a stream that begins otherwise has an empty header, which names no data set
             self._check_access(rpc, header.data_set, header.epoch)
+            _note_software(rpc, header.client)
             answer = await self.submissions.receive(header, rpc, self.stall_seconds)
         rpc.record.facts |= {
             "epoch": header.epoch,
@@ -136,6 +139,16 @@ class LabelReleaseService:
         return message.SerializeToString()
 
 
+def _note_software(rpc: Rpc, said: wire.Software) -> None:
+    """Have what a client says of its software logged; nothing depends on it."""
+    if not is_bounded(said):
+        raise invalid(
+            f"client has a version and at most {MOST_FORMATS} formats, each of at most"
+            f" {MOST_CHARACTERS} characters"
+        )
+    rpc.record.facts |= {"software": version_of(said) or "unknown"}
+
+
 def _described(release: StoredRelease) -> bytes:
     with finding(), reading("the release"):
         manifest, signature = release.manifest_bytes, release.signature
@@ -143,4 +156,5 @@ def _described(release: StoredRelease) -> bytes:
         manifest=manifest,
         manifest_sha256=bytes.fromhex(release.digest),
         signature=signature,
+        server=own_software(),
     ).SerializeToString()

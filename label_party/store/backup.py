@@ -38,6 +38,7 @@ from typing import Any, BinaryIO
 from common.console import progress
 from common.errors import ConfigError, ReleaseError
 from common.files import appearing, file_errors, sha256_of, sync
+from common.formats import BACKUP
 from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE, WITHDRAWN_FILE
 from common.version import software
 from label_party.store import seal
@@ -47,7 +48,7 @@ from label_party.store.ledger import Ledger
 from label_party.store.pay_once import read_outcome
 from label_party.store.release_store import CHARGE_FILE, LEDGER_FILE, Store, is_release
 
-FORMAT = "labelveil-backup/2"
+FORMAT = str(BACKUP)
 INDEX_FILE = "backup.json"
 DIGESTS_FILE = "digests.json"
 _OF_A_WITHDRAWN = (MANIFEST_FILE, SIGNATURE_FILE, WITHDRAWN_FILE)

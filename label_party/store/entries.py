@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, Self
 
+from common.formats import TERMS
 from common.guarantees import Guarantee, guarantee_from_json
 
 Composition = Literal["additive", "disjoint"]
@@ -66,14 +67,24 @@ class Purchase:
         return self.data_set, self.epoch, self.purpose
 
     def differences(self, asked: Purchase) -> list[str]:
-        """Say by which terms another purchase of this name would be another thing."""
+        """Say by which terms another purchase of this name would be another thing.
+
+        Terms that only one of two versions knows tell nothing: nobody has changed them.
+        """
         sold, wanted = self._terms(), asked._terms()
         names = sorted(sold.keys() | wanted.keys())
+        if self.terms_format != asked.terms_format:
+            names = sorted((sold.keys() & wanted.keys()) - {"format"})
         return [
             f"{name} was {sold.get(name, 'none'):.80} and is {wanted.get(name, 'none'):.80} now"
             for name in names
             if sold.get(name) != wanted.get(name)
         ]
+
+    @property
+    def terms_format(self) -> str:
+        """The format of the terms."""
+        return str(self.request.get("format", f"{TERMS.name}/1"))
 
     def _terms(self) -> dict[str, str]:
         return dict(

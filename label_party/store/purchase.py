@@ -38,6 +38,7 @@ from typing import Any, Self
 
 from common.errors import ReleaseError
 from common.files import write_durably
+from common.formats import TERMS
 from common.guarantees import Guarantee
 from label_party.config.sections import SUBMITTED, LabelPartyConfig
 from label_party.store.coverage import Coverable, cover
@@ -76,6 +77,7 @@ class Order(Purchase):
         privacy, data = config.privacy, config.data
         events = {"user": privacy.user, "date": data.date, "duplicates": data.duplicates}
         events["population"] = SUBMITTED if data.submitted else None
+        events["format"] = str(TERMS)
         return cls(
             data.data_set,
             data.epoch,
@@ -254,9 +256,12 @@ def sold(ledger: Ledger, order: Order) -> Charge | None:
 def check_terms(charge: Charge, order: Order) -> None:
     """Raise a ``ReleaseError`` if what has an order's name was sold on other terms."""
     if different := charge.differences(order):
+        remedy = "set that back, or name another epoch with --epoch"
+        if charge.terms_format != order.terms_format:
+            remedy = f"set that back; {charge.software} sold it, and nothing is charged again"
         raise ReleaseError(
             f"{order.purpose!r} of data set {order.data_set!r}, epoch {order.epoch!r}, stays as it"
-            f" was sold: {'; '.join(different)}; set that back, or name another epoch with --epoch"
+            f" was sold: {'; '.join(different)}; {remedy}"
         )
 
 

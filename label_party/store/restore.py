@@ -32,6 +32,7 @@ from common.config.names import NAME_PATTERN
 from common.errors import ConfigError, PrivacyError, ReleaseError
 from common.exact.rational import decimal_value
 from common.files import sha256_of, sync
+from common.formats import BACKUP
 from common.guarantees import Guarantee, PureDP, guarantee_from_json
 from label_party.config.sections import LabelPartyConfig
 from label_party.store import seal
@@ -208,6 +209,7 @@ def _extract(path: Path, folder: Path) -> _Extracted:
                     raise _damaged(path)
                 if member.name in (INDEX_FILE, DIGESTS_FILE):
                     about[member.name] = dict(json.loads(content.read()))
+                    _check_format(path, about.get(INDEX_FILE, {}))
                     continue
                 if not _MEMBER.fullmatch(member.name) or member.name in found:
                     raise _damaged(path)
@@ -238,6 +240,20 @@ def _extract(path: Path, folder: Path) -> _Extracted:
     if not last:  # nothing vouches for these
         shutil.rmtree(folder / POPULATIONS, ignore_errors=True)
     return _Extracted(Store(folder), str(index.get("created", "")), damaged)
+
+
+def _check_format(path: Path, index: dict[str, Any]) -> None:
+    """Say of a backup of another version what it is, before anything of it is found strange."""
+    stated, spent = index.get("format"), "nothing was restored"
+    if BACKUP.number_of(stated) is not None:
+        BACKUP.check(
+            stated,
+            f"{path}",
+            ReleaseError,
+            update=f"{spent}; the labels party must update labelveil",
+            made_by=index.get("software"),
+            older=f"{spent}; use the version that made it",
+        )
 
 
 def _damaged(path: Path) -> ReleaseError:

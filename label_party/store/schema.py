@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from common.errors import LabelveilError
+from common.formats import STORE, known_software
 from label_party.store.seal import Seal, SealError, key_path
 
-VERSION = 2
+VERSION = STORE.number
 """Of the schema, as the file itself states it."""
+
+_FORMS = {1: "c92d4154e67647c981b8df1d8c96d5994e631f7f9a953048d297af84d95a6750"}
+"""Of a number that stood for several forms, which one is read: a digest of its tables."""
 
 SCHEMA = (
     # which store this is: a server says it, so that nobody takes another's counts for its own
@@ -147,6 +152,11 @@ def prepare(database: sqlite3.Connection, path: Path, seal: Seal) -> None:
     # only now: on a file that is just being put back, and is still empty, this would write
     database.execute("PRAGMA journal_mode = WAL")
     if sealed:
+        if _version(database) < VERSION:
+            with transaction(database, "IMMEDIATE"):
+                check(database, path, seal)
+                migrate(database)
+                seal.renew(database)
         return
     with transaction(database, "IMMEDIATE"):
         make_tables(database)
@@ -158,13 +168,38 @@ def prepare(database: sqlite3.Connection, path: Path, seal: Seal) -> None:
 
 
 def make_tables(database: sqlite3.Connection) -> None:
-    """Make the tables, unless another process was faster."""
+    """Make the tables, or of older ones the present ones, unless another process was faster."""
     if _version(database):
+        migrate(database)
         return
     for statement in SCHEMA:
         database.execute(statement)
     database.execute("INSERT INTO identity (name) VALUES (?)", (secrets.token_hex(8),))
     database.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def migrate(database: sqlite3.Connection) -> None:
+    """Bring tables of an older number that is read to the present one, in the caller's transaction.
+
+    So far each number has added tables and triggers to those of the one before, or nothing.
+    """
+    if _version(database) == VERSION:
+        return
+    there = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+    for statement in SCHEMA:
+        if statement.split()[2] not in there:
+            database.execute(statement)
+    database.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def form(database: sqlite3.Connection) -> str:
+    """A digest of the tables, as they were made."""
+    made = database.execute(
+        "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite%'"
+        " ORDER BY type, name"
+    )
+    text = "\n".join(" ".join(str(sql).split()) for (sql,) in made.fetchall())
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def check(database: sqlite3.Connection, path: Path, seal: Seal) -> bool:
@@ -176,11 +211,8 @@ def check(database: sqlite3.Connection, path: Path, seal: Seal) -> bool:
             f"ledger {path} is empty or gone, but its secret is there; nothing was spent; restore"
             f" it from a backup, or, if there is none, move {key_path(path)} away to begin anew"
         )
-    if version not in (0, VERSION):
-        raise LabelveilError(
-            f"ledger {path} has schema {version}, but this software knows {VERSION} alone; nothing"
-            " was spent; install the version that wrote it"
-        )
+    if version:
+        _check_number(database, path, version)
     (sound,) = database.execute("PRAGMA integrity_check(1)").fetchone()
     if sound != "ok":  # an index, say, that hides what its table has
         raise sqlite3.DatabaseError("database disk image is malformed")
@@ -189,6 +221,34 @@ def check(database: sqlite3.Connection, path: Path, seal: Seal) -> bool:
         return False  # a process may have died before it sealed the new tables
     seal.check(database)
     return True
+
+
+def _check_number(database: sqlite3.Connection, path: Path, version: int) -> None:
+    """``LabelveilError`` if the tables are not those that are read here."""
+    what, made_by = f"ledger {path}", ""
+    with suppress(sqlite3.Error, IndexError):  # whatever tables these are
+        rows = database.execute("SELECT software FROM caps ORDER BY id DESC LIMIT 1").fetchall()
+        made_by = known_software(rows[0][0])
+    stated = f"{STORE.name}/{version}"
+    if STORE.number_of(stated) is None:
+        raise LabelveilError(
+            f"{what} has the number {version}, which no version writes; nothing was spent; restore"
+            " it from a backup"
+        )
+    STORE.check(
+        stated,
+        what,
+        LabelveilError,
+        update="nothing was spent; the labels party must update labelveil",
+        made_by=made_by,
+        older="nothing was spent; use the version that made it",
+    )
+    if version in _FORMS and form(database) != _FORMS[version]:
+        raise LabelveilError(
+            f"{what} has format {STORE.name}/{version} in a form that is read no more; nothing was"
+            " spent; its releases are served, and its budget is known, by the version that made it"
+            + (f", {made_by}" if made_by else "")
+        )
 
 
 def _version(database: sqlite3.Connection) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -31,6 +32,37 @@ def test_the_first_ten_minutes_are_as_it_says(tmp_path: Path) -> None:
     with terminal(tmp_path) as run:
         for line in lines:
             run(line)
+
+
+@pytest.mark.slow
+def test_the_join_key_is_rotated_as_it_says(tmp_path: Path) -> None:
+    """Of both epochs every event is joined, each under its own key."""
+    before, _, _ = RUNBOOK.text.partition("### As a service")
+    first = RUNBOOK.typed[: before.count("\n$ ")]
+    setting_up, _, after = RUNBOOK.text.partition("**Rotate the join key.**")
+    section = after.partition("## Refusals")[0]
+    place = setting_up.count("\n$ ")
+    rotating = RUNBOOK.typed[place : place + section.count("\n$ ")]
+    assert [" ".join(line.split()[:2]) for line in rotating] == [
+        "label-party init", "label-party release", "feature-party fetch", "feature-party join",
+    ]  # fmt: skip
+    example_data(tmp_path)
+    with terminal(tmp_path) as run:
+        for line in first:
+            if not line.startswith("feature-party"):
+                run(line)
+        run(
+            "feature-party init --features clicks.parquet --key click_id --data-set conversions"
+            " --address labels.example.com:50051"
+        )
+        run("label-party budget raise --to 2 --reason 'a second epoch was agreed'")
+        for line in rotating[:3]:
+            run(line)
+        with pytest.raises(AssertionError, match="the keys of epoch '1' are hashed with another"):
+            run("feature-party join --secret-file certificates/join-2.key")
+        run(rotating[3])
+    joined = json.loads((tmp_path / "joined" / "join.json").read_text())
+    assert joined["matches"]["matched"] == joined["matches"]["release_rows"] == 2 * 3000
 
 
 def test_its_paths_exist() -> None:

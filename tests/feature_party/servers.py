@@ -39,6 +39,9 @@ class Behaviour:
     signature: bytes = b""
     manifest: bytes | None = None
     """Sent in place of the release's own."""
+    server: pb2.Software = field(default_factory=pb2.Software)
+    """What it says of its software."""
+    asked: list[pb2.DescribeReleaseRequest] = field(default_factory=list)
     stall_after: int | None = None
     """Rows after which each fetch stands still until the client leaves."""
     stalled: threading.Event = field(default_factory=threading.Event)
@@ -92,11 +95,13 @@ class LabelsPartyDouble(pb2_grpc.LabelReleaseServiceServicer):
             context.abort(grpc.StatusCode.NOT_FOUND, "no such release")
         if request.data_set != "sales":
             context.abort(grpc.StatusCode.NOT_FOUND, f"no data set {request.data_set!r}")
+        self.behaviour.asked.append(request)
         manifest = self.behaviour.manifest or self.world.release.manifest_bytes
         return pb2.DescribeReleaseResponse(
             manifest=manifest,
             manifest_sha256=hashlib.sha256(manifest).digest(),
             signature=self.behaviour.signature,
+            server=self.behaviour.server,
         )
 
     def FetchRelease(

@@ -59,6 +59,7 @@ def build_manifest(
     submitted: bytes = b"",
     block_rows: int = 256,
     loss: str = "squared",
+    secret: bytes = SECRET,
 ) -> Manifest:
     """The manifest that belongs to rows; without keys the population is what was submitted."""
     return manifest_of(
@@ -70,6 +71,7 @@ def build_manifest(
         submitted=submitted,
         block_rows=block_rows,
         loss=loss,
+        secret=secret,
         data_set="sales",
         epoch="one",
     )

@@ -29,6 +29,8 @@ from numpy.typing import NDArray
 from common.arrays import Floats
 from common.errors import ConfigError, DataError
 from common.files import writing
+from common.formats import EXPORT
+from common.version import software
 from feature_party.model.columns import quantile
 from feature_party.model.export.onnx_graph import onnx_model
 from feature_party.model.export.torch_module import Column, ServedLabels, probes, served_columns
@@ -134,7 +136,8 @@ def _facts(models: LabelModels, columns: tuple[Column, ...]) -> dict[str, Any]:
         facts["outputs"] = [f"{output}_{place}" if several else output for output in outputs]
         labels.append({"name": label, **facts})
     return {
-        "format": "labelveil-export/1",
+        "format": str(EXPORT),
+        "software": software(),
         "inputs": [column.to_json() for column in columns],
         "outputs": [output for facts in labels for output in facts["outputs"]],
         "labels": labels,

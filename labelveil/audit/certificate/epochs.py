@@ -187,12 +187,18 @@ def _within(test: TrialSection, session: SessionSection, terms: Terms) -> bool:
 def disjoint_check(releases: Sequence[Evidence]) -> Check:
     """What one event pays in all epochs together: its own epoch's ε if it is in no other."""
     name, claim = "events in several epochs", "No event occurs in two epochs."
-    functions = {release.manifest.population.keys for release in releases}
+    populations = [release.manifest.population for release in releases]
+    functions = {population.keys for population in populations}
     reason = ""
     if any(release.manifest.content.key_bytes == 0 for release in releases):
         reason = "Some populations were submitted, so that their rows carry no keys."
     elif len(functions) > 1:
         reason = f"Keys are hashed by several functions: {', '.join(sorted(functions))}."
+    elif (secrets := len({population.secret_check for population in populations})) > 1:
+        reason = (
+            f"Keys are hashed under {secrets} secrets, so that the same event has another key in"
+            " another epoch; the labels party's ledger compares events by their names."
+        )
     if reason:
         return Check(name, Verdict.NOT_CHECKABLE, claim, "Keys would be compared.", reason)
     totals = [parse_rational(release.manifest.privacy.total["epsilon"]) for release in releases]
@@ -208,8 +214,12 @@ def disjoint_check(releases: Sequence[Evidence]) -> Check:
         question="Does any event pay in more than one epoch?",
         verdict=_undecided_if(several > 0, True),
         claim=claim,
-        tried=f"{rows.height:,} hashed keys were compared over all epochs; the key secret must have"
-        " been the same.",
+        tried=f"{rows.height:,} hashed keys were compared over all epochs; "
+        + (
+            "all are hashed under one secret."
+            if populations[0].secret_check
+            else "format 1 does not say under which secret, which must have been the same."
+        ),
         found=f"{several:,} events are in more than one. The labels of one event pay at most ε ="
         f" {most:.6g} in all"
         + (

@@ -25,7 +25,7 @@ _SPENT = (DECODED, "prior noise scale", "split of ε", "priors in force")
 
 _CHECKS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("format", "drift", "prior.labels", "randomizer.labels"): ("manifest is consistent",),
-    ("software", "data_set", "epoch", "label.name"): (_NAMES,),
+    ("software", "data_set", "epoch", "label.name", "population.secret_check"): (_NAMES,),
     ("label.grid",): ("weights", _CHOSEN),
     ("label.missing",): (_CHOSEN,),
     ("label.loss", "label.weight", "label.asked", "privacy.division"): (_REBUILT, _CHOSEN),
@@ -148,7 +148,8 @@ def out_of_reach(manifest: Manifest) -> list[Check]:
             _NAMES,
             "Could a name carry something else?",
             "The release's names and version carry nothing else.",
-            "Whoever wrote the manifest chose them. Compare them with what you asked for.",
+            "Whoever wrote the manifest chose them. Compare them with what you asked for; a join"
+            " compares `secret_check` with your secrets.",
         ),
         (
             "errors and latency say nothing",

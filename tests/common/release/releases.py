@@ -18,8 +18,12 @@ from common.randomizers import NoisyPrior
 from common.randomizers.grid import Grid
 from common.release.blocks import block_ranges, encode_codes
 from common.release.claims import CMAC_KEYS, SUBMITTED_KEYS
+from common.release.event_keys import secret_check
 from common.release.manifest import FORMAT, Manifest, block_digest, content_digest
 from tests.one_label import one_label
+
+SECRET = bytes(range(32))
+"""What keys are hashed under."""
 
 
 def words_of(row: str) -> list[int]:
@@ -47,6 +51,7 @@ def manifest_of(
     records: int = 1,
     epsilon: float | None = None,
     loss: str = "squared",
+    secret: bytes = SECRET,
     **facts: str,
 ) -> Manifest:
     """State the parts of a message, each with the labels that it is about.
@@ -111,6 +116,7 @@ def manifest_of(
             "rows": rows,
             "digest": hashlib.sha256(keys or submitted).hexdigest(),
             "keys": CMAC_KEYS if keys else SUBMITTED_KEYS,
+            "secret_check": secret_check(secret).hex(),
         },
         "content": {
             "code_bytes": width,

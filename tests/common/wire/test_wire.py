@@ -101,7 +101,8 @@ def test_packed_fields_stay_packed_bytes() -> None:
     response = pb2.FetchReleaseResponse(start_row=7, keys=b"k" * 32, codes=b"\x01\x02")
     assert response.ByteSize() < 32 + 2 + 8
     assert pb2.FetchReleaseResponse.FromString(response.SerializeToString()) == response
-    assert not any(field.is_repeated for message in MESSAGES for field in message.fields)
+    rows = [message for message in MESSAGES if message.name != "Software"]  # a few words, once
+    assert not any(field.is_repeated for message in rows for field in message.fields)
 
 
 def test_a_submission_carries_one_part_at_a_time() -> None:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from common.errors import ConnectionFailed, ReleaseError
+from common.errors import ConfigError, ConnectionFailed, ReleaseError
 from common.files import write_durably
-from common.release.folder import CODES_FILE, MANIFEST_FILE, POPULATION_FILE, QUESTION_FILE
+from common.release.folder import (
+    CHECK_FILE,
+    CODES_FILE,
+    MANIFEST_FILE,
+    POPULATION_FILE,
+    QUESTION_FILE,
+)
 from feature_party.client.channel import Withdrawn
 from feature_party.client.release_client import ReleaseClient
 from feature_party.client.submission import Population, SubmittingClient
-from feature_party.config import FeaturePartyConfig
+from feature_party.config import DataSection, FeaturePartyConfig
 from feature_party.pipeline.rounds import Rounds
 from feature_party.pipeline.stages import Stages
 from feature_party.pipeline.transfer import kept_in, read_kept
@@ -62,7 +69,8 @@ def test_what_was_taken_is_kept(rounds: Rounds, monkeypatch: pytest.MonkeyPatch)
     assert send(rounds, monkeypatch, FIRST, lambda: "stored") == "stored"
     assert kept(rounds) == (FIRST.keys, FIRST.question)
     folder = rounds.config.round_folder(2)
-    assert sorted(path.name for path in folder.iterdir()) == [POPULATION_FILE, QUESTION_FILE]
+    there = sorted(path.name for path in folder.iterdir())
+    assert there == [CHECK_FILE, POPULATION_FILE, QUESTION_FILE]
     assert not rounds.asks(2)
 
 
@@ -85,7 +93,7 @@ def test_what_was_refused_leaves_nothing(rounds: Rounds, monkeypatch: pytest.Mon
     assert kept(rounds) == (FIRST.keys, FIRST.question)
 
 
-@pytest.mark.parametrize("writes", range(4))
+@pytest.mark.parametrize("writes", range(6))
 def test_keys_never_lie_beside_another_question(
     rounds: Rounds, monkeypatch: pytest.MonkeyPatch, writes: int
 ) -> None:
@@ -132,3 +140,35 @@ def test_of_a_withdrawn_round_no_model_asks(
     with pytest.raises(Withdrawn):
         next(rounds.learn())
     assert asked == ["day-1"]
+
+
+def test_what_was_hashed_before_the_secret_changed_is_sent_again_with_its_check(
+    rounds: Rounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the labels party would release over keys that match nothing."""
+    with pytest.raises(ConnectionFailed):
+        send(rounds, monkeypatch, FIRST, ends(ConnectionFailed("gone")))
+    path = rounds.config.keys.secret_file
+    assert path is not None
+    path.write_text("5" * 64)
+    sent: list[Population] = []
+    monkeypatch.setattr(
+        SubmittingClient, "submit", lambda self, population, show: sent.append(population) or "ok"
+    )
+    rounds.submit(2, None)
+    assert [(each.keys, each.secret_check) for each in sent] == [(FIRST.keys, FIRST.secret_check)]
+
+
+def test_rounds_are_dealt_under_one_secret(
+    rounds: Rounds, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Another would deal some events to two rounds."""
+    (tmp_path / "features.csv").write_text("key,x\n" + "".join(f"e{n},1\n" for n in range(40)))
+    data = {"features": tmp_path / "features.csv", "key": "key"}
+    config = rounds.config.model_copy(update={"data": DataSection.model_validate(data)})
+    mine = replace(rounds, stages=replace(rounds.stages, config=config))
+    monkeypatch.setattr(SubmittingClient, "submit", lambda *_: "stored")
+    mine.submit(1, None)
+    (tmp_path / "join.key").write_text("5" * 64)
+    with pytest.raises(ConfigError, match="round 1 was hashed with another secret"):
+        mine.submit(2, None)

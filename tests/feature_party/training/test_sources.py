@@ -69,7 +69,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
             channel.sample(indices, entropy.words("labels", 0, EACH)), channel.code_bytes
         )
         keys = hash_keys(table["event"][part], SECRETS[name])
-        manifest = build_manifest(channel, prior, keys, codes)
+        manifest = build_manifest(channel, prior, keys, codes, secret=SECRETS[name])
         manifest = manifest.model_copy(update={"data_set": name})
         write_release(folder / name, manifest.to_bytes(), keys, codes)
         truth.append(

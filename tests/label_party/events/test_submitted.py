@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 
 from common.release.blocks import decode_codes
-from common.release.event_keys import hash_keys, read_secret
+from common.release.event_keys import hash_keys, read_secret, secret_check
 from common.release.manifest import Manifest
 from common.wire import label_release_pb2 as wire
 from label_party.events.submitted import Populations, Upload
@@ -101,6 +101,7 @@ def test_labels_come_back_at_the_positions_of_their_keys(world: World) -> None:
     assert len(codes) == len(names)  # one byte a row
     assert manifest.population.model_dump() == {
         "rows": 132, "digest": hashlib.sha256(keys).hexdigest(), "keys": "submitted",
+        "secret_check": secret_check(world.secret).hex(),
     }  # fmt: skip
     # every second event is labelled with its number's last digit
     truth = [

@@ -313,7 +313,7 @@ def test_another_schema_is_refused(path: Path) -> None:
     database = sqlite3.connect(path)
     database.execute(f"PRAGMA user_version = {VERSION + 1}")
     database.close()
-    with pytest.raises(LabelveilError, match="install the version"):
+    with pytest.raises(LabelveilError, match="must update labelveil"):
         Ledger(path)
 
 

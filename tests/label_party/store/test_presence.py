@@ -39,10 +39,11 @@ def release_submitted(
     """The message about a population that the features party submitted, on an earlier grid."""
     party.write_labels({"key": labelled, "label": [1.0] * len(labelled)})
     secret = read_secret(party.folder / "join.key")
-    data_set = settings.get("data__data_set", "labels")
+    named = {"data_set": "labels", "epoch": "1"}
+    named |= {key: settings[f"data__{key}"] for key in named if f"data__{key}" in settings}
     with running(party.config(**SUBMITTED, **settings)) as address:
         client: Client = connect(address)
-        client.submit(hash_keys(pl.Series(names), secret), secret, data_set=data_set)
+        client.submit(hash_keys(pl.Series(names), secret), secret, **named)
     return party.release(**SUBMITTED, **settings)
 
 
@@ -188,6 +189,19 @@ def test_names_are_compared_under_any_join_secret(party: Party) -> None:
         assert "200 events of" in refused.error
     party.write_population({"key": ["another-1", "another-2"]})
     assert party.release(data__epoch="2", privacy__epochs="disjoint").code == 0
+
+
+def test_submitted_events_under_a_new_secret_pay_from_one_total(party: Party, connect: Any) -> None:
+    """Nobody can tell whether they are the same: they are disjoint from none, and add up."""
+    how = {"data__epoch": "2", "privacy__total_epsilon": 2.0}
+    before = {"privacy__epochs": "disjoint", "privacy__total_epsilon": 2.0}
+    assert release_submitted(party, connect, NAMES[:9], **before).code == 0
+    new_join_secret(party)
+    disjoint = release_submitted(party, connect, NAMES[:9], **how, privacy__epochs="disjoint")
+    assert "keys were hashed under another join secret" in disjoint.err
+    assert party.release(**SUBMITTED, **how, privacy__epochs="additive").code == 0
+    third = release_submitted(party, connect, NAMES[:9], **(how | {"data__epoch": "3"}))
+    assert "ε = 0 " in third.err  # of 2 is left
 
 
 @pytest.mark.parametrize("in_parts", [False, True])

@@ -98,7 +98,7 @@ def edit(path: Path, *statements: str) -> None:
         "DELETE FROM seals",
         "UPDATE seals SET mac = 'é'",
         "UPDATE charges SET request = CAST(x'ff' AS TEXT)",
-        "PRAGMA user_version = 2",
+        *(f"PRAGMA user_version = {number}" for number in (-1, 1, 3, 2**31 - 1)),
         "DROP TABLE seals",
     ],
 )

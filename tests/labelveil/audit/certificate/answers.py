@@ -61,7 +61,7 @@ def answered(folder: Path, change: Change = lambda data: None) -> Path:
     data["privacy"] |= {"requested_epsilon": EPSILON, "records_per_unit": 1}
     data["privacy"]["total"] = message.labels_guarantee.to_json()
     keys = hashlib.sha256(b"the keys that were submitted").hexdigest()
-    data["population"] = {"rows": ROWS, "digest": keys, "keys": "submitted"}
+    data["population"] |= {"rows": ROWS, "digest": keys, "keys": "submitted"}
     data["content"] |= {
         "block_rows": block_rows_for(ROWS),
         "code_bytes": message.codebooks.code_bytes,

@@ -14,6 +14,7 @@ import pytest
 from common.release.folder import MANIFEST_FILE
 from common.release.manifest import Manifest
 from common.release.sections import DriftSection, InForceSection
+from labelveil.audit.certificate.epochs import epochs_certificate
 from labelveil.audit.certificate.fields import _DECIDED_BY, out_of_reach
 from labelveil.audit.certificate.run import certificate, certify, read_evidence
 from labelveil.audit.verdict import Audit, Verdict
@@ -37,7 +38,7 @@ def test_every_field_is_proved_or_named(write: WriteRelease) -> None:
         *("software", "data_set", "epoch", "labels.0.name", "labels.0.grid", "labels.0.missing"),
         *("labels.0.loss", "labels.0.weight", "labels.0.asked", "privacy.division"),
         *("privacy.requested_epsilon", "privacy.records_per_unit"),
-        *("priors.0.noisy_counts", "priors.0.noise"),
+        *("priors.0.noisy_counts", "priors.0.noise", "population.secret_check"),
     }
 
 
@@ -94,6 +95,40 @@ def test_unknown_fields_fail(write: WriteRelease, place: tuple[Any, ...]) -> Non
     audit = certify(folder)
     assert [check.verdict for check in audit.checks] == [Verdict.FAIL] * 2
     assert all(".".join([*map(str, place), "note"]) in check.found for check in audit.checks)
+
+
+def test_a_member_that_may_be_skipped_is_not_accounted_for(write: WriteRelease) -> None:
+    """A client may skip it; who proves that nothing hides in a manifest may not."""
+
+    def say_more(data: dict[str, Any]) -> None:
+        data["optional"] = {"note": [0.0, 1.0]}
+
+    folder = write(say_more)
+    Manifest.from_bytes((folder / MANIFEST_FILE).read_bytes())  # a client takes it
+    audit = certify(folder)
+    assert "optional.note" in names(audit, Verdict.FAIL)
+    (check,) = [each for each in audit.checks if each.name == "every field is accounted for"]
+    assert check.verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_keys_under_two_secrets_are_not_compared(
+    write: WriteRelease, tmp_path: Path, same: bool
+) -> None:
+    """The same event has another key then: that none is in both epochs would say nothing."""
+    folders = []
+    for epoch in ("1", "2"):
+
+        def name(data: dict[str, Any], epoch: str = epoch) -> None:
+            data["epoch"] = epoch
+            data["population"]["secret_check"] = (epoch if not same else "1") * 32
+
+        folders.append(write(name).rename(tmp_path / epoch))
+    audit = epochs_certificate(folders)
+    (check,) = [each for each in audit.checks if each.name == "events in several epochs"]
+    assert ("under 2 secrets" in check.found) is not same
+    assert ("300 events are in more than one" in check.found) is same
+    assert check.verdict is Verdict.NOT_CHECKABLE
 
 
 def test_no_json_at_all_is_a_verdict(write: WriteRelease) -> None:

@@ -1,0 +1,131 @@
+"""What the number of each format stands for, as the code has it now, and a digest of that."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from common import formats
+from common.formats import Format
+from common.release.manifest import Manifest
+from common.release.question import encode_question
+from feature_party.join.shards import JoinedShards
+from feature_party.model.export.run import _facts
+from feature_party.model.export.torch_module import served_columns
+from feature_party.model.several_labels import LabelModels
+from label_party.config import sections
+from label_party.events.submitted import Submitted
+from label_party.store.backup import INDEX_FILE, make_backup
+from label_party.store.entries import LABELS, Covered, Purchase
+from label_party.store.purchase import Order
+from label_party.store.release_store import Store
+from label_party.store.schema import SCHEMA
+from tests.formats.make import LABEL_PARTY, QUESTION, kept, unpack
+
+_NAMES = ("type", "enum", "const", "pattern", "required", "$ref", "format")
+_WITHIN = ("properties", "items", "prefixItems", "anyOf", "allOf", "additionalProperties", "$defs")
+
+
+def digest(format_: Format, folder: Path) -> str:
+    """The digest that belongs beside a format's number; an empty folder is for what it takes."""
+    said = json.dumps(_STANDS_FOR[format_.name](folder), sort_keys=True)
+    return sha256(said.encode()).hexdigest()[:16]
+
+
+def _release(_: Path) -> Any:
+    return _schema(Manifest.model_json_schema())
+
+
+def _question(_: Path) -> Any:
+    return encode_question(QUESTION).hex()
+
+
+def _store(_: Path) -> Any:
+    kinds = {kind.__name__: _fields(kind) for kind in (Purchase, Covered, Submitted)}
+    return [[" ".join(statement.split()) for statement in SCHEMA], kinds]
+
+
+def _terms(folder: Path) -> Any:
+    path = folder / "label_party.toml"
+    path.write_text(LABEL_PARTY)
+    config = sections.load(path)
+    order = Order.configured(config, LABELS, config.privacy.charge, config.request())
+    return sorted(_paths(order.request))
+
+
+def _backup(folder: Path) -> Any:
+    store = Store(unpack(kept(formats.STORE), folder / "store"))
+    path = make_backup(store, folder / "backup.tar", quiet=True).path
+    with tarfile.open(path) as archive:
+        index = archive.extractfile(INDEX_FILE)
+        assert index is not None
+        return sorted(json.load(index))
+
+
+def _models(folder: Path) -> dict[str, Any]:
+    models = LabelModels.load(unpack(kept(formats.MODEL), folder / "kept"))
+    models.save(folder / "saved")
+    saved = {"models": "model.json", "model": "amount/model.json"}
+    documents = {
+        name: json.loads((folder / "saved" / at).read_text()) for name, at in saved.items()
+    }
+    return documents | {"export": _facts(models, served_columns(models.encoder))}
+
+
+def _one(name: str) -> Callable[[Path], Any]:
+    return lambda folder: sorted(set(_paths(_models(folder)[name])))
+
+
+def _join(_: Path) -> Any:
+    return _schema(TypeAdapter(JoinedShards).json_schema())
+
+
+_STANDS_FOR: dict[str, Callable[[Path], Any]] = {
+    formats.RELEASE.name: _release,
+    formats.QUESTION.name: _question,
+    formats.STORE.name: _store,
+    formats.TERMS.name: _terms,
+    formats.BACKUP.name: _backup,
+    formats.MODEL.name: _one("model"),
+    formats.MODELS.name: _one("models"),
+    formats.EXPORT.name: _one("export"),
+    formats.JOIN.name: _join,
+}
+
+
+def _fields(kind: Any) -> list[str]:
+    return [f"{field.name}: {field.type}" for field in fields(kind)]
+
+
+def _schema(value: Any) -> Any:
+    """Names and types of a JSON schema, without its words and bounds."""
+    if isinstance(value, list):
+        return [_schema(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {name: value[name] for name in _NAMES if name in value}
+    for name in _WITHIN:
+        inner = value.get(name)
+        if name in ("properties", "$defs") and inner:
+            kept[name] = {key: _schema(each) for key, each in inner.items()}
+        elif inner is not None:
+            kept[name] = _schema(inner)
+    return kept
+
+
+def _paths(document: Any, above: str = "") -> Iterator[str]:
+    """The members of a document, with those within; an item of a list is as any other."""
+    if isinstance(document, dict):
+        for name, value in document.items():
+            yield f"{above}.{name}"
+            yield from _paths(value, f"{above}.{name}")
+    elif isinstance(document, list):
+        for value in document:
+            yield from _paths(value, f"{above}[]")

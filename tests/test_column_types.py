@@ -17,8 +17,7 @@ import pytest
 from common.errors import DataError
 from common.release.event_keys import canonical_keys
 from feature_party.schema import Stated
-from feature_party.tables import collect_table, feature_file, scan_table
-from label_party.sources.tables import columns_of
+from feature_party.tables import FeatureFile, collect_table, scan_table
 from tests.label_party.sources.reading import read_events
 
 PAGE = Path(__file__).parents[1] / "docs/how-to/column-types.md"
@@ -100,9 +99,9 @@ def _label(path: Path) -> str:
 
 
 def _feature(path: Path) -> str:
-    with feature_file(path, columns_of(path)) as table:
-        meaning = table.find_schema(without="id").schema["x"]
-        batch = next(table.batches(["x"]))
+    table = FeatureFile(path)
+    meaning = table.find_schema(without="id").schema["x"]
+    batch = next(table.batches(["x"]))
     value = meaning.read(batch["x"])[0]
     in_memory = meaning.read(collect_table(scan_table(path))["x"])[0]
     assert str(value) == str(in_memory)
@@ -136,9 +135,9 @@ def test_a_type_is_what_the_page_says_as_key_label_and_feature(
         assert said == row[1:]
         # what cannot be read stops only whoever wants it
         assert read_events(path, "id", labels=["y"])[0]["label"].to_list() == [2.5]
-        with feature_file(path, ["id", "x", "y"]) as features:
-            found = features.find_schema(Stated(ignored=("x",)), without="id").schema
-            batch = next(features.batches(["y"]))
+        features = FeatureFile(path)
+        found = features.find_schema(Stated(ignored=("x",)), without="id").schema
+        batch = next(features.batches(["y"]))
         assert found["y"].read(batch["y"]).to_list() == [2.5]
 
 

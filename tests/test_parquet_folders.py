@@ -14,7 +14,7 @@ import pytest
 from common.csv_files import read_table
 from common.errors import DataError
 from feature_party.schema import NOTHING, Stated
-from feature_party.tables import feature_file, scan_table
+from feature_party.tables import FeatureFile, scan_table
 from label_party.sources.tables import columns_of
 from tests.label_party.sources.reading import read_events
 
@@ -26,10 +26,10 @@ def _write(path: Path, **columns: Any) -> None:
 
 def _features(folder: Path, stated: Stated = NOTHING) -> dict[str, list[Any]]:
     """What the features party makes of every column, found and read as training does."""
-    with feature_file(folder, scan_table(folder).collect_schema().names()) as table:
-        schema = table.find_schema(stated, without="id").schema
-        names = [column.name for column in schema.columns if column.name not in stated.ignored]
-        batches = list(table.batches(names))
+    table = FeatureFile(folder)
+    schema = table.find_schema(stated, without="id").schema
+    names = [column.name for column in schema.columns if column.name not in stated.ignored]
+    batches = list(table.batches(names))
     return {
         name: [value for batch in batches for value in schema[name].read(batch[name])]
         for name in names

@@ -9,6 +9,7 @@ only whoever wants it.
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -67,6 +68,8 @@ class ParquetTable:
     def is_plain(self) -> bool:
         """Whether every file has all columns, and of the types that they are read as."""
         wanted = list(self.columns.items())  # in one order, too
+        if any(map(why_unread, self.columns.values())):
+            return False
         return all(list(schema.items()) == wanted for schema in self.schemas)
 
     def lacking(self, column: str) -> Path | None:
@@ -94,7 +97,7 @@ class ParquetTable:
         frame = pl.scan_parquet(files, glob=False, include_file_paths=_FILE)
         others = []
         for name, kind in self.columns.items():
-            if name in schema and schema[name] == kind:
+            if name in schema and schema[name] == kind and not why_unread(kind):
                 continue
             if name in self.folders[places[0]]:
                 values = {str(self.files[at]): self.folders[at][name] for at in places}
@@ -152,11 +155,28 @@ def _short(kind: pl.DataType) -> str:
 
 def _schema_of(file: Path) -> dict[str, pl.DataType]:
     try:
-        return dict(pl.scan_parquet(file, glob=False).collect_schema())
+        schema = dict(pl.scan_parquet(file, glob=False).collect_schema())
+        if pl.Time in schema.values():
+            schema |= dict.fromkeys(
+                _seconds(file), _unread("time32[s], to be written as time32[ms]")
+            )
+        return schema
     except pl.exceptions.DuplicateError:
         raise
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise DataError(f"{file} cannot be read: it is damaged, or not Parquet") from error
+
+
+def _seconds(file: Path) -> list[str]:
+    """Columns of times that Arrow's own description calls seconds: Parquet has milliseconds, which
+    Polars then takes for seconds."""
+    try:
+        import pyarrow as pa
+    except ImportError:  # a labels party takes no times anyway
+        return []
+    described = pl.read_parquet_metadata(file).get("ARROW:schema", "")
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(described))) if described else ()
+    return [field.name for field in schema if field.type == pa.time32("s")]
 
 
 def _folders(path: Path, file: Path) -> list[tuple[str, str | None]]:

@@ -64,6 +64,7 @@ _NUMBERS = {PLAIN: r"^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$"} | {
 _WHOLE = r"^[+-]?\d+$"
 _NAMES = r"^[+-]?0\d\d|^.{16}"
 """Whole numbers that name something: 012, and those that floating point does not tell apart."""
+_A_SECOND = {"ms": 1e3, "us": 1e6, "ns": 1e9}
 _FEW = 100
 _ID_NAME = re.compile(r"(?:^|[_\s-])(?:id|ids|code|recode|zip|zipcode|sku|uuid)$|[a-z](?:ID|Id)$")
 _CODES = "category of numbers"
@@ -136,7 +137,8 @@ class ColumnMeaning:
         return missing, int(nothing.sum()) - missing
 
     def read(self, column: pl.Series) -> pl.Series:
-        """(n,) values of cells: of a number, a time (seconds) or true and false Float64; of a date
+        """(n,) values of cells: of a number, a time or a duration (seconds), or true and false
+        Float64; of a date
         Date or Datetime; of a category text, ``MISSING`` where there is none. Elsewhere what is
         missing, or is none, is null.
 
@@ -206,7 +208,7 @@ class ColumnMeaning:
         if self.kind == "time" and kind == pl.Time:
             return column.cast(pl.Int64).cast(pl.Float64) / 1e9
         if self.kind in ("number", "true/false") and kind == pl.Duration:
-            return column.cast(pl.Int64).cast(pl.Float64)
+            return column.cast(pl.Int64) / _A_SECOND[str(getattr(kind, "time_unit", "us"))]
         if self.kind in ("date", "time") or not (kind.is_numeric() or kind == pl.Boolean):
             raise DataError(
                 f"column {self.name!r} has type {kind} here, and was taken for a {self.kind} when"

@@ -121,7 +121,7 @@ class ColumnMeaning:
         if column.dtype in (pl.Categorical, pl.Enum):
             column = column.cast(pl.String)
         if column.dtype != pl.String:
-            nothing = column.is_null()
+            nothing = column.is_null() | self._said_missing(column)
             return nothing | column.is_nan() if column.dtype.is_float() else nothing
         if self.kind == "category":  # NA is a country
             cells = stripped(column)
@@ -162,7 +162,16 @@ class ColumnMeaning:
                 f"column {self.name!r} has type {type_words(column.dtype)}, which cannot be a"
                 " feature; leave it out, or list it in [data] ignore"
             )
+        if self.missing and column.dtype.is_numeric():
+            column = column.set(self._said_missing(column), None)
         return self._of_type(column)
+
+    def _said_missing(self, column: pl.Series) -> pl.Series:
+        """(n,) whether a number is one of the further words for what is missing."""
+        if not (self.missing and column.dtype.is_numeric()):
+            return pl.repeat(False, column.len(), eager=True)
+        words = pl.Series(self.missing, dtype=pl.String).cast(pl.Float64, strict=False)
+        return column.cast(pl.Float64).is_in(words.drop_nulls().implode()).fill_null(False)
 
     def _read(self, cells: pl.Series) -> pl.Series:
         if self.kind == "category":

@@ -158,6 +158,12 @@ def test_stated_words_are_missing() -> None:
     found = find_schema([table], 3, stated).schema["x"]
     assert found.read(table["x"]).to_list() == [None, None, 5.0]
     assert found.absent(table["x"]).to_list() == [True, True, False]
+    for kind in (pl.Int64, pl.Float32, pl.Decimal(9, 2)):  # as a warehouse has the same column
+        typed = pl.Series("x", [-999, None, 5], dtype=kind)
+        assert found.read(typed).to_list() == [None, None, 5.0]
+        assert found.absent(typed).to_list() == [True, True, False]
+    code = ColumnMeaning.parse("x", "category of numbers; missing: -999")
+    assert code.read(pl.Series([-999, 5])).to_list() == ["\0missing", "5"]
 
 
 def test_a_text_means_the_same_in_every_file(tmp_path: Path) -> None:

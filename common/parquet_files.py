@@ -79,6 +79,18 @@ class ParquetTable:
                 return file
         return None
 
+    def types_of(self, column: str) -> str:
+        """The types that a column has, each with a file of it; empty if it has one alone."""
+        kinds: dict[pl.DataType, Path] = {}
+        for file, schema in zip(self.files, self.schemas, strict=True):
+            if column in schema:
+                kinds.setdefault(schema[column], file)
+        return self._places(kinds) if len(kinds) > 1 else ""
+
+    def _places(self, kinds: dict[pl.DataType, Path]) -> str:
+        places = (f"{_short(k)} in {file.relative_to(self.path)}" for k, file in kinds.items())
+        return " and ".join(places)
+
     def scan(self) -> pl.LazyFrame:
         """All rows and columns, in the files' order."""
         if self.is_plain:
@@ -129,8 +141,7 @@ class ParquetTable:
             else:
                 whole = all(kind.is_integer() for kind in types) and not common.is_integer()
                 return pl.Decimal(_DIGITS, 0) if whole else common
-        places = (f"{_short(kind)} in {kinds[kind].relative_to(self.path)}" for kind in types)
-        return _unread(" and ".join(places))
+        return _unread(self._places({kind: kinds[kind] for kind in types}))
 
 
 def why_unread(kind: pl.DataType) -> str:

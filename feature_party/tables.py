@@ -19,6 +19,7 @@ from common.csv_files import SUFFIXES, first_line, refuse_packed, scan_csv, unre
 from common.errors import DataError, listed
 from common.files import PARQUET_SUFFIXES, appearing, directory_files
 from common.parquet_files import ParquetTable
+from common.release.event_keys import key_text
 from feature_party.schema import NOTHING, Found, SchemaSearch, Stated, undecided
 
 if TYPE_CHECKING:
@@ -132,9 +133,12 @@ class FeatureFile:
     def batches(self, columns: Sequence[str], rows: int = BATCH_ROWS) -> Iterator[pl.DataFrame]:
         """Yield batches of at most ``rows`` rows, in the files' order."""
         if self.files is None:
+            wanted = cs.by_name(*columns)
+            # of some columns alone Polars would not see that a line has too many cells
+            frame = self.frame.select(wanted) if is_parquet(self.path) else self.frame
             try:
-                some = self.frame.select(cs.by_name(*columns))
-                yield from some.collect_batches(chunk_size=rows, maintain_order=True)
+                for batch in frame.collect_batches(chunk_size=rows, maintain_order=True):
+                    yield batch.select(wanted)
             except pl.exceptions.PolarsError as error:
                 raise unreadable(self.path, error) from error
             return
@@ -303,3 +307,17 @@ def check_key(frame: pl.LazyFrame, key: str) -> None:
         raise DataError(
             f"the features have no key column {key!r}; set [data] key to one of: {listed(columns)}"
         )
+
+
+def check_type_of_key(path: Path, key: str) -> None:
+    """Raise ``DataError`` if a table's keys are no text, whole numbers or UUIDs.
+
+    It says of a folder in which file they are of which type.
+    """
+    keys = scan_table(path).select(cs.by_name(key)).head(0).collect()[key]
+    try:
+        if keys.dtype != pl.Null:
+            key_text(keys)
+    except DataError as error:
+        types = ParquetTable(path).types_of(key) if path.is_dir() else ""
+        raise DataError(f"{error}; it is {types}" if types else str(error)) from error

@@ -14,7 +14,7 @@ import pytest
 from common.csv_files import read_table
 from common.errors import DataError
 from feature_party.schema import NOTHING, Stated
-from feature_party.tables import FeatureFile, scan_table
+from feature_party.tables import FeatureFile, check_type_of_key, scan_table
 from label_party.sources.tables import columns_of
 from tests.label_party.sources.reading import read_events
 
@@ -144,3 +144,14 @@ def test_packed_features_are_called_so(name: str, tmp_path: Path) -> None:
     for read in (scan_table, read_table):
         with pytest.raises(DataError, match=r"is compressed \(gzip\); unpack it first"):
             read(tmp_path / name)
+
+
+def test_keys_of_another_type_in_one_file_are_named_with_it(tmp_path: Path) -> None:
+    folder = tmp_path / "events"
+    for name, ids in (("a", [1, 2]), ("b", [3.0, 4.0])):
+        _write(folder / f"{name}.parquet", id=ids, y=[1.0, 2.0])
+    said = "key column 'id' has type Float64; .*; it is Int64 in a.parquet and Float64 in b.parquet"
+    with pytest.raises(DataError, match=said):
+        check_type_of_key(folder, "id")
+    with pytest.raises(DataError, match=said):
+        read_events(folder, "id", labels=["y"])

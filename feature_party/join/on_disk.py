@@ -53,6 +53,7 @@ from feature_party.schema import Found
 from feature_party.tables import (
     FeatureFile,
     check_key,
+    check_type_of_key,
     rows_of,
     scan_table,
     table_files,
@@ -121,6 +122,7 @@ def join_to_shards(
     """
     frame = scan_table(inputs.features)
     check_key(frame, inputs.key)
+    check_type_of_key(inputs.features, inputs.key)
     columns = frame.collect_schema().names()
     for name in (CODE, ROW):
         if name in columns:

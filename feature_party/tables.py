@@ -86,6 +86,13 @@ class FeatureFile:
 
         Columns of numbers in text are written as numbers, if those say all that the cells do.
         """
+        if is_parquet(self.path):  # has its types; of what nobody reads Polars writes what it reads
+            try:
+                with appearing(out, durable=True) as file:
+                    self.frame.sink_parquet(file)
+            except pl.exceptions.PolarsError as error:
+                raise unreadable(self.path, error) from error
+            return FeatureFile(out).find_schema(stated, without)
         empty, search = self._begun(stated, without)
         with appearing(out, durable=True) as file:
             types = self._write(file, empty.columns, search.add)

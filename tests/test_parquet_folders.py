@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -155,3 +156,21 @@ def test_keys_of_another_type_in_one_file_are_named_with_it(tmp_path: Path) -> N
         check_type_of_key(folder, "id")
     with pytest.raises(DataError, match=said):
         read_events(folder, "id", labels=["y"])
+
+
+def test_a_copy_of_what_is_not_read_as_it_is_can_be_read(tmp_path: Path) -> None:
+    _write(
+        tmp_path / "a.parquet",
+        id=["a", "b"],
+        wide=pa.array([1, 2], pa.decimal256(76, 38)),
+        kind=pa.array(["u", "v"]).dictionary_encode(),
+        some=[[1], [2]],
+        y=[1.5, 2.5],
+    )
+    stated = Stated(ignored=("wide", "some"))
+    found = FeatureFile(tmp_path / "a.parquet").to_parquet(tmp_path / "b.parquet", stated, "id")
+    copy = pl.read_parquet(tmp_path / "b.parquet")
+    assert found.schema["kind"].read(copy["kind"]).to_list() == ["u", "v"]
+    assert copy["y"].to_list() == [1.5, 2.5]
+    with pytest.raises(DataError, match=r"'wide' has type Decimal.*, of more than 38 digits"):
+        found.schema["wide"].read(copy["wide"])

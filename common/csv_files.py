@@ -8,7 +8,6 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain
@@ -31,6 +30,7 @@ _DECIMAL_COMMA = re.compile(r'(?:^|["\t;|])[+-]?\d+,\d+(?=["\t;|\r]|$)', re.MULT
 _DECIMAL_POINT = re.compile(r'(?:^|["\t;|])[+-]?\d+\.\d+(?=["\t;|\r]|$)', re.MULTILINE)
 _DECIMALS = _DECIMAL_COMMA, _DECIMAL_POINT
 _QUOTED = re.compile(r'"[^"]*"')
+_TWICE = "_duplicated_"
 _ARROW = b"ARROW1"
 _PACKED = {
     b"\x1f\x8b": "gzip",
@@ -68,13 +68,20 @@ def scan_csv(path: Path, **options: Any) -> pl.LazyFrame:
     source: Path | io.BytesIO = path
     if dialect.encoding != "utf-8":
         source = io.BytesIO(_decoded(path, path.read_bytes()).encode())
-    return pl.scan_csv(
+    frame = pl.scan_csv(
         source,
         glob=False,
         separator=dialect.separator,
         decimal_comma=dialect.decimal_comma,
         **options,
     )
+    twice = (name.partition(_TWICE)[0] for name in frame.collect_schema() if _TWICE in name)
+    for name in filter(None, twice):  # which Polars renames; what has no name is often empty, too
+        with path.open(encoding=dialect.encoding, newline="") as file:
+            header = next(csv.reader(file, delimiter=dialect.separator), [])
+        if (count := header.count(name)) > 1:
+            raise DataError(f"{path} has {count} columns {name!r:.60}; name each once")
+    return frame
 
 
 def read_table(path: Path, key: str | None = None, *, as_text: bool = False) -> pl.DataFrame:
@@ -102,14 +109,21 @@ def unreadable(path: Path, error: BaseException) -> DataError:
     reason = first_line(error)
     if path.is_file() and path.suffix.lower() in SUFFIXES:
         dialect = find_dialect(path)
-        with (
-            path.open(encoding=dialect.encoding, errors="replace", newline="") as file,
-            suppress(csv.Error),  # what is no CSV at all has a reason already
-        ):
-            rows = csv.reader(file, delimiter=dialect.separator)
-            width = len(next(rows, []))
-            if longer := next((row for row in rows if len(row) > width), None):
-                reason = f"line {rows.line_num:,} has {len(longer)} cells, and the header {width}"
+        with path.open(encoding=dialect.encoding, errors="replace", newline="") as file:
+            rows, line = csv.reader(file, delimiter=dialect.separator, strict=True), 1
+            try:
+                width = 0
+                for row in rows:
+                    width = width or len(row)
+                    if len(row) > width:
+                        reason = (
+                            f"line {rows.line_num:,} has {len(row)} cells, and the header {width}"
+                        )
+                        break
+                    line = rows.line_num + 1
+            except csv.Error:  # what is no CSV at all has a reason already
+                if reason.startswith("could not parse"):  # and Polars shows the cell
+                    reason = f'a cell in line {line:,} has a " that is not closed, or not doubled'
     return DataError(f"{path} cannot be read: {reason}")
 
 

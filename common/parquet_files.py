@@ -9,6 +9,7 @@ only whoever wants it.
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -67,6 +68,8 @@ class ParquetTable:
     def is_plain(self) -> bool:
         """Whether every file has all columns, and of the types that they are read as."""
         wanted = list(self.columns.items())  # in one order, too
+        if any(map(why_unread, self.columns.values())):
+            return False
         return all(list(schema.items()) == wanted for schema in self.schemas)
 
     def lacking(self, column: str) -> Path | None:
@@ -75,6 +78,18 @@ class ParquetTable:
             if column not in schema and column not in folders:
                 return file
         return None
+
+    def types_of(self, column: str) -> str:
+        """The types that a column has, each with a file of it; empty if it has one alone."""
+        kinds: dict[pl.DataType, Path] = {}
+        for file, schema in zip(self.files, self.schemas, strict=True):
+            if column in schema:
+                kinds.setdefault(schema[column], file)
+        return self._places(kinds) if len(kinds) > 1 else ""
+
+    def _places(self, kinds: dict[pl.DataType, Path]) -> str:
+        places = (f"{_short(k)} in {file.relative_to(self.path)}" for k, file in kinds.items())
+        return " and ".join(places)
 
     def scan(self) -> pl.LazyFrame:
         """All rows and columns, in the files' order."""
@@ -94,7 +109,7 @@ class ParquetTable:
         frame = pl.scan_parquet(files, glob=False, include_file_paths=_FILE)
         others = []
         for name, kind in self.columns.items():
-            if name in schema and schema[name] == kind:
+            if name in schema and schema[name] == kind and not why_unread(kind):
                 continue
             if name in self.folders[places[0]]:
                 values = {str(self.files[at]): self.folders[at][name] for at in places}
@@ -126,8 +141,7 @@ class ParquetTable:
             else:
                 whole = all(kind.is_integer() for kind in types) and not common.is_integer()
                 return pl.Decimal(_DIGITS, 0) if whole else common
-        places = (f"{_short(kind)} in {kinds[kind].relative_to(self.path)}" for kind in types)
-        return _unread(" and ".join(places))
+        return _unread(self._places({kind: kinds[kind] for kind in types}))
 
 
 def why_unread(kind: pl.DataType) -> str:
@@ -152,11 +166,28 @@ def _short(kind: pl.DataType) -> str:
 
 def _schema_of(file: Path) -> dict[str, pl.DataType]:
     try:
-        return dict(pl.scan_parquet(file, glob=False).collect_schema())
+        schema = dict(pl.scan_parquet(file, glob=False).collect_schema())
+        if pl.Time in schema.values():
+            schema |= dict.fromkeys(
+                _seconds(file), _unread("time32[s], to be written as time32[ms]")
+            )
+        return schema
     except pl.exceptions.DuplicateError:
         raise
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise DataError(f"{file} cannot be read: it is damaged, or not Parquet") from error
+
+
+def _seconds(file: Path) -> list[str]:
+    """Columns of times that Arrow's own description calls seconds: Parquet has milliseconds, which
+    Polars then takes for seconds."""
+    try:
+        import pyarrow as pa
+    except ImportError:  # a labels party takes no times anyway
+        return []
+    described = pl.read_parquet_metadata(file).get("ARROW:schema", "")
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(described))) if described else ()
+    return [field.name for field in schema if field.type == pa.time32("s")]
 
 
 def _folders(path: Path, file: Path) -> list[tuple[str, str | None]]:

@@ -62,8 +62,9 @@ _NUMBERS = {PLAIN: r"^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$"} | {
     for form, (thousands, decimal) in _GROUPED.items()
 }
 _WHOLE = r"^[+-]?\d+$"
-_DIGITS = 15
-"""Whole numbers of more digits name something: floating point does not tell them apart."""
+_NAMES = r"^[+-]?0\d\d|^.{16}"
+"""Whole numbers that name something: 012, and those that floating point does not tell apart."""
+_A_SECOND = {"ms": 1e3, "us": 1e6, "ns": 1e9}
 _FEW = 100
 _ID_NAME = re.compile(r"(?:^|[_\s-])(?:id|ids|code|recode|zip|zipcode|sku|uuid)$|[a-z](?:ID|Id)$")
 _CODES = "category of numbers"
@@ -120,7 +121,7 @@ class ColumnMeaning:
         if column.dtype in (pl.Categorical, pl.Enum):
             column = column.cast(pl.String)
         if column.dtype != pl.String:
-            nothing = column.is_null()
+            nothing = column.is_null() | self._said_missing(column)
             return nothing | column.is_nan() if column.dtype.is_float() else nothing
         if self.kind == "category":  # NA is a country
             cells = stripped(column)
@@ -136,7 +137,8 @@ class ColumnMeaning:
         return missing, int(nothing.sum()) - missing
 
     def read(self, column: pl.Series) -> pl.Series:
-        """(n,) values of cells: of a number, a time (seconds) or true and false Float64; of a date
+        """(n,) values of cells: of a number, a time or a duration (seconds), or true and false
+        Float64; of a date
         Date or Datetime; of a category text, ``MISSING`` where there is none. Elsewhere what is
         missing, or is none, is null.
 
@@ -148,7 +150,9 @@ class ColumnMeaning:
             column = column.cast(pl.String)
         if column.dtype == pl.String:
             cells = stripped(column)
-            return self._read(cells.set(cells.is_in(list(self.missing)), None))
+            if self.missing:
+                cells = cells.set(cells.is_in(list(self.missing)), None)
+            return self._read(cells)
         if (
             column.dtype.is_nested()
             or column.dtype in (pl.Binary, pl.Object)
@@ -158,7 +162,16 @@ class ColumnMeaning:
                 f"column {self.name!r} has type {type_words(column.dtype)}, which cannot be a"
                 " feature; leave it out, or list it in [data] ignore"
             )
+        if self.missing and column.dtype.is_numeric():
+            column = column.set(self._said_missing(column), None)
         return self._of_type(column)
+
+    def _said_missing(self, column: pl.Series) -> pl.Series:
+        """(n,) whether a number is one of the further words for what is missing."""
+        if not (self.missing and column.dtype.is_numeric()):
+            return pl.repeat(False, column.len(), eager=True)
+        words = pl.Series(self.missing, dtype=pl.String).cast(pl.Float64, strict=False)
+        return column.cast(pl.Float64).is_in(words.drop_nulls().implode()).fill_null(False)
 
     def _read(self, cells: pl.Series) -> pl.Series:
         if self.kind == "category":
@@ -168,7 +181,12 @@ class ColumnMeaning:
                 cells = numbers.zip_with(numbers != MISSING, cells)
             return cells.fill_null(MISSING)
         if self.kind == "date":
-            return _dates(cells, self.form or _ISO + _WITH_CLOCK)
+            form = self.form or _ISO + _WITH_CLOCK
+            distinct = cells.unique()
+            if distinct.len() > cells.len() / 4:
+                return _dates(cells, form)
+            days = _dates(distinct, form)
+            return cells.replace_strict(distinct, days, return_dtype=days.dtype)
         if self.kind == "time":
             parts = (cells.str.extract(_TIME, part).cast(pl.Float64) for part in (1, 2, 3))
             hours, minutes, seconds = parts
@@ -199,7 +217,7 @@ class ColumnMeaning:
         if self.kind == "time" and kind == pl.Time:
             return column.cast(pl.Int64).cast(pl.Float64) / 1e9
         if self.kind in ("number", "true/false") and kind == pl.Duration:
-            return column.cast(pl.Int64).cast(pl.Float64)
+            return column.cast(pl.Int64) / _A_SECOND[str(getattr(kind, "time_unit", "us"))]
         if self.kind in ("date", "time") or not (kind.is_numeric() or kind == pl.Boolean):
             raise DataError(
                 f"column {self.name!r} has type {kind} here, and was taken for a {self.kind} when"
@@ -288,50 +306,84 @@ def find_schema(
     *,
     typed: bool = True,
 ) -> Found:
-    """Find what the columns of a table mean.
+    """Find what the columns of a table mean, as :class:`SchemaSearch` does.
 
     ``batches`` are its rows in order, of which there are ``rows``; one is in memory at a time.
+    """
+    search = SchemaSearch(rows, stated, typed=typed)
+    for batch in batches:
+        search.add(batch)
+    return search.found()
+
+
+class SchemaSearch:
+    """Finds what the columns of a table of ``rows`` mean, a batch after another.
+
     In a table whose columns are ``typed``, as those of CSV are not, whole numbers in text name
     something: who writes them so could have written numbers.
 
     What is ``stated`` need not be found, but for a form that is left out: no cell that contradicts
     it changes that. Columns that are ignored are not refused.
-
-    Raises ``DataError`` for a column whose cells mean two things, or of which none is what the
-    column was said to hold.
     """
-    evidence: dict[str, _Evidence] = {}
-    first = 0
-    for batch in batches:
-        for column in batch:
-            if column.name not in evidence:
-                evidence[column.name] = _Evidence(column, rows, stated, typed)
-            evidence[column.name].add(column, first)
-        first += batch.height
-    possible = {name: each.meanings() for name, each in evidence.items()}
-    sure = [meanings[0].form for meanings in possible.values() if len(meanings) == 1]
-    points = sum(form.endswith(".5") for form in sure)
-    commas = sum(form.endswith(",5") for form in sure)
-    day, month = (sum(form.startswith(start) for form in sure) for start in ("%d/", "%m/"))
-    meanings, lines = [], []
-    for name, each in evidence.items():
-        several = possible[name]
-        if len(several) > 1:
-            forms = [meaning.form for meaning in several]
-            comma = commas > 0 == points
-            if PLAIN in forms:  # as programs write them
-                wanted = COMMA if comma else PLAIN
-            elif COMMA in forms:
-                wanted = COMMA if comma else POINT if points > 0 == commas else ""
-            else:
-                start = "%d" if day > 0 == month else "%m" if month > 0 == day else "?"
-                wanted = next((form for form in forms if form.startswith(start)), "")
-            if not wanted and name not in stated.ignored:
-                raise each.ambiguous(several)
-            several = [meaning for meaning in several if meaning.form == wanted] or several
-        meanings.append(several[0])
-        lines.append((name, f"{several[0]}{each.remarks(several[0])}"))
-    return Found(Schema(tuple(meanings)), tuple(lines))
+
+    def __init__(self, rows: int, stated: Stated = NOTHING, *, typed: bool = True) -> None:
+        self._rows, self._stated, self._typed = rows, stated, typed
+        self._evidence: dict[str, _Evidence] = {}
+        self._seen = 0
+
+    def add(self, batch: pl.DataFrame) -> pl.DataFrame:
+        """Take in the next rows; gives them with numbers for text, in columns whose cells so far
+        say no more than numbers do."""
+        values = batch.clone()
+        for place, column in enumerate(batch):
+            if column.name not in self._evidence:
+                evidence = _Evidence(column, self._rows, self._stated, self._typed)
+                self._evidence[column.name] = evidence
+            taken_in = self._evidence[column.name].add(column, self._seen)
+            values.replace_column(place, taken_in.alias(column.name))
+        self._seen += batch.height
+        return values
+
+    def as_numbers(self, batch: pl.DataFrame, schema: Schema) -> pl.DataFrame:
+        """Rows with values for text, in columns of which that is true of all cells."""
+        values = batch.clone()
+        for place, column in enumerate(batch):
+            meaning, kind = schema[column.name], self._evidence[column.name].kept_as
+            if kind is not None and meaning.form in ("", PLAIN, _ISO, _ISO + _WITH_CLOCK):
+                read = meaning.read(column).cast(kind)
+                values.replace_column(place, read.alias(column.name))
+        return values
+
+    def found(self) -> Found:
+        """What was found of the rows taken in.
+
+        Raises ``DataError`` for a column whose cells mean two things, or of which none is what the
+        column was said to hold.
+        """
+        possible = {name: each.meanings() for name, each in self._evidence.items()}
+        sure = [meanings[0].form for meanings in possible.values() if len(meanings) == 1]
+        points = sum(form.endswith(".5") for form in sure)
+        commas = sum(form.endswith(",5") for form in sure)
+        day, month = (sum(form.startswith(start) for form in sure) for start in ("%d/", "%m/"))
+        meanings, lines = [], []
+        for name, each in self._evidence.items():
+            several = possible[name]
+            if len(several) > 1:
+                forms = [meaning.form for meaning in several]
+                comma = commas > 0 == points
+                if PLAIN in forms:  # as programs write them
+                    wanted = COMMA if comma else PLAIN
+                elif COMMA in forms:
+                    wanted = COMMA if comma else POINT if points > 0 == commas else ""
+                else:
+                    start = "%d" if day > 0 == month else "%m" if month > 0 == day else "?"
+                    wanted = next((form for form in forms if form.startswith(start)), "")
+                if not wanted and name not in self._stated.ignored:
+                    raise each.ambiguous(several)
+                several = [meaning for meaning in several if meaning.form == wanted] or several
+            meanings.append(several[0])
+            lines.append((name, f"{several[0]}{each.remarks(several[0])}"))
+        return Found(Schema(tuple(meanings)), tuple(lines))
 
 
 def undecided(table: pl.DataFrame, stated: Stated = NOTHING) -> list[str]:
@@ -358,6 +410,10 @@ class _Evidence:
         self.special = False  # whether any cell is no whole number
         candidates = list(self._candidates()) if self.is_text else []
         self.failures = dict.fromkeys(candidates, 0)
+        missing = () if self.given is None else self.given.missing
+        self.plain = ColumnMeaning(self.name, "number", PLAIN, missing=missing)
+        self.iso = ColumnMeaning(self.name, "date", _ISO, missing=missing)
+        self.unplain = 0  # cells that are neither missing nor numbers as programs write them
         self.first_odd: dict[ColumnMeaning, int] = {}
         self.first_special = 0  # row of the first cell that is no whole number
 
@@ -381,55 +437,100 @@ class _Evidence:
                 ):
                     yield ColumnMeaning(name, kind, form, missing=missing)  # type: ignore[arg-type]
 
-    def add(self, column: pl.Series, first: int) -> None:
-        """Take in the cells of the rows from ``first`` on."""
+    @property
+    def kept_as(self) -> pl.DataType | None:
+        """The type whose values say all that the cells so far do, if one does: of numbers and dates
+        as programs write them."""
+        if not self.cells or self.names:
+            return None
+        if self.failures.get(self.iso) == 0:
+            return pl.Datetime("us") if self.clocks else pl.Date()
+        if self.plain not in self.failures or self.unplain:
+            return None
+        if self.whole < self.cells:
+            return pl.Float64()
+        called_names = self.names_things and self.given is None and not self.numeric
+        return None if called_names else pl.Int64()
+
+    def add(self, column: pl.Series, first: int) -> pl.Series:
+        """Take in the cells of the rows from ``first`` on; gives them as ``kept_as`` says."""
         column = _nameless(column)
         if self._may_be_names:
             values = column.drop_nulls().drop_nans()
             self.fractions += int((values != values.floor()).sum())
         if not self.failures:
-            return
-        texts = stripped(column.cast(pl.String))
-        # nearly all cells of most columns are numbers as programs write them, or none is
-        plain = texts.cast(pl.Float64, strict=False).is_finite().fill_null(False)
-        if self.given is not None and self.given.missing:
-            plain &= ~texts.is_in(list(self.given.missing)).fill_null(False)
-        numbers, others = texts.filter(plain), texts.filter(~plain)
-        missing = next(iter(self.failures)).absent(others)
-        said = others.filter(missing & (others != "").fill_null(False)).alias("word")
-        self.words.update(dict(said.value_counts().iter_rows()))
-        cells = others.filter(~missing)
-        digits = numbers.str.contains(_WHOLE)
-        whole, decimals = numbers.filter(digits), numbers.filter(~digits)
-        self.cells += numbers.len() + cells.len()
+            return column
+        texts = column.cast(pl.String)
+        values = texts.clear()
+        if all(meaning.kind == "date" for meaning in self.failures):
+            numbers, texts = texts.clear(), stripped(texts)
+            others = texts.drop_nulls()
+        else:
+            # nearly all cells of most columns are numbers as programs write them, or none is
+            texts, values = _plain_numbers(texts)
+            if self.plain.missing:
+                values = values.set(texts.is_in(list(self.plain.missing)), None)
+            numbers, others = texts, texts.clear()
+            if values.null_count():
+                numbers = texts.filter(values.is_not_null())
+                others = texts.filter(values.is_null()).drop_nulls()
+        distinct, counts = self._there(others)
+        odd_ones = int(counts.sum())
+        whole, decimals = texts.clear(), numbers  # or just numbers, where nobody asks which
+        if self.whole == self.cells:
+            digits = numbers.str.contains(_WHOLE)
+            whole, decimals = numbers, texts.clear()
+            if not digits.all():
+                whole, decimals = numbers.filter(digits), numbers.filter(~digits)
+        self.unplain += odd_ones
+        self.cells += numbers.len() + odd_ones
         self.whole += whole.len()
         if self.whole == self.cells:
-            names = whole.str.contains(r"^[+-]?0\d\d") | (whole.str.len_bytes() > _DIGITS)
-            self.names += int(names.sum())
+            self.names += int(whole.str.contains(_NAMES).sum())
         elif not self.special:
             self.special = True
-            self.first_special = first + _first(texts, pl.concat([decimals, cells]))
-        counted = cells.alias("cell").value_counts()
-        distinct, counts = counted["cell"], counted["count"].to_numpy()
-        self.clocks += int(distinct.str.contains(_CLOCK).sum())
+            self.first_special = first + _first(texts, decimals, _among(others, distinct))
         for meaning in list(self.failures):
-            bad = numbers.clear() if meaning.form.endswith(".5") else decimals
-            if meaning.form == COMMA:
-                bad = decimals.filter(~decimals.str.contains(_NUMBERS[COMMA]))
-            elif meaning.kind != "number":
+            bad = texts.clear()
+            if meaning.kind != "number":
                 bad = numbers
-            if meaning.kind == "number":
-                fits = distinct.str.contains(_NUMBERS[meaning.form]).to_numpy()
-            else:
-                fits = meaning.read(distinct).is_not_null().to_numpy()
-            failed = bad.len() + int(counts[~fits].sum())
-            if failed and meaning not in self.first_odd:
-                odd = pl.concat([bad, distinct.filter(pl.Series(~fits))])
-                self.first_odd[meaning] = first + _first(texts, odd)
+            elif not meaning.form.endswith(".5"):
+                bad = decimals.filter(~decimals.str.contains(_NUMBERS[meaning.form]))
+            odd = self._odd(meaning, distinct)
+            if not (failed := bad.len() + int(counts.filter(odd).sum())):
+                continue
+            if meaning not in self.first_odd:
+                those = _among(others, distinct.filter(odd))
+                self.first_odd[meaning] = first + _first(texts, bad, those)
             self.failures[meaning] += failed
         if self.given is None and not self.numeric:
             most = (1 - ENOUGH) * self.rows
             self.failures = {m: failed for m, failed in self.failures.items() if failed <= most}
+        if (kind := self.kept_as) is None:
+            return column
+        if kind.is_numeric():
+            return values.cast(kind)
+        days = _dates(distinct, _ISO + _WITH_CLOCK if self.clocks else _ISO)
+        return texts.replace_strict(distinct, days, default=None, return_dtype=kind)
+
+    def _there(self, cells: pl.Series) -> tuple[pl.Series, pl.Series]:
+        """Different ones of those that are not missing, and how many of each; the words of the
+        others are counted."""
+        counted = cells.alias("cell").value_counts()
+        missing = self.plain.absent(counted["cell"])
+        words = counted.filter(missing & (counted["cell"] != ""))
+        self.words.update(dict(words.iter_rows()))
+        there = counted.filter(~missing)
+        self.clocks += int(there["cell"].str.contains(_CLOCK).sum())
+        return there["cell"], there["count"]
+
+    def _odd(self, meaning: ColumnMeaning, cells: pl.Series) -> pl.Series:
+        """(n,) whether a cell is not what the column would hold."""
+        if cells.is_empty():
+            return pl.Series([], dtype=pl.Boolean)
+        if meaning.kind == "number":
+            return ~cells.str.contains(_NUMBERS[meaning.form])
+        return meaning.read(cells).is_null()
 
     def meanings(self) -> list[ColumnMeaning]:
         """What the column means, or the several things that it may, which differ."""
@@ -521,10 +622,11 @@ def canonical_text(series: pl.Series) -> pl.Series:
     return series.fill_null(MISSING)
 
 
-def numbers_rows(cells: pl.Series, values: pl.Series) -> bool:
+def numbers_rows(cells: pl.Series, values: pl.Series, meaning: ColumnMeaning) -> bool:
     """Whether the whole numbers that cells are read as only number the rows: no two alike, and few
     left out."""
-    if not (cells.dtype.is_integer() or cells.dtype == pl.String) or values.dtype != pl.Float64:
+    whole = cells.dtype.is_integer() or (cells.dtype == pl.String and not meaning.form)
+    if not whole or values.dtype != pl.Float64:
         return False
     if values.len() < _FEW or values.null_count() or not values.is_finite().all():
         return False
@@ -532,6 +634,18 @@ def numbers_rows(cells: pl.Series, values: pl.Series) -> bool:
     if high - low >= 2 * values.len():  # type: ignore[operator]
         return False
     return bool((values == values.floor()).all()) and values.n_unique() == values.len()
+
+
+def _plain_numbers(cells: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """(n,) texts without space around them, and their numbers: null where one is none, or infinite.
+
+    Only numbers as programs write them are read; texts without space, as most are, are not copied.
+    """
+    numbers = cells.cast(pl.Float64, strict=False)
+    if numbers.null_count() > cells.null_count():
+        cells = stripped(cells)
+        numbers = cells.cast(pl.Float64, strict=False)
+    return cells, numbers.set(~numbers.is_finite(), None)
 
 
 def _dates(cells: pl.Series, form: str) -> pl.Series:
@@ -546,9 +660,13 @@ def _dates(cells: pl.Series, form: str) -> pl.Series:
     return days.cast(pl.Datetime("us")) + clock.cast(pl.Duration("us"))
 
 
-def _first(cells: pl.Series, wanted: pl.Series) -> int:
-    """Place of the first cell that is one of some."""
-    return int(cells.is_in(wanted.unique().implode()).arg_max() or 0)
+def _among(cells: pl.Series, some: pl.Series) -> pl.Series:
+    return cells.filter(cells.is_in(some.implode()))
+
+
+def _first(cells: pl.Series, *some: pl.Series) -> int:
+    """Place of the first cell that is one of some, which stand in the same order."""
+    return min((int((cells == each[0]).arg_max() or 0) for each in some if each.len()), default=0)
 
 
 def _nameless(column: pl.Series) -> pl.Series:

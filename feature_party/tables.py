@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import chain
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 import polars as pl
 import polars.selectors as cs
@@ -18,9 +17,10 @@ import pyarrow.parquet as pq
 
 from common.csv_files import SUFFIXES, first_line, refuse_packed, scan_csv, unreadable
 from common.errors import DataError, listed
-from common.files import PARQUET_SUFFIXES, directory_files, writing
+from common.files import PARQUET_SUFFIXES, appearing, directory_files
 from common.parquet_files import ParquetTable
-from feature_party.schema import NOTHING, Found, Stated, find_schema, undecided
+from common.release.event_keys import key_text
+from feature_party.schema import NOTHING, Found, SchemaSearch, Stated, undecided
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +29,7 @@ BATCH_ROWS = 1 << 16
 SOURCE = "labels_party"
 """Column with the name of the labels party that an event's label is of, where they are several."""
 _BUFFER_BYTES = 1 << 20
+_Types: TypeAlias = dict[str, pl.DataType]
 
 _BYTES_A_VALUE = 150
 """What a value takes while a network is trained in memory: as it came, in up to 33 inputs, and
@@ -41,12 +42,25 @@ _BYTES_A_LABEL = 120
 class FeatureFile:
     """A features table that can be read in batches, again and again."""
 
-    paths: Sequence[Path]  # parquet files, in the order of the rows
-    typed: bool = True  # whether the types of columns say something: not of what was CSV
+    path: Path  # a file, or a folder of Parquet files
 
-    @property
+    @cached_property
+    def files(self) -> list[Path] | None:
+        """Parquet files that are read as they are; None of CSV, and of files that are not alike."""
+        return plain_files(self.path)
+
+    @cached_property
+    def frame(self) -> pl.LazyFrame:
+        return scan_table(self.path)
+
+    @cached_property
     def rows(self) -> int:
-        return sum(int(pq.ParquetFile(path).metadata.num_rows) for path in self.paths)
+        if self.files is not None:
+            return sum(map(rows_of, self.files))
+        try:
+            return int(self.frame.select(pl.len()).collect().item())
+        except pl.exceptions.PolarsError as error:
+            raise unreadable(self.path, error) from error
 
     def find_schema(self, stated: Stated = NOTHING, without: str | None = None) -> Found:
         """What its columns mean, but for that of the key.
@@ -55,26 +69,87 @@ class FeatureFile:
         column that is named does not exist; ``DataError`` as
         :func:`feature_party.schema.find_schema`, or if a file cannot be read.
         """
-        empty = self._without_rows(without)
-        stated.check(empty.columns)
+        empty, search = self._begun(stated, without)
         names = undecided(empty, stated)
-        batches = self.batches(names) if names else ()
-        return find_schema(chain([empty], batches), self.rows, stated, typed=self.typed)
+        for batch in self.batches(names) if names else ():
+            search.add(batch)
+        return search.found()
 
     def found_in_cells(self, without: str | None = None) -> dict[str, str]:
         """What was found from cells, rather than types: a line of a configuration by column."""
-        empty = self._without_rows(without)
         schema = self.find_schema(without=without).schema
+        empty, _ = self._begun(NOTHING, without)
         return {name: str(schema[name]) for name in undecided(empty)}
 
-    def _without_rows(self, column: str | None) -> pl.DataFrame:
-        """Its columns, but for one, and no row."""
-        empty = pl.scan_parquet(list(self.paths), glob=False).head(0).collect()
-        return empty.select(cs.by_name(*(name for name in empty.columns if name != column)))
+    def to_parquet(self, out: Path, stated: Stated = NOTHING, without: str | None = None) -> Found:
+        """Write all rows to one Parquet file, and find the schema on the way.
+
+        Columns of numbers in text are written as numbers, if those say all that the cells do.
+        """
+        if is_parquet(self.path):  # has its types; of what nobody reads Polars writes what it reads
+            try:
+                with appearing(out, durable=True) as file:
+                    self.frame.sink_parquet(file)
+            except pl.exceptions.PolarsError as error:
+                raise unreadable(self.path, error) from error
+            return FeatureFile(out).find_schema(stated, without)
+        empty, search = self._begun(stated, without)
+        with appearing(out, durable=True) as file:
+            types = self._write(file, empty.columns, search.add)
+            found = search.found()
+            wanted = dict(search.as_numbers(empty, found.schema).schema)
+            if any(each != wanted for each in types):  # a later cell said more than the first ones
+                file.seek(0)
+                file.truncate()
+                read = partial(search.as_numbers, schema=found.schema)
+                self._write(file, empty.columns, read)
+        return found
+
+    def _write(
+        self, file: BinaryIO, columns: Sequence[str], read: Callable[[pl.DataFrame], pl.DataFrame]
+    ) -> list[_Types]:
+        """Write rows, some columns as they are read, until a type changes; all types they had."""
+        types: list[_Types] = []
+        writer: pq.ParquetWriter | None = None
+        with ExitStack() as closing:
+            for batch in self.batches(self.frame.collect_schema().names()):
+                known = read(batch.select(cs.by_name(*columns)))
+                types.append(dict(known.schema))
+                if types[-1] != types[0]:
+                    continue
+                for column in known:
+                    batch.replace_column(batch.get_column_index(column.name), column)
+                table = batch.to_arrow()
+                if writer is None:
+                    texts = [each.name for each in batch if not each.dtype.is_numeric()]
+                    plain = {"compression": "lz4", "use_dictionary": texts}
+                    writer = pq.ParquetWriter(file, table.schema, write_statistics=False, **plain)
+                    closing.enter_context(writer)
+                writer.write_table(table)
+        return types
+
+    def _begun(self, stated: Stated, without: str | None) -> tuple[pl.DataFrame, SchemaSearch]:
+        """Its columns, but for one, without a row; and a search for what they mean."""
+        empty = self.frame.head(0).collect()
+        empty = empty.select(cs.by_name(*(name for name in empty.columns if name != without)))
+        stated.check(empty.columns)
+        search = SchemaSearch(self.rows, stated, typed=is_parquet(self.path))
+        search.add(empty)
+        return empty, search
 
     def batches(self, columns: Sequence[str], rows: int = BATCH_ROWS) -> Iterator[pl.DataFrame]:
         """Yield batches of at most ``rows`` rows, in the files' order."""
-        for path in self.paths:
+        if self.files is None:
+            wanted = cs.by_name(*columns)
+            # of some columns alone Polars would not see that a line has too many cells
+            frame = self.frame.select(wanted) if is_parquet(self.path) else self.frame
+            try:
+                for batch in frame.collect_batches(chunk_size=rows, maintain_order=True):
+                    yield batch.select(wanted)
+            except pl.exceptions.PolarsError as error:
+                raise unreadable(self.path, error) from error
+            return
+        for path in self.files:
             try:
                 for batch in record_batches(path, columns, rows):
                     # Polars gives a column without a name one, and Arrow takes s.x for s, too
@@ -84,6 +159,14 @@ class FeatureFile:
                     yield table.select(cs.by_name(*columns))
             except (pa.ArrowException, OSError) as error:
                 raise unreadable(path, error) from error
+
+
+def rows_of(path: Path) -> int:
+    """Rows of a Parquet file."""
+    try:
+        return int(pq.ParquetFile(path).metadata.num_rows)
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(path, error) from error
 
 
 def record_batches(path: Path, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -97,29 +180,6 @@ def record_batches(path: Path, columns: Sequence[str], rows: int) -> Iterator[pa
     wanted = None if "" in columns else list(columns)
     for batch in file.iter_batches(rows, columns=wanted):
         yield batch.select(list(columns))
-
-
-@contextmanager
-def feature_file(
-    path: Path, columns: Sequence[str], folder: Path | None = None
-) -> Iterator[FeatureFile]:
-    """A features table to read in batches: Parquet as it is, all else converted in a stream first.
-
-    ``path`` may also be a directory of Parquet files; what is converted are CSV, and files that are
-    not alike. ``columns`` are those that will be read. The converted file lies in ``folder``, by
-    default the system's for temporary files, until the context ends.
-    """
-    if (plain := plain_files(path)) is not None:
-        yield FeatureFile(plain)
-        return
-    with tempfile.TemporaryDirectory(dir=folder) as temporary:
-        converted = Path(temporary) / "features.parquet"
-        try:
-            with writing(converted):
-                scan_table(path).select(cs.by_name(*columns)).sink_parquet(converted)
-        except pl.exceptions.PolarsError as error:
-            raise unreadable(path, error) from error
-        yield FeatureFile([converted], typed=is_parquet(path))
 
 
 def is_streamed(path: Path, key: str, shards: str, released: int) -> bool:
@@ -254,3 +314,17 @@ def check_key(frame: pl.LazyFrame, key: str) -> None:
         raise DataError(
             f"the features have no key column {key!r}; set [data] key to one of: {listed(columns)}"
         )
+
+
+def check_type_of_key(path: Path, key: str) -> None:
+    """Raise ``DataError`` if a table's keys are no text, whole numbers or UUIDs.
+
+    It says of a folder in which file they are of which type.
+    """
+    keys = scan_table(path).select(cs.by_name(key)).head(0).collect()[key]
+    try:
+        if keys.dtype != pl.Null:
+            key_text(keys)
+    except DataError as error:
+        types = ParquetTable(path).types_of(key) if path.is_dir() else ""
+        raise DataError(f"{error}; it is {types}" if types else str(error)) from error

@@ -17,8 +17,7 @@ import pytest
 from common.errors import DataError
 from common.release.event_keys import canonical_keys
 from feature_party.schema import Stated
-from feature_party.tables import collect_table, feature_file, scan_table
-from label_party.sources.tables import columns_of
+from feature_party.tables import FeatureFile, collect_table, scan_table
 from tests.label_party.sources.reading import read_events
 
 PAGE = Path(__file__).parents[1] / "docs/how-to/column-types.md"
@@ -50,8 +49,13 @@ VALUES: dict[str, Any] = {
     "timestamp[ns]": pa.array([_MOMENT], pa.timestamp("ns")),
     "timestamp[us, tz=UTC]": pa.array([_MOMENT.replace(tzinfo=UTC)], pa.timestamp("us", "UTC")),
     "timestamp as INT96": pa.array([_MOMENT], pa.timestamp("ns")),
+    "time32[ms]": pa.array([time(12, 30)], pa.time32("ms")),
     "time64[us]": pa.array([time(12, 30)], pa.time64("us")),
+    "time64[ns]": pa.array([time(12, 30)], pa.time64("ns")),
+    "duration[s]": pa.array([timedelta(seconds=12)], pa.duration("s")),
+    "duration[ms]": pa.array([timedelta(seconds=12)], pa.duration("ms")),
     "duration[us]": pa.array([timedelta(seconds=12)], pa.duration("us")),
+    "duration[ns]": pa.array([timedelta(seconds=12)], pa.duration("ns")),
     "null": pa.nulls(1),
     "list": pa.array([[12]]),
     "struct": pa.array([{"a": 12}]),
@@ -100,9 +104,9 @@ def _label(path: Path) -> str:
 
 
 def _feature(path: Path) -> str:
-    with feature_file(path, columns_of(path)) as table:
-        meaning = table.find_schema(without="id").schema["x"]
-        batch = next(table.batches(["x"]))
+    table = FeatureFile(path)
+    meaning = table.find_schema(without="id").schema["x"]
+    batch = next(table.batches(["x"]))
     value = meaning.read(batch["x"])[0]
     in_memory = meaning.read(collect_table(scan_table(path))["x"])[0]
     assert str(value) == str(in_memory)
@@ -122,7 +126,7 @@ def test_a_type_is_what_the_page_says_as_key_label_and_feature(
 ) -> None:
     name = row[0].strip("`")
     path = tmp_path / "table.parquet"
-    only_arrow = name in ("duration[us]", "null")
+    only_arrow = name.startswith(("duration", "null"))
     for stored in (True,) if only_arrow else (True, False):  # warehouses do not describe it
         table = pa.table({"id": pa.array([1]), "x": VALUES[name], "y": pa.array([2.5])})
         pq.write_table(
@@ -136,10 +140,30 @@ def test_a_type_is_what_the_page_says_as_key_label_and_feature(
         assert said == row[1:]
         # what cannot be read stops only whoever wants it
         assert read_events(path, "id", labels=["y"])[0]["label"].to_list() == [2.5]
-        with feature_file(path, ["id", "x", "y"]) as features:
-            found = features.find_schema(Stated(ignored=("x",)), without="id").schema
-            batch = next(features.batches(["y"]))
+        features = FeatureFile(path)
+        found = features.find_schema(Stated(ignored=("x",)), without="id").schema
+        batch = next(features.batches(["y"]))
         assert found["y"].read(batch["y"]).to_list() == [2.5]
+
+
+def test_times_that_arrow_calls_seconds_are_refused_by_name_and_never_misread(
+    tmp_path: Path,
+) -> None:
+    """Parquet has milliseconds, and Polars 1.44 takes them for seconds: 12:30 was no time."""
+    table = pa.table({"id": [1], "x": pa.array([time(12, 30)], pa.time32("s")), "y": [2.5]})
+    for folder in (tmp_path / "one.parquet", tmp_path / "folder"):
+        path = folder if folder.suffix else folder / "a.parquet"
+        path.parent.mkdir(exist_ok=True)
+        pq.write_table(table, path)
+        features = FeatureFile(folder)
+        with pytest.raises(
+            DataError, match=r"'x' has type time32\[s\], to be written as time32\[ms"
+        ):
+            features.find_schema(without="id").schema["x"].read(next(features.batches(["x"]))["x"])
+        found = features.find_schema(Stated(ignored=("x",)), without="id").schema
+        assert found["y"].read(next(features.batches(["y"]))["y"]).to_list() == [2.5]
+    pq.write_table(table, tmp_path / "one.parquet", store_schema=False)
+    assert _feature(tmp_path / "one.parquet") == "time `45000`"
 
 
 def test_the_page_has_a_row_for_each_type_and_names_none_without() -> None:

@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from common.csv_files import read_table
 from common.errors import DataError
 from feature_party.schema import NOTHING, Stated
-from feature_party.tables import feature_file, scan_table
+from feature_party.tables import FeatureFile, check_type_of_key, scan_table
 from label_party.sources.tables import columns_of
 from tests.label_party.sources.reading import read_events
 
@@ -26,10 +27,10 @@ def _write(path: Path, **columns: Any) -> None:
 
 def _features(folder: Path, stated: Stated = NOTHING) -> dict[str, list[Any]]:
     """What the features party makes of every column, found and read as training does."""
-    with feature_file(folder, scan_table(folder).collect_schema().names()) as table:
-        schema = table.find_schema(stated, without="id").schema
-        names = [column.name for column in schema.columns if column.name not in stated.ignored]
-        batches = list(table.batches(names))
+    table = FeatureFile(folder)
+    schema = table.find_schema(stated, without="id").schema
+    names = [column.name for column in schema.columns if column.name not in stated.ignored]
+    batches = list(table.batches(names))
     return {
         name: [value for batch in batches for value in schema[name].read(batch[name])]
         for name in names
@@ -144,3 +145,32 @@ def test_packed_features_are_called_so(name: str, tmp_path: Path) -> None:
     for read in (scan_table, read_table):
         with pytest.raises(DataError, match=r"is compressed \(gzip\); unpack it first"):
             read(tmp_path / name)
+
+
+def test_keys_of_another_type_in_one_file_are_named_with_it(tmp_path: Path) -> None:
+    folder = tmp_path / "events"
+    for name, ids in (("a", [1, 2]), ("b", [3.0, 4.0])):
+        _write(folder / f"{name}.parquet", id=ids, y=[1.0, 2.0])
+    said = "key column 'id' has type Float64; .*; it is Int64 in a.parquet and Float64 in b.parquet"
+    with pytest.raises(DataError, match=said):
+        check_type_of_key(folder, "id")
+    with pytest.raises(DataError, match=said):
+        read_events(folder, "id", labels=["y"])
+
+
+def test_a_copy_of_what_is_not_read_as_it_is_can_be_read(tmp_path: Path) -> None:
+    _write(
+        tmp_path / "a.parquet",
+        id=["a", "b"],
+        wide=pa.array([1, 2], pa.decimal256(76, 38)),
+        kind=pa.array(["u", "v"]).dictionary_encode(),
+        some=[[1], [2]],
+        y=[1.5, 2.5],
+    )
+    stated = Stated(ignored=("wide", "some"))
+    found = FeatureFile(tmp_path / "a.parquet").to_parquet(tmp_path / "b.parquet", stated, "id")
+    copy = pl.read_parquet(tmp_path / "b.parquet")
+    assert found.schema["kind"].read(copy["kind"]).to_list() == ["u", "v"]
+    assert copy["y"].to_list() == [1.5, 2.5]
+    with pytest.raises(DataError, match=r"'wide' has type Decimal.*, of more than 38 digits"):
+        found.schema["wide"].read(copy["wide"])

@@ -51,11 +51,9 @@ def check_features(config: FeaturePartyConfig) -> str:
 
 
 def _columns(config: FeaturePartyConfig) -> str:
-    from feature_party.tables import feature_file, scan_table
+    from feature_party.tables import FeatureFile
 
-    names = scan_table(config.features).collect_schema().names()
-    with feature_file(config.features, names) as table:
-        found = table.find_schema(config.data.stated, config.key)
+    found = FeatureFile(config.features).find_schema(config.data.stated, config.key)
     ignored = config.data.stated.ignored
     lines = (f"\n  {n}: {'ignored' if n in ignored else line}" for n, line in found.lines)
     return f"{len(found.lines)} are taken for{''.join(lines)}"

@@ -101,8 +101,6 @@ def _check_address(party: LabelsPartySection) -> None:
 
 
 def _columns(features: Path, key: str | None) -> dict[str, str]:
-    from feature_party.tables import feature_file, scan_table
+    from feature_party.tables import FeatureFile
 
-    names = scan_table(features).collect_schema().names()
-    with feature_file(features, names) as table:
-        return table.found_in_cells(without=key)
+    return FeatureFile(features).found_in_cells(without=key)

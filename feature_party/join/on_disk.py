@@ -21,11 +21,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
+from pydantic import TypeAdapter
 
-from common.csv_files import unreadable
 from common.engine.local import InProcess
 from common.engine.shuffle import Exchange, Files, Send
 from common.engine.task import Engine, EngineError, Secrets, Task
@@ -54,11 +51,12 @@ from feature_party.join.tasks import (
     WriteShard,
     slices_of,
 )
+from feature_party.schema import Found
 from feature_party.tables import (
     FeatureFile,
     check_key,
-    is_parquet,
-    plain_files,
+    check_type_of_key,
+    rows_of,
     scan_table,
     table_files,
 )
@@ -70,6 +68,7 @@ Progress = Callable[[str, int, int], None]
 
 _SLICE_BYTES = 1 << 26
 _ROWS_AT_ONCE = 1 << 18
+_FOUND_JSON = TypeAdapter(Found)
 
 
 class _Writing(Task[ResultT_co], Protocol[ResultT_co]):
@@ -124,6 +123,7 @@ def join_to_shards(
     """
     frame = scan_table(inputs.features)
     check_key(frame, inputs.key)
+    check_type_of_key(inputs.features, inputs.key)
     columns = frame.collect_schema().names()
     for name in (CODE, ROW):
         if name in columns:
@@ -188,13 +188,10 @@ class _Join:
     ) -> None:
         self.inputs = inputs
         self.folders, self.key, self.parties = inputs.releases, inputs.key, inputs.parties
-        self.stated = inputs.stated
         self.manifests = [Manifest.from_bytes(read_manifest(folder)) for folder in self.folders]
         self.work, self.sizes = work, sizes
         self.engine, self.progress = engine, progress
-        paths = self._parquet(inputs.features)
-        self.features = FeatureFile(paths, typed=is_parquet(inputs.features))
-        files = [(path, _rows_of(path)) for path in self.features.paths]
+        self.found, files = self._features(inputs)
         self.rows = sum(rows for _, rows in files)
         self.slices = slices_of(files, sizes.slice_rows, inputs.key)
         self.released = sum(manifest.population.rows for manifest in self.manifests)
@@ -203,11 +200,6 @@ class _Join:
         self.offsets = (0, *np.cumsum(outputs)[:-1].tolist())
 
     def join(self, content: str, out: Path) -> JoinedShards:
-        if not self.rows:
-            raise DataError("the features have no rows")
-        self.progress("look at columns", 0, 1)
-        found = self.features.find_schema(self.stated, without=self.key)
-        self.progress("look at columns", 1, 1)
         shards = self._by_key()
         matched = np.sum([shard["labels"] for shard in shards], axis=0).tolist()
         if not any(matched):
@@ -229,7 +221,29 @@ class _Join:
         )
         events = tuple(shard["events"] for shard in shards)
         labels = tuple(tuple(shard["labels"]) for shard in shards)
-        return JoinedShards(out, content, matches, self.sizes.slice_rows, events, labels, found)
+        return JoinedShards(
+            out, content, matches, self.sizes.slice_rows, events, labels, self.found
+        )
+
+    def _features(self, inputs: JoinInputs) -> tuple[Found, list[tuple[Path, int]]]:
+        """What the columns mean, and Parquet files with their rows: the features', or a copy."""
+        features, kept = FeatureFile(inputs.features), self.work / "found.json"
+        if not features.rows:
+            raise DataError("the features have no rows")
+        copy = self.work / "features.parquet"
+        self.progress("look at columns", 0, 1)
+        if kept.exists():
+            found = _FOUND_JSON.validate_json(kept.read_bytes())
+        else:
+            if features.files is None:
+                found = features.to_parquet(copy, inputs.stated, without=self.key)
+            else:
+                found = features.find_schema(inputs.stated, without=self.key)
+            with appearing(kept, durable=True) as file:
+                file.write(_FOUND_JSON.dump_json(found))
+        self.progress("look at columns", 1, 1)
+        files = [copy] if features.files is None else features.files
+        return found, [(path, rows_of(path)) for path in files]
 
     def _by_key(self) -> list[dict[str, Any]]:
         ours: dict[bytes, Exchange] = {}
@@ -342,19 +356,6 @@ class _Join:
         if digest.hexdigest() != manifest.population.digest:
             raise ReleaseError(f"the keys in {folder} do not give the manifest's population digest")
 
-    def _parquet(self, features: Path) -> list[Path]:
-        """The features' files, or a copy of them in Parquet."""
-        if (plain := plain_files(features)) is not None:
-            return plain
-        copy = self.work / "features.parquet"
-        if not copy.exists():
-            try:
-                with appearing(copy, durable=True) as file:
-                    scan_table(features).sink_parquet(file)
-            except pl.exceptions.PolarsError as error:
-                raise unreadable(features, error) from error
-        return [copy]
-
 
 def _blocks(folder: Path, manifest: Manifest, keys: Path | None, start: int, stop: int) -> Released:
     """The blocks that some rows of a release lie in."""
@@ -370,10 +371,3 @@ def _blocks(folder: Path, manifest: Manifest, keys: Path | None, start: int, sto
         content.code_bytes,
         manifest.codebooks.outputs,
     )
-
-
-def _rows_of(path: Path) -> int:
-    try:
-        return int(pq.ParquetFile(path).metadata.num_rows)
-    except (OSError, pa.ArrowException) as error:
-        raise unreadable(path, error) from error

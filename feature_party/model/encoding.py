@@ -173,7 +173,7 @@ class Encoder:
                     left_out.append((name, "names the rows" if alone else "has one value"))
                 else:
                     categories.append(fitted)
-            elif name not in stated.numeric and numbers_rows(table[name], values):
+            elif name not in stated.numeric and numbers_rows(table[name], values, meaning):
                 left_out.append((name, "numbers the rows"))
             else:
                 parts = [_fit_numeric(name, values, part, pieces) for part in _parts(values)]

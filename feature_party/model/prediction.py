@@ -19,7 +19,7 @@ from common.release.event_keys import shown_keys
 from feature_party.model.drift import ColumnDrift, DriftCounts
 from feature_party.model.model import Model
 from feature_party.model.several_labels import LabelModels
-from feature_party.tables import BATCH_ROWS, SOURCE, check_key, feature_file, scan_table
+from feature_party.tables import BATCH_ROWS, SOURCE, FeatureFile, check_key
 
 Trained = Callable[[int, int], Booleans]
 """Which rows of a range, from its start to its end, a model was trained on."""
@@ -63,10 +63,10 @@ def predict_file(
     model was trained on, ``on_rows`` with rows done and rows in all. ``DataError`` if no cell of a
     column is what the model was trained with.
     """
-    frame = scan_table(features)
+    table = FeatureFile(features)
     if key:
-        check_key(frame, key)
-    names = frame.collect_schema().names()
+        check_key(table.frame, key)
+    names = table.frame.collect_schema().names()
     by = source if model.sources and source in names and source not in model.sources else ""
     chosen = model.sources if by or not source else (source,)
     models = {name: model.of(name) for name in chosen or ("",)}
@@ -76,11 +76,7 @@ def predict_file(
     output.parent.mkdir(parents=True, exist_ok=True)
     writer: pq.ParquetWriter | CSVWriter | None = None
     done, predictions, counts = 0, 0, DriftCounts(used)
-    with (
-        appearing(output, mode=PUBLIC) as file,
-        feature_file(features, columns, output.parent) as table,
-        ExitStack() as closing,
-    ):
+    with appearing(output, mode=PUBLIC) as file, ExitStack() as closing:
         for batch in table.batches(columns, batch_rows):
             counts.add(batch)
             places = list(_rows_by_model(models, batch, by))

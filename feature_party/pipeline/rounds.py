@@ -27,7 +27,7 @@ from feature_party.learning.questions import LEAST_EXPLAINED, ask, asks_better, 
 from feature_party.model.several_labels import LabelModels
 from feature_party.pipeline.stages import Stages
 from feature_party.pipeline.transfer import kept_in, read_kept
-from feature_party.tables import feature_file
+from feature_party.tables import FeatureFile
 
 
 def deal(keys: bytes, shares: Sequence[float]) -> Indices:
@@ -55,13 +55,12 @@ def question_of(
 
     def predicted() -> Iterator[Floats]:
         first, columns = 0, list(dict.fromkeys([config.key, *model.encoder.columns]))
-        with feature_file(config.features, columns) as table:
-            for batch in table.batches(columns):
-                rows = slice(first, first + batch.height)
-                first = rows.stop
-                own = batch if mine is None else batch.filter(pl.Series(mine[rows]))
-                if own.height:
-                    yield present(model.distributions(model.encoder.encode(own)).distributions)
+        for batch in FeatureFile(config.features).batches(columns):
+            rows = slice(first, first + batch.height)
+            first = rows.stop
+            own = batch if mine is None else batch.filter(pl.Series(mine[rows]))
+            if own.height:
+                yield present(model.distributions(model.encoder.encode(own)).distributions)
 
     question = ask(model.problem, model.support, predicted, config.rounds.strata)
     if (share := explained_by(question)) < LEAST_EXPLAINED:

@@ -28,7 +28,7 @@ from feature_party.client.channel import Withdrawn
 from feature_party.client.release_client import Fetched, ReleaseClient, noting_withdrawal
 from feature_party.client.submission import Population, SubmittingClient, hash_population
 from feature_party.config import FeaturePartyConfig, LabelsPartySection
-from feature_party.tables import check_key, collect_table, scan_table
+from feature_party.tables import check_key, check_type_of_key, collect_table, scan_table
 
 _SENDING = "submission"
 """Folder, in a release's, of what is being submitted."""
@@ -48,6 +48,7 @@ class Transfer:
         secret = read_secret(config.secret_of(config.only_labels_party))
         frame = scan_table(config.features)
         check_key(frame, config.key)
+        check_type_of_key(config.features, config.key)
         keys = collect_table(frame.select(cs.by_name(config.key)))[config.key]
         with progress(quiet=self.quiet) as bar:
             hashing = bar.add_task("hash keys", total=keys.len(), note="keys")

@@ -333,12 +333,20 @@ def as_names(column: pl.Series, path: Source) -> pl.Series:
 
     A NUL is in no key: it marks the fingerprints of users.
     """
+    name = column.name
     if column.dtype == pl.Null:  # as of a file in which no row has one
         return column.alias("").cast(pl.String)
     try:
         text = key_text(column)  # an unusable type is a fact of the schema
     except DataError as error:
-        raise DataError(f"{path}: {error}") from error
+        types = ""
+        if (
+            isinstance(path, Path)
+            and path.is_dir()
+            and (found := ParquetTable(path).types_of(name))
+        ):
+            types = f"; it is {found}"
+        raise DataError(f"{path}: {error}{types}") from error
     return text.set((text == "") | text.str.contains("\0", literal=True), None)
 
 

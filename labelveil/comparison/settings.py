@@ -227,7 +227,7 @@ class CompareSettings(DataSettings):
             "columns": [
                 asdict(label)
                 | {"column": label.column if self.several else LABEL, "whole": inputs.whole(label)}
-                for label in self.columns
+                for label in self.label_columns
             ],
             "loss": self.loss,
             "holdout": self.holdout,

@@ -33,7 +33,9 @@ class Inputs:
     # labels party does it, before any noise. A submitted population keeps its order.
     truth: pl.DataFrame
     strata: tuple[str, ...] = ()  # values of the strata's column, which stands beside the events
-    columns: Mapping[str, str] = field(default_factory=dict)  # what those of CSV features mean
+    columns: Mapping[str, str] = field(
+        default_factory=dict
+    )  # what features mean, of CSV all of them
 
     def whole(self, label: LabelColumn) -> bool:
         """Whether labels of a column are whole numbers, by its type or as was said."""
@@ -65,7 +67,7 @@ def read_inputs(settings: Settings) -> Inputs:
             key += "_"
         features, labels = features.with_row_index(key), labels.with_row_index(key)
     _need(labels, key, settings.labels)
-    columns = [label.column for label in settings.columns]
+    columns = [label.column for label in settings.label_columns]
     for column in columns:
         _need(labels, column, settings.labels)
         if key == column:
@@ -79,13 +81,17 @@ def read_inputs(settings: Settings) -> Inputs:
     features = features[[c for c in features.columns if c not in withheld]]
     if features.width < 2:
         raise DataError(f"{settings.features} has no feature columns beside the key {key!r}")
+    # a party's own modules are loaded where they work, and by no import of the face
+    from feature_party.schema import IGNORED, Stated, find_schema
+
+    stated = Stated.of(settings.columns)
+    for column in settings.columns:
+        _need(features, column, settings.features)
     meanings: dict[str, str] = {}
     if settings.features.suffix.lower() in SUFFIXES:  # what it writes for a party is Parquet
-        # a party's own modules are loaded where they work, and by no import of the face
-        from feature_party.schema import find_schema
-
-        found = find_schema([features.drop(key)], len(features), typed=False).schema
+        found = find_schema([features.drop(key)], len(features), stated, typed=False).schema
         meanings = {column.name: str(column) for column in found.columns}
+    meanings = {**settings.columns, **meanings, **dict.fromkeys(stated.ignored, IGNORED)}
     population = None
     if settings.population is not None:
         population = read_table(settings.population, key)
@@ -132,9 +138,9 @@ def _truth(
     labels: pl.DataFrame, population: pl.DataFrame | None, settings: Settings
 ) -> pl.DataFrame:
     key, *_ = labels.columns
-    names = {LABEL: settings.columns[0]}
-    if len(settings.columns) > 1:
-        names = {label.column: label for label in settings.columns}
+    names = {LABEL: settings.label_columns[0]}
+    if len(settings.label_columns) > 1:
+        names = {label.column: label for label in settings.label_columns}
         if KEY in names:
             raise DataError(f"a label of several cannot be called {KEY!r}; rename the column")
     table = labels.select(

@@ -92,7 +92,7 @@ class _Simulation:
         with self._stage("prepare", "prepare data, certificates and configurations"):
             inputs = read_inputs(settings)
             if settings.rounds == AUTO:
-                binary = any(map(inputs.binary, settings.columns))
+                binary = any(map(inputs.binary, settings.label_columns))
                 settings = self._settings = settings.decided(inputs.features.height, binary)
                 inputs = read_inputs(settings)
             workspace.claim(overwrite=settings.overwrite)
@@ -104,7 +104,7 @@ class _Simulation:
             folders = workspace.releases(len(settings.shares))
             release = read_release(folders[-1])
         metrics = self._score(folders, inputs, files)
-        several = len(settings.columns) > 1
+        several = len(settings.label_columns) > 1
         for label, figures in zip(
             release.manifest.labels, metrics.get("labels", [metrics]), strict=True
         ):

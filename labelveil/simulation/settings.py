@@ -98,13 +98,13 @@ class DataSettings(Section):
 
     @model_validator(mode="after")
     def _check_labels(self) -> Self:
-        columns = Counter(label.column for label in self.columns)
+        columns = Counter(label.column for label in self.label_columns)
         if (repeated := columns.most_common(1)[0])[1] > 1:
             raise ConfigError(f"--label {repeated[0]} stands twice; name each column once")
         return self
 
     @property
-    def columns(self) -> tuple[LabelColumn, ...]:
+    def label_columns(self) -> tuple[LabelColumn, ...]:
         return tuple(map(self._column, self.label))
 
     def _column(self, text: str) -> LabelColumn:
@@ -148,6 +148,12 @@ class Settings(DataSettings):
     )
     objective: str = setting("auto", "What the model is trained for.")
     head: str = setting("auto", "Shape of the predicted distribution.")
+    columns: dict[str, str] = setting(
+        dict,
+        "What the cells of features mean, by their columns' names, as in [data.columns] of the"
+        " features party, instead of what all of them look like.",
+        metavar='{ COLUMN = "MEANING" }',
+    )
     population: Path | None = setting(None, "Every event both sides know, with the key column.")
     submit_population: bool = setting(
         False,
@@ -210,7 +216,7 @@ class Settings(DataSettings):
                 f"--strata {self.strata} and a submitted population exclude each other: who submits"
                 " events in rounds gathers them in strata; leave one of them out"
             )
-        for label in self.columns:
+        for label in self.label_columns:
             if not label.lower <= self.missing_value(label) <= label.upper:
                 raise ConfigError(
                     f"--missing {self.missing:g} must lie in {label.lower:g} … {label.upper:g}"
@@ -252,7 +258,7 @@ class Settings(DataSettings):
         if self.rounds != AUTO:
             return self
         against = {
-            "several labels of one event are asked in one way": len(self.columns) > 1,
+            "several labels of one event are asked in one way": len(self.label_columns) > 1,
             "a population is named": self.population is not None,
             "strata are": self.strata is not None,
             f"randomizer {self.randomizer} is": self.randomizer != AUTO,

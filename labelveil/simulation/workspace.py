@@ -114,11 +114,11 @@ def _label_party_config(
     if settings.strata is not None:
         asking = {"strata": {"column": settings.strata, "values": STRATA_FILE}}
     if settings.shares:  # each as soon as it is submitted
-        asks = {"questions": len(settings.columns) == 1}
+        asks = {"questions": len(settings.label_columns) == 1}
         asking = {"rounds": asks, "watch": {"interval": 0.2}}
     randomizer = {"name": settings.randomizer, "loss": settings.loss}
-    if len(settings.columns) == 1:  # the short form: `domain.grid` and others can be set
-        (label,) = settings.columns
+    if len(settings.label_columns) == 1:  # the short form: `domain.grid` and others can be set
+        (label,) = settings.label_columns
         data |= {"label": label.column, "missing": settings.missing_value(label)}
         labels: dict[str, Any] = {"domain": _domain(inputs, label)}
     else:
@@ -131,7 +131,7 @@ def _label_party_config(
                     "missing": settings.missing_value(label),
                     "loss": settings.loss,
                 }
-                for label in settings.columns
+                for label in settings.label_columns
             ]
         }
     return {

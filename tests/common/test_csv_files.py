@@ -112,3 +112,29 @@ def test_what_no_reader_takes_keeps_its_reason(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("key,x\n" + "a" * 200_000 + ",1\n")  # longer than a cell of csv may be
     assert str(unreadable(path, OSError("damaged"))) == f"{path} cannot be read: damaged"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [('a,"1\nb,2\n', 2), ('a,1\nb,"2\n', 3), ('a,1\nb,"2"3\nc,4\n', 3), ('a,"1\nb,2\nc,"3"\n', 2)],
+)
+def test_a_quotation_mark_that_is_not_closed_is_named_by_its_line_alone(
+    tmp_path: Path, text: str, line: int
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("key,x\n" + text)
+    with pytest.raises(pl.exceptions.PolarsError) as caught:
+        scan_csv(path, infer_schema=False).collect()
+    said = (
+        f'{path} cannot be read: a cell in line {line} has a " that is not closed, or not doubled'
+    )
+    assert str(unreadable(path, caught.value)) == said
+
+
+def test_a_header_names_each_column_once(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("key,x,x\na,1,2\n")
+    with pytest.raises(DataError, match=r"t\.csv has 2 columns 'x'; name each once"):
+        scan_csv(path)
+    path.write_text("key,x,x_duplicated_0,,\na,1,2,,\n")  # empty columns of a spreadsheet's
+    assert scan_csv(path).collect_schema().names()[:3] == ["key", "x", "x_duplicated_0"]

@@ -16,7 +16,7 @@ import pytest
 from common.errors import DataError
 from common.files import appearing, file_errors, writing
 from common.streams import one_line
-from feature_party.tables import feature_file
+from feature_party.tables import FeatureFile
 from label_party.sources.tables import copy_as_parquet
 
 FRAME = pl.DataFrame({"key": [f"key-{i}" for i in range(50_000)], "x": np.arange(50_000.0)})
@@ -76,12 +76,8 @@ def test_a_copy_of_features_that_has_no_room_is_no_fault_of_theirs(tmp_path: Pat
     FRAME.write_csv(features)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    with (
-        small_files(4096),
-        pytest.raises(OSError, match="File too large") as failed,
-        feature_file(features, ["key", "x"], scratch),
-    ):
-        pass
+    with small_files(4096), pytest.raises(OSError, match="File too large") as failed:
+        FeatureFile(features).to_parquet(scratch / "copy.parquet", without="key")
     assert failed.value.errno == errno.EFBIG
     assert str(failed.value.filename).startswith(str(scratch))
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime, time
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.errors import ConfigError, DataError
 from common.table_cells import MISSING_WORDS
 from feature_party.model.encoding import Encoder
-from feature_party.schema import ColumnMeaning, Schema, Stated, find_schema
-from feature_party.tables import FeatureFile, feature_file
+from feature_party.schema import ColumnMeaning, Schema, Stated, find_schema, numbers_rows
+from feature_party.tables import FeatureFile
 
 
 def meaning(cells: Iterable[object], name: str = "x", stated: Stated | None = None) -> str:
@@ -156,6 +158,12 @@ def test_stated_words_are_missing() -> None:
     found = find_schema([table], 3, stated).schema["x"]
     assert found.read(table["x"]).to_list() == [None, None, 5.0]
     assert found.absent(table["x"]).to_list() == [True, True, False]
+    for kind in (pl.Int64, pl.Float32, pl.Decimal(9, 2)):  # as a warehouse has the same column
+        typed = pl.Series("x", [-999, None, 5], dtype=kind)
+        assert found.read(typed).to_list() == [None, None, 5.0]
+        assert found.absent(typed).to_list() == [True, True, False]
+    code = ColumnMeaning.parse("x", "category of numbers; missing: -999")
+    assert code.read(pl.Series([-999, 5])).to_list() == ["\0missing", "5"]
 
 
 def test_a_text_means_the_same_in_every_file(tmp_path: Path) -> None:
@@ -197,10 +205,10 @@ def test_a_files_columns_are_found_in_batches(tmp_path: Path) -> None:
         {"key": range(rows), "late": ["1"] * (rows - 1) + ["0.5"], "typed": np.arange(rows) / 2}
     )
     table.write_parquet(tmp_path / "a.parquet")
-    found = FeatureFile([tmp_path / "a.parquet"]).find_schema(without="key")
+    found = FeatureFile(tmp_path / "a.parquet").find_schema(without="key")
     assert [str(column) for column in found.schema.columns] == ["number 1234.5", "number"]
     with pytest.raises(ConfigError, match="names the column 'none'"):
-        FeatureFile([tmp_path / "a.parquet"]).find_schema(Stated(numeric=("none",)))
+        FeatureFile(tmp_path / "a.parquet").find_schema(Stated(numeric=("none",)))
 
 
 @given(st.lists(st.text(max_size=12), min_size=1, max_size=30))
@@ -220,11 +228,93 @@ def test_any_cells_have_a_meaning_and_can_be_read_by_it(cells: list[str]) -> Non
 def test_an_index_that_pandas_wrote_has_no_name_and_is_read(tmp_path: Path) -> None:
     table = pl.DataFrame({"x": [i / 2 for i in range(300)]}).to_pandas()
     table.to_csv(tmp_path / "features.csv")
-    with feature_file(tmp_path / "features.csv", ["", "x"]) as file:
-        found = file.find_schema()
-        assert [str(column) for column in found.schema.columns] == ["number", "number 1234.5"]
-        (batch,) = file.batches(["x", ""])
+    file = FeatureFile(tmp_path / "features.csv")
+    found = file.find_schema()
+    assert [str(column) for column in found.schema.columns] == ["number", "number 1234.5"]
+    (batch,) = file.batches(["x", ""])
     assert batch.columns == ["x", ""]
     assert batch[""].to_list() == [str(i) for i in range(300)]
     encoder = Encoder.fit(batch, schema=found.schema)
     assert dict(encoder.left_out) == {"": "numbers the rows"}
+
+
+_ODD = (
+    *("", "NA", " 5", "007", "0123", "+5", "-0", "1.5", "1.50", "5.", ".5", "1e3", "1e400", "inf"),
+    *("1_000", "0x10", "1,234", "1.234", "1 234,5", "1234567890123456", "12345678901234567.5"),
+    *("2024-01-31", "2024-02-30", "2024-01-31 10:00", "31/12/2025", "12:30", "true", "x", "-999"),
+)
+_USUAL = (
+    ("1", "22", "-3"),
+    ("1.5", "2", ".25"),
+    ("2024-01-31", "2023-12-1"),
+    ("2024-01-31 10:00",),
+)
+
+
+@st.composite
+def _columns(draw: st.DrawFn) -> list[str]:
+    cells = list(draw(st.sampled_from(_USUAL)) * 120)
+    for cell in draw(st.lists(st.sampled_from(_ODD), max_size=3)):
+        cells[draw(st.integers(0, 119))] = cell
+    return cells[:120]
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(_columns(), min_size=1, max_size=3),
+    st.sampled_from(
+        [Stated(), Stated.of({"x0": "number; missing: -999, 1"}), Stated(numeric=("x0",))]
+    ),
+)
+def test_what_a_join_keeps_says_what_the_cells_do(
+    tmp_path_factory: pytest.TempPathFactory, columns: list[list[str]], stated: Stated
+) -> None:
+    folder = tmp_path_factory.mktemp("kept")
+    table = pl.DataFrame({"key": map(str, range(120))}).with_columns(
+        pl.Series(f"x{place}", cells) for place, cells in enumerate(columns)
+    )
+    table.write_csv(folder / "features.csv")
+    cells = table.with_columns(cs.string().replace("", None))  # as CSV has it
+    found = []
+    for rows in (1 << 16, 7):  # all types are right at once, or not before the last batch
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(FeatureFile.batches, "__defaults__", (rows,))
+            try:
+                kept = FeatureFile(folder / "features.csv").to_parquet(
+                    folder / "kept.parquet", stated, without="key"
+                )
+            except DataError as error:
+                with pytest.raises(DataError, match=re.escape(str(error))):
+                    find_schema([cells.drop("key")], 120, stated, typed=False)
+                return
+        found.append(kept.schema)
+        written = pl.read_parquet(folder / "kept.parquet")
+        assert written["key"].equals(table["key"])
+        for meaning in kept.schema.columns:
+            one, other = cells[meaning.name], written[meaning.name]
+            values = meaning.read(one)
+            assert meaning.read(other).equals(values)
+            assert meaning.unread(other, meaning.read(other)) == meaning.unread(one, values)
+            assert numbers_rows(one, values, meaning) == numbers_rows(other, values, meaning)
+    assert found == [find_schema([cells.drop("key")], 120, stated, typed=False).schema] * 2
+
+
+def test_plain_numbers_and_days_of_a_csv_file_are_kept_as_such(tmp_path: Path) -> None:
+    lines = ["key,whole,part,gap,day,moment,zip,late"]
+    lines += [
+        f"k{i},{i * 7},{i / 4},,2024-01-{1 + i % 9},2024-01-02 10:00,0{i:04},{i}" for i in range(99)
+    ]
+    lines += ["k99,5, 2.5 ,NA,2024-01-01,2024-01-02 11:30,01234,0.5"]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    FeatureFile(tmp_path / "a.csv").to_parquet(tmp_path / "kept.parquet", without="key")
+    kinds = dict(pl.read_parquet_schema(tmp_path / "kept.parquet"))
+    assert kinds == {
+        "key": pl.String,
+        "whole": pl.Int64,
+        "part": pl.Float64,
+        "gap": pl.String,
+        "day": pl.Date,
+        "moment": pl.Datetime("us"),
+        "zip": pl.String,
+        "late": pl.Float64,
+    }

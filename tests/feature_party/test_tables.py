@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
-from feature_party.tables import record_batches
+from common.errors import DataError
+from feature_party.tables import FeatureFile, record_batches
 
 ROWS = 20_000
 
@@ -27,3 +29,10 @@ def test_batches_take_the_memory_of_a_few_of_them(tmp_path: Path) -> None:
         most = max(most, pa.total_allocated_bytes() - before)
     assert seen == 20 * ROWS
     assert most < path.stat().st_size / 4
+
+
+def test_a_line_of_too_many_cells_is_refused_whatever_columns_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "features.csv"
+    path.write_text("key,x,y\na,1,2\nb,1,000,2\n")
+    with pytest.raises(DataError, match="line 3 has 4 cells, and the header 3"):
+        list(FeatureFile(path).batches(["x"]))

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from common.errors import DataError
+from common.errors import ConfigError, DataError
 from labelveil.simulation.inputs import read_inputs
 from tests.labelveil.simulation.conftest import TABLE
 
@@ -137,3 +137,19 @@ def test_strata_stand_beside_the_events_that_the_labels_party_gets(
     assert inputs.labels.columns == ["id", "y"]
     with pytest.raises(DataError, match="has no column 'town'"):
         read_inputs(small(**chosen | {"strata": "town"}))
+
+
+def test_what_columns_mean_can_be_said_to_a_simulation(small: Any, tmp_path: Path) -> None:
+    path = tmp_path / "all.csv"
+    lines = [f'e{i},{i % 7},"{1 + i % 9},234",0{i % 5},{i}' for i in range(40)]
+    path.write_text("\n".join(["id,y,spent,size,note", *lines]))
+    csv = {"features": path, "labels": path, "key": "id"}
+    with pytest.raises(DataError, match="column 'spent' can be read in two ways"):
+        read_inputs(small(**csv))
+    said = {"spent": "number 1,234.5", "size": "category", "note": "ignore"}
+    assert read_inputs(small(**csv, columns=said)).columns == said
+    with pytest.raises(ConfigError, match=r"columns\.spent='nmber' must be number"):
+        read_inputs(small(**csv, columns={"spent": "nmber"}))
+    with pytest.raises(DataError, match="has no column 'spnt'"):
+        read_inputs(small(**csv, columns={"spnt": "number"}))
+    assert read_inputs(small(key="id", columns={"x": "category"})).columns == {"x": "category"}

@@ -28,13 +28,15 @@ WITHIN = {"lower": None, "upper": None}  # bounds stand in --label
 def test_the_missing_value_is_zero_where_it_can_be() -> None:
     for changes, missing in (({}, 0), ({"lower": 3.0}, 3), ({"missing": 7.0}, 7)):
         settings = Settings(**RIGHT | changes)
-        assert settings.missing_value(settings.columns[0]) == missing
+        assert settings.missing_value(settings.label_columns[0]) == missing
 
 
 def test_several_labels_have_bounds_of_their_own() -> None:
     several = Settings(**RIGHT | WITHIN | {"label": ["y:0:10", "order: value:-5:2.5"]})
-    assert several.columns == (LabelColumn("y", 0, 10), LabelColumn("order: value", -5, 2.5))
-    assert Settings(**RIGHT | WITHIN | {"label": "y:0:3"}).columns == (LabelColumn("y", 0, 3),)
+    assert several.label_columns == (LabelColumn("y", 0, 10), LabelColumn("order: value", -5, 2.5))
+    assert Settings(**RIGHT | WITHIN | {"label": "y:0:3"}).label_columns == (
+        LabelColumn("y", 0, 3),
+    )
 
 
 @pytest.mark.parametrize(

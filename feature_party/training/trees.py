@@ -8,7 +8,7 @@ rounds together, and the loss of the rows left out, pooled over the folds, says 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from common.arrays import Floats
 from common.errors import ConfigError
-from feature_party.learning.derivatives import Derivatives
+from feature_party.learning.derivatives import Derivatives, row_blocks
 from feature_party.learning.objectives import LikelihoodObjective
 from feature_party.model.trees import Trees, TreesShape
 from feature_party.training.fitting import EpochRecord, Fit
@@ -29,8 +29,6 @@ ROUNDS = 400
 _PATIENCE = 15
 _REPORTED = 10
 """Rounds from one report to the next."""
-_BLOCK = 1 << 15
-"""Rows whose derivatives are found at once."""
 _SCALE_PACE = 0.07
 """How much slower a scale is learned than a location: few privatized labels say much of it."""
 _LEAST_IN_LEAF = 20
@@ -128,7 +126,7 @@ class _Booster:
         table, fold = self.table, self.fold
 
         def derivatives(raw: Floats, _: object) -> tuple[Single, Single]:
-            for rows in _blocks(fold.codes.size):
+            for rows in row_blocks(fold.codes.size):
                 outputs, codes = self._rows(raw)[rows], fold.codes[rows]
                 self.losses[rows], slopes, information = table.derivatives(outputs, codes)
                 self.slopes[:, rows] = (slopes * self.pace).T
@@ -136,7 +134,7 @@ class _Booster:
             return self.slopes.T.reshape(raw.shape), self.information.T.reshape(raw.shape)
 
         def loss(raw: Floats, _: object) -> tuple[str, float, bool]:
-            for rows in _blocks(fold.held.size):
+            for rows in row_blocks(fold.held.size):
                 outputs, codes = self._rows(raw)[rows], fold.held[rows]
                 self.held_losses[rows] = table.loss(outputs, codes)
             return "loss", float(self.held_losses.mean()), False
@@ -152,11 +150,6 @@ class _Booster:
 
     def _rows(self, raw: Floats) -> Floats:
         return raw.reshape(-1, self.table.outputs)  # one output comes as a vector
-
-
-def _blocks(rows: int) -> Iterator[slice]:
-    """Slices of some rows: what is made for one stays in the processor's cache."""
-    return (slice(start, start + _BLOCK) for start in range(0, rows, _BLOCK))
 
 
 def fit_trees(

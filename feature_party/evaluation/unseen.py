@@ -93,7 +93,8 @@ class Unseen:
                     categories[place][:, words] = inputs.categories[order[part]][:, words]
                 count = len(some) * rows.size
                 changed = Encoded(
-                    *(each.reshape(count, each.shape[2]) for each in (numeric, categories))
+                    numeric.reshape(count, numeric.shape[2]),
+                    categories.reshape(count, categories.shape[2]),
                 )
                 points = model.distributions(changed, members).points
                 dealt[first : some.stop, part] = points.reshape(len(some), rows.size)

@@ -31,7 +31,7 @@ def grown(rng: np.random.Generator, leaves: int) -> Trees:
                 nodes.append((0, 0.0, place, place, rng.normal()))
                 ends[place] = depth
             asked = int(rng.integers(len(NUMBERS) + len(SIZES)))
-            nodes[node] = (asked, float(rng.choice(PLACES)), *below, 0.0)
+            nodes[node] = (asked, float(rng.choice(PLACES)), below[0], below[1], 0.0)
             deepest = max(deepest, depth)
     asked_of, thresholds, left, right, values = zip(*nodes, strict=True)
     trees = Trees(TreesShape(NUMBERS, SIZES, OUTPUTS, MEMBERS, ROUNDS, len(nodes), deepest))

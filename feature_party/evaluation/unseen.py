@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
-import polars.selectors as cs
 
 from common.arrays import Booleans, Floats, Indices
 from common.errors import DataError
 from feature_party.evaluation.decoded_labels import Scored
 from feature_party.evaluation.losses import MeanLoss
+from feature_party.model.encoding import Encoded
 from feature_party.model.model import Model, Predictions
 from feature_party.training.batches import BatchPlan
 from feature_party.training.encoded_shards import MOST_HELD_OUT
@@ -26,7 +26,7 @@ from feature_party.training.events import Codes, Events
 from feature_party.training.in_memory import Prepared
 
 _DEALT = 1 << 12
-"""Rows among which a column's values are dealt."""
+"""Rows among which a column's values are dealt, and those that are predicted together."""
 _COMPARED = 1 << 14
 """Held-out rows on which groups are compared with the whole model."""
 
@@ -76,17 +76,29 @@ class Unseen:
         step = max(1, self.codes.size // _DEALT)
         sampled = [(rows[::step], members) for rows, members in self.parts]
         chosen = np.concatenate([rows for rows, _ in sampled])
-        table = self.table[chosen]
-        dealt = {}
-        for column in model.encoder.columns:
-            changed = table.with_columns(cs.by_name(column).shuffle(seed=0))
-            start, points = 0, []
-            for rows, members in sampled:
-                inputs = model.encoder.encode(changed[start : start + rows.size])
-                points.append(model.distributions(inputs, members).points)
-                start += rows.size
-            dealt[column] = np.concatenate(points)
-        return chosen, dealt
+        inputs = model.encoder.encode(self.table[chosen])
+        order = pl.Series(np.arange(chosen.size)).shuffle(seed=0).to_numpy()
+        columns, dealt = model.encoder.columns, np.empty((len(model.encoder.columns), chosen.size))
+        start = 0
+        for rows, members in sampled:
+            part, start = slice(start, start + rows.size), start + rows.size
+            together = max(1, _DEALT // max(rows.size, 1))
+            for first in range(0, len(columns), together):
+                some = range(first, min(first + together, len(columns)))
+                numeric = np.tile(inputs.numeric[part], (len(some), 1, 1))
+                categories = np.tile(inputs.categories[part], (len(some), 1, 1))
+                for place, column in enumerate(some):
+                    numbers, words = model.encoder.inputs_of(columns[column])
+                    numeric[place][:, numbers] = inputs.numeric[order[part]][:, numbers]
+                    categories[place][:, words] = inputs.categories[order[part]][:, words]
+                count = len(some) * rows.size
+                changed = Encoded(
+                    numeric.reshape(count, numeric.shape[2]),
+                    categories.reshape(count, categories.shape[2]),
+                )
+                points = model.distributions(changed, members).points
+                dealt[first : some.stop, part] = points.reshape(len(some), rows.size)
+        return chosen, dict(zip(columns, dealt, strict=True))
 
 
 def unseen(model: Model, events: Events) -> Unseen:

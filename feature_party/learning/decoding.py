@@ -79,12 +79,12 @@ def _decoder(
         gram = left.T @ left + ridge * np.eye(left.shape[1])
         solution = np.linalg.solve(gram, left.T @ (root * means))
     else:
-        solution = np.linalg.pinv(scaled, rcond=_RELATIVE_RANK) @ means
+        solution = np.linalg.lstsq(scaled, means, rcond=_RELATIVE_RANK)[0]
         inexact = np.abs(scaled @ solution - means).max(axis=0) > _EXACT * span
         if inexact.any():
             # the constant is always decodable, so that the weighted residual has prior mean 0
-            projected = np.linalg.pinv(root * scaled, rcond=_RELATIVE_RANK) @ (root * means)
-            solution[:, inexact] = projected[:, inexact]
+            left, right = root * scaled, root * means[:, inexact]
+            solution[:, inexact] = np.linalg.lstsq(left, right, rcond=_RELATIVE_RANK)[0]
     values = solution / np.sqrt(marginal)[:, None] + centre
     bias = (problem.rows @ values)[problem.row_of] - targets
     return Decoder(values, bias, bool(np.all(np.abs(bias) <= _EXACT * span)))

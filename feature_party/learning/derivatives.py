@@ -8,6 +8,9 @@ q_j (K[j, z] − P(z)). The Hessian is the diagonal of the Fisher information,
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -19,6 +22,7 @@ from feature_party.learning.support import Support
 
 _LEAST_INFORMATION = 1e-3
 """Share of the information at the prior that every row has: a step is never unbounded."""
+_BLOCK = 1 << 15
 
 
 class ValuesTable:
@@ -95,12 +99,21 @@ class MeanTable:
 Derivatives = LawTable | ValuesTable | MeanTable
 
 
-def derivatives_of(head: Head, support: Support) -> Derivatives | None:
-    """The derivatives of a law over a support; None if nothing serves it."""
+def row_blocks(rows: int) -> Iterator[slice]:
+    """Slices of so many rows, whose derivatives are found at once: those of a million fill no
+    cache, and take several times as long."""
+    return (slice(start, start + _BLOCK) for start in range(0, rows, _BLOCK))
+
+
+def derivatives_of(head: Head, support: Support) -> Callable[[], Derivatives] | None:
+    """What makes the derivatives of a law over a support; None if nothing serves it.
+
+    A table has a hundred megabytes where channels have many outputs, so that none is kept for long.
+    """
     if isinstance(head, MeanHead):
-        return MeanTable(support)
+        return partial(MeanTable, support)
     if support.values_alone and isinstance(head, LinearHead):
-        return ValuesTable(head, support.likelihood)
+        return partial(ValuesTable, head, support.likelihood)
     if LawTable.serves(head, support.likelihood.shape[1]):
-        return LawTable(head, support.likelihood, support.channel_of, support.shares)
+        return partial(LawTable, head, support.likelihood, support.channel_of, support.shares)
     return None

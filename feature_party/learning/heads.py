@@ -199,8 +199,11 @@ class MeanHead(Head):
     def logits(self, raw: Tensor) -> Tensor:
         known, tilts = self.means.to(raw.dtype), self.tilts.to(raw.dtype)
         means = raw.clamp(self.lowest, self.highest)
-        # a search, in operations that every runtime of an exported model has
-        after = (known < means).sum(-1, keepdim=True).clamp(1, len(known) - 1)
+        if torch.compiler.is_compiling():  # in operations that every runtime of an export has
+            after = (known < means).sum(-1, keepdim=True)
+        else:
+            after = torch.searchsorted(known, means.contiguous())
+        after = after.clamp(1, len(known) - 1)
         low, high = known[after - 1], known[after]
         share = (means - low) / (high - low)
         tilt = tilts[after - 1] + share * (tilts[after] - tilts[after - 1])

@@ -29,6 +29,8 @@ scale on a logarithm."""
 _NEAR = 1e-3
 _LEAST_INFORMATION = 1e-3
 """Share of the largest Fisher information that every row has: a step is never unbounded."""
+_CODES = 64
+"""Codes that are tabulated at once."""
 ONE = np.ones(1)
 MOST_CODES = 4096
 """Codes that a table is made for; it holds 6,369 places for each."""
@@ -68,26 +70,35 @@ class LawTable:
         along = (torch.linspace(*axis, **place) for axis in self.axes)
         places = torch.cartesian_prod(*along).view(-1, head.outputs)
 
-        def codes(step: Tensor) -> Tensor:
-            return torch.softmax(head.logits(places + step), dim=-1) @ cells
+        def laws(step: Tensor) -> Tensor:
+            return torch.softmax(head.logits(places + step), dim=-1)
 
         steps = _NEAR * torch.eye(head.outputs, **place)
-        slopes = [(codes(step) - codes(-step)) / (2 * _NEAR) for step in steps]
-        table = torch.stack([codes(0 * steps[0]), *slopes], dim=-1)
-        each = (table[..., 1:] ** 2 / table[..., :1]).transpose(0, 1)
-        of = np.zeros(len(each), np.int64) if channel_of is None else channel_of
+        still, pairs = laws(0 * steps[0]), [(laws(step), laws(-step)) for step in steps]
+        size, count, parameters = len(places), cells.shape[1], 1 + head.outputs
+        of = np.zeros(count, np.int64) if channel_of is None else channel_of
         self.channel_of = torch.as_tensor(of, device=head.device)
-        information = torch.zeros((len(shares), *each.shape[1:]), **place)
-        information.index_add_(0, self.channel_of, each)
+        information = torch.zeros((len(shares), size, head.outputs), **place)
+        self.table = torch.empty(
+            (count * size, parameters), dtype=torch.float32, device=head.device
+        )
+        # some codes after others: all of them in double precision are many times the table
+        for start in range(0, count, _CODES):
+            some = slice(start, start + _CODES)
+            seen = cells[:, some]
+            slopes = [(up @ seen - down @ seen) / (2 * _NEAR) for up, down in pairs]
+            each = torch.stack([still @ seen, *slopes], dim=-1).transpose(0, 1)
+            self.table[start * size :][: each.shape[0] * size] = each.reshape(-1, parameters)
+            told = each[..., 1:] ** 2 / each[..., :1]
+            information.index_add_(0, self.channel_of[some], told)
         floor = _LEAST_INFORMATION * information.sum(dim=0).amax(dim=0)
         information /= torch.as_tensor(np.maximum(shares, 1e-12), **place)[:, None, None]
         information = torch.maximum(information, floor)
         self.information = information.reshape(-1, information.shape[-1]).float()
-        self.size = len(places)
-        self.table = table.transpose(0, 1).reshape(-1, table.shape[-1]).float().contiguous()
+        self.size = size
         self.ends = ends.float().T.contiguous()
         # Fisher information of a code about an end's weight, at the start
-        middle = table[len(places) // 2, :, :1]
+        middle = (still[size // 2] @ cells)[:, None]
         self.telling = ((ends.T - middle) ** 2 / middle).sum(dim=0).float()
 
     @staticmethod

@@ -21,6 +21,8 @@ _FARTHEST = 4.0
 """Standard errors from which on it does not matter how far behind a candidate is: what adds to the
 others grows from there."""
 _ROUNDS = 500
+_BLOCK = 1 << 13
+"""Rows that are weighed at once: they stay in the processor's cache."""
 _LIKELY_SHARE = 0.25  # by squared errors, before any code is seen: about so far from none
 _BELIEF = 10.0
 """Rows that the shares before any is seen stand for. A candidate that moves them must explain the
@@ -168,12 +170,14 @@ def mixture_weights(likelihoods: Floats, believed: Floats | None = None) -> Floa
     (h,) weights v to start from, > 0 and together 1: if None equal ones, and c = 0.
     """
     count = likelihoods.shape[0]
-    scaled = likelihoods / likelihoods.max(axis=0)
     prior = np.zeros(count) if believed is None else _BELIEF * believed
     weights = np.full(count, 1.0 / count) if believed is None else believed
+    starts = range(0, likelihoods.shape[1], _BLOCK)
+    parts = (likelihoods[:, start : start + _BLOCK] for start in starts)
+    blocks = [part / part.max(axis=0) for part in parts]
     for _ in range(_ROUNDS):
-        shares = weights[:, None] * scaled
-        update = (shares / shares.sum(axis=0)).sum(axis=1) + prior
+        shares = sum((block @ (1 / (weights @ block)) for block in blocks), np.zeros(count))
+        update = weights * shares + prior
         update /= update.sum()
         if np.abs(update - weights).max() < 1e-7:
             break

@@ -224,6 +224,13 @@ class Encoder:
             for offset in range(1 + column.indicator)
         )
 
+    def inputs_of(self, name: str) -> tuple[list[int], list[int]]:
+        """Which numeric inputs, and which categorical ones, a column becomes."""
+        numbers = [column.name for column in self.numeric for _ in range(column.inputs)]
+        words = [column.name for column in self.categorical]
+        mine = ([at for at, of in enumerate(each) if of == name] for each in (numbers, words))
+        return next(mine), next(mine)
+
     @property
     def cardinalities(self) -> tuple[int, ...]:
         """Vocabulary size of each categorical input, out-of-vocabulary included."""

@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 from pickletools import genops
@@ -31,7 +32,7 @@ from feature_party.learning.support import Support
 from feature_party.model.columns import columns, quantile
 from feature_party.model.encoding import Encoded, Encoder
 from feature_party.model.facts import ModelFacts
-from feature_party.model.network import Ensemble, Learned, NetworkShape
+from feature_party.model.network import EVERYBODY, Ensemble, Learned, NetworkShape
 from feature_party.model.reach import Reach
 from feature_party.model.trees import Trees, TreesShape
 from feature_party.tables import SOURCE, Table, collect_table
@@ -218,7 +219,7 @@ class Model:
         return pl.DataFrame(table)
 
     @torch.no_grad()
-    def distributions(self, inputs: Encoded, members: slice = slice(None)) -> Predictions:
+    def distributions(self, inputs: Encoded, members: slice = EVERYBODY) -> Predictions:
         """Predict encoded rows: points, and distributions where the objective gives them.
 
         ``members`` are the networks of each ensemble that take part; of a learner that has fewer
@@ -233,10 +234,9 @@ class Model:
                 None
             ]
             mixed: torch.Tensor | None = None
-            for expert in self.experts:
+            for expert, raw in self._asked(numeric, categories, members):
                 # a head's logits are large numbers that nearly cancel: single precision would show
-                raw = expert.learned.eval()(numeric, categories)
-                raw = raw[_same_folds(members, raw.shape[0], self.facts.settings.members)].double()
+                raw = raw.double()
                 probabilities = expert.objective.distributions(raw)
                 if probabilities is None:
                     points.append(expert.objective.points(raw).mean(dim=0).cpu().numpy())
@@ -260,6 +260,39 @@ class Model:
         if self.problem.loss == "absolute":
             return Predictions(quantile(self.support, probabilities_, 0.5), probabilities_)
         return Predictions(probabilities_ @ self.support.values, probabilities_)
+
+    def _asked(
+        self, numeric: torch.Tensor, categories: torch.Tensor, members: slice
+    ) -> list[tuple[Expert, torch.Tensor]]:
+        """Every expert, in their order, with its (M, B, p) outputs."""
+        found: dict[int, torch.Tensor] = {}
+        for learned, experts in self._learned:
+            asked = _same_folds(members, learned.shape.members, self.facts.settings.members)
+            raw, at = learned(numeric, categories, members=asked), 0
+            for expert in experts:
+                outputs = expert.learned.shape.outputs
+                found[id(expert)] = raw[..., at : at + outputs]
+                at += outputs
+        return [(expert, found[id(expert)]) for expert in self.experts]
+
+    @cached_property
+    def _learned(self) -> list[tuple[Learned, list[Expert]]]:
+        """What is asked, and the experts that its outputs are of, one after another.
+
+        Laws that were trained on the same hidden layers are asked together.
+        """
+        found: list[tuple[Learned, list[Expert]]] = []
+        for expert in self.experts:
+            learned = expert.learned.eval()
+            for place, (other, experts) in enumerate(found):
+                if isinstance(learned, Ensemble) and isinstance(other, Ensemble):
+                    both = other.joined(learned)
+                    if both is not None:
+                        found[place] = both.eval(), [*experts, expert]
+                        break
+            else:
+                found.append((learned, [expert]))
+        return found
 
     def save(self, directory: Path) -> None:
         """Write ``model.json`` and ``weights.pt``; the former comes last."""
@@ -319,7 +352,7 @@ class Model:
 
 def _same_folds(members: slice, few: int, most: int) -> slice:
     """Of ``few`` members those that left out what ``members`` of ``most`` did."""
-    if members == slice(None):
+    if members == EVERYBODY:
         return members
     return slice(members.start * few // most, members.stop * few // most)
 

@@ -48,8 +48,13 @@ class Dropout:
     rows: slice  # those at hand
 
 
+EVERYBODY = slice(None)
+"""All members."""
+
+
 class Learned(nn.Module):
-    """From encoded rows, (n, F) numbers and (n, C) categories, to (M, n, p) outputs of members."""
+    """From encoded rows, (n, F) numbers and (n, C) categories, to (M, n, p) outputs of members;
+    ``members=`` asks some of them alone."""
 
     kind: str  # what a saved model calls it
     shape: Any  # a dataclass of its sizes
@@ -97,19 +102,41 @@ class Ensemble(Learned):
         part.load_state_dict(state)
         return part.to(self.embeddings.device)
 
+    def joined(self, other: Ensemble) -> Ensemble | None:
+        """The networks with another's outputs behind their own, if nothing but these is apart."""
+        ours, theirs = self.state_dict(), other.state_dict()
+        last = [f"{kind}.{len(self.weights) - 1}" for kind in ("weights", "biases")]
+        alone = replace(other.shape, outputs=self.shape.outputs) != self.shape
+        if alone or not all(torch.equal(ours[n], theirs[n]) for n in ours if n not in last):
+            return None
+        shape = replace(self.shape, outputs=self.shape.outputs + other.shape.outputs)
+        both = Ensemble(shape, torch.Generator().manual_seed(0))
+        both.load_state_dict(
+            {**ours, **{name: torch.cat([ours[name], theirs[name]], dim=-1) for name in last}}
+        )
+        return both.to(self.embeddings.device)
+
     def forward(
-        self, numeric: Tensor, categories: Tensor, dropout: Dropout | None = None
+        self,
+        numeric: Tensor,
+        categories: Tensor,
+        dropout: Dropout | None = None,
+        members: slice = EVERYBODY,
     ) -> Tensor:
         """(M, B, p) outputs of every member: of (M, B, F) or (1, B, F) float32 numbers, and of
         (M, B, C) or (1, B, C) int64 vocabulary indices."""
-        first = self.weights[0]
-        numbers = numeric.expand(self.shape.members, -1, -1)
-        hidden = torch.baddbmm(self.biases[0], numbers, first[:, : self.shape.numeric])
+        weights, biases, offsets = [*self.weights], [*self.biases], self.offsets
+        if members != EVERYBODY:
+            weights, biases = ([each[members] for each in layers] for layers in (weights, biases))
+            offsets = offsets[members]
+        first = weights[0]
+        numbers = numeric.expand(len(first), -1, -1)
+        hidden = torch.baddbmm(biases[0], numbers, first[:, : self.shape.numeric])
         if self.shape.cardinalities:
             # apart from the numbers, whose gradients, most of a layer's work, nobody needs
-            embedded = nn.functional.embedding(categories + self.offsets, self.embeddings)
+            embedded = nn.functional.embedding(categories + offsets, self.embeddings)
             hidden = torch.baddbmm(hidden, embedded.flatten(2), first[:, self.shape.numeric :])
-        for weight, bias in zip(self.weights[1:], self.biases[1:], strict=True):
+        for weight, bias in zip(weights[1:], biases[1:], strict=True):
             hidden = torch.baddbmm(bias, self._drop(torch.relu_(hidden), dropout), weight)
         return hidden
 

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from common.arrays import Floats, finite
 from common.errors import ConfigError, DataError
-from feature_party.learning.derivatives import derivatives_of
+from feature_party.learning.derivatives import derivatives_of, row_blocks
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
 from feature_party.notebook.laws_by_mean import LawsByMean
@@ -37,13 +37,13 @@ class BoostingObjective:
 
     def __init__(self, problem: LabelProblem, head: str = "auto") -> None:
         self._problem, self._likelihood = problem, likelihood(problem, head)
-        table = derivatives_of(self._likelihood.family, Support.of(problem))
-        if table is None:
+        made = derivatives_of(self._likelihood.family, Support.of(problem))
+        if made is None:
             raise ConfigError(
                 f"head={head!r} has more parameters than boosting serves; use gaussian, log-normal,"
                 " gamma, poisson or negative-binomial"
             )
-        self._table = table
+        table = self._table = made()
         self._paces = np.ones(table.outputs)
         if table.scale is not None:
             self._paces[table.scale] = SCALE_PACE
@@ -52,7 +52,10 @@ class BoostingObjective:
 
     def loss(self, raw: Floats, codes: NDArray[Any], weights: Floats | None = None) -> float:
         """Mean −ln P of (n,) codes for (n, p) raw outputs; of rows with (n,) ``weights`` theirs."""
-        losses = self._table.loss(*self._rows_and_codes(raw, codes))
+        outputs, codes = self._rows_and_codes(raw, codes)
+        losses = np.empty(codes.size)
+        for rows in row_blocks(codes.size):
+            losses[rows] = self._table.loss(outputs[rows], codes[rows])
         return float(np.average(losses, weights=self._weights(weights, losses.size)))
 
     def derivatives(
@@ -62,8 +65,11 @@ class BoostingObjective:
 
         ``DataError`` if these are not as many as raw outputs, or cannot be.
         """
-        derivatives = self._table.derivatives(*self._rows_and_codes(raw, codes))
-        gradient, hessian = derivatives[1] * self._paces, derivatives[2]
+        outputs, codes = self._rows_and_codes(raw, codes)
+        gradient, hessian = np.empty((2, *outputs.shape))
+        for rows in row_blocks(codes.size):
+            _, slopes, hessian[rows] = self._table.derivatives(outputs[rows], codes[rows])
+            gradient[rows] = slopes * self._paces
         if (each := self._weights(weights, len(gradient))) is not None:
             gradient, hessian = gradient * each[:, None], hessian * each[:, None]
         return gradient, hessian

@@ -80,8 +80,12 @@ class MemoryParts(Parts):
         return self.rows
 
     def fingerprint(self) -> list[float | str]:
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> list[float | str]:
         rows = (self.rows.targets, self.rows.numeric, self.rows.categories)
-        return [*self.sizes, *(float(values.double().sum()) for values in rows)]
+        return [*self.sizes, *(float(values.sum(dtype=torch.float64)) for values in rows)]
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class QuickLearners:
         on_epoch: ProgressCallback | None,
     ) -> None:
         self.learner, self.rows, self.on_epoch = learner, rows, on_epoch
-        self.laws: dict[Candidate, tuple[LikelihoodObjective, Derivatives]] = {}
+        self.laws: dict[Candidate, tuple[LikelihoodObjective, Callable[[], Derivatives]]] = {}
         for law, objective in objectives.items():
             if isinstance(objective, LikelihoodObjective):
                 table = derivatives_of(objective.family, objective.support)
@@ -93,5 +93,6 @@ class QuickLearners:
     def _fit(self, law: Candidate, learner: str) -> tuple[Candidate, Fit]:
         candidate, callback = replace(law, learner=learner), self.on_epoch
         train = fit_trees if learner == "trees" else fit_linear
+        objective, table = self.laws[law]
         on_epoch = None if callback is None else lambda record: callback(str(candidate), record)
-        return candidate, train(*self.laws[law], self.rows, on_epoch)
+        return candidate, train(objective, table(), self.rows, on_epoch)

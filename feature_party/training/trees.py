@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from common.arrays import Floats
 from common.errors import ConfigError
-from feature_party.learning.derivatives import Derivatives
+from feature_party.learning.derivatives import Derivatives, row_blocks
 from feature_party.learning.objectives import LikelihoodObjective
 from feature_party.model.trees import Trees, TreesShape
 from feature_party.training.fitting import EpochRecord, Fit
@@ -45,6 +45,9 @@ _PARAMETERS = {
     "force_col_wise": True,
     "verbosity": -1,
 }
+
+
+Single = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -110,25 +113,35 @@ class _Booster:
         self.pace = np.ones(table.outputs)
         if table.scale is not None:
             self.pace[table.scale] = _SCALE_PACE
+        # first derivatives and information: single precision, an output after another, as LightGBM
+        # takes them
+        rows = fold.codes.size
+        self.slopes, self.information = np.empty((2, table.outputs, rows), np.float32)
+        self.losses, self.held_losses = np.empty(rows), np.empty(fold.held.size)
         self.booster = lightgbm().Booster(parameters, fold.data)
         self.booster.add_valid(fold.left_out, "held out")
 
     def round(self) -> tuple[float, float]:
         """Add a tree for each output; mean losses before it on its rows, after it on the fold."""
-        losses = {}
+        table, fold = self.table, self.fold
 
-        def derivatives(raw: Floats, _: object) -> tuple[Floats, Floats]:
-            found = self.table.derivatives(self._rows(raw), self.fold.codes)
-            losses["training"] = float(found[0].mean())
-            return (found[1] * self.pace).reshape(raw.shape), found[2].reshape(raw.shape)
+        def derivatives(raw: Floats, _: object) -> tuple[Single, Single]:
+            for rows in row_blocks(fold.codes.size):
+                outputs, codes = self._rows(raw)[rows], fold.codes[rows]
+                self.losses[rows], slopes, information = table.derivatives(outputs, codes)
+                self.slopes[:, rows] = (slopes * self.pace).T
+                self.information[:, rows] = information.T
+            return self.slopes.T.reshape(raw.shape), self.information.T.reshape(raw.shape)
 
         def loss(raw: Floats, _: object) -> tuple[str, float, bool]:
-            losses["held out"] = float(self.table.loss(self._rows(raw), self.fold.held).mean())
-            return "loss", losses["held out"], False
+            for rows in row_blocks(fold.held.size):
+                outputs, codes = self._rows(raw)[rows], fold.held[rows]
+                self.held_losses[rows] = table.loss(outputs, codes)
+            return "loss", float(self.held_losses.mean()), False
 
         self.booster.update(fobj=derivatives)
         self.booster.eval_valid(loss)
-        return losses["training"], losses["held out"]
+        return float(self.losses.mean()), float(self.held_losses.mean())
 
     def outputs(self, rounds: int) -> Floats:
         """(v, p) outputs for the fold's rows after some rounds."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from html import escape
 from io import StringIO
@@ -27,7 +28,7 @@ from common.extras import need
 from common.files import write_text
 from common.randomizers.grid import Grid
 from common.release.event_keys import hash_keys, read_secret
-from common.release.folder import POPULATION_FILE
+from common.release.folder import POPULATION_FILE, is_complete
 from common.release.rows import keys_column
 from common.release.sections import LabelSection
 from common.release.table import Release, read_release
@@ -40,6 +41,9 @@ from labelveil.simulation.settings import AUTO, Settings
 from labelveil.simulation.workspace import Workspace, config_file, furnish
 
 _WIDTH = 110
+_POLL_SECONDS = 0.1
+_KEPT = ["--set", "training.checkpoint=true"]
+"""How scoring finds what was trained on true labels before."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -158,7 +162,7 @@ class _Simulation:
                     self._stage("features_party", text),
                     Party(LABEL_PROGRAM, watch, workspace.label_party, log),
                 ):
-                    self._run(FEATURE_PROGRAM, "run", "--address", address)
+                    self._learn(address)
                 return
             if self._settings.submit_population:
                 with self._stage("submit", "features party: submit the population"):
@@ -166,15 +170,46 @@ class _Simulation:
                 self._release()
             text = "features party: fetch, join, train, predict, evaluate"
             with self._stage("features_party", text):
-                self._run(FEATURE_PROGRAM, "run", "--address", address)
+                self._learn(address)
+
+    def _learn(self, address: str) -> None:
+        """The features party's run; networks learn from true labels beside it, to compare.
+
+        They need all releases, and leave what they have learned as checkpoints, for scoring to take
+        up: nothing else of the run sees a true label.
+        """
+        workspace, settings = self._workspace, self._settings
+        wanted = settings.nonprivate and not self._reference
+        beside = ["--objective", "true", "--set", "training.learner=networks", *self._truth]
+        beside += ["--model", "../nonprivate", "--set", "join.directory=../nonprivate/joined"]
+        beside += _KEPT
+        running = self._invocation(FEATURE_PROGRAM, "run", "--address", address)
+        with ExitStack() as parties:
+            run = parties.enter_context(Party(*running))
+            references = []
+            while not run.ended_within(_POLL_SECONDS):
+                if wanted and is_complete(workspace.releases(len(settings.shares))[-1]):
+                    wanted = False
+                    reference = Party(*self._invocation(FEATURE_PROGRAM, "train", *beside))
+                    references.append(parties.enter_context(reference))
+            if run.returncode:
+                raise run.failure()
+            for reference in references:  # what it could not do, scoring will, and say why not
+                reference.wait()
+        shutil.rmtree(workspace.nonprivate / "joined", ignore_errors=True)
+
+    @property
+    def _truth(self) -> list[str]:
+        """Where the true labels are."""
+        truth = ["--true-labels", str(self._workspace.truth_labels), "--true-key", KEY]
+        return truth + ([] if len(self._settings.label) > 1 else ["--true-label", LABEL])
 
     def _score(
         self, releases: Sequence[Path], inputs: Inputs, files: CertificateFiles
     ) -> dict[str, Any]:
         # From here on true labels are used: to compare, never to train the model that is scored.
         several, figures = len(self._settings.label) > 1, self._workspace.feature_party
-        truth = ["--true-labels", str(self._workspace.truth_labels), "--true-key", KEY]
-        truth += [] if several else ["--true-label", LABEL]
+        truth = self._truth
         unscored = json.loads((figures / "metrics.json").read_text("utf-8"))
         text = "score with true labels, write the report"
         if self._settings.nonprivate and self._reference:
@@ -182,7 +217,7 @@ class _Simulation:
                 reference = self._reference().absolute()  # parties work elsewhere
             truth += ["--nonprivate-metrics", str(reference)]
         elif self._settings.nonprivate:
-            truth += ["--nonprivate", "../nonprivate"]
+            truth += ["--nonprivate", "../nonprivate", *_KEPT]
             text = f"train on true labels, too; {text}"
         with self._stage("score", text):
             self._run(FEATURE_PROGRAM, "evaluate", *truth)
@@ -199,15 +234,18 @@ class _Simulation:
         }
 
     def _run(self, program: str, command: str, *options: str) -> None:
+        run_party(*self._invocation(program, command, *options))
+
+    def _invocation(
+        self, program: str, command: str, *options: str
+    ) -> tuple[str, list[str], Path, Path]:
+        """What :class:`Party` takes; options come last, above what was set."""
         party, _, _ = program.partition(".")
         settings = self._settings
         sets = settings.label_settings if program == LABEL_PROGRAM else settings.feature_settings
-        run_party(
-            program,
-            [command, *options, *_sets(sets), "--config", config_file(party)],
-            self._workspace.root / party,
-            self._workspace.logs / f"{party}-{command}.log",
-        )
+        arguments = [command, *_sets(sets), *options, "--config", config_file(party)]
+        log = self._workspace.logs / f"{party}-{command}.log"
+        return program, arguments, self._workspace.root / party, log
 
 
 def _sets(settings: Sequence[str]) -> list[str]:

@@ -28,7 +28,7 @@ def main() -> None:
         type=_sizes,
         default=(),
         metavar="N,N",
-        help="numbers of rows for the topic scale, for example 1e6,1e8 (1e6,1e7)",
+        help="numbers of rows for the topics scale and learning, for example 1e6,1e8",
     )
     parser.add_argument("--out", type=Path, default=Path("out/bench"), help="folder for results")
     options = parser.parse_args()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -129,3 +132,35 @@ def test_scores_of_codes_are_standardised_posterior_means() -> None:
     joint = (problem.prior * (problem.grid - problem.mean)) @ problem.channel
     explained = (joint @ scores) ** 2 / problem.deviation**2
     assert explained == pytest.approx(problem.informativeness)
+
+
+# What a process's memory grows by, in megabytes, while a table of 12 channels is made.
+MAKING = """
+import resource
+import numpy as np
+from feature_party.learning.heads import build_head
+from feature_party.learning.law_table import LawTable
+from feature_party.learning.problem import LabelProblem
+from feature_party.learning.support import Support
+
+grid, sent, channels = np.arange(40.0), np.linspace(-5, 45, 80), 12
+shifts = np.random.default_rng(0).normal(size=channels)
+rows = np.concatenate([np.exp(-abs(grid[:, None] - sent - at) / 15) for at in shifts], axis=1)
+rows /= rows.sum(axis=1, keepdims=True)
+prior, outputs = np.full(40, 1 / 40), np.arange(float(rows.shape[1]))
+support = Support.of(LabelProblem(grid, prior, rows, np.arange(40), outputs))
+head, channel_of = build_head("gaussian", support), np.repeat(np.arange(channels), sent.size)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+table = LawTable(head, support.likelihood, channel_of, np.full(channels, 1 / channels))
+assert table.table.numel() * table.table.element_size() > 70e6
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before >> 10)
+"""
+
+
+@pytest.mark.slow
+def test_a_table_is_made_in_little_more_than_its_own_memory() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", MAKING],
+        cwd=Path(__file__).parents[3], check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    assert int(ended.stdout) < 250  # of 73 MB

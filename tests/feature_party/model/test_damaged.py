@@ -193,6 +193,14 @@ def test_a_node_that_leads_nowhere_is_refused(
     assert "is none" in refused(tmp_path, of_trees | {WEIGHTS: saved(states)})
 
 
+def test_a_node_of_two_trees_is_refused(tmp_path: Path, of_trees: Files) -> None:
+    """It would be no leaf's bit."""
+    states = torch.load(BytesIO(of_trees[WEIGHTS]), weights_only=True)
+    roots = states[0]["roots"].view(-1)
+    roots[-1] = roots[0]
+    assert "make no trees" in refused(tmp_path, of_trees | {WEIGHTS: saved(states)})
+
+
 def saved(states: Any) -> bytes:
     buffer = BytesIO()
     torch.save(states, buffer)

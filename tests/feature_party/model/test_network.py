@@ -45,3 +45,17 @@ def test_outputs_and_gradients_are_those_of_the_definition(cardinalities: tuple[
     assert len(gradients) == len(trained)
     for value, gradient in zip(trained, gradients, strict=True):
         torch.testing.assert_close(value.grad, gradient)
+
+
+def test_laws_on_the_same_hidden_layers_are_asked_together() -> None:
+    network = Ensemble(NetworkShape(5, (4, 2), (7, 6), 5, 3), torch.Generator().manual_seed(1))
+    first, second = network.only(slice(0, 2)), network.only(slice(2, 5))
+    both = first.joined(second)
+    assert both is not None
+    rows = torch.randn(1, 11, 5), torch.randint(2, (1, 11, 2))
+    torch.testing.assert_close(both(*rows), network(*rows))
+    torch.testing.assert_close(both(*rows, members=slice(1, 3)), network(*rows)[1:])
+    for name in ("embeddings", "weights.0", "biases.1"):
+        other = network.only(slice(2, 5))
+        other.get_parameter(name).data.view(-1)[-1] += 1
+        assert first.joined(other) is None

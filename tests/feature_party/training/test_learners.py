@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from polars.testing import assert_frame_equal
 
 from common.entropy import seeded_entropy
 from common.errors import ConfigError
@@ -83,9 +84,11 @@ def test_trees_find_an_interaction_and_say_the_same_wherever_they_are(
     table = data.table.head(500)
     found = model.predict(table, 0.9)
     assert loaded.predict(table, 0.9).equals(found)
-    monkeypatch.setattr("feature_party.model.trees._NODES", 1)  # a row at a time
+    monkeypatch.setattr("feature_party.model.trees._ROWS", 7)
     assert loaded.predict(table, 0.9).equals(found)
     assert loaded.predict(table[:0], 0.9).equals(found[:0])
+    few = pl.concat([loaded.predict(rows, 0.9) for rows in table.iter_slices(100)])
+    assert_frame_equal(few, found, check_exact=False, rel_tol=1e-9)  # these are walked
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,9 +25,10 @@ from common.errors import DataError, LabelveilError
 from common.release.table import read_release
 from labelveil.audit.inference.run import audit_inference
 from labelveil.audit.settings import RunFiles
+from labelveil.children import FEATURE_PROGRAM
 from labelveil.runs import write_events
 from labelveil.simulation import Settings, run_simulation
-from labelveil.simulation.processes import StageFailed
+from labelveil.simulation.processes import StageFailed, run_party
 from tests.statistics import deviations
 
 pytest.importorskip("torch", reason="the features party needs torch")
@@ -234,6 +236,25 @@ def test_two_labels_have_figures_and_a_page_each(table: pl.DataFrame, tmp_path: 
         "label inference from the model",
         "positive control",
     ]
+
+
+@pytest.mark.slow
+def test_networks_on_true_labels_are_trained_beside_the_run(data: Path, tmp_path: Path) -> None:
+    outcome = run_simulation(_settings(data, tmp_path))
+    log = tmp_path / "logs" / "feature_party-train.log"
+    assert "objective true" in log.read_text("utf-8")
+    # scoring took up what they had learned, and wrote no checkpoint of its own
+    (checkpoint,) = (tmp_path / "nonprivate").rglob("true.pt")
+    assert checkpoint.stat().st_mtime <= log.stat().st_mtime
+    # and would have learned the same by itself
+    shutil.rmtree(tmp_path / "nonprivate")
+    truth = ["--true-labels", str(tmp_path / "truth" / "labels.parquet"), "--true-key", "key"]
+    truth += ["--true-label", "label", "--nonprivate", "../nonprivate"]
+    sets = [part for each in QUICK for part in ("--set", each)]
+    command = ["evaluate", *truth, *sets, "--config", "feature_party.toml"]
+    run_party(FEATURE_PROGRAM, command, tmp_path / "feature_party", tmp_path / "again.log")
+    again = json.loads((tmp_path / "feature_party" / "metrics.json").read_text("utf-8"))
+    assert outcome.metrics["nonprivate_mse"] == again["nonprivate_mse"]
 
 
 @pytest.mark.slow

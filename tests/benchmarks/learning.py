@@ -1,0 +1,165 @@
+"""A whole run of the features party on made-up ratings, beside LightGBM on their true labels.
+
+A run is everything from the fetch to the report, at ε = 2 in one message; predictions are of all
+events again, by the saved model. LightGBM learns the two categories as what they are.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from labelveil.children import FEATURE_PROGRAM, LABEL_PROGRAM, child_command, child_environment
+from labelveil.simulation.inputs import read_inputs
+from labelveil.simulation.processes import Party, run_party, serving
+from labelveil.simulation.settings import Settings
+from labelveil.simulation.workspace import Workspace, config_file, furnish
+from tests.benchmarks.harness import Bench, Cell, Table
+
+SIZES = (10_000, 100_000, 1_000_000)
+USERS, FILMS = 6_000, 3_700
+EPSILON = 2.0
+
+LIGHTGBM = """
+import sys
+import lightgbm, polars as pl
+table = pl.read_parquet(sys.argv[1])
+features = table.select("user", "film", "year", "day").to_pandas()
+features[["user", "film"]] = features[["user", "film"]].astype("category")
+model = lightgbm.LGBMRegressor(n_estimators=300, num_leaves=24, n_jobs=1, verbosity=-1)
+model.fit(features, table["rating"].to_numpy())
+if sys.argv[2:]:
+    model.predict(features, num_threads=1)
+"""
+
+
+def ratings(rows: int) -> pl.DataFrame:
+    """Stars from 1 to 5 that users gave films, a few of either having most of them; when, and how
+    old the film is."""
+    rng = np.random.default_rng(55)
+    user = (USERS * rng.random(rows) ** 1.5).astype(np.int64)
+    film = (FILMS * rng.random(rows) ** 2.5).astype(np.int64)
+    taste, worth = rng.normal(size=(USERS, 2)), rng.normal(size=(FILMS, 2))
+    year = 2000 - (rng.gamma(1.0, 13.0, FILMS) % 80).astype(np.int64)[film]
+    liking = (
+        3.6 + 0.4 * taste[user, 0] + 0.5 * worth[film, 0] + 0.25 * taste[user, 1] * worth[film, 1]
+    )
+    stars = liking + (2000 - year) / 80 + 0.85 * rng.normal(size=rows)
+    return pl.DataFrame(
+        {
+            "event": np.arange(rows),
+            "user": pl.Series(user).cast(pl.String),
+            "film": pl.Series(film).cast(pl.String),
+            "year": year,
+            "day": rng.integers(0, 1_000, rows),
+            "rating": np.clip(np.rint(stars), 1, 5).astype(np.int64),
+        }
+    )
+
+
+class World:
+    """Both parties with one table between them, and the release made."""
+
+    def __init__(self, folder: Path, table: Path, label: str, epsilon: float, *more: str) -> None:
+        self.settings = Settings.model_validate(
+            {
+                "labels": table,
+                "features": table,
+                "key": "event",
+                "label": label,
+                "epsilon": epsilon,
+                "out": folder,
+                "overwrite": True,
+                **dict(each.split("=", 1) for each in more),
+            }
+        )
+        self.place = Workspace(folder.absolute())
+        self.place.claim(overwrite=True)
+        furnish(self.place, read_inputs(self.settings), self.settings)
+        if not self.settings.submitted:
+            where = self.place.label_party
+            run_party(
+                LABEL_PROGRAM, ["release", "--config", config_file("label_party")],
+                where, self.place.logs / "release.log",
+            )  # fmt: skip
+
+    def run(self, *options: str) -> dict[str, float]:
+        """Fetch, join, train, predict, evaluate and report: CPU seconds, and the most memory."""
+        place = self.place
+        config = ["--config", config_file("label_party")]
+        serve = ["serve", *config, "--port-file", str(place.port_file)]
+        place.port_file.unlink(missing_ok=True)
+        with serving(serve, place.label_party, place.logs / "s.log", place.port_file) as port:
+            command = ["run", "--address", f"127.0.0.1:{port}", *options]
+            if not self.settings.shares:
+                return self.features_party(*command)
+            watch = ["watch", *config, "--quiet"]
+            with Party(LABEL_PROGRAM, watch, place.label_party, place.logs / "watch.log"):
+                return self.features_party(*command)
+
+    def features_party(self, *command: str) -> dict[str, float]:
+        """CPU seconds and the most memory of one command."""
+        options = [*command, "--config", config_file("feature_party")]
+        return measured(child_command(FEATURE_PROGRAM, *options), self.place.feature_party)
+
+
+def measured(command: Sequence[str], folder: Path) -> dict[str, float]:
+    """Run a command to its end: CPU seconds of it and its children, megabytes of the largest."""
+    with tempfile.TemporaryFile() as said:
+        child = subprocess.Popen(
+            command, cwd=folder, env=child_environment(), stdout=said, stderr=said
+        )
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode:
+            said.seek(0)
+            raise RuntimeError(said.read().decode()[-2000:])
+    return {"cpu": used.ru_utime + used.ru_stime, "peak": used.ru_maxrss * 1024 / 1e6}
+
+
+def run(bench: Bench) -> Table:
+    rows: list[list[Cell]] = []
+    for size in bench.rows or tuple(map(bench.size, SIZES)):
+        with tempfile.TemporaryDirectory(prefix="labelveil-bench-") as name:
+            folder, table = Path(name), Path(name) / "ratings.parquet"
+            ratings(size).write_parquet(table)
+            world = World(folder / "world", table, "rating:1:5", EPSILON)
+            ours, said = world.run(), world.features_party("predict")
+            exported = world.features_party("export", "--output", str(folder / "model.onnx"))
+            plain = [sys.executable, "-c", LIGHTGBM, str(table)]
+            trained, both = measured(plain, folder), measured([*plain, "predict"], folder)
+            rows.append(
+                [
+                    size,
+                    *ours.values(),
+                    size / said["cpu"],
+                    said["peak"],
+                    *exported.values(),
+                    *trained.values(),
+                    size / max(both["cpu"] - trained["cpu"], 0.01),
+                ]
+            )
+    return Table(
+        f"A run of the features party on made-up ratings, ε = {EPSILON:g}",
+        [
+            "events",
+            "run, CPU [s]",
+            "peak [MB]",
+            "predict, rows/s of CPU",
+            "peak [MB]",
+            "export, CPU [s]",
+            "peak [MB]",
+            "LightGBM on true labels, CPU [s]",
+            "peak [MB]",
+            "its predictions, rows/s of CPU",
+        ],
+        rows,
+        "CPU seconds of whole processes, starting up included.",
+    )

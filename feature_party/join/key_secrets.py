@@ -51,7 +51,7 @@ def secrets_of_releases(config: FeaturePartyConfig) -> list[bytes]:
     if strange:
         raise DataError(
             f"the keys of epoch{'s' * (len(strange) > 1)} {listed(strange)} are hashed with another"
-            f" secret than {listed([str(path) for path in files])}; name the file of that secret,"
+            f" secret than {', '.join(map(str, files))}; name the file of that secret,"
             " which the labels party has, in [keys] old_secret_files, or leave these epochs out:"
             " set [labels_party] epochs to the others"
         )

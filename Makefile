@@ -22,6 +22,8 @@ PROTOS_STAMP := $(PROTOS_VENV)/.installed
 PROTO_DIR := protos/labelveil/v1
 PROTO_FILES := $(wildcard $(PROTO_DIR)/*.proto)
 WIRE := common/wire
+# The package that the stubs import each other from, through the link to common/.
+WIRE_PACKAGE := labelveil/common/wire
 
 # The tests start hundreds of Pythons, which otherwise compile our code and theirs every time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -65,6 +67,25 @@ test: $(STAMP) ## Run the tests but for the slow ones (minutes)
 .PHONY: test-all
 test-all: $(STAMP) ## Run every test (some twenty minutes)
 	$(PYTHON) -m pytest $(PYTEST_ARGS)
+
+# What users with older libraries have: the lowest versions that pyproject.toml admits, of what it
+# names. The tests are those of the doors: commands, the face, what reads and writes other formats.
+LOWEST := .venv-lowest
+DOORS := tests/labelveil/test_face.py tests/labelveil/test_estimators.py tests/labelveil/simulation \
+  tests/common/test_command_line.py tests/common/config tests/common/exact tests/common/randomizers \
+  tests/common/mechanisms/central tests/label_party/commands tests/label_party/release \
+  tests/label_party/server tests/feature_party/client tests/feature_party/commands \
+  tests/feature_party/model tests/feature_party/training
+
+.PHONY: lowest
+lowest: ## Run the doors' tests with the lowest versions that pyproject.toml admits
+	$(call make_venv,$(LOWEST))
+	@$(LOWEST)/bin/pip install $(PIP_QUIET) $(PIP_ARGS) uv
+	@$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct \
+	  --editable '.[demo,export,central,pld,postgres,tracing]'
+	@$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python \
+	  'pytest>=8,<10' pytest-timeout pytest-xdist 'hypothesis<7' psutil pyyaml jsonschema
+	$(LOWEST)/bin/python -m pytest -m "not slow" $(PYTEST_ARGS) $(DOORS)
 
 .PHONY: test-exhaustive
 test-exhaustive: $(STAMP) ## Run every test, and where one tries a sample, try everything (hours)
@@ -116,10 +137,11 @@ $(PROTOS_STAMP): protos/requirements.txt
 	@$(PROTOS_VENV)/bin/python -m pip install $(PIP_QUIET) $(PIP_ARGS) --requirement protos/requirements.txt
 	@touch $@
 
-# $(call generate,DIR): write the stubs to DIR/common/wire. The virtual path makes them import
-# each other as `common.wire`, while protos/ keeps the folder that its package name asks for.
+# $(call generate,DIR): write the stubs to DIR/labelveil/common/wire. The virtual path makes them
+# import each other as `labelveil.common.wire`, while protos/ keeps the folder that its package name
+# asks for.
 generate = PATH="$(CURDIR)/$(PROTOS_VENV)/bin:$$PATH" $(PROTOS_VENV)/bin/python -m grpc_tools.protoc \
-  -I$(WIRE)=$(PROTO_DIR) --python_out=$(1) --pyi_out=$(1) --grpc_python_out=$(1) \
+  -I$(WIRE_PACKAGE)=$(PROTO_DIR) --python_out=$(1) --pyi_out=$(1) --grpc_python_out=$(1) \
   --mypy_grpc_out=quiet:$(1) $(PROTO_FILES)
 
 .PHONY: protos
@@ -130,7 +152,7 @@ protos: $(PROTOS_STAMP) ## Regenerate common/wire from protos/
 .PHONY: check-wire
 check-wire: $(PROTOS_STAMP)
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && $(call generate,"$$tmp") && \
-	diff -rq -x __init__.py -x __pycache__ "$$tmp/$(WIRE)" $(WIRE) >/dev/null || \
+	diff -rq -x __init__.py -x __pycache__ "$$tmp/$(WIRE_PACKAGE)" $(WIRE) >/dev/null || \
 	  { echo "error: $(WIRE) is not what protos/ generates; run 'make protos' and commit the result" >&2; exit 1; }
 
 .PHONY: docs-reference

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from common.errors import DataError
+from labelveil.common.errors import DataError
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

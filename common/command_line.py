@@ -14,9 +14,9 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from common.errors import OutputFailed
-from common.signals import Terminated
-from common.streams import flush_output, one_line, open_streams, say
+from labelveil.common.errors import OutputFailed
+from labelveil.common.signals import Terminated
+from labelveil.common.streams import flush_output, one_line, open_streams, say
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143
@@ -140,7 +140,7 @@ def program(purpose: str, table: Mapping[str, Command]) -> typer.Typer:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from common.version import __version__
+        from labelveil.common.version import __version__
 
         print(f"labelveil {__version__}")
         raise typer.Exit

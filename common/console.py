@@ -12,7 +12,7 @@ from rich.segment import Segment
 from rich.table import Column
 from rich.text import Text
 
-from common.errors import ConfigError, printable
+from labelveil.common.errors import ConfigError, printable
 
 
 class Terminal(Console):

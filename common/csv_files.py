@@ -17,10 +17,10 @@ from typing import Any
 import polars as pl
 import polars.selectors as cs
 
-from common.console import stderr
-from common.errors import DataError
-from common.files import PARQUET_SUFFIXES
-from common.parquet_files import ParquetTable
+from labelveil.common.console import stderr
+from labelveil.common.errors import DataError
+from labelveil.common.files import PARQUET_SUFFIXES
+from labelveil.common.parquet_files import ParquetTable
 
 SUFFIXES = frozenset({".csv", ".tsv", ".txt"})
 

@@ -8,8 +8,8 @@ and a retried task repeats its noise instead of drawing it again.
 *Every word is drawn once.* Two releases that share words share noise: the difference of two noisy
 histograms is then the difference of the histograms, exactly. So an object refuses words that it has
 given out already, of the same stream and index, and is itself there once: it is not copied, and a
-process that was forked asks for entropy of its own (:mod:`common.sole`). Whoever has to repeat
-noise says so by building another object from the *key*: a task that is retried or that does
+process that was forked asks for entropy of its own (:mod:`labelveil.common.sole`). Whoever has to
+repeat noise says so by building another object from the *key*: a task that is retried or that does
 another's rows, an answer that was drawn but not written. There the place that holds the key sees to
 it that both are one release.
 
@@ -33,9 +33,9 @@ from typing import Any, SupportsIndex
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from common.arrays import Words
-from common.errors import PrivacyError
-from common.sole import Sole
+from labelveil.common.arrays import Words
+from labelveil.common.errors import PrivacyError
+from labelveil.common.sole import Sole
 
 _KEY_BYTES = 32
 _BLOCK_BYTES = 16

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, distribution, requires
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from common.errors import ConfigError
+from labelveil.common.errors import ConfigError
 
 _NAMES = {
     "dp_accounting": "dp-accounting",

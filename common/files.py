@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from common.errors import ConfigError, DataError, LabelveilError
+from labelveil.common.errors import ConfigError, DataError, LabelveilError
 
 
 @contextmanager

@@ -16,8 +16,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from common.errors import LabelveilError, printable
-from common.version import software
+from labelveil.common.errors import LabelveilError, printable
+from labelveil.common.version import software
 
 _NUMBER = r"/([1-9][0-9]{0,8})"
 """From 1 on, in one spelling, and never so long that it could be taken for anything else."""

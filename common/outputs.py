@@ -7,9 +7,9 @@ from collections.abc import Collection
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from common.errors import ConfigError
-from common.extras import need
-from common.files import file_errors
+from labelveil.common.errors import ConfigError
+from labelveil.common.extras import need
+from labelveil.common.files import file_errors
 
 
 def check_output(

@@ -21,8 +21,8 @@ from urllib.parse import unquote
 import polars as pl
 import polars.selectors as cs
 
-from common.errors import DataError
-from common.files import directory_files
+from labelveil.common.errors import DataError
+from labelveil.common.files import directory_files
 
 _DIGITS = 38
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"

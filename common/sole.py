@@ -7,7 +7,7 @@ call in at a time. A call from within a call, from a callback or a signal's hand
 object that is half changed, and is refused, too.
 
 What has to draw in several processes asks for entropy in each of them, or gives tasks a key and
-rows of their own (:class:`common.engine.task.Secrets`).
+rows of their own (:class:`labelveil.common.engine.task.Secrets`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import os
 import threading
 from typing import Any, SupportsIndex
 
-from common.errors import PrivacyError
+from labelveil.common.errors import PrivacyError
 
 _forks = 0
 """Forks that lead to this process: a process's number may come again, but not along with this."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TextIO
 
-from common.errors import LabelveilError, OutputFailed, printable
+from labelveil.common.errors import LabelveilError, OutputFailed, printable
 
 _READABLE = "labelveil.readable"
 _IN_ASCII = {
@@ -73,7 +73,7 @@ def say(line: str) -> None:
 def one_line(error: BaseException) -> str | None:
     """Return what an error says to a user; None if it is ours to mend."""
     if isinstance(error, ModuleNotFoundError):
-        from common.extras import extra_of, install_command
+        from labelveil.common.extras import extra_of, install_command
 
         extra = extra_of(error.name or "")
         return extra and f"{error.name} is not installed; {install_command(extra)}"

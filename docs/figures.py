@@ -12,8 +12,16 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 import labelveil as lv
-from common.arrays import Floats
-from common.report.figures import COLOUR_MAP, INK, MAIN, MUTED, OTHER, clean, responsive_figure
+from labelveil.common.arrays import Floats
+from labelveil.common.report.figures import (
+    COLOUR_MAP,
+    INK,
+    MAIN,
+    MUTED,
+    OTHER,
+    clean,
+    responsive_figure,
+)
 
 GRID = np.linspace(0.0, 10.0, 41)
 PRIOR = np.exp(-0.5 * ((GRID - 3.0) / 2.0) ** 2)

@@ -20,10 +20,10 @@ from typer import Context
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-import feature_party.commands.cli
-import label_party.commands.cli
 import labelveil.commands.cli
-from common.command_line import EXIT_CODES
+import labelveil.feature_party.commands.cli
+import labelveil.label_party.commands.cli
+from labelveil.common.command_line import EXIT_CODES
 
 ROOT = Path(__file__).parents[1]
 ELSEWHERE = {
@@ -45,8 +45,8 @@ ROOMS = {
 
 APPS = {
     "labelveil": labelveil.commands.cli.app,
-    "label-party": label_party.commands.cli.app,
-    "feature-party": feature_party.commands.cli.app,
+    "label-party": labelveil.label_party.commands.cli.app,
+    "feature-party": labelveil.feature_party.commands.cli.app,
 }
 
 
@@ -58,7 +58,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     written["tutorial.ipynb"] = notebook((ROOT / "docs" / "tutorial.md").read_text("utf-8"))
     for room, (title, face) in ROOMS.items():
         head = f"# {title}\n\nImport these names from {face}.\n\n"
-        written[f"python/{room}.md"] = f"{head}::: common.{room}\n{OPTIONS_OF_A_ROOM}"
+        written[f"python/{room}.md"] = f"{head}::: labelveil.common.{room}\n{OPTIONS_OF_A_ROOM}"
     for name, text in written.items():
         files.append(File.generated(config, name, content=text))
     return files
@@ -82,7 +82,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     def module(found: re.Match[str]) -> str:
         """A link to source is one to its reference, where it has one."""
         target = os.path.normpath(source.parent / found[2]).removesuffix(".py").replace("/", ".")
-        documented = target.startswith(tuple(f"common.{room}." for room in ROOMS))
+        documented = target.startswith(tuple(f"labelveil.common.{room}." for room in ROOMS))
         return f"[{found[1]}][{target}]" if documented else found[1]
 
     markdown = re.sub(r"\[([^\[\]]+)\]\(([^)\s]+\.py)\)", module, markdown)
@@ -129,7 +129,9 @@ def names_of_the_face() -> Iterator[str]:
             statement.names if isinstance(statement, ast.ImportFrom) and not subjects else ()
         ):
             whole = f"{statement.module}.{name.name}"
-            shown_with_its_room = whole.startswith(tuple(f"common.{room}." for room in ROOMS))
+            shown_with_its_room = whole.startswith(
+                tuple(f"labelveil.common.{room}." for room in ROOMS)
+            )
             yield f"[`{name.name}`][{whole}]\n" if shown_with_its_room else f"::: {whole}\n"
 
 

@@ -13,18 +13,18 @@ from pydantic import BaseModel
 from typer.core import TyperGroup, TyperOption
 from typer.main import get_group
 
-import feature_party.commands.cli
-import label_party.commands.cli
 import labelveil.commands.cli
-from common.config.declare import Setting, declared, doc, sections
-from common.config.wording import as_toml
-from feature_party.config import FeaturePartyConfig
-from label_party.config.sections import LabelPartyConfig
+import labelveil.feature_party.commands.cli
+import labelveil.label_party.commands.cli
+from labelveil.common.config.declare import Setting, declared, doc, sections
+from labelveil.common.config.wording import as_toml
+from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.label_party.config.sections import LabelPartyConfig
 
 PAGE = Path(__file__).with_name("configuration.md")
 PARTIES = {
-    "label-party": (LabelPartyConfig, label_party.commands.cli.app),
-    "feature-party": (FeaturePartyConfig, feature_party.commands.cli.app),
+    "label-party": (LabelPartyConfig, labelveil.label_party.commands.cli.app),
+    "feature-party": (FeaturePartyConfig, labelveil.feature_party.commands.cli.app),
 }
 _OF_EVERY_PROGRAM = ("config", "set", "help", "install_completion", "show_completion")
 HEAD = """\

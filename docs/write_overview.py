@@ -9,9 +9,9 @@ import re
 from html import escape
 from pathlib import Path
 
-from common.report.figures import INK, MUTED, PAPER
-from common.report.figures import MAIN as BLUE
-from common.report.figures import THIRD as GREEN
+from labelveil.common.report.figures import INK, MUTED, PAPER
+from labelveil.common.report.figures import MAIN as BLUE
+from labelveil.common.report.figures import THIRD as GREEN
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"

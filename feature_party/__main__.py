@@ -1,4 +1,4 @@
-"""``python -m feature_party``."""
+"""``python -m labelveil.feature_party``."""
 
 from labelveil.programs import feature_party
 

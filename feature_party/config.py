@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
-from common.config import Choice, Section, Sections, Words, setting
-from common.config.names import NAME_PATTERN, NAME_WORDS, Name, NameOrLatest
-from common.engine.task import EngineSection
-from common.errors import ConfigError
-from common.release.folder import MANIFEST_FILE, POPULATION_FILE
-from feature_party.learning.names import HEAD_NAMES, LEARNER_NAMES, OBJECTIVE_NAMES
+from labelveil.common.config import Choice, Section, Sections, Words, setting
+from labelveil.common.config.names import NAME_PATTERN, NAME_WORDS, Name, NameOrLatest
+from labelveil.common.engine.task import EngineSection
+from labelveil.common.errors import ConfigError
+from labelveil.common.release.folder import MANIFEST_FILE, POPULATION_FILE
+from labelveil.feature_party.learning.names import HEAD_NAMES, LEARNER_NAMES, OBJECTIVE_NAMES
 
 if TYPE_CHECKING:
-    from feature_party.schema import Stated
+    from labelveil.feature_party.schema import Stated
 
 DEFAULT_CONFIG = Path("feature_party.toml")
 
@@ -77,7 +77,7 @@ class DataSection(Section):
     @property
     def stated(self) -> Stated:
         """What is said of columns; ``ConfigError`` for a contradiction, or a line without sense."""
-        from feature_party.schema import Stated  # imports Polars, which few commands need
+        from labelveil.feature_party.schema import Stated  # imports Polars, which few commands need
 
         return Stated.of(self.columns, self.numeric, self.categorical, self.ignore)
 

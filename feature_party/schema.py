@@ -19,9 +19,9 @@ from typing import Literal, Self
 
 import polars as pl
 
-from common.errors import ConfigError, DataError, listed
-from common.parquet_files import type_words
-from common.table_cells import BOOLEANS, absent, stripped
+from labelveil.common.errors import ConfigError, DataError, listed
+from labelveil.common.parquet_files import type_words
+from labelveil.common.table_cells import BOOLEANS, absent, stripped
 
 Kind = Literal["number", "true/false", "date", "time", "category", "other"]
 

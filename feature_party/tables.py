@@ -15,12 +15,12 @@ import polars.selectors as cs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from common.csv_files import SUFFIXES, first_line, refuse_packed, scan_csv, unreadable
-from common.errors import DataError, listed
-from common.files import PARQUET_SUFFIXES, appearing, directory_files
-from common.parquet_files import ParquetTable
-from common.release.event_keys import key_text
-from feature_party.schema import NOTHING, Found, SchemaSearch, Stated, undecided
+from labelveil.common.csv_files import SUFFIXES, first_line, refuse_packed, scan_csv, unreadable
+from labelveil.common.errors import DataError, listed
+from labelveil.common.files import PARQUET_SUFFIXES, appearing, directory_files
+from labelveil.common.parquet_files import ParquetTable
+from labelveil.common.release.event_keys import key_text
+from labelveil.feature_party.schema import NOTHING, Found, SchemaSearch, Stated, undecided
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +67,7 @@ class FeatureFile:
 
         All rows are read, of those columns alone whose type does not say it. ``ConfigError`` if a
         column that is named does not exist; ``DataError`` as
-        :func:`feature_party.schema.find_schema`, or if a file cannot be read.
+        :func:`labelveil.feature_party.schema.find_schema`, or if a file cannot be read.
         """
         empty, search = self._begun(stated, without)
         names = undecided(empty, stated)
@@ -208,8 +208,8 @@ def scan_table(path: Path) -> pl.LazyFrame:
     """Scan a table lazily: a CSV or Parquet file, or a directory of Parquet files.
 
     Every cell of a CSV file is text: what it means is the schema's to say, and is decided by all
-    cells of its column (:mod:`feature_party.schema`). ``DataError`` if the file is missing,
-    of another kind, or cannot be read.
+    cells of its column (:mod:`labelveil.feature_party.schema`). ``DataError`` if the file is
+    missing, of another kind, or cannot be read.
     """
     table_files(path)
     try:

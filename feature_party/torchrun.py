@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from common.errors import ConfigError
+from labelveil.common.errors import ConfigError
 
 
 def started_by_torchrun() -> int:

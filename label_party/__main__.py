@@ -1,4 +1,4 @@
-"""``python -m label_party``."""
+"""``python -m labelveil.label_party``."""
 
 from labelveil.programs import label_party
 

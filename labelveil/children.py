@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
-LABEL_PROGRAM, FEATURE_PROGRAM = "label_party.__main__", "feature_party.__main__"
+LABEL_PROGRAM, FEATURE_PROGRAM = (
+    "labelveil.label_party.__main__",
+    "labelveil.feature_party.__main__",
+)
 """The parties' programs."""
 
 

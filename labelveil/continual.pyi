@@ -1,2 +1,2 @@
-from common.mechanisms.continual import *
-from common.mechanisms.continual.tree import TreeNoise as TreeNoise
+from labelveil.common.mechanisms.continual import *
+from labelveil.common.mechanisms.continual.tree import TreeNoise as TreeNoise

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from common.arrays import Floats, unmasked
-from common.config.load import checked
-from common.errors import ConfigError, DataError
+from labelveil.common.arrays import Floats, unmasked
+from labelveil.common.config.load import checked
+from labelveil.common.errors import ConfigError, DataError
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -34,12 +34,12 @@ except ImportError as error:
 if TYPE_CHECKING:
     import polars as pl
 
-    from common.mechanisms.group_sums import PrivateSums
-    from common.randomizers.message.questions import Question
-    from feature_party.groups.model import SumsModel
-    from feature_party.learning.problem import LabelProblem
-    from feature_party.model.model import Model, Predictions
-    from feature_party.notebook.sources import Source
+    from labelveil.common.mechanisms.group_sums import PrivateSums
+    from labelveil.common.randomizers.message.questions import Question
+    from labelveil.feature_party.groups.model import SumsModel
+    from labelveil.feature_party.learning.problem import LabelProblem
+    from labelveil.feature_party.model.model import Model, Predictions
+    from labelveil.feature_party.notebook.sources import Source
 
 
 @dataclass(eq=False, repr=False)
@@ -98,11 +98,11 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         channel
             As the parameter of the estimator, which it replaces.
         """
-        from feature_party.config import DataSection, TrainingSection
-        from feature_party.training.events import TrainingSetup
-        from feature_party.training.in_memory import Prepared
-        from feature_party.training.quick import QuickLearners
-        from feature_party.training.run import train
+        from labelveil.feature_party.config import DataSection, TrainingSection
+        from labelveil.feature_party.training.events import TrainingSetup
+        from labelveil.feature_party.training.in_memory import Prepared
+        from labelveil.feature_party.training.quick import QuickLearners
+        from labelveil.feature_party.training.run import train
 
         table = self._table(X, reset=True)
         if sums := _sums_of(y):
@@ -120,8 +120,8 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _fit_sums(self, table: pl.DataFrame, sums: Sequence[PrivateSums]) -> SumsModel:
-        from feature_party.config import DataSection
-        from feature_party.groups.model import SumsModel
+        from labelveil.feature_party.config import DataSection
+        from labelveil.feature_party.groups.model import SumsModel
 
         stated = checked(DataSection, {"columns": self.columns or {}}, keywords=True).stated
         return SumsModel.fit(table, sums, stated=stated, seed=seed_of(self.random_state))
@@ -148,7 +148,7 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         strata
             Classes of like predictions, 1 … 32, each with a channel of its own.
         """
-        from feature_party.learning.questions import ask
+        from labelveil.feature_party.learning.questions import ask
 
         predicted = self.predict_distribution(X)
         model = cast("Model", self.model_)  # one of sums predicts no distribution
@@ -170,9 +170,9 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         return distributions
 
     def _facts(self, codes: Any, channel: Any) -> tuple[LabelProblem, NDArray[np.uint16]]:
-        from common.release.table import Release
-        from feature_party.notebook.clear_labels import ClearLabels
-        from feature_party.notebook.sources import check_codes, problem_of
+        from labelveil.common.release.table import Release
+        from labelveil.feature_party.notebook.clear_labels import ClearLabels
+        from labelveil.feature_party.notebook.sources import check_codes, problem_of
 
         release = getattr(codes, "release", codes)  # of one label of a release
         if isinstance(release, Release) and release.manifest.content.key_bytes:
@@ -207,8 +207,8 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         rounds: list[tuple[LabelProblem, NDArray[np.uint16]]],
     ) -> tuple[LabelProblem, NDArray[np.uint16]]:
         """The facts of several rounds together, whose codes lie one behind the other's."""
-        from feature_party.learning.problem import first_codes
-        from feature_party.learning.several_releases import join_problems
+        from labelveil.feature_party.learning.problem import first_codes
+        from labelveil.feature_party.learning.several_releases import join_problems
 
         problems, codes = zip(*rounds, strict=True)
         first = first_codes(problems)
@@ -221,7 +221,7 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
     def _table(self, X: Any, *, reset: bool = False) -> pl.DataFrame:
         import polars as pl
 
-        from feature_party.tables import collect_table
+        from labelveil.feature_party.tables import collect_table
 
         if hasattr(X, "to_batches"):  # Arrow's
             X = collect_table(X)
@@ -255,7 +255,7 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
 
 def _sums_of(y: Any) -> list[PrivateSums]:
     """Sums over groups, of one question or of several; none if these are something else."""
-    from common.mechanisms.group_sums import PrivateSums
+    from labelveil.common.mechanisms.group_sums import PrivateSums
 
     given = [y] if isinstance(y, PrivateSums) else y
     if not isinstance(given, list | tuple):
@@ -304,7 +304,7 @@ class LabelDPRegressor(RegressorMixin, _LabelDPEstimator):  # type: ignore[misc]
         so that few codes may give more than 1, which is warned of with its standard error.
         ``feature-party evaluate`` gives an interval.
         """
-        from feature_party.notebook.targets import decode_targets
+        from labelveil.feature_party.notebook.targets import decode_targets
 
         points = self.predict(X)
         problem, codes = self._facts(y, self.model_.problem)
@@ -360,7 +360,7 @@ class LabelDPClassifier(ClassifierMixin, _LabelDPEstimator):  # type: ignore[mis
 
     def score(self, X: Any, y: ArrayLike) -> float:
         """Estimate the accuracy on true labels from codes y of unseen rows, without bias."""
-        from feature_party.learning.decoding import decoder
+        from labelveil.feature_party.learning.decoding import decoder
 
         places = self.predict_proba(X).argmax(axis=1)
         problem, codes = self._facts(y, self.model_.problem)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from common.errors import ConfigError, DataError
-from common.guarantees.limits import within
-from common.mechanisms.group_sums import GroupQuestion, Lattice
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.guarantees.limits import within
+from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice
 
 if TYPE_CHECKING:
     from labelveil.estimators import LabelDPRegressor
@@ -59,8 +59,8 @@ def ask_groups(
     ConfigError, PrivacyError, DataError
         For bounds, an ε or features that cannot be.
     """
-    from feature_party.groups.model import SumsModel, ask_first
     from labelveil.estimators import LabelDPRegressor, seed_of
+    from labelveil.feature_party.groups.model import SumsModel, ask_first
 
     within("(0, 40]", epsilon=epsilon)
     rng = np.random.default_rng(seed_of(random_state))

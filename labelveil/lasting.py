@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from common.arrays import Floats
-    from common.mechanisms.interactive import Session, Terms
+    from labelveil.common.arrays import Floats
+    from labelveil.common.mechanisms.interactive import Session, Terms
 
 
 def open_session(
@@ -46,8 +46,8 @@ def open_session(
         If the account's budget does not allow it or another process has it open; for terms that it
         cannot keep; if it was sold on other terms, or is closed.
     """
-    from label_party.config.sections import load
-    from label_party.queries import own_session
+    from labelveil.label_party.config.sections import load
+    from labelveil.label_party.queries import own_session
 
     pairs = [f"{key}={value}" for key, value in (settings or {}).items()]
     return own_session.open_session(load(Path(config), settings=pairs), name, terms)

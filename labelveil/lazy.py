@@ -9,8 +9,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from labelveil.own_packages import check_own_packages
-
 
 def lazily(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` of a module, from the imports in its stub.
@@ -30,7 +28,6 @@ def lazily(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
                     places[alias.name] = statement.module
 
     def every_name() -> list[str]:
-        check_own_packages()
         others = (name for other in whole for name in import_module(other).__all__)
         return sorted({*places, *others})
 
@@ -40,7 +37,6 @@ def lazily(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
         elif places.get(name) == module:  # a module in this package
             value = import_module(f"{module}.{name}")
         elif name in places or (not name.startswith("_") and name in every_name()):
-            check_own_packages()
             others = (other for other in whole if name in import_module(other).__all__)
             value = getattr(import_module(places.get(name) or next(others)), name)
         else:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from numpy.typing import ArrayLike
 
 if TYPE_CHECKING:
-    from feature_party.notebook.boosting import (
+    from labelveil.feature_party.notebook.boosting import (
         CatBoostObjective,
         LightGBMObjective,
         XGBoostObjective,
     )
-    from feature_party.notebook.clear_labels import ClearLabels
-    from feature_party.notebook.sources import Source
-    from feature_party.notebook.targets import Targets
-    from feature_party.notebook.torch_loss import ReleaseLoss
+    from labelveil.feature_party.notebook.clear_labels import ClearLabels
+    from labelveil.feature_party.notebook.sources import Source
+    from labelveil.feature_party.notebook.targets import Targets
+    from labelveil.feature_party.notebook.torch_loss import ReleaseLoss
 
 
 def clear_labels(labels: ArrayLike, release: Source) -> ClearLabels:
@@ -36,8 +36,8 @@ def clear_labels(labels: ArrayLike, release: Source) -> ClearLabels:
     release
         As of :func:`torch_loss`.
     """
-    from feature_party.notebook.clear_labels import ClearLabels
-    from feature_party.notebook.sources import problem_of
+    from labelveil.feature_party.notebook.clear_labels import ClearLabels
+    from labelveil.feature_party.notebook.sources import problem_of
 
     return ClearLabels.of(labels, problem_of(release))
 
@@ -65,8 +65,8 @@ def torch_loss(release: Source, head: str = "auto") -> ReleaseLoss:
     ConfigError
         For an unknown head, or what is no release.
     """
-    from feature_party.notebook.sources import problem_of
-    from feature_party.notebook.torch_loss import ReleaseLoss
+    from labelveil.feature_party.notebook.sources import problem_of
+    from labelveil.feature_party.notebook.torch_loss import ReleaseLoss
 
     return ReleaseLoss(problem_of(release), head)
 
@@ -86,8 +86,8 @@ def lightgbm_objective(release: Source, head: str = "auto") -> LightGBMObjective
         trees = lightgbm.LGBMRegressor(**likelihood.parameters).fit(x, codes)
         likelihood.predict(trees.predict(x))
     """
-    from feature_party.notebook.boosting import LightGBMObjective
-    from feature_party.notebook.sources import problem_of
+    from labelveil.feature_party.notebook.boosting import LightGBMObjective
+    from labelveil.feature_party.notebook.sources import problem_of
 
     return LightGBMObjective(problem_of(release), head)
 
@@ -109,8 +109,8 @@ def xgboost_objective(release: Source, head: str = "auto") -> XGBoostObjective:
         trees = xgboost.XGBRegressor(objective=likelihood.objective, **likelihood.parameters)
         likelihood.predict(trees.fit(x, codes).predict(x, output_margin=True))
     """
-    from feature_party.notebook.boosting import XGBoostObjective
-    from feature_party.notebook.sources import problem_of
+    from labelveil.feature_party.notebook.boosting import XGBoostObjective
+    from labelveil.feature_party.notebook.sources import problem_of
 
     return XGBoostObjective(problem_of(release), head)
 
@@ -127,8 +127,8 @@ def catboost_objective(release: Source, head: str = "auto") -> CatBoostObjective
         trees = CatBoostRegressor(**likelihood.parameters, depth=4).fit(x, codes)
         likelihood.predict(trees.predict(x))  # expected labels
     """
-    from feature_party.notebook.boosting import CatBoostObjective
-    from feature_party.notebook.sources import problem_of
+    from labelveil.feature_party.notebook.boosting import CatBoostObjective
+    from labelveil.feature_party.notebook.sources import problem_of
 
     return CatBoostObjective(problem_of(release), head)
 
@@ -162,10 +162,10 @@ def decoded_labels(
     DataError
         If there are not as many predictions as codes.
     """
-    from common.arrays import finite
-    from common.errors import ConfigError, DataError
-    from feature_party.notebook.sources import check_codes, problem_of
-    from feature_party.notebook.targets import decode_targets
+    from labelveil.common.arrays import finite
+    from labelveil.common.errors import ConfigError, DataError
+    from labelveil.feature_party.notebook.sources import check_codes, problem_of
+    from labelveil.feature_party.notebook.targets import decode_targets
 
     sent: Any = getattr(release, "codes", None) if codes is None else codes
     if sent is None:

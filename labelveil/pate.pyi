@@ -1,1 +1,1 @@
-from common.mechanisms.pate import *
+from labelveil.common.mechanisms.pate import *

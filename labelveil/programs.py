@@ -1,4 +1,4 @@
-"""Where the three programs start: nothing is imported before it is known to be ours."""
+"""Where the three programs start."""
 
 from __future__ import annotations
 
@@ -8,26 +8,20 @@ import os
 import sys
 from importlib import import_module
 
-from labelveil.own_packages import check_own_packages
-
 
 def labelveil() -> None:
     _start("labelveil.commands.cli")
 
 
 def label_party() -> None:
-    _start("label_party.commands.cli")
+    _start("labelveil.label_party.commands.cli")
 
 
 def feature_party() -> None:
-    _start("feature_party.commands.cli")
+    _start("labelveil.feature_party.commands.cli")
 
 
 def _start(module: str) -> None:
-    try:
-        check_own_packages()
-    except ImportError as error:
-        raise SystemExit(f"error: {error}") from None
     # What this process starts, workers included, must not look into the working directory first.
     os.environ["PYTHONSAFEPATH"] = "1"
     if sys.argv[1:2] != ["serve"]:  # which runs for weeks
@@ -36,7 +30,7 @@ def _start(module: str) -> None:
         gc.set_threshold(50_000)
         atexit.register(gc.freeze)
     try:
-        from common.security.tls import only_tls13
+        from labelveil.common.security.tls import only_tls13
 
         only_tls13()
         import_module(module).main()

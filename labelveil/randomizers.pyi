@@ -1,2 +1,2 @@
-from common.randomizers import *
-from common.randomizers.design.assessment import Assessor as Assessor
+from labelveil.common.randomizers import *
+from labelveil.common.randomizers.design.assessment import Assessor as Assessor

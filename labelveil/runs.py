@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from common.config.keywords import with_keywords
-from common.errors import DataError
-from common.files import writing
+from labelveil.common.config.keywords import with_keywords
+from labelveil.common.errors import DataError
+from labelveil.common.files import writing
 from labelveil.comparison import CompareSettings, Comparison, run_comparison
 from labelveil.simulation import Outcome, Settings, run_simulation
 
 if TYPE_CHECKING:
-    from feature_party.tables import Table
+    from labelveil.feature_party.tables import Table
 
 _DIGITS = 2
 
@@ -35,7 +35,7 @@ def write_events(table: Table, path: Path, settings: Mapping[str, Any]) -> dict[
     outwards to two digits. Raises ``DataError`` if there is no such label column, or its labels
     have no range; it names a column that cannot be read.
     """
-    from feature_party.tables import collect_table
+    from labelveil.feature_party.tables import collect_table
 
     frame = collect_table(table)
     label = settings.get("label")

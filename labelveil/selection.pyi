@@ -1,1 +1,1 @@
-from common.mechanisms.selection import *
+from labelveil.common.mechanisms.selection import *

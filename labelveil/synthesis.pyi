@@ -1,1 +1,1 @@
-from common.mechanisms.synthesis import *
+from labelveil.common.mechanisms.synthesis import *

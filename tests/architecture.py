@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from common.report.figures import MAIN, MUTED, SERIES, THIRD
+from labelveil.common.report.figures import MAIN, MUTED, SERIES, THIRD
 from tests import core
 from tests.drawing import Box, Wing, draw
 from tests.imports import (
@@ -37,7 +37,7 @@ GROUND = "common.*"
 
 FLAT = {"labelveil": FACE, "common": GROUND}
 
-BETWEEN = ("labelveil.children", "labelveil.lazy", "labelveil.own_packages")
+BETWEEN = ("labelveil.children", "labelveil.lazy")
 """Modules that stand between packages, and so are rooms."""
 
 PURPOSES = {

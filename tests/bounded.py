@@ -24,23 +24,23 @@ from typing import Any
 
 import numpy as np
 
-from common.config import load_config
-from common.config.load import MOST_BYTES as CONFIGURATION
-from common.engine.shuffle import count_repeated
-from common.errors import LabelveilError
-from common.mechanisms.paired_gain import NoisyAnswers, PairedGain
-from common.randomizers.grid import LARGEST, LEAST_GAP, MAX_POINTS
-from common.randomizers.message.strata import MOST_STRATA
-from common.randomizers.message.terms import LabelTerms
-from common.release.limits import MANIFEST_BYTES
-from common.release.manifest import Manifest
-from common.release.question import LAWS_BYTES, decode_question
-from feature_party.config import FeaturePartyConfig
-from label_party.config.sections import LabelPartyConfig
-from label_party.queries.evaluation import question_name
-from label_party.server.evaluation_service import predictions_of
-from label_party.server.refusal import Refusal
 from labelveil.audit.certificate.run import certify
+from labelveil.common.config import load_config
+from labelveil.common.config.load import MOST_BYTES as CONFIGURATION
+from labelveil.common.engine.shuffle import count_repeated
+from labelveil.common.errors import LabelveilError
+from labelveil.common.mechanisms.paired_gain import NoisyAnswers, PairedGain
+from labelveil.common.randomizers.grid import LARGEST, LEAST_GAP, MAX_POINTS
+from labelveil.common.randomizers.message.strata import MOST_STRATA
+from labelveil.common.randomizers.message.terms import LabelTerms
+from labelveil.common.release.limits import MANIFEST_BYTES
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.question import LAWS_BYTES, decode_question
+from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.queries.evaluation import question_name
+from labelveil.label_party.server.evaluation_service import predictions_of
+from labelveil.label_party.server.refusal import Refusal
 from tests.common.release.fuzzed import mutate_bytes, mutate_json
 from tests.common.release.releases import make_release, text_of
 from tests.ending import ENDLESS, ending

@@ -20,10 +20,10 @@ from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
 from markupsafe import Markup
 
-from common.arrays import Floats
-from common.randomizers import prior
-from common.randomizers.denoising import denoise_histogram
-from common.security.tls import only_tls13
+from labelveil.common.arrays import Floats
+from labelveil.common.randomizers import prior
+from labelveil.common.randomizers.denoising import denoise_histogram
+from labelveil.common.security.tls import only_tls13
 from tests.commands import run_command, same_environment
 from tests.effort import effort
 from tests.engines import spark
@@ -74,7 +74,7 @@ def own_environment() -> Iterator[None]:
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lay out no picture of a page, which takes most of its time: other tests look at them."""
-    monkeypatch.setattr("common.report.figures._inline_svg", lambda *picture: Markup())
+    monkeypatch.setattr("labelveil.common.report.figures._inline_svg", lambda *picture: Markup())
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -93,6 +93,6 @@ def every_histogram_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prior, "denoise_histogram", remembered)
-        if problem := sys.modules.get("feature_party.learning.problem"):
+        if problem := sys.modules.get("labelveil.feature_party.learning.problem"):
             patch.setattr(problem, "denoise_histogram", remembered)
         yield

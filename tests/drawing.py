@@ -13,7 +13,7 @@ from html import escape
 from itertools import pairwise
 from runpy import run_path
 
-from common.report.figures import INK, MUTED, PAPER
+from labelveil.common.report.figures import INK, MUTED, PAPER
 from tests.imports import ROOT
 
 DARK = run_path(str(ROOT / "docs" / "write_overview.py"))["dark"]()

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from common.engine.spark import ENCRYPTION
-from common.engine.task import Engine, Secrets
+from labelveil.common.engine.spark import ENCRYPTION
+from labelveil.common.engine.task import Engine, Secrets
 
 needs_java = pytest.mark.skipif(
     not (os.environ.get("JAVA_HOME") or shutil.which("java")), reason="no Java on this machine"

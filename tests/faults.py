@@ -139,7 +139,7 @@ def _patient() -> None:
 def _experiment(
     writer: int, body: str, arguments: list[Any], folder: str, mode: int, nth: int, failure: int
 ) -> None:
-    from common.errors import LabelveilError
+    from labelveil.common.errors import LabelveilError
 
     module, _, name = body.partition(":")
     function = getattr(importlib.import_module(module), name)

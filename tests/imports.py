@@ -16,6 +16,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("labelveil", "label_party", "feature_party", "common")
 
+PARTS = PACKAGES[1:]
+"""Folders beside `labelveil` that are imported as parts of it: `labelveil.common` and so on."""
+
 Graph = Mapping[str, frozenset[str]]
 """From a name to the names that it imports."""
 
@@ -25,13 +28,24 @@ def sources(package: str) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
 
+def house_name(name: str) -> str:
+    """Return a module's name from its folder: `common.files` of `labelveil.common.files`."""
+    face, _, rest = name.partition(".")
+    return rest if face == "labelveil" and rest.partition(".")[0] in PARTS else name
+
+
+def import_name(name: str) -> str:
+    """Return what a module is imported by: `labelveil.common.files` for `common.files`."""
+    return f"labelveil.{name}" if name.partition(".")[0] in PARTS else name
+
+
 def named_module(node: ast.AST) -> str | None:
     """Return the module of ours that a text names, to be imported or run: ``a.b`` or ``a.b:c``."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         name = node.value.partition(":")[0]
         path = ROOT.joinpath(*name.split("."))
-        if "." in name and name.split(".")[0] in PACKAGES and name.replace(".", "").isidentifier():
-            return name if path.with_suffix(".py").is_file() else None
+        if name.startswith("labelveil.") and name.replace(".", "").isidentifier():
+            return house_name(name) if path.with_suffix(".py").is_file() else None
     return None
 
 
@@ -39,10 +53,10 @@ def imported(tree: ast.AST) -> Iterator[str]:
     """Yield every module that a file imports or names in a text, anywhere in it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            yield from (house_name(alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            yield house_name(node.module)
+            yield from (house_name(f"{node.module}.{alias.name}") for alias in node.names)
         elif (named := named_module(node)) is not None:
             yield named
 
@@ -79,11 +93,11 @@ def module_graph() -> Graph:
         trees = [parsed(path), *([parsed(stub)] if stub.exists() else [])]
         for node in (node for tree in trees for node in ast.walk(tree)):
             if isinstance(node, ast.Import):
-                yield from (alias.name for alias in node.names)
+                yield from (house_name(alias.name) for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module:
                 for alias in node.names:
-                    child = f"{node.module}.{alias.name}"
-                    yield child if child in known else node.module
+                    child = house_name(f"{node.module}.{alias.name}")
+                    yield child if child in known else house_name(node.module)
             elif (named := named_module(node)) is not None:
                 yield named.removesuffix(".__main__")
 

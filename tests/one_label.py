@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Integers
-from common.entropy import Entropy
-from common.guarantees import PureDP
-from common.randomizers import (
+from labelveil.common.arrays import Integers
+from labelveil.common.entropy import Entropy
+from labelveil.common.guarantees import PureDP
+from labelveil.common.randomizers import (
     LabelTerms,
     Message,
     MessagePlan,
@@ -20,8 +20,8 @@ from common.randomizers import (
     Randomizer,
     plan_message,
 )
-from common.randomizers.budget import PRIOR_SHARE
-from common.randomizers.grid import Grid
+from labelveil.common.randomizers.budget import PRIOR_SHARE
+from labelveil.common.randomizers.grid import Grid
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from common.arrays import Floats, Integers
+from labelveil.common.arrays import Floats, Integers
 
 RATE = 1e-9
 DRAWS = 200_000
@@ -107,7 +107,7 @@ def repeatable_entropy(seed: int = 0) -> Iterator[None]:
         return hashlib.shake_256(f"{seed} {next(calls)}".encode()).digest(size)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("common.entropy.os", SimpleNamespace(urandom=urandom))
+        patch.setattr("labelveil.common.entropy.os", SimpleNamespace(urandom=urandom))
         yield
 
 

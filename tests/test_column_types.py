@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from common.errors import DataError
-from common.release.event_keys import canonical_keys
-from feature_party.schema import Stated
-from feature_party.tables import FeatureFile, collect_table, scan_table
+from labelveil.common.errors import DataError
+from labelveil.common.release.event_keys import canonical_keys
+from labelveil.feature_party.schema import Stated
+from labelveil.feature_party.tables import FeatureFile, collect_table, scan_table
 from tests.label_party.sources.reading import read_events
 
 PAGE = Path(__file__).parents[1] / "docs/how-to/column-types.md"

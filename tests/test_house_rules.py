@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.imports import (
+    PARTS,
     ROOT,
     circles,
     floors,
     grouped,
+    import_name,
     imported,
     module_graph,
     modules,
@@ -84,6 +86,17 @@ def test_no_package_imports_one_that_it_must_not(package: str) -> None:
         assert not roots & FORBIDDEN[package], path
 
 
+def test_parts_are_imported_as_parts_of_labelveil() -> None:
+    """From the repository's root, `import common` works by chance; from a wheel it does not."""
+    python = subprocess.check_output(["git", "ls-files", "*.py", "*.pyi"], cwd=ROOT, text=True)
+    for path in python.splitlines():
+        for node in ast.walk(parsed(ROOT / path)):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [node.module]
+            assert not {name.split(".")[0] for name in names} & set(PARTS), (path, names)
+
+
 def test_the_neutral_program_needs_torch_only_where_it_trains() -> None:
     """In a process of its own: the face and the commands start without it."""
     training = {
@@ -95,9 +108,11 @@ def test_the_neutral_program_needs_torch_only_where_it_trains() -> None:
 
 def test_a_wall_sees_what_a_text_names() -> None:
     """Commands and processes are named, not imported: a hole of that kind is seen, too."""
-    tree = ast.parse('run("label_party.commands.cli:main"); run("label_party.__main__")')
+    tree = ast.parse(
+        'run("labelveil.label_party.commands.cli:main"); run("labelveil.label_party.__main__")'
+    )
     assert list(imported(tree)) == ["label_party.commands.cli", "label_party.__main__"]
-    assert not list(imported(ast.parse('"label_party.toml", "label_party", "label_party.absent"')))
+    assert not list(imported(ast.parse('"label_party.toml", "labelveil", "labelveil.absent"')))
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:
@@ -214,15 +229,12 @@ def test_no_bound_vanishes_with_an_option_of_the_interpreter(package: str) -> No
 
 
 def test_the_labels_party_starts_without_torch() -> None:
-    modules = [
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        for path in sources("label_party")
-        if path.stem != "__main__"
-    ]
+    ours = [import_name(name) for name in modules() if name.partition(".")[0] == "label_party"]
     program = (
         "import importlib, sys\n"
-        "for name in ('torch', 'feature_party', 'pandas', 'pyarrow'): sys.modules[name] = None\n"
-        f"for name in {modules!r}: importlib.import_module(name)\n"
+        "for name in ('torch', 'labelveil.feature_party', 'pandas', 'pyarrow'):\n"
+        "    sys.modules[name] = None\n"
+        f"for name in {ours!r}: importlib.import_module(name)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False
@@ -232,7 +244,7 @@ def test_the_labels_party_starts_without_torch() -> None:
 
 def test_a_server_starts_without_what_reads_tables() -> None:
     """They take a third of its memory and time; it reads no table until it is asked a question."""
-    program = "import sys, label_party.server.run; sys.exit('polars' in sys.modules)"
+    program = "import sys, labelveil.label_party.server.run; sys.exit('polars' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False)
     assert done.returncode == 0
 

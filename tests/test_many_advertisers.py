@@ -15,14 +15,14 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from common.config.wording import as_toml
-from common.errors import ConfigError, ConnectionFailed, DataError
-from common.security.pilot_certificates import write_certificates
-from feature_party.commands.cli import app
-from feature_party.config import FeaturePartyConfig
-from label_party.config.sections import LabelPartyConfig
-from label_party.release.run import run_release
-from label_party.server.run import running
+from labelveil.common.config.wording import as_toml
+from labelveil.common.errors import ConfigError, ConnectionFailed, DataError
+from labelveil.common.security.pilot_certificates import write_certificates
+from labelveil.feature_party.commands.cli import app
+from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.release.run import run_release
+from labelveil.label_party.server.run import running
 from tests.statistics import repeatable_entropy
 
 EACH, SHARED = 600, 20

@@ -12,11 +12,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.errors import ReleaseError
-from common.release.folder import release_folders
-from label_party.release.watch import release_new
 from labelveil.audit.certificate.epochs import epochs_certificate
 from labelveil.audit.verdict import Audit, Verdict
+from labelveil.common.errors import ReleaseError
+from labelveil.common.release.folder import release_folders
+from labelveil.label_party.release.watch import release_new
 from tests.statistics import repeatable_entropy
 from tests.watched import KEY, LABEL, Arm, fetched, label_config, run_arm, write_epochs
 

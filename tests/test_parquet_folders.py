@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from common.csv_files import read_table
-from common.errors import DataError
-from feature_party.schema import NOTHING, Stated
-from feature_party.tables import FeatureFile, check_type_of_key, scan_table
-from label_party.sources.tables import columns_of
+from labelveil.common.csv_files import read_table
+from labelveil.common.errors import DataError
+from labelveil.feature_party.schema import NOTHING, Stated
+from labelveil.feature_party.tables import FeatureFile, check_type_of_key, scan_table
+from labelveil.label_party.sources.tables import columns_of
 from tests.label_party.sources.reading import read_events
 
 

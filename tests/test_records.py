@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 import torch
 
-from tests.imports import modules
+from tests.imports import import_name, modules
 
 ARRAYS: dict[Any, Any] = {
     np.ndarray: np.zeros(2),
@@ -36,7 +36,7 @@ MAPPINGS = (collections.abc.Mapping, collections.abc.MutableMapping)
 def records() -> list[type]:
     """Every dataclass of the packages."""
     found = []
-    for name in sorted(modules()):
+    for name in map(import_name, sorted(modules())):
         if ".wire." not in name:
             for thing in vars(import_module(name)).values():
                 ours = inspect.isclass(thing) and thing.__module__ == name

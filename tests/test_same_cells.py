@@ -7,9 +7,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from common.table_cells import MISSING_WORDS
-from feature_party.schema import ColumnMeaning
-from label_party.sources.tables import CSV, as_numbers
+from labelveil.common.table_cells import MISSING_WORDS
+from labelveil.feature_party.schema import ColumnMeaning
+from labelveil.label_party.sources.tables import CSV, as_numbers
 
 ODD_CELLS = [
     *sorted(MISSING_WORDS),

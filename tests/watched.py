@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from common.release.manifest import Manifest
-from common.release.table import write_release
-from common.security.new_keys import write_secret
-from feature_party.config import FeaturePartyConfig
-from label_party.config.sections import LabelPartyConfig
-from label_party.release.run import run_release
-from label_party.release.watch import release_new
-from label_party.store.release_store import Store, is_release
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.table import write_release
+from labelveil.common.security.new_keys import write_secret
+from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.release.run import run_release
+from labelveil.label_party.release.watch import release_new
+from labelveil.label_party.store.release_store import Store, is_release
 from tests.feature_party.learn import prepare, train
 
 KEY, LABEL = "event", "amount"

@@ -17,14 +17,15 @@ A file is a :class:`Section` of sections, and an option is a field made by :func
 
 From these fields come the check and its line (`epsilon=-1 must be a number above 0 and at most 40;
 set [privacy] epsilon in file.toml`), the commented file that `init` writes
-(:mod:`common.config.template`), command-line flags with their help (:mod:`common.config.options`)
-and the reference page (``docs/write_configuration.py``). The first sentence of a description is the
-flag's help. Say units with `unit` and bounds with `gt`, `ge`, `lt` and `le`, not in the text.
+(:mod:`labelveil.common.config.template`), command-line flags with their help
+(:mod:`labelveil.common.config.options`) and the reference page (``docs/write_configuration.py``).
+The first sentence of a description is the flag's help. Say units with `unit` and bounds with `gt`,
+`ge`, `lt` and `le`, not in the text.
 """
 
-from common.config.declare import Section, Sections, setting
-from common.config.load import checked, load_config, parse_settings
-from common.config.wording import Choice, Words
+from labelveil.common.config.declare import Section, Sections, setting
+from labelveil.common.config.load import checked, load_config, parse_settings
+from labelveil.common.config.wording import Choice, Words
 
 __all__ = [
     "Choice",

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from common.config import Section, setting
-from common.errors import printable
-from common.streams import output_errors
+from labelveil.common.config import Section, setting
+from labelveil.common.errors import printable
+from labelveil.common.streams import output_errors
 
 
 def json_text(document: Any, **options: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar, cast, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 from pydantic.fields import FieldInfo
 
-from common.config.wording import NOUNS, arms, in_words, metavar
+from labelveil.common.config.wording import NOUNS, arms, in_words, metavar
 
 
 class Section(BaseModel):

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from common.command_line import TRACEBACK
-from common.config.answers import Json
-from common.errors import ConfigError, LabelveilError
-from common.streams import one_line
+from labelveil.common.command_line import TRACEBACK
+from labelveil.common.config.answers import Json
+from labelveil.common.errors import ConfigError, LabelveilError
+from labelveil.common.streams import one_line
 
 
 class NotThere(LabelveilError):

@@ -7,8 +7,8 @@ from functools import wraps
 from inspect import Signature, getdoc, signature
 from typing import ParamSpec, TypeVar, cast, get_type_hints
 
-from common.config.declare import Section, declared
-from common.config.load import checked
+from labelveil.common.config.declare import Section, declared
+from labelveil.common.config.load import checked
 
 ParamsT = ParamSpec("ParamsT")
 SectionT = TypeVar("SectionT")

@@ -12,9 +12,9 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from common.config.declare import Setting, declared, sections
-from common.config.wording import arms, as_toml_key
-from common.errors import ConfigError
+from labelveil.common.config.declare import Setting, declared, sections
+from labelveil.common.config.wording import arms, as_toml_key
+from labelveil.common.errors import ConfigError
 
 MOST_BYTES = 1 << 19
 """Of a configuration: a grid of 8,192 points takes a third of them."""

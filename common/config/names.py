@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, StringConstraints
 
-from common.config import Words
-from common.errors import ConfigError
-from common.release.claims import NAME_PATTERN as NAME_PATTERN
+from labelveil.common.config import Words
+from labelveil.common.errors import ConfigError
+from labelveil.common.release.claims import NAME_PATTERN as NAME_PATTERN
 
 NAME_WORDS = "a name of up to 64 letters, digits, dots, dashes and underscores"
 

@@ -27,9 +27,9 @@ from typing import Any, get_origin
 import typer
 from pydantic import BaseModel
 
-from common.config.declare import Section, Setting, declared
-from common.config.load import checked, load_config, parse_value
-from common.errors import ConfigError
+from labelveil.common.config.declare import Section, Setting, declared
+from labelveil.common.config.load import checked, load_config, parse_value
+from labelveil.common.errors import ConfigError
 
 Made = tuple[list[Parameter], Callable[[Mapping[str, Any]], Any]]
 """Options of a command, and what they become together."""

@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from common.config.declare import Setting, declared, doc, sections
-from common.config.load import load_config
-from common.config.wording import as_toml
-from common.errors import ConfigError, printable
-from common.files import appearing, file_errors
-from common.outputs import check_output
+from labelveil.common.config.declare import Setting, declared, doc, sections
+from labelveil.common.config.load import load_config
+from labelveil.common.config.wording import as_toml
+from labelveil.common.errors import ConfigError, printable
+from labelveil.common.files import appearing, file_errors
+from labelveil.common.outputs import check_output
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 

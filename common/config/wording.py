@@ -15,7 +15,7 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema
 from pydantic_core.core_schema import no_info_after_validator_function
 
-from common.errors import ConfigError, printable
+from labelveil.common.errors import ConfigError, printable
 
 NOUNS: dict[Any, str] = {
     bool: "true or false",

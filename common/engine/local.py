@@ -12,9 +12,9 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from common.allocator import keep_freed_memory
-from common.engine.task import Engine, EngineError, EngineSection, ResultT, Secrets, Task
-from common.errors import present
+from labelveil.common.allocator import keep_freed_memory
+from labelveil.common.engine.task import Engine, EngineError, EngineSection, ResultT, Secrets, Task
+from labelveil.common.errors import present
 
 
 class InProcess(Engine):
@@ -75,7 +75,7 @@ def begin_worker() -> None:
 def open_engine(config: EngineSection) -> Iterator[Engine]:
     """Start the configured engine, and stop it at the end."""
     if config.name == "spark":
-        from common.engine.spark import SparkEngine
+        from labelveil.common.engine.spark import SparkEngine
 
         with SparkEngine.open(config) as spark:
             yield spark

@@ -22,10 +22,10 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Booleans, Integers, Words
-from common.engine.task import Secrets
-from common.errors import DataError
-from common.files import appearing
+from labelveil.common.arrays import Booleans, Integers, Words
+from labelveil.common.engine.task import Secrets
+from labelveil.common.errors import DataError
+from labelveil.common.files import appearing
 
 Keys = NDArray[np.bytes_]
 Columns = dict[str, NDArray[Any]]

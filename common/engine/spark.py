@@ -29,10 +29,10 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from common.console import stderr
-from common.engine.task import Engine, EngineError, EngineSection, ResultT, Secrets, Task
-from common.errors import LabelveilError
-from common.extras import install_command
+from labelveil.common.console import stderr
+from labelveil.common.engine.task import Engine, EngineError, EngineSection, ResultT, Secrets, Task
+from labelveil.common.errors import LabelveilError
+from labelveil.common.extras import install_command
 
 _TASKS = "index long, task binary"
 _RESULTS = "index long, result binary"

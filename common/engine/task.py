@@ -15,9 +15,9 @@ from typing import Generic, Literal, Protocol, Self, TypeVar
 
 from pydantic import model_validator
 
-from common.config import Section, setting
-from common.entropy import Entropy
-from common.errors import ConfigError, LabelveilError
+from labelveil.common.config import Section, setting
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import ConfigError, LabelveilError
 
 ResultT = TypeVar("ResultT")
 ResultT_co = TypeVar("ResultT_co", covariant=True)

@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from common.arrays import Booleans, Floats, Indices, Integers, Words
-from common.errors import PrivacyError
-from common.exact.rational import exp_lower_bound as exp_lower_bound
-from common.exact.rational import log_upper_bound as log_upper_bound
+from labelveil.common.arrays import Booleans, Floats, Indices, Integers, Words
+from labelveil.common.errors import PrivacyError
+from labelveil.common.exact.rational import exp_lower_bound as exp_lower_bound
+from labelveil.common.exact.rational import log_upper_bound as log_upper_bound
 
 Codes = NDArray[np.uint16]
 ArrayT = TypeVar("ArrayT", bound=NDArray[Any])

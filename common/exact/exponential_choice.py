@@ -34,9 +34,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from common.arrays import Floats, Integers, Words
-from common.entropy import WordSource
-from common.exact.noise import bernoulli_exp, uniform_below
+from labelveil.common.arrays import Floats, Integers, Words
+from labelveil.common.entropy import WordSource
+from labelveil.common.exact.noise import bernoulli_exp, uniform_below
 
 _WORD = 1 << 64
 _SUM_ERROR = 1e-9

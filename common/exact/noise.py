@@ -16,8 +16,8 @@ from math import isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Booleans, Indices, Integers
-from common.entropy import WordSource
+from labelveil.common.arrays import Booleans, Indices, Integers
+from labelveil.common.entropy import WordSource
 
 _WORD = 1 << 64
 _LAST_WORD = np.uint64(_WORD - 1)

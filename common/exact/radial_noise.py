@@ -24,9 +24,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Floats
-from common.entropy import WordSource
-from common.sole import Sole
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import WordSource
+from labelveil.common.sole import Sole
 
 Interval = tuple[Decimal, Decimal]
 Digits = tuple[int, int]
@@ -56,7 +56,7 @@ def gaussian_vector(
     """Add independent N(0, σ²) to each coordinate and round to multiples of ``2**exponent``.
 
     Post-processing of the continuous Gaussian mechanism, so that a vector of L2 sensitivity Δ has
-    its guarantee: :func:`common.guarantees.gaussian.gaussian_delta`. Returns as
+    its guarantee: :func:`labelveil.common.guarantees.gaussian.gaussian_delta`. Returns as
     :func:`radial_laplace`.
     """
     return _rounded(centre, deviation, exponent, source, radial=False)

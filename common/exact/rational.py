@@ -9,7 +9,7 @@ from fractions import Fraction
 from numbers import Rational
 from typing import SupportsFloat
 
-from common.errors import PrivacyError
+from labelveil.common.errors import PrivacyError
 
 _RATIONAL = re.compile(r"[0-9]{1,1000}(/0*[1-9][0-9]{0,999})?")
 _LARGEST = 10**200

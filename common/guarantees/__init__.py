@@ -12,13 +12,19 @@ Parameters are rational numbers, so that composing and repeating are exact and i
 only conversions round, and always towards less privacy claimed.
 """
 
-from common.guarantees.accountant import Filter, Odometer, adaptive_total, total
-from common.guarantees.additive import ApproximateDP, PureDP, ZeroConcentratedDP
-from common.guarantees.base import Adjacency, Guarantee, Unit, compose, guarantee_from_json
-from common.guarantees.bounded_range import BoundedRange
-from common.guarantees.calibration import calibrate, largest_rho
-from common.guarantees.composition import advanced_composition, optimal_composition
-from common.guarantees.conversion import (
+from labelveil.common.guarantees.accountant import Filter, Odometer, adaptive_total, total
+from labelveil.common.guarantees.additive import ApproximateDP, PureDP, ZeroConcentratedDP
+from labelveil.common.guarantees.base import (
+    Adjacency,
+    Guarantee,
+    Unit,
+    compose,
+    guarantee_from_json,
+)
+from labelveil.common.guarantees.bounded_range import BoundedRange
+from labelveil.common.guarantees.calibration import calibrate, largest_rho
+from labelveil.common.guarantees.composition import advanced_composition, optimal_composition
+from labelveil.common.guarantees.conversion import (
     epsilon_at,
     for_replacement,
     to_approximate,
@@ -26,8 +32,8 @@ from common.guarantees.conversion import (
     to_renyi,
     to_zcdp,
 )
-from common.guarantees.renyi import DEFAULT_ORDERS, RenyiDP
-from common.guarantees.subsampling import (
+from labelveil.common.guarantees.renyi import DEFAULT_ORDERS, RenyiDP
+from labelveil.common.guarantees.subsampling import (
     fixed_size_gaussian,
     fixed_size_subsample,
     poisson_subsample,

@@ -13,13 +13,13 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import reduce
 
-from common.errors import BudgetError, PrivacyError
-from common.exact.rational import rational
-from common.exact.rounding import above, float_above
-from common.guarantees.additive import ApproximateDP, PureDP, ZeroConcentratedDP
-from common.guarantees.base import Guarantee, about_the_same, compose
-from common.guarantees.composition import optimal_composition
-from common.guarantees.conversion import (
+from labelveil.common.errors import BudgetError, PrivacyError
+from labelveil.common.exact.rational import rational
+from labelveil.common.exact.rounding import above, float_above
+from labelveil.common.guarantees.additive import ApproximateDP, PureDP, ZeroConcentratedDP
+from labelveil.common.guarantees.base import Guarantee, about_the_same, compose
+from labelveil.common.guarantees.composition import optimal_composition
+from labelveil.common.guarantees.conversion import (
     least_epsilon,
     to_approximate,
     to_pure,
@@ -27,9 +27,9 @@ from common.guarantees.conversion import (
     to_zcdp,
     unconverted,
 )
-from common.guarantees.limits import within
-from common.guarantees.renyi import DEFAULT_ORDERS, RenyiDP
-from common.sole import Sole
+from labelveil.common.guarantees.limits import within
+from labelveil.common.guarantees.renyi import DEFAULT_ORDERS, RenyiDP
+from labelveil.common.sole import Sole
 
 ORDERS: tuple[Fraction, ...] = tuple(Fraction(1 + 2**j) for j in range(11))
 """The Rényi orders at which mixed guarantees are added up: 2, 3, 5, …, 1025."""

@@ -9,11 +9,11 @@ from fractions import Fraction
 from operator import add, le
 from typing import ClassVar, Self
 
-from common.exact.channel import FiniteChannel
-from common.exact.rational import rational
-from common.exact.rounding import above, float_above
-from common.guarantees.base import Adjacency, Guarantee, Unit, check_group
-from common.guarantees.limits import at_least, within
+from labelveil.common.exact.channel import FiniteChannel
+from labelveil.common.exact.rational import rational
+from labelveil.common.exact.rounding import above, float_above
+from labelveil.common.guarantees.base import Adjacency, Guarantee, Unit, check_group
+from labelveil.common.guarantees.limits import at_least, within
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any, ClassVar, Self, TypeVar
 
-from common.errors import PrivacyError
-from common.exact.rational import parse_rational
-from common.guarantees.limits import at_least
+from labelveil.common.errors import PrivacyError
+from labelveil.common.exact.rational import parse_rational
+from labelveil.common.guarantees.limits import at_least
 
 
 class Adjacency(StrEnum):

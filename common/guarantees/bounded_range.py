@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Self
 
-from common.errors import PrivacyError
-from common.exact.rational import parse_rational, rational
-from common.exact.rounding import float_above
-from common.guarantees.base import Adjacency, Guarantee, Unit
-from common.guarantees.limits import at_least
+from labelveil.common.errors import PrivacyError
+from labelveil.common.exact.rational import parse_rational, rational
+from labelveil.common.exact.rounding import float_above
+from labelveil.common.guarantees.base import Adjacency, Guarantee, Unit
+from labelveil.common.guarantees.limits import at_least
 
 
 @dataclass(frozen=True)

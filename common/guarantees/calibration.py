@@ -8,12 +8,12 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
 
-from common.errors import PrivacyError
-from common.exact.rational import rational
-from common.guarantees.additive import ZeroConcentratedDP
-from common.guarantees.base import Guarantee
-from common.guarantees.conversion import epsilon_at
-from common.guarantees.limits import positive
+from labelveil.common.errors import PrivacyError
+from labelveil.common.exact.rational import rational
+from labelveil.common.guarantees.additive import ZeroConcentratedDP
+from labelveil.common.guarantees.base import Guarantee
+from labelveil.common.guarantees.conversion import epsilon_at
+from labelveil.common.guarantees.limits import positive
 
 _STEPS = 60
 

@@ -16,13 +16,13 @@ from fractions import Fraction
 import numpy as np
 import scipy
 
-from common.arrays import Floats
-from common.errors import PrivacyError
-from common.exact.rational import rational
-from common.exact.rounding import above, float_below
-from common.guarantees.additive import ApproximateDP, PureDP
-from common.guarantees.base import about_the_same
-from common.guarantees.limits import at_least, within
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import PrivacyError
+from labelveil.common.exact.rational import rational
+from labelveil.common.exact.rounding import above, float_below
+from labelveil.common.guarantees.additive import ApproximateDP, PureDP
+from labelveil.common.guarantees.base import about_the_same
+from labelveil.common.guarantees.limits import at_least, within
 
 _MAX_CELLS = 1 << 18
 _ERROR = 1e-11

@@ -19,15 +19,15 @@ from functools import singledispatch
 
 import numpy as np
 
-from common.arrays import Floats
-from common.errors import PrivacyError
-from common.exact.rational import rational
-from common.exact.rounding import above, float_below
-from common.guarantees.additive import ApproximateDP, PureDP, ZeroConcentratedDP
-from common.guarantees.base import Adjacency, Guarantee, GuaranteeT
-from common.guarantees.bounded_range import BoundedRange
-from common.guarantees.limits import within
-from common.guarantees.renyi import DEFAULT_ORDERS, RenyiDP
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import PrivacyError
+from labelveil.common.exact.rational import rational
+from labelveil.common.exact.rounding import above, float_below
+from labelveil.common.guarantees.additive import ApproximateDP, PureDP, ZeroConcentratedDP
+from labelveil.common.guarantees.base import Adjacency, Guarantee, GuaranteeT
+from labelveil.common.guarantees.bounded_range import BoundedRange
+from labelveil.common.guarantees.limits import within
+from labelveil.common.guarantees.renyi import DEFAULT_ORDERS, RenyiDP
 
 _LEAST_DELTA = Fraction(1, 10**300)
 

@@ -12,11 +12,11 @@ from fractions import Fraction
 import numpy as np
 import scipy
 
-from common.errors import PrivacyError
-from common.exact.rational import rational
-from common.guarantees.additive import ZeroConcentratedDP
-from common.guarantees.base import Adjacency, Unit
-from common.guarantees.limits import positive, within
+from labelveil.common.errors import PrivacyError
+from labelveil.common.exact.rational import rational
+from labelveil.common.guarantees.additive import ZeroConcentratedDP
+from labelveil.common.guarantees.base import Adjacency, Unit
+from labelveil.common.guarantees.limits import positive, within
 
 _REACH = 40.0
 """Standard deviations beyond which a Gaussian's mass, below e^-800, is bounded, not summed."""

@@ -6,7 +6,7 @@ import math
 from fractions import Fraction
 from functools import cache
 
-from common.errors import PrivacyError
+from labelveil.common.errors import PrivacyError
 
 Number = float | Fraction
 

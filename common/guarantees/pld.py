@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Self
 
-from common.errors import PrivacyError
-from common.exact.rational import rational
-from common.exact.rounding import above, float_above
-from common.guarantees.additive import ApproximateDP, PureDP
-from common.guarantees.base import Adjacency, Unit
-from common.guarantees.limits import at_least
+from labelveil.common.errors import PrivacyError
+from labelveil.common.exact.rational import rational
+from labelveil.common.exact.rounding import above, float_above
+from labelveil.common.guarantees.additive import ApproximateDP, PureDP
+from labelveil.common.guarantees.base import Adjacency, Unit
+from labelveil.common.guarantees.limits import at_least
 
 STEP = 1e-4
 """Width of a cell of the discretised loss; every loss is rounded up to the next cell."""

@@ -11,11 +11,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.errors import PrivacyError
-from common.exact.rational import rational
-from common.exact.rounding import above
-from common.guarantees.base import Adjacency, Guarantee, Unit, check_group
-from common.guarantees.limits import at_least, within
+from labelveil.common.errors import PrivacyError
+from labelveil.common.exact.rational import rational
+from labelveil.common.exact.rounding import above
+from labelveil.common.guarantees.base import Adjacency, Guarantee, Unit, check_group
+from labelveil.common.guarantees.limits import at_least, within
 
 DEFAULT_ORDERS: tuple[Fraction, ...] = tuple(
     sorted(

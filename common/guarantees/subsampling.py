@@ -17,14 +17,14 @@ from fractions import Fraction
 import numpy as np
 import scipy
 
-from common.arrays import Floats
-from common.errors import PrivacyError
-from common.exact.rational import rational
-from common.exact.rounding import above, float_above
-from common.guarantees.additive import ApproximateDP, PureDP
-from common.guarantees.base import Adjacency, Guarantee, Unit
-from common.guarantees.limits import positive, within
-from common.guarantees.renyi import RenyiDP
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import PrivacyError
+from labelveil.common.exact.rational import rational
+from labelveil.common.exact.rounding import above, float_above
+from labelveil.common.guarantees.additive import ApproximateDP, PureDP
+from labelveil.common.guarantees.base import Adjacency, Guarantee, Unit
+from labelveil.common.guarantees.limits import positive, within
+from labelveil.common.guarantees.renyi import RenyiDP
 
 INTEGER_ORDERS: tuple[Fraction, ...] = tuple(
     Fraction(order) for order in (*range(2, 65), *range(72, 129, 8), 160, 192, 256, 384, 512)

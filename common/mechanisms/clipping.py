@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from common.arrays import Floats, Integers
-from common.errors import DataError
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.errors import DataError
 
 
 def checked_labels(rows: Floats, labels: Floats) -> Floats:

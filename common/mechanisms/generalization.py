@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import math
 
-from common.errors import PrivacyError
-from common.guarantees.limits import at_least, within
+from labelveil.common.errors import PrivacyError
+from labelveil.common.guarantees.limits import at_least, within
 
 
 def expected_gap(epsilon: float, delta: float = 0.0) -> float:

@@ -21,13 +21,13 @@ from typing import Literal
 
 import numpy as np
 
-from common.arrays import Floats, Integers
-from common.entropy import Entropy
-from common.errors import DataError
-from common.exact.noise import discrete_laplace
-from common.exact.rounding import multiple_above
-from common.guarantees import Adjacency, PureDP, Unit
-from common.guarantees.limits import at_least, positive
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import DataError
+from labelveil.common.exact.noise import discrete_laplace
+from labelveil.common.exact.rounding import multiple_above
+from labelveil.common.guarantees import Adjacency, PureDP, Unit
+from labelveil.common.guarantees.limits import at_least, positive
 
 RESOLUTION = 1 << 16
 """What stands for a difference of B."""

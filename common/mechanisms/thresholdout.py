@@ -30,14 +30,14 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Integers
-from common.entropy import Entropy
-from common.errors import BudgetError, DataError
-from common.exact.noise import discrete_laplace
-from common.exact.rounding import multiple_above
-from common.guarantees import Adjacency, ApproximateDP, PureDP, Unit, optimal_composition
-from common.guarantees.limits import at_least, positive, within
-from common.sole import Sole
+from labelveil.common.arrays import Integers
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import BudgetError, DataError
+from labelveil.common.exact.noise import discrete_laplace
+from labelveil.common.exact.rounding import multiple_above
+from labelveil.common.guarantees import Adjacency, ApproximateDP, PureDP, Unit, optimal_composition
+from labelveil.common.guarantees.limits import at_least, positive, within
+from labelveil.common.sole import Sole
 
 RESOLUTION = 1 << 16
 """What stands for a value of 1."""

@@ -1,29 +1,29 @@
 """Label randomizers: a label on a public grid in, one of finitely many outputs out, ε-DP.
 
 Every randomizer is built by name with :func:`build_randomizer` and is a finite channel with integer
-weights, so its ε is derived from the bytes that leave (see :mod:`common.exact.channel`).
+weights, so its ε is derived from the bytes that leave (see :mod:`labelveil.common.exact.channel`).
 """
 
-from common.randomizers.additive.builders import (
+from labelveil.common.randomizers.additive.builders import (
     build_discrete_laplace,
     build_discrete_staircase,
     build_exponential,
     build_laplace,
     build_staircase,
 )
-from common.randomizers.base import Randomizer, build_randomizer, randomizer_names
-from common.randomizers.binning.rr_on_bins import Binning, losses_by_bins, optimal_binning
-from common.randomizers.budget import BudgetSplit, split_budget
-from common.randomizers.design.optimal_design import build_optimal_design
-from common.randomizers.message.plan import plan_message
-from common.randomizers.message.steps import Message, MessagePlan
-from common.randomizers.message.terms import LabelTerms
-from common.randomizers.prior import NoisyPrior, decoded_prior, private_prior
-from common.randomizers.response import build_randomized_response, build_rr_with_prior
-from common.randomizers.rp_with_prior import build_rp_with_prior
-from common.randomizers.thresholds import build_randomized_thresholds, threshold_weights
-from common.randomizers.two_point import build_two_point
-from common.randomizers.unbiased.builder import build_unbiased
+from labelveil.common.randomizers.base import Randomizer, build_randomizer, randomizer_names
+from labelveil.common.randomizers.binning.rr_on_bins import Binning, losses_by_bins, optimal_binning
+from labelveil.common.randomizers.budget import BudgetSplit, split_budget
+from labelveil.common.randomizers.design.optimal_design import build_optimal_design
+from labelveil.common.randomizers.message.plan import plan_message
+from labelveil.common.randomizers.message.steps import Message, MessagePlan
+from labelveil.common.randomizers.message.terms import LabelTerms
+from labelveil.common.randomizers.prior import NoisyPrior, decoded_prior, private_prior
+from labelveil.common.randomizers.response import build_randomized_response, build_rr_with_prior
+from labelveil.common.randomizers.rp_with_prior import build_rp_with_prior
+from labelveil.common.randomizers.thresholds import build_randomized_thresholds, threshold_weights
+from labelveil.common.randomizers.two_point import build_two_point
+from labelveil.common.randomizers.unbiased.builder import build_unbiased
 
 __all__ = [
     "Binning",

@@ -4,7 +4,7 @@ Labels are rounded down to integers, k of them, but for continuous noise, which 
 Algorithm 2 on all amounts would be expensive. What needs a prior spends ε₁ = √(4k/n) on it,
 however small ε is, clips the noisy histogram at 0 and normalises it; what needs none spends all of
 ε on the labels. Under Poisson loss, too, bins are those of the squared error. For comparisons: what
-a release does says :mod:`common.randomizers.message.steps`.
+a release does says :mod:`labelveil.common.randomizers.message.steps`.
 
 Nor may labels with continuous noise leave. A sum in floating point shows in its last bits which
 labels could have led to it: the noise values that a float sampler can return have gaps, and the
@@ -23,16 +23,16 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Floats
-from common.entropy import Entropy
-from common.errors import ConfigError, PrivacyError
-from common.exact.rational import rational
-from common.randomizers.additive.laws import Laplace, Staircase, best_gamma
-from common.randomizers.base import build_randomizer, check_epsilon
-from common.randomizers.budget import round_down
-from common.randomizers.grid import Grid
-from common.randomizers.message.terms import LabelTerms
-from common.randomizers.prior import private_prior, rational_epsilon
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import ConfigError, PrivacyError
+from labelveil.common.exact.rational import rational
+from labelveil.common.randomizers.additive.laws import Laplace, Staircase, best_gamma
+from labelveil.common.randomizers.base import build_randomizer, check_epsilon
+from labelveil.common.randomizers.budget import round_down
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.terms import LabelTerms
+from labelveil.common.randomizers.prior import private_prior, rational_epsilon
 
 WITHOUT_PRIOR = (
     "discrete-laplace",

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from common.arrays import Floats, Indices, finite, is_number
-from common.entropy import Entropy
-from common.errors import ConfigError, PrivacyError
-from common.exact.channel import Codes, FiniteChannel
-from common.guarantees import PureDP
-from common.randomizers.grid import Grid
-from common.randomizers.losses import Loss, LossFunction, get_loss
+from labelveil.common.arrays import Floats, Indices, finite, is_number
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import ConfigError, PrivacyError
+from labelveil.common.exact.channel import Codes, FiniteChannel
+from labelveil.common.guarantees import PureDP
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.losses import Loss, LossFunction, get_loss
 
 MAX_EPSILON = 40.0
 
@@ -84,7 +84,7 @@ class Randomizer:
         They are clipped to the grid's range, and those between its points rounded at random without
         bias first; ``DataError`` if some are missing. ``start_row`` is the index of the first value
         in the whole data set: row i's noise depends on i alone. For anything that leaves,
-        ``entropy`` is :func:`common.entropy.system_entropy`.
+        ``entropy`` is :func:`labelveil.common.entropy.system_entropy`.
         """
         array = finite(values, "labels")
         rounding = entropy.coins(ROUNDING_STREAM, start_row, array.size)

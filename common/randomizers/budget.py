@@ -9,10 +9,10 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from common.exact.rational import rational
-from common.guarantees.limits import at_least, within
-from common.randomizers.base import check_epsilon
-from common.randomizers.prior import rational_epsilon
+from labelveil.common.exact.rational import rational
+from labelveil.common.guarantees.limits import at_least, within
+from labelveil.common.randomizers.base import check_epsilon
+from labelveil.common.randomizers.prior import rational_epsilon
 
 PRIOR_SHARE = Fraction(1, 8)
 """The largest share of ε that the default split gives the prior."""

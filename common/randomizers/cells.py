@@ -18,12 +18,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Floats, Indices
-from common.entropy import Entropy
-from common.errors import ConfigError
-from common.exact.channel import MAX_OUTPUTS, Codes, FiniteChannel
-from common.randomizers.base import ROUNDING_STREAM
-from common.randomizers.grid import Grid
+from labelveil.common.arrays import Floats, Indices
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import ConfigError
+from labelveil.common.exact.channel import MAX_OUTPUTS, Codes, FiniteChannel
+from labelveil.common.randomizers.base import ROUNDING_STREAM
+from labelveil.common.randomizers.grid import Grid
 
 
 def row_products(left: Floats, right: Floats) -> Floats:

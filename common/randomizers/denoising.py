@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from common.arrays import Floats
+from labelveil.common.arrays import Floats
 
 MOST_CELLS = 2048
 """Longer histograms are projected only: the choice of the smoothness takes O(k²)."""

@@ -15,8 +15,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Floats, Indices, Words
-from common.errors import ConfigError, DataError
+from labelveil.common.arrays import Floats, Indices, Words
+from labelveil.common.errors import ConfigError, DataError
 
 MAX_POINTS = 1 << 13
 """A finer grid would say no more of a label: on each point lies noise of its own."""

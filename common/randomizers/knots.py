@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from common.arrays import Floats, Indices
-from common.exact.channel import BETWEEN, FiniteChannel
-from common.randomizers.base import Builder, Problem, Randomizer
+from labelveil.common.arrays import Floats, Indices
+from labelveil.common.exact.channel import BETWEEN, FiniteChannel
+from labelveil.common.randomizers.base import Builder, Problem, Randomizer
 
 MOST_KNOTS = 513
 """The most rows of its own that a channel states: as many points as whole labels to 512 have. What

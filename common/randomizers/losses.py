@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from common.arrays import Floats
-from common.errors import ConfigError
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import ConfigError
 
 LossFunction = Callable[[Any, Any], Any]
 """Takes predictions ŷ and labels y that broadcast against each other; convex in ŷ."""

@@ -14,15 +14,15 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Floats, Indices, Integers, counted
-from common.entropy import Entropy
-from common.errors import PrivacyError
-from common.exact.channel import TOTAL, FiniteChannel
-from common.exact.noise import discrete_laplace
-from common.exact.rational import rational
-from common.guarantees import PureDP, Unit
-from common.guarantees.limits import positive, within
-from common.randomizers.denoising import denoise_histogram
+from labelveil.common.arrays import Floats, Indices, Integers, counted
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import PrivacyError
+from labelveil.common.exact.channel import TOTAL, FiniteChannel
+from labelveil.common.exact.noise import discrete_laplace
+from labelveil.common.exact.rational import rational
+from labelveil.common.guarantees import PureDP, Unit
+from labelveil.common.guarantees.limits import positive, within
+from labelveil.common.randomizers.denoising import denoise_histogram
 
 PRIOR_STREAM = "prior"
 SENSITIVITY = 2
@@ -98,8 +98,9 @@ class NoisyPrior:
 
         Clipping at 0 and normalising, as in the paper, keeps the positive half of the noise on
         every empty cell, which is a heavy spurious tail on a long grid;
-        :func:`common.randomizers.denoising.denoise_histogram` says what is done instead. Two cells
-        have no tail, and noise would take a rare one to 0: they are expected, given the counts.
+        :func:`labelveil.common.randomizers.denoising.denoise_histogram` says what is done instead.
+        Two cells have no tail, and noise would take a rare one to 0: they are expected, given the
+        counts.
         """
         if self.decoded and self.noisy_counts.size == 2:
             return _expected_of_two(self.noisy_counts / self.rows, self.decoded / self.rows)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from common.exact.channel import TOTAL, FiniteChannel, exp_lower_bound, randomized_response_rows
-from common.randomizers.base import Problem, Randomizer, register
-from common.randomizers.knots import MOST_KNOTS, over_knots
+from labelveil.common.exact.channel import (
+    TOTAL,
+    FiniteChannel,
+    exp_lower_bound,
+    randomized_response_rows,
+)
+from labelveil.common.randomizers.base import Problem, Randomizer, register
+from labelveil.common.randomizers.knots import MOST_KNOTS, over_knots
 
 
 @register("randomized-response")

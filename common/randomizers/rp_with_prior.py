@@ -20,11 +20,11 @@ from operator import attrgetter
 
 import numpy as np
 
-from common.arrays import Floats, Indices
-from common.errors import ConfigError
-from common.randomizers.base import Problem, Randomizer, expected_loss, register
-from common.randomizers.exact_rows import sorted_channel
-from common.randomizers.knots import over_knots
+from labelveil.common.arrays import Floats, Indices
+from labelveil.common.errors import ConfigError
+from labelveil.common.randomizers.base import Problem, Randomizer, expected_loss, register
+from labelveil.common.randomizers.exact_rows import sorted_channel
+from labelveil.common.randomizers.knots import over_knots
 
 _RADII = 2.0 ** -np.arange(1, 10)
 """Tried where none is given, as shares of the range."""

@@ -31,12 +31,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from common.arrays import Floats, Indices
-from common.errors import ConfigError
-from common.exact.channel import exp_lower_bound
-from common.randomizers.base import Problem, Randomizer, register
-from common.randomizers.exact_rows import sorted_channel
-from common.randomizers.knots import MOST_KNOTS, rows_between, thinned
+from labelveil.common.arrays import Floats, Indices
+from labelveil.common.errors import ConfigError
+from labelveil.common.exact.channel import exp_lower_bound
+from labelveil.common.randomizers.base import Problem, Randomizer, register
+from labelveil.common.randomizers.exact_rows import sorted_channel
+from labelveil.common.randomizers.knots import MOST_KNOTS, rows_between, thinned
 
 Weighting = Literal["uniform", "prior", "sqrt", "prior-label"]
 

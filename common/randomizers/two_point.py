@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from common.exact.channel import TOTAL, FiniteChannel, randomized_response_rows
-from common.randomizers.base import Problem, Randomizer, register
-from common.randomizers.knots import rows_between
+from labelveil.common.exact.channel import TOTAL, FiniteChannel, randomized_response_rows
+from labelveil.common.randomizers.base import Problem, Randomizer, register
+from labelveil.common.randomizers.knots import rows_between
 
 
 @register("two-point", reach=float)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from common.exact.channel import Codes
+from labelveil.common.exact.channel import Codes
 
 KEY_BYTES = 16
 

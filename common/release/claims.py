@@ -7,18 +7,19 @@ from typing import Annotated, Final, Literal, TypeVar
 from pydantic import AfterValidator, ConfigDict, FailFast, Field, with_config
 from typing_extensions import TypedDict
 
-from common.exact.rational import parse_rational
-from common.release.limits import ROWS
+from labelveil.common.exact.rational import parse_rational
+from labelveil.common.release.limits import ROWS
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 CMAC_KEYS: Final = "aes-256-cmac-128"
-"""What event keys are hashed by (:mod:`common.release.event_keys`)."""
+"""What event keys are hashed by (:mod:`labelveil.common.release.event_keys`)."""
 SUBMITTED_KEYS: Final = "submitted"
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Check = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-"""16 bytes by which a secret is recognised (:func:`common.release.event_keys.secret_check`)."""
+"""16 bytes by which a secret is recognised
+(:func:`labelveil.common.release.event_keys.secret_check`)."""
 Count = Annotated[int, Field(ge=-(1 << 62), le=1 << 62)]
 Rows = Annotated[int, Field(ge=1, le=ROWS)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
@@ -52,7 +53,7 @@ class PureClaim(TypedDict):
 
 @with_config(_CLOSED)
 class ChannelClaim(TypedDict):
-    """A channel as :meth:`common.exact.channel.FiniteChannel.to_json` writes it."""
+    """A channel as :meth:`labelveil.common.exact.channel.FiniteChannel.to_json` writes it."""
 
     outputs: Items[float]
     row_of: Items[int]
@@ -61,7 +62,8 @@ class ChannelClaim(TypedDict):
 
 @with_config(_CLOSED)
 class TermsClaim(TypedDict):
-    """A session's terms, as :meth:`common.mechanisms.interactive.Terms.to_json` writes them."""
+    """A session's terms, as :meth:`labelveil.common.mechanisms.interactive.Terms.to_json` writes
+    them."""
 
     epsilon: Rational
     q: Rational
@@ -74,7 +76,8 @@ class TermsClaim(TypedDict):
 
 @with_config(_CLOSED)
 class SessionClaim(TypedDict):
-    """A session's state, as :meth:`common.mechanisms.interactive.Session.to_json` writes it."""
+    """A session's state, as :meth:`labelveil.common.mechanisms.interactive.Session.to_json` writes
+    it."""
 
     version: Literal[1]
     terms: TermsClaim

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from common.errors import ConfigError, DataError
-from common.files import read_private
-from common.release.claims import CMAC_KEYS
-from common.release.cmac import CMAC
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.files import read_private
+from labelveil.common.release.claims import CMAC_KEYS
+from labelveil.common.release.cmac import CMAC
 
 if TYPE_CHECKING:
     import polars as pl
@@ -78,7 +78,7 @@ def key_text(keys: pl.Series) -> pl.Series:
     """
     import polars as pl
 
-    from common.parquet_files import type_words
+    from labelveil.common.parquet_files import type_words
 
     name, kind, keys = keys.name, keys.dtype, keys.alias("")
     if kind == pl.Binary:  # Parquet's UUIDs, whether the file calls them so or not

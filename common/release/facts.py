@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from common.errors import ConfigError
-from common.randomizers.base import detail_types, option_types
+from labelveil.common.errors import ConfigError
+from labelveil.common.randomizers.base import detail_types, option_types
 
 MOST_DIGITS = 6
 """Significant digits of a number that somebody chose."""

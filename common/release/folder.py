@@ -4,8 +4,8 @@ A release is immutable. Its content is a sequence of rows, a 16-byte key (absent
 party submitted the population) and a code of one or two little-endian bytes. It is cut into blocks
 of ``block_rows`` rows; a block's digest is SHA-256 over its keys followed by its codes, and the
 content's digest is SHA-256 over all block digests, so that blocks can be verified one by one as
-they arrive and computed in parallel. The manifest (:mod:`common.release.manifest`) holds those
-digests.
+they arrive and computed in parallel. The manifest (:mod:`labelveil.common.release.manifest`) holds
+those digests.
 
 A labels party's store and a fetch keep the rows as they are sent, a store in parts; no key has a
 byte if the features party submitted the population:
@@ -19,9 +19,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from common.errors import ReleaseError, printable
-from common.files import write_durably
-from common.release.limits import MANIFEST_BYTES
+from labelveil.common.errors import ReleaseError, printable
+from labelveil.common.files import write_durably
+from labelveil.common.release.limits import MANIFEST_BYTES
 
 MANIFEST_FILE = "manifest.json"
 LABELS_FILE = "labels.parquet"

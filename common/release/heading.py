@@ -12,9 +12,9 @@ from typing import Any, Self
 
 from pydantic import ConfigDict, ValidationError
 
-from common.errors import ReleaseError
-from common.release.claims import Name
-from common.release.sections import ContentSection, ManifestSection, PopulationSection
+from labelveil.common.errors import ReleaseError
+from labelveil.common.release.claims import Name
+from labelveil.common.release.sections import ContentSection, ManifestSection, PopulationSection
 
 _OPEN = ConfigDict(extra="ignore")
 

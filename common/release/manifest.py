@@ -19,18 +19,18 @@ from typing import Annotated, Any, Final, Literal, Self, TypeVar
 import numpy as np
 from pydantic import FailFast, Field, ValidationError, model_validator
 
-from common.arrays import Floats
-from common.errors import ConfigError, PrivacyError, ReleaseError
-from common.exact.channel import FiniteChannel
-from common.exact.rational import parse_rational
-from common.formats import RELEASE, known_software
-from common.guarantees import Guarantee, PureDP, Unit, compose, guarantee_from_json
-from common.randomizers import NoisyPrior, decoded_prior
-from common.randomizers.cells import Cells, Codebook, Group
-from common.randomizers.grid import Grid
-from common.randomizers.message.codebooks import Codebooks
-from common.randomizers.message.steps import Released
-from common.randomizers.message.strata import (
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import ConfigError, PrivacyError, ReleaseError
+from labelveil.common.exact.channel import FiniteChannel
+from labelveil.common.exact.rational import parse_rational
+from labelveil.common.formats import RELEASE, known_software
+from labelveil.common.guarantees import Guarantee, PureDP, Unit, compose, guarantee_from_json
+from labelveil.common.randomizers import NoisyPrior, decoded_prior
+from labelveil.common.randomizers.cells import Cells, Codebook, Group
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.codebooks import Codebooks
+from labelveil.common.randomizers.message.steps import Released
+from labelveil.common.randomizers.message.strata import (
     BINS,
     MOST_STRATA,
     MOST_WEIGHT,
@@ -38,11 +38,11 @@ from common.randomizers.message.strata import (
     StratumTable,
     bins_of,
 )
-from common.randomizers.message.terms import MOST_LABELS
-from common.release.claims import Name
-from common.release.facts import items
-from common.release.limits import block_rows_for
-from common.release.sections import (
+from labelveil.common.randomizers.message.terms import MOST_LABELS
+from labelveil.common.release.claims import Name
+from labelveil.common.release.facts import items
+from labelveil.common.release.limits import block_rows_for
+from labelveil.common.release.sections import (
     ContentSection,
     DriftSection,
     Few,
@@ -54,7 +54,7 @@ from common.release.sections import (
     StatedRandomizer,
     StratumSection,
 )
-from common.release.strict_json import parse_json
+from labelveil.common.release.strict_json import parse_json
 
 FORMAT: Final = "labelveil-release/2"
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from itertools import islice
 
-from common.formats import EXCHANGED, RELEASE, known_software
-from common.version import software
-from common.wire import label_release_pb2 as wire
+from labelveil.common.formats import EXCHANGED, RELEASE, known_software
+from labelveil.common.version import software
+from labelveil.common.wire import label_release_pb2 as wire
 
 MOST_FORMATS = MOST_CHARACTERS = 64
 

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from common.errors import ConfigError, ReleaseError
-from common.formats import QUESTION
-from common.randomizers.grid import MAX_POINTS, Grid
-from common.randomizers.message.questions import Question
-from common.randomizers.message.strata import MOST_STRATA
+from labelveil.common.errors import ConfigError, ReleaseError
+from labelveil.common.formats import QUESTION
+from labelveil.common.randomizers.grid import MAX_POINTS, Grid
+from labelveil.common.randomizers.message.questions import Question
+from labelveil.common.randomizers.message.strata import MOST_STRATA
 
 _SIZES = 8
 _NUMBER = 8

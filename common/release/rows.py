@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import ReleaseError
-from common.exact.channel import Codes
-from common.files import file_errors
-from common.release.blocks import KEY_BYTES, block_ranges, decode_codes, encode_codes
-from common.release.folder import part_paths
-from common.release.manifest import Manifest, block_digest
+from labelveil.common.errors import ReleaseError
+from labelveil.common.exact.channel import Codes
+from labelveil.common.files import file_errors
+from labelveil.common.release.blocks import KEY_BYTES, block_ranges, decode_codes, encode_codes
+from labelveil.common.release.folder import part_paths
+from labelveil.common.release.manifest import Manifest, block_digest
 
 if TYPE_CHECKING:
     import polars as pl

@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 
-from common.guarantees import PureDP, guarantee_from_json
-from common.randomizers import NoisyPrior
-from common.randomizers.message.strata import MOST_WEIGHT
-from common.randomizers.message.terms import MOST_LABELS
-from common.release.claims import (
+from labelveil.common.guarantees import PureDP, guarantee_from_json
+from labelveil.common.randomizers import NoisyPrior
+from labelveil.common.randomizers.message.strata import MOST_WEIGHT
+from labelveil.common.randomizers.message.terms import MOST_LABELS
+from labelveil.common.release.claims import (
     SUBMITTED_KEYS,
     ChannelClaim,
     Check,
@@ -23,8 +23,8 @@ from common.release.claims import (
     Rows,
     SessionClaim,
 )
-from common.release.facts import check_details, check_options
-from common.release.limits import ROWS
+from labelveil.common.release.facts import check_details, check_options
+from labelveil.common.release.limits import ROWS
 
 MOST_LETTERS = 256
 """Of a label's name, or a stratum's."""
@@ -83,7 +83,7 @@ class PriorSection(SpendingSection):
     """The released histogram over the grid of a label, or over the cells of several.
 
     Or, of a message in strata, over stratum × bin of these (:class:`StratumTable
-    <common.randomizers.message.strata.StratumTable>`), a stratum's counts together.
+    <labelveil.common.randomizers.message.strata.StratumTable>`), a stratum's counts together.
     """
 
     labels: Few[str]

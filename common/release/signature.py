@@ -13,8 +13,8 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
 
-from common.errors import ConfigError
-from common.files import file_errors, read_private
+from labelveil.common.errors import ConfigError
+from labelveil.common.files import file_errors, read_private
 
 
 def read_signing_key(path: Path) -> Ed25519PrivateKey:

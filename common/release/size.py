@@ -6,14 +6,14 @@ import json
 
 import numpy as np
 
-from common.errors import ConfigError
-from common.randomizers.design.optimal_design import most_knots, most_outputs
-from common.randomizers.exact_rows import MAX_WEIGHTS, size_of
-from common.randomizers.grid import Grid
-from common.randomizers.message.steps import Message, MessagePlan
-from common.randomizers.message.strata import BINS
-from common.randomizers.message.terms import LabelTerms
-from common.release.limits import MANIFEST_BYTES, block_rows_for
+from labelveil.common.errors import ConfigError
+from labelveil.common.randomizers.design.optimal_design import most_knots, most_outputs
+from labelveil.common.randomizers.exact_rows import MAX_WEIGHTS, size_of
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.steps import Message, MessagePlan
+from labelveil.common.randomizers.message.strata import BINS
+from labelveil.common.randomizers.message.terms import LabelTerms
+from labelveil.common.release.limits import MANIFEST_BYTES, block_rows_for
 
 _NUMBER = 26
 _COUNT = 21

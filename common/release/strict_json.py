@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from common.errors import ReleaseError
-from common.release.limits import DEPTH, KEYS, MANIFEST_BYTES, VALUES
+from labelveil.common.errors import ReleaseError
+from labelveil.common.release.limits import DEPTH, KEYS, MANIFEST_BYTES, VALUES
 
 _QUOTE, _COMMA = b'",'
 _OPENING, _CLOSING = b"[{", b"]}"

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from common.arrays import Floats
-from common.errors import ConfigError, ReleaseError
-from common.exact.channel import Codes
-from common.files import PUBLIC, appearing, sync
-from common.release.blocks import encode_codes
-from common.release.folder import (
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import ConfigError, ReleaseError
+from labelveil.common.exact.channel import Codes
+from labelveil.common.files import PUBLIC, appearing, sync
+from labelveil.common.release.blocks import encode_codes
+from labelveil.common.release.folder import (
     CODES_FILE,
     KEYS_FILE,
     LABELS_FILE,
@@ -23,8 +23,8 @@ from common.release.folder import (
     read_manifest,
     withdrawn_reason,
 )
-from common.release.manifest import Manifest
-from common.release.rows import Keys, keys_bytes, keys_column, open_rows, verify_blocks
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.rows import Keys, keys_bytes, keys_column, open_rows, verify_blocks
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,10 +24,10 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
-from common.errors import ConfigError
-from common.files import file_errors
+from labelveil.common.errors import ConfigError
+from labelveil.common.files import file_errors
 
-_CSS = files("common.report").joinpath("page.css").read_text("utf-8")
+_CSS = files("labelveil.common.report").joinpath("page.css").read_text("utf-8")
 _LIGHT = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", _CSS.partition("}")[0]))
 INK, MUTED, RULE, PAPER = (_LIGHT[name] for name in ("ink", "muted", "rule", "paper"))
 MAIN, OTHER, THIRD, SHADE = (_LIGHT[name] for name in ("main", "other", "third", "shade"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from html import escape
 
-from common.errors import printable
+from labelveil.common.errors import printable
 
 _MARKS = re.compile(r"[\\`*\[\]#|~$]|(?<![^\W_])_|_(?![^\W_])")
 """What begins or ends something, wherever it stands; an underscore does not within a word."""

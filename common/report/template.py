@@ -11,14 +11,16 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from common.errors import printable
-from common.report.markdown import markdown
+from labelveil.common.errors import printable
+from labelveil.common.report.markdown import markdown
 
 
 def page_template(package: str, name: str) -> Template:
     """Return a template of a package; it may include what lies in ``common/report``."""
     environment = Environment(
-        loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader("common.report", ".")]),
+        loader=ChoiceLoader(
+            [PackageLoader(package, "."), PackageLoader("labelveil.common.report", ".")]
+        ),
         autoescape=True,
         finalize=_as_markdown if name.endswith(".md.j2") else _as_text,
         undefined=StrictUndefined,

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from common.errors import ConfigError
+from labelveil.common.errors import ConfigError
 
 Span = tuple[datetime, datetime]
 """From when to when a certificate is valid, UTC."""

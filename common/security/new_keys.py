@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from common.errors import ConfigError
-from common.release.event_keys import SECRET_BYTES
+from labelveil.common.errors import ConfigError
+from labelveil.common.release.event_keys import SECRET_BYTES
 
 SIGNING_KEY = "signing.key"
 """Name of the private key's file; the public key's has ``.pub`` appended."""

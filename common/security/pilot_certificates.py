@@ -18,9 +18,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from common.errors import ConfigError
-from common.release.event_keys import read_secret
-from common.security.new_keys import write_new, write_secret
+from labelveil.common.errors import ConfigError
+from labelveil.common.release.event_keys import read_secret
+from labelveil.common.security.new_keys import write_new, write_secret
 
 LABEL_PARTY = "label-party"
 FEATURE_PARTY = "feature-party"

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import sys
 
-from common.errors import ConfigError
+from labelveil.common.errors import ConfigError
 
 _VARIABLE = "GRPC_SSL_CIPHER_SUITES"
 _NO_TLS_12 = "ECDHE-PSK-CHACHA20-POLY1305"

@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from common.wire import evaluation_pb2 as common_dot_wire_dot_evaluation__pb2
+from labelveil.common.wire import evaluation_pb2 as labelveil_dot_common_dot_wire_dot_evaluation__pb2
 
 GRPC_GENERATED_VERSION = '1.71.2'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + f' but the generated code in common/wire/evaluation_pb2_grpc.py depends on'
+        + f' but the generated code in labelveil/common/wire/evaluation_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -37,13 +37,13 @@ class EvaluationServiceStub(object):
         """
         self.DescribeEvaluation = channel.unary_unary(
                 '/labelveil.v1.EvaluationService/DescribeEvaluation',
-                request_serializer=common_dot_wire_dot_evaluation__pb2.DescribeEvaluationRequest.SerializeToString,
-                response_deserializer=common_dot_wire_dot_evaluation__pb2.DescribeEvaluationResponse.FromString,
+                request_serializer=labelveil_dot_common_dot_wire_dot_evaluation__pb2.DescribeEvaluationRequest.SerializeToString,
+                response_deserializer=labelveil_dot_common_dot_wire_dot_evaluation__pb2.DescribeEvaluationResponse.FromString,
                 _registered_method=True)
         self.EvaluatePredictions = channel.stream_unary(
                 '/labelveil.v1.EvaluationService/EvaluatePredictions',
-                request_serializer=common_dot_wire_dot_evaluation__pb2.EvaluatePredictionsRequest.SerializeToString,
-                response_deserializer=common_dot_wire_dot_evaluation__pb2.EvaluatePredictionsResponse.FromString,
+                request_serializer=labelveil_dot_common_dot_wire_dot_evaluation__pb2.EvaluatePredictionsRequest.SerializeToString,
+                response_deserializer=labelveil_dot_common_dot_wire_dot_evaluation__pb2.EvaluatePredictionsResponse.FromString,
                 _registered_method=True)
 
 
@@ -80,13 +80,13 @@ def add_EvaluationServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'DescribeEvaluation': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeEvaluation,
-                    request_deserializer=common_dot_wire_dot_evaluation__pb2.DescribeEvaluationRequest.FromString,
-                    response_serializer=common_dot_wire_dot_evaluation__pb2.DescribeEvaluationResponse.SerializeToString,
+                    request_deserializer=labelveil_dot_common_dot_wire_dot_evaluation__pb2.DescribeEvaluationRequest.FromString,
+                    response_serializer=labelveil_dot_common_dot_wire_dot_evaluation__pb2.DescribeEvaluationResponse.SerializeToString,
             ),
             'EvaluatePredictions': grpc.stream_unary_rpc_method_handler(
                     servicer.EvaluatePredictions,
-                    request_deserializer=common_dot_wire_dot_evaluation__pb2.EvaluatePredictionsRequest.FromString,
-                    response_serializer=common_dot_wire_dot_evaluation__pb2.EvaluatePredictionsResponse.SerializeToString,
+                    request_deserializer=labelveil_dot_common_dot_wire_dot_evaluation__pb2.EvaluatePredictionsRequest.FromString,
+                    response_serializer=labelveil_dot_common_dot_wire_dot_evaluation__pb2.EvaluatePredictionsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -115,8 +115,8 @@ class EvaluationService(object):
             request,
             target,
             '/labelveil.v1.EvaluationService/DescribeEvaluation',
-            common_dot_wire_dot_evaluation__pb2.DescribeEvaluationRequest.SerializeToString,
-            common_dot_wire_dot_evaluation__pb2.DescribeEvaluationResponse.FromString,
+            labelveil_dot_common_dot_wire_dot_evaluation__pb2.DescribeEvaluationRequest.SerializeToString,
+            labelveil_dot_common_dot_wire_dot_evaluation__pb2.DescribeEvaluationResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -142,8 +142,8 @@ class EvaluationService(object):
             request_iterator,
             target,
             '/labelveil.v1.EvaluationService/EvaluatePredictions',
-            common_dot_wire_dot_evaluation__pb2.EvaluatePredictionsRequest.SerializeToString,
-            common_dot_wire_dot_evaluation__pb2.EvaluatePredictionsResponse.FromString,
+            labelveil_dot_common_dot_wire_dot_evaluation__pb2.EvaluatePredictionsRequest.SerializeToString,
+            labelveil_dot_common_dot_wire_dot_evaluation__pb2.EvaluatePredictionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -12,9 +12,9 @@ depends on a label.
 
 import abc
 import collections.abc
-import common.wire.evaluation_pb2
 import grpc
 import grpc.aio
+import labelveil.common.wire.evaluation_pb2
 import typing
 
 _T = typing.TypeVar("_T")
@@ -29,16 +29,16 @@ class EvaluationServiceStub:
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
     DescribeEvaluation: grpc.UnaryUnaryMultiCallable[
-        common.wire.evaluation_pb2.DescribeEvaluationRequest,
-        common.wire.evaluation_pb2.DescribeEvaluationResponse,
+        labelveil.common.wire.evaluation_pb2.DescribeEvaluationRequest,
+        labelveil.common.wire.evaluation_pb2.DescribeEvaluationResponse,
     ]
     """Says on what terms questions are answered, so that the asker knows the noise beforehand. Costs
     nothing. FAILED_PRECONDITION and NOT_FOUND as below.
     """
 
     EvaluatePredictions: grpc.StreamUnaryMultiCallable[
-        common.wire.evaluation_pb2.EvaluatePredictionsRequest,
-        common.wire.evaluation_pb2.EvaluatePredictionsResponse,
+        labelveil.common.wire.evaluation_pb2.EvaluatePredictionsRequest,
+        labelveil.common.wire.evaluation_pb2.EvaluatePredictionsResponse,
     ]
     """Compares predictions with true labels. Asking the same question again gives the same answer and
     uses nothing up; a question is the same if the release, the label, the loss and every byte of
@@ -56,16 +56,16 @@ class EvaluationServiceAsyncStub:
     """Answers questions about a model's loss on the events of a release."""
 
     DescribeEvaluation: grpc.aio.UnaryUnaryMultiCallable[
-        common.wire.evaluation_pb2.DescribeEvaluationRequest,
-        common.wire.evaluation_pb2.DescribeEvaluationResponse,
+        labelveil.common.wire.evaluation_pb2.DescribeEvaluationRequest,
+        labelveil.common.wire.evaluation_pb2.DescribeEvaluationResponse,
     ]
     """Says on what terms questions are answered, so that the asker knows the noise beforehand. Costs
     nothing. FAILED_PRECONDITION and NOT_FOUND as below.
     """
 
     EvaluatePredictions: grpc.aio.StreamUnaryMultiCallable[
-        common.wire.evaluation_pb2.EvaluatePredictionsRequest,
-        common.wire.evaluation_pb2.EvaluatePredictionsResponse,
+        labelveil.common.wire.evaluation_pb2.EvaluatePredictionsRequest,
+        labelveil.common.wire.evaluation_pb2.EvaluatePredictionsResponse,
     ]
     """Compares predictions with true labels. Asking the same question again gives the same answer and
     uses nothing up; a question is the same if the release, the label, the loss and every byte of
@@ -85,9 +85,9 @@ class EvaluationServiceServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
     def DescribeEvaluation(
         self,
-        request: common.wire.evaluation_pb2.DescribeEvaluationRequest,
+        request: labelveil.common.wire.evaluation_pb2.DescribeEvaluationRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.wire.evaluation_pb2.DescribeEvaluationResponse, collections.abc.Awaitable[common.wire.evaluation_pb2.DescribeEvaluationResponse]]:
+    ) -> typing.Union[labelveil.common.wire.evaluation_pb2.DescribeEvaluationResponse, collections.abc.Awaitable[labelveil.common.wire.evaluation_pb2.DescribeEvaluationResponse]]:
         """Says on what terms questions are answered, so that the asker knows the noise beforehand. Costs
         nothing. FAILED_PRECONDITION and NOT_FOUND as below.
         """
@@ -95,9 +95,9 @@ class EvaluationServiceServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
     def EvaluatePredictions(
         self,
-        request_iterator: _MaybeAsyncIterator[common.wire.evaluation_pb2.EvaluatePredictionsRequest],
+        request_iterator: _MaybeAsyncIterator[labelveil.common.wire.evaluation_pb2.EvaluatePredictionsRequest],
         context: _ServicerContext,
-    ) -> typing.Union[common.wire.evaluation_pb2.EvaluatePredictionsResponse, collections.abc.Awaitable[common.wire.evaluation_pb2.EvaluatePredictionsResponse]]:
+    ) -> typing.Union[labelveil.common.wire.evaluation_pb2.EvaluatePredictionsResponse, collections.abc.Awaitable[labelveil.common.wire.evaluation_pb2.EvaluatePredictionsResponse]]:
         """Compares predictions with true labels. Asking the same question again gives the same answer and
         uses nothing up; a question is the same if the release, the label, the loss and every byte of
         the predictions are.

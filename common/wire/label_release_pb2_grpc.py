@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from common.wire import label_release_pb2 as common_dot_wire_dot_label__release__pb2
+from labelveil.common.wire import label_release_pb2 as labelveil_dot_common_dot_wire_dot_label__release__pb2
 
 GRPC_GENERATED_VERSION = '1.71.2'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + f' but the generated code in common/wire/label_release_pb2_grpc.py depends on'
+        + f' but the generated code in labelveil/common/wire/label_release_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -39,18 +39,18 @@ class LabelReleaseServiceStub(object):
         """
         self.DescribeRelease = channel.unary_unary(
                 '/labelveil.v1.LabelReleaseService/DescribeRelease',
-                request_serializer=common_dot_wire_dot_label__release__pb2.DescribeReleaseRequest.SerializeToString,
-                response_deserializer=common_dot_wire_dot_label__release__pb2.DescribeReleaseResponse.FromString,
+                request_serializer=labelveil_dot_common_dot_wire_dot_label__release__pb2.DescribeReleaseRequest.SerializeToString,
+                response_deserializer=labelveil_dot_common_dot_wire_dot_label__release__pb2.DescribeReleaseResponse.FromString,
                 _registered_method=True)
         self.FetchRelease = channel.unary_stream(
                 '/labelveil.v1.LabelReleaseService/FetchRelease',
-                request_serializer=common_dot_wire_dot_label__release__pb2.FetchReleaseRequest.SerializeToString,
-                response_deserializer=common_dot_wire_dot_label__release__pb2.FetchReleaseResponse.FromString,
+                request_serializer=labelveil_dot_common_dot_wire_dot_label__release__pb2.FetchReleaseRequest.SerializeToString,
+                response_deserializer=labelveil_dot_common_dot_wire_dot_label__release__pb2.FetchReleaseResponse.FromString,
                 _registered_method=True)
         self.SubmitPopulation = channel.stream_unary(
                 '/labelveil.v1.LabelReleaseService/SubmitPopulation',
-                request_serializer=common_dot_wire_dot_label__release__pb2.SubmitPopulationRequest.SerializeToString,
-                response_deserializer=common_dot_wire_dot_label__release__pb2.SubmitPopulationResponse.FromString,
+                request_serializer=labelveil_dot_common_dot_wire_dot_label__release__pb2.SubmitPopulationRequest.SerializeToString,
+                response_deserializer=labelveil_dot_common_dot_wire_dot_label__release__pb2.SubmitPopulationResponse.FromString,
                 _registered_method=True)
 
 
@@ -115,18 +115,18 @@ def add_LabelReleaseServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'DescribeRelease': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeRelease,
-                    request_deserializer=common_dot_wire_dot_label__release__pb2.DescribeReleaseRequest.FromString,
-                    response_serializer=common_dot_wire_dot_label__release__pb2.DescribeReleaseResponse.SerializeToString,
+                    request_deserializer=labelveil_dot_common_dot_wire_dot_label__release__pb2.DescribeReleaseRequest.FromString,
+                    response_serializer=labelveil_dot_common_dot_wire_dot_label__release__pb2.DescribeReleaseResponse.SerializeToString,
             ),
             'FetchRelease': grpc.unary_stream_rpc_method_handler(
                     servicer.FetchRelease,
-                    request_deserializer=common_dot_wire_dot_label__release__pb2.FetchReleaseRequest.FromString,
-                    response_serializer=common_dot_wire_dot_label__release__pb2.FetchReleaseResponse.SerializeToString,
+                    request_deserializer=labelveil_dot_common_dot_wire_dot_label__release__pb2.FetchReleaseRequest.FromString,
+                    response_serializer=labelveil_dot_common_dot_wire_dot_label__release__pb2.FetchReleaseResponse.SerializeToString,
             ),
             'SubmitPopulation': grpc.stream_unary_rpc_method_handler(
                     servicer.SubmitPopulation,
-                    request_deserializer=common_dot_wire_dot_label__release__pb2.SubmitPopulationRequest.FromString,
-                    response_serializer=common_dot_wire_dot_label__release__pb2.SubmitPopulationResponse.SerializeToString,
+                    request_deserializer=labelveil_dot_common_dot_wire_dot_label__release__pb2.SubmitPopulationRequest.FromString,
+                    response_serializer=labelveil_dot_common_dot_wire_dot_label__release__pb2.SubmitPopulationResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -157,8 +157,8 @@ class LabelReleaseService(object):
             request,
             target,
             '/labelveil.v1.LabelReleaseService/DescribeRelease',
-            common_dot_wire_dot_label__release__pb2.DescribeReleaseRequest.SerializeToString,
-            common_dot_wire_dot_label__release__pb2.DescribeReleaseResponse.FromString,
+            labelveil_dot_common_dot_wire_dot_label__release__pb2.DescribeReleaseRequest.SerializeToString,
+            labelveil_dot_common_dot_wire_dot_label__release__pb2.DescribeReleaseResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -184,8 +184,8 @@ class LabelReleaseService(object):
             request,
             target,
             '/labelveil.v1.LabelReleaseService/FetchRelease',
-            common_dot_wire_dot_label__release__pb2.FetchReleaseRequest.SerializeToString,
-            common_dot_wire_dot_label__release__pb2.FetchReleaseResponse.FromString,
+            labelveil_dot_common_dot_wire_dot_label__release__pb2.FetchReleaseRequest.SerializeToString,
+            labelveil_dot_common_dot_wire_dot_label__release__pb2.FetchReleaseResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -211,8 +211,8 @@ class LabelReleaseService(object):
             request_iterator,
             target,
             '/labelveil.v1.LabelReleaseService/SubmitPopulation',
-            common_dot_wire_dot_label__release__pb2.SubmitPopulationRequest.SerializeToString,
-            common_dot_wire_dot_label__release__pb2.SubmitPopulationResponse.FromString,
+            labelveil_dot_common_dot_wire_dot_label__release__pb2.SubmitPopulationRequest.SerializeToString,
+            labelveil_dot_common_dot_wire_dot_label__release__pb2.SubmitPopulationResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -20,9 +20,9 @@ No status, row count, message size or latency depends on a label.
 
 import abc
 import collections.abc
-import common.wire.label_release_pb2
 import grpc
 import grpc.aio
+import labelveil.common.wire.label_release_pb2
 import typing
 
 _T = typing.TypeVar("_T")
@@ -40,8 +40,8 @@ class LabelReleaseServiceStub:
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
     DescribeRelease: grpc.UnaryUnaryMultiCallable[
-        common.wire.label_release_pb2.DescribeReleaseRequest,
-        common.wire.label_release_pb2.DescribeReleaseResponse,
+        labelveil.common.wire.label_release_pb2.DescribeReleaseRequest,
+        labelveil.common.wire.label_release_pb2.DescribeReleaseResponse,
     ]
     """Returns the manifest of a committed release: everything about it that is public.
 
@@ -50,8 +50,8 @@ class LabelReleaseServiceStub:
     """
 
     FetchRelease: grpc.UnaryStreamMultiCallable[
-        common.wire.label_release_pb2.FetchReleaseRequest,
-        common.wire.label_release_pb2.FetchReleaseResponse,
+        labelveil.common.wire.label_release_pb2.FetchReleaseRequest,
+        labelveil.common.wire.label_release_pb2.FetchReleaseResponse,
     ]
     """Streams the rows of a committed release, in release order, from `start_row` to the end.
 
@@ -65,8 +65,8 @@ class LabelReleaseServiceStub:
     """
 
     SubmitPopulation: grpc.StreamUnaryMultiCallable[
-        common.wire.label_release_pb2.SubmitPopulationRequest,
-        common.wire.label_release_pb2.SubmitPopulationResponse,
+        labelveil.common.wire.label_release_pb2.SubmitPopulationRequest,
+        labelveil.common.wire.label_release_pb2.SubmitPopulationResponse,
     ]
     """Names the events that the release of an epoch will cover: the keys that the client sends, in
     the order in which it sends them. The epoch's release freezes them forever; until it exists,
@@ -96,8 +96,8 @@ class LabelReleaseServiceAsyncStub:
     """
 
     DescribeRelease: grpc.aio.UnaryUnaryMultiCallable[
-        common.wire.label_release_pb2.DescribeReleaseRequest,
-        common.wire.label_release_pb2.DescribeReleaseResponse,
+        labelveil.common.wire.label_release_pb2.DescribeReleaseRequest,
+        labelveil.common.wire.label_release_pb2.DescribeReleaseResponse,
     ]
     """Returns the manifest of a committed release: everything about it that is public.
 
@@ -106,8 +106,8 @@ class LabelReleaseServiceAsyncStub:
     """
 
     FetchRelease: grpc.aio.UnaryStreamMultiCallable[
-        common.wire.label_release_pb2.FetchReleaseRequest,
-        common.wire.label_release_pb2.FetchReleaseResponse,
+        labelveil.common.wire.label_release_pb2.FetchReleaseRequest,
+        labelveil.common.wire.label_release_pb2.FetchReleaseResponse,
     ]
     """Streams the rows of a committed release, in release order, from `start_row` to the end.
 
@@ -121,8 +121,8 @@ class LabelReleaseServiceAsyncStub:
     """
 
     SubmitPopulation: grpc.aio.StreamUnaryMultiCallable[
-        common.wire.label_release_pb2.SubmitPopulationRequest,
-        common.wire.label_release_pb2.SubmitPopulationResponse,
+        labelveil.common.wire.label_release_pb2.SubmitPopulationRequest,
+        labelveil.common.wire.label_release_pb2.SubmitPopulationResponse,
     ]
     """Names the events that the release of an epoch will cover: the keys that the client sends, in
     the order in which it sends them. The epoch's release freezes them forever; until it exists,
@@ -154,9 +154,9 @@ class LabelReleaseServiceServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
     def DescribeRelease(
         self,
-        request: common.wire.label_release_pb2.DescribeReleaseRequest,
+        request: labelveil.common.wire.label_release_pb2.DescribeReleaseRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.wire.label_release_pb2.DescribeReleaseResponse, collections.abc.Awaitable[common.wire.label_release_pb2.DescribeReleaseResponse]]:
+    ) -> typing.Union[labelveil.common.wire.label_release_pb2.DescribeReleaseResponse, collections.abc.Awaitable[labelveil.common.wire.label_release_pb2.DescribeReleaseResponse]]:
         """Returns the manifest of a committed release: everything about it that is public.
 
         NOT_FOUND when the epoch has no committed release, or when the epoch is empty and the data set
@@ -166,9 +166,9 @@ class LabelReleaseServiceServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
     def FetchRelease(
         self,
-        request: common.wire.label_release_pb2.FetchReleaseRequest,
+        request: labelveil.common.wire.label_release_pb2.FetchReleaseRequest,
         context: _ServicerContext,
-    ) -> typing.Union[collections.abc.Iterator[common.wire.label_release_pb2.FetchReleaseResponse], collections.abc.AsyncIterator[common.wire.label_release_pb2.FetchReleaseResponse]]:
+    ) -> typing.Union[collections.abc.Iterator[labelveil.common.wire.label_release_pb2.FetchReleaseResponse], collections.abc.AsyncIterator[labelveil.common.wire.label_release_pb2.FetchReleaseResponse]]:
         """Streams the rows of a committed release, in release order, from `start_row` to the end.
 
         A stream that breaks is resumed by calling again with `start_row` set to the number of rows
@@ -183,9 +183,9 @@ class LabelReleaseServiceServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
     def SubmitPopulation(
         self,
-        request_iterator: _MaybeAsyncIterator[common.wire.label_release_pb2.SubmitPopulationRequest],
+        request_iterator: _MaybeAsyncIterator[labelveil.common.wire.label_release_pb2.SubmitPopulationRequest],
         context: _ServicerContext,
-    ) -> typing.Union[common.wire.label_release_pb2.SubmitPopulationResponse, collections.abc.Awaitable[common.wire.label_release_pb2.SubmitPopulationResponse]]:
+    ) -> typing.Union[labelveil.common.wire.label_release_pb2.SubmitPopulationResponse, collections.abc.Awaitable[labelveil.common.wire.label_release_pb2.SubmitPopulationResponse]]:
         """Names the events that the release of an epoch will cover: the keys that the client sends, in
         the order in which it sends them. The epoch's release freezes them forever; until it exists,
         another submission takes the place of the last one. Sending the same keys again in the same

@@ -10,8 +10,8 @@ from pathlib import Path
 import grpc
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from common.error_details import ErrorDetails, details_of
-from common.errors import (
+from labelveil.common.error_details import ErrorDetails, details_of
+from labelveil.common.errors import (
     ConfigError,
     ConnectionFailed,
     LabelveilError,
@@ -19,18 +19,18 @@ from common.errors import (
     present,
     printable,
 )
-from common.files import file_errors, read_private
-from common.release.limits import MANIFEST_BYTES, MESSAGE_BYTES, WITHDRAWN
-from common.security.certificate_checks import (
+from labelveil.common.files import file_errors, read_private
+from labelveil.common.release.limits import MANIFEST_BYTES, MESSAGE_BYTES, WITHDRAWN
+from labelveil.common.security.certificate_checks import (
     certificate_names,
     check_authorities,
     check_identity,
     read_chain,
 )
-from common.security.proxies import through_proxy
-from common.security.tls import check_tls13_only
-from common.version import software
-from feature_party.config import LabelsPartySection
+from labelveil.common.security.proxies import through_proxy
+from labelveil.common.security.tls import check_tls13_only
+from labelveil.common.version import software
+from labelveil.feature_party.config import LabelsPartySection
 
 _RETRYABLE = {
     grpc.StatusCode.UNAVAILABLE,

@@ -7,12 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from common.files import PUBLIC, appearing
-from common.release.blocks import block_ranges
-from common.release.folder import LABELS_FILE
-from common.release.manifest import Manifest
-from common.release.rows import keys_column, open_rows
-from common.release.table import stands_for
+from labelveil.common.files import PUBLIC, appearing
+from labelveil.common.release.blocks import block_ranges
+from labelveil.common.release.folder import LABELS_FILE
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.rows import keys_column, open_rows
+from labelveil.common.release.table import stands_for
 
 _ROWS_AT_ONCE = 1 << 20
 _COLUMNS = [("key", pa.binary()), ("code", pa.uint16()), ("label", pa.float64())]
@@ -21,8 +21,8 @@ _COLUMNS = [("key", pa.binary()), ("code", pa.uint16()), ("label", pa.float64())
 def write_labels_table(folder: Path, manifest: Manifest) -> Path:
     """Write ``labels.parquet`` beside a fetched release's rows, unless it is there.
 
-    Its columns are those of :class:`common.release.table.Release`; a million rows are in memory at
-    a time.
+    Its columns are those of :class:`labelveil.common.release.table.Release`; a million rows are in
+    memory at a time.
     """
     path = folder / LABELS_FILE
     if path.is_file():

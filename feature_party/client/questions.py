@@ -14,20 +14,20 @@ import grpc
 import numpy as np
 import polars as pl
 
-from common.arrays import Floats, Integers
-from common.errors import ReleaseError
-from common.exact.rational import parse_rational
-from common.mechanisms.paired_gain import LossName, NoisyAnswers, PairedGain, half_width
-from common.release.blocks import block_ranges
-from common.release.event_keys import hash_keys
-from common.release.folder import read_manifest
-from common.release.manifest import Manifest, manifest_digest
-from common.release.rows import keys_column, open_rows
-from common.wire import evaluation_pb2 as pb2
-from common.wire import evaluation_pb2_grpc as pb2_grpc
-from feature_party.client.channel import open_channel, told
-from feature_party.client.release_client import ReleaseClient
-from feature_party.config import LabelsPartySection
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.errors import ReleaseError
+from labelveil.common.exact.rational import parse_rational
+from labelveil.common.mechanisms.paired_gain import LossName, NoisyAnswers, PairedGain, half_width
+from labelveil.common.release.blocks import block_ranges
+from labelveil.common.release.event_keys import hash_keys
+from labelveil.common.release.folder import read_manifest
+from labelveil.common.release.manifest import Manifest, manifest_digest
+from labelveil.common.release.rows import keys_column, open_rows
+from labelveil.common.wire import evaluation_pb2 as pb2
+from labelveil.common.wire import evaluation_pb2_grpc as pb2_grpc
+from labelveil.feature_party.client.channel import open_channel, told
+from labelveil.feature_party.client.release_client import ReleaseClient
+from labelveil.feature_party.config import LabelsPartySection
 
 _CHUNK_ROWS = 1 << 17
 _ROWS_AT_ONCE = 1 << 20

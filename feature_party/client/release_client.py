@@ -16,23 +16,23 @@ from typing import TypeVar
 import grpc
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from common.errors import ConnectionFailed, ReleaseError
-from common.files import writing
-from common.formats import RELEASE
-from common.release.folder import (
+from labelveil.common.errors import ConnectionFailed, ReleaseError
+from labelveil.common.files import writing
+from labelveil.common.formats import RELEASE
+from labelveil.common.release.folder import (
     MANIFEST_FILE,
     SIGNATURE_FILE,
     is_complete,
     mark_withdrawn,
     read_manifest,
 )
-from common.release.manifest import Manifest, OlderForm
-from common.release.peers import own_software, version_of, writes_ours
-from common.release.signature import read_public_key, verify
-from common.version import software
-from common.wire import label_release_pb2 as pb2
-from common.wire import label_release_pb2_grpc as pb2_grpc
-from feature_party.client.channel import (
+from labelveil.common.release.manifest import Manifest, OlderForm
+from labelveil.common.release.peers import own_software, version_of, writes_ours
+from labelveil.common.release.signature import read_public_key, verify
+from labelveil.common.version import software
+from labelveil.common.wire import label_release_pb2 as pb2
+from labelveil.common.wire import label_release_pb2_grpc as pb2_grpc
+from labelveil.feature_party.client.channel import (
     Withdrawn,
     explain,
     hangs_up,
@@ -41,8 +41,8 @@ from feature_party.client.channel import (
     retryable,
     told,
 )
-from feature_party.client.spool import Spool, discard_partial
-from feature_party.config import LabelsPartySection
+from labelveil.feature_party.client.spool import Spool, discard_partial
+from labelveil.feature_party.config import LabelsPartySection
 
 T = TypeVar("T")
 RowsCallback = Callable[[int, int], None]

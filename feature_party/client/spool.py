@@ -8,17 +8,17 @@ import shutil
 from pathlib import Path
 from typing import BinaryIO, Self
 
-from common.errors import ReleaseError
-from common.files import sync, writing
-from common.release.blocks import decode_codes
-from common.release.folder import (
+from labelveil.common.errors import ReleaseError
+from labelveil.common.files import sync, writing
+from labelveil.common.release.blocks import decode_codes
+from labelveil.common.release.folder import (
     CODES_FILE,
     KEYS_FILE,
     LABELS_FILE,
     MANIFEST_FILE,
     WITHDRAWN_FILE,
 )
-from common.release.manifest import Manifest, block_digest
+from labelveil.common.release.manifest import Manifest, block_digest
 
 PARTIAL = "partial"
 _FILES = (KEYS_FILE, CODES_FILE, MANIFEST_FILE)

@@ -11,14 +11,14 @@ from functools import cached_property
 import grpc
 import polars as pl
 
-from common.errors import ConfigError, DataError, ReleaseError
-from common.release.blocks import KEY_BYTES
-from common.release.event_keys import canonical_keys, hash_keys, secret_check
-from common.release.peers import own_software
-from common.wire import label_release_pb2 as pb2
-from common.wire import label_release_pb2_grpc as pb2_grpc
-from feature_party.client.channel import open_channel
-from feature_party.client.release_client import (
+from labelveil.common.errors import ConfigError, DataError, ReleaseError
+from labelveil.common.release.blocks import KEY_BYTES
+from labelveil.common.release.event_keys import canonical_keys, hash_keys, secret_check
+from labelveil.common.release.peers import own_software
+from labelveil.common.wire import label_release_pb2 as pb2
+from labelveil.common.wire import label_release_pb2_grpc as pb2_grpc
+from labelveil.feature_party.client.channel import open_channel
+from labelveil.feature_party.client.release_client import (
     NoProgress,
     Patience,
     ReleaseClient,
@@ -41,7 +41,9 @@ class Population:
 
     keys: bytes
     secret_check: bytes
-    question: bytes = b""  # what is asked of these events (:mod:`common.release.question`)
+    question: bytes = (
+        b""  # what is asked of these events (:mod:`labelveil.common.release.question`)
+    )
 
     @property
     def rows(self) -> int:

@@ -4,38 +4,38 @@ from __future__ import annotations
 
 import os
 
-from common.command_line import Command, program, run
+from labelveil.common.command_line import Command, program, run
 
 app = program(
     "Fetch privatized labels, join them with features, train, evaluate and predict.",
     {
         "init": Command(
-            "feature_party.commands.init:init",
+            "labelveil.feature_party.commands.init:init",
             "Write a commented configuration file.",
             "Examples: feature-party init; feature-party init --features clicks.parquet --key"
             " click_id --data-set conversions",
         ),
         "doctor": Command(
-            "feature_party.commands.doctor:doctor",
+            "labelveil.feature_party.commands.doctor:doctor",
             "Check features, keys, certificates, address and release; change nothing.",
             "Example: feature-party doctor",
         ),
         "submit": Command(
-            "feature_party.commands.submit:submit",
+            "labelveil.feature_party.commands.submit:submit",
             "Submit the features' keys as the population; harmless to repeat.",
             "Examples: feature-party submit; feature-party submit --address labels.example:50051"
             " --data-set conversions --epoch 2024-06-01 --features clicks.parquet --key click_id",
             kept="submitting is harmless to repeat; run it again",
         ),
         "fetch": Command(
-            "feature_party.commands.fetch:fetch",
+            "labelveil.feature_party.commands.fetch:fetch",
             "Fetch and verify a release; goes on where an interrupted fetch stopped.",
             "Examples: feature-party fetch; feature-party fetch --address labels.example:50051"
             " --data-set conversions --epoch 2024-06-01",
             kept="what has arrived is kept, run it again to go on",
         ),
         "join": Command(
-            "feature_party.commands.join:join",
+            "labelveil.feature_party.commands.join:join",
             "Match a fetched release with features, both of any size, into Parquet shards.",
             "Examples: feature-party join; feature-party join --features clicks.parquet --key"
             " click_id --out joined; feature-party join --set engine.workers=4; feature-party join"
@@ -43,7 +43,7 @@ app = program(
             kept="finished parts are kept, run it again to go on",
         ),
         "train": Command(
-            "feature_party.commands.train:train",
+            "labelveil.feature_party.commands.train:train",
             "Train a model on a fetched release and a features file; with torchrun in many"
             " processes.",
             "Examples: feature-party train; feature-party train --release release --features"
@@ -52,31 +52,31 @@ app = program(
             kept="checkpoints are kept beside the model, run it again to go on",
         ),
         "labels": Command(
-            "feature_party.commands.labels:labels",
+            "labelveil.feature_party.commands.labels:labels",
             "Write code, decoded label and weight of every matched event, for any other program.",
             "Examples: feature-party labels -o labels.csv; feature-party labels --method"
             " low-variance -o labels.parquet",
         ),
         "evaluate": Command(
-            "feature_party.commands.evaluate:evaluate",
+            "labelveil.feature_party.commands.evaluate:evaluate",
             "Estimate the model's true error from privatized labels of held-out events.",
             "Examples: feature-party evaluate; feature-party evaluate --true-labels truth.parquet"
             " --true-label amount; feature-party evaluate --ask squared",
         ),
         "predict": Command(
-            "feature_party.commands.predict:predict",
+            "labelveil.feature_party.commands.predict:predict",
             "Predict every row of a features file, however large, to Parquet or CSV.",
             "Example: feature-party predict --model model --features new.csv -o"
             " predictions.parquet",
         ),
         "export": Command(
-            "feature_party.commands.export:export",
+            "labelveil.feature_party.commands.export:export",
             "Write the model, preprocessing included, for serving elsewhere.",
             "Examples: feature-party export -o model.onnx; feature-party export --model model"
             " --features features.parquet -o served/model.pt2",
         ),
         "run": Command(
-            "feature_party.commands.run:run",
+            "labelveil.feature_party.commands.run:run",
             "Submit the population if so configured; fetch, join, train, predict, evaluate and"
             " report.",
             "Examples: feature-party run; feature-party run --config feature_party.toml"

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from common.config.answers import Json
-from common.config.examination import NotThere, answer, examine
-from common.errors import DataError, ReleaseError, present
-from common.security.proxies import proxies
-from feature_party.commands.options import LABELS_PARTY, RELEASE_AND_FEATURES, options, start
-from feature_party.config import FeaturePartyConfig, LabelsPartySection
+from labelveil.common.config.answers import Json
+from labelveil.common.config.examination import NotThere, answer, examine
+from labelveil.common.errors import DataError, ReleaseError, present
+from labelveil.common.security.proxies import proxies
+from labelveil.feature_party.commands.options import (
+    LABELS_PARTY,
+    RELEASE_AND_FEATURES,
+    options,
+    start,
+)
+from labelveil.feature_party.config import FeaturePartyConfig, LabelsPartySection
 
 _SAMPLE_ROWS = 10_000
 _KEYS_AT_ONCE = 1 << 20
@@ -40,8 +45,8 @@ def doctor(config: FeaturePartyConfig, shown: Json) -> None:
 
 def check_features(config: FeaturePartyConfig) -> str:
     """Say what the features are, once they have a usable key; ``LabelveilError`` if not."""
-    from common.release.event_keys import key_text
-    from feature_party.tables import check_key, collect_table, scan_table
+    from labelveil.common.release.event_keys import key_text
+    from labelveil.feature_party.tables import check_key, collect_table, scan_table
 
     frame = scan_table(config.features)
     check_key(frame, config.key)
@@ -51,7 +56,7 @@ def check_features(config: FeaturePartyConfig) -> str:
 
 
 def _columns(config: FeaturePartyConfig) -> str:
-    from feature_party.tables import FeatureFile
+    from labelveil.feature_party.tables import FeatureFile
 
     found = FeatureFile(config.features).find_schema(config.data.stated, config.key)
     ignored = config.data.stated.ignored
@@ -60,15 +65,15 @@ def _columns(config: FeaturePartyConfig) -> str:
 
 
 def _keys(config: FeaturePartyConfig, party: LabelsPartySection) -> str:
-    from common.release.event_keys import read_secret
+    from labelveil.common.release.event_keys import read_secret
 
     read_secret(config.secret_of(party))
     return f"join secret in {config.secret_of(party)}"
 
 
 def _certificates(party: LabelsPartySection) -> str:
-    from common.security.certificate_checks import described
-    from feature_party.client.channel import open_channel
+    from labelveil.common.security.certificate_checks import described
+    from labelveil.feature_party.client.channel import open_channel
 
     open_channel(party).close()  # nothing is sent
     return described(present(party.certificate), present(party.ca))
@@ -81,7 +86,7 @@ def check_address(party: LabelsPartySection) -> str:
     """
     import grpc
 
-    from feature_party.client.release_client import ReleaseClient, RetryPolicy
+    from labelveil.feature_party.client.release_client import ReleaseClient, RetryPolicy
 
     once = party.model_copy(update={"wait": 0.0, "timeout": min(party.timeout, _SECONDS)})
     try:
@@ -100,12 +105,12 @@ def check_address(party: LabelsPartySection) -> str:
 def _matches(config: FeaturePartyConfig, party: LabelsPartySection) -> str:
     import numpy as np
 
-    from common.engine.shuffle import KEY_TYPE
-    from common.release.event_keys import hash_keys, read_secret
-    from common.release.folder import POPULATION_FILE, is_complete, read_manifest
-    from common.release.manifest import Manifest
-    from common.release.rows import open_rows, read_keys
-    from feature_party.tables import collect_table, scan_table
+    from labelveil.common.engine.shuffle import KEY_TYPE
+    from labelveil.common.release.event_keys import hash_keys, read_secret
+    from labelveil.common.release.folder import POPULATION_FILE, is_complete, read_manifest
+    from labelveil.common.release.manifest import Manifest
+    from labelveil.common.release.rows import open_rows, read_keys
+    from labelveil.feature_party.tables import collect_table, scan_table
 
     fetched = [folder for folder in config.releases_of(party) if is_complete(folder)]
     if not fetched:

@@ -6,16 +6,16 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common.allocator import keep_freed_memory
-from common.config import Section, setting
-from common.config.answers import Json
-from common.errors import ConfigError
-from feature_party.commands.options import RELEASE_AND_FEATURES, Shown, options, start
-from feature_party.config import FeaturePartyConfig, TrueLabels
+from labelveil.common.allocator import keep_freed_memory
+from labelveil.common.config import Section, setting
+from labelveil.common.config.answers import Json
+from labelveil.common.errors import ConfigError
+from labelveil.feature_party.commands.options import RELEASE_AND_FEATURES, Shown, options, start
+from labelveil.feature_party.config import FeaturePartyConfig, TrueLabels
 
 if TYPE_CHECKING:
-    from feature_party.evaluation.scores import Scores
-    from feature_party.pipeline.stages import Stages
+    from labelveil.feature_party.evaluation.scores import Scores
+    from labelveil.feature_party.pipeline.stages import Stages
 
 
 class Compared(Section):
@@ -45,7 +45,7 @@ def evaluate(config: FeaturePartyConfig, truth: TrueLabels, beside: Compared, sh
             f"--nonprivate {beside.nonprivate} is the folder of the model itself, which would be"
             " lost; name another"
         )
-    from feature_party.pipeline.stages import Stages
+    from labelveil.feature_party.pipeline.stages import Stages
 
     keep_freed_memory()
     stages = Stages(config, shown.quiet, truth=truth)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from common.config import Section, setting
-from common.config.answers import Json
-from feature_party.commands.options import options, start
-from feature_party.config import FeaturePartyConfig
+from labelveil.common.config import Section, setting
+from labelveil.common.config.answers import Json
+from labelveil.feature_party.commands.options import options, start
+from labelveil.feature_party.config import FeaturePartyConfig
 
 SAMPLE_ROWS = 2_000
 """Rows of the features on which an exported model is compared with the original."""
@@ -35,9 +35,9 @@ def export(config: FeaturePartyConfig, wanted: ExportOptions, shown: Json) -> No
     start({"--output": wanted.output})
     import polars.selectors as cs
 
-    from feature_party.model.export.run import export_model
-    from feature_party.model.several_labels import LabelModels
-    from feature_party.tables import scan_table
+    from labelveil.feature_party.model.export.run import export_model
+    from labelveil.feature_party.model.several_labels import LabelModels
+    from labelveil.feature_party.tables import scan_table
 
     models = LabelModels.load(config.output.model).of(config.output.source)
     sample = None

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from common.allocator import keep_freed_memory
-from feature_party.commands.options import LABELS_PARTY, Shown, options, start
-from feature_party.config import FeaturePartyConfig
+from labelveil.common.allocator import keep_freed_memory
+from labelveil.feature_party.commands.options import LABELS_PARTY, Shown, options, start
+from labelveil.feature_party.config import FeaturePartyConfig
 
 
 @options(*LABELS_PARTY, "release.directory", "release.parquet")
 def fetch(config: FeaturePartyConfig, shown: Shown) -> None:
     """Fetch and verify a release; goes on where an interrupted fetch stopped."""
     start(folders={"--release": config.release.directory})
-    from feature_party.pipeline.transfer import Transfer
+    from labelveil.feature_party.pipeline.transfer import Transfer
 
     keep_freed_memory()
     if config.rounds.shares:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import typer
 
-from common.config import Section, setting
-from common.config.examination import NotThere, verified
-from common.config.options import Given
-from common.config.template import write_config
-from common.errors import ConnectionFailed, DataError, printable
-from feature_party.commands.options import LABELS_PARTY, options
-from feature_party.config import FeaturePartyConfig, LabelsPartySection
+from labelveil.common.config import Section, setting
+from labelveil.common.config.examination import NotThere, verified
+from labelveil.common.config.options import Given
+from labelveil.common.config.template import write_config
+from labelveil.common.errors import ConnectionFailed, DataError, printable
+from labelveil.feature_party.commands.options import LABELS_PARTY, options
+from labelveil.feature_party.config import FeaturePartyConfig, LabelsPartySection
 
 HEAD = """\
 Configuration of the features party. Relative paths are relative to the working directory. Every
@@ -70,8 +70,8 @@ def init(given: Given, new: New) -> None:
 
 
 def _check_features(config: FeaturePartyConfig, has_key: bool) -> None:
-    from feature_party.commands.doctor import check_features
-    from feature_party.tables import scan_table
+    from labelveil.feature_party.commands.doctor import check_features
+    from labelveil.feature_party.tables import scan_table
 
     if not config.features.exists():
         raise NotThere(f"{config.features} does not exist yet")
@@ -85,8 +85,8 @@ def _check_address(party: LabelsPartySection) -> None:
     """Ask the labels party, where that can be; who does not answer yet is no mistake of ours."""
     import grpc
 
-    from feature_party.client.channel import hangs_up, retryable
-    from feature_party.commands.doctor import check_address
+    from labelveil.feature_party.client.channel import hangs_up, retryable
+    from labelveil.feature_party.commands.doctor import check_address
 
     for path in (party.ca, party.certificate, party.private_key):
         if path is not None and not path.exists():
@@ -101,6 +101,6 @@ def _check_address(party: LabelsPartySection) -> None:
 
 
 def _columns(features: Path, key: str | None) -> dict[str, str]:
-    from feature_party.tables import FeatureFile
+    from labelveil.feature_party.tables import FeatureFile
 
     return FeatureFile(features).found_in_cells(without=key)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from common.allocator import keep_freed_memory
-from feature_party.commands.options import RELEASE_AND_FEATURES, Shown, options, start
-from feature_party.config import FeaturePartyConfig
+from labelveil.common.allocator import keep_freed_memory
+from labelveil.feature_party.commands.options import RELEASE_AND_FEATURES, Shown, options, start
+from labelveil.feature_party.config import FeaturePartyConfig
 
 
 @options(*RELEASE_AND_FEATURES, "join.directory")
@@ -19,7 +19,7 @@ def join(config: FeaturePartyConfig, shown: Shown) -> None:
     it stopped.
     """
     start(folders={"--out": config.join.directory})
-    from feature_party.pipeline.learning import Learning
+    from labelveil.feature_party.pipeline.learning import Learning
 
     keep_freed_memory()
     joined = Learning(config, shown.quiet).join()

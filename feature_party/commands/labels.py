@@ -6,11 +6,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
-from common.config import Section, setting
-from common.files import PARQUET_SUFFIXES
-from common.outputs import check_output
-from feature_party.commands.options import RELEASE_AND_FEATURES, Shown, options, start
-from feature_party.config import FeaturePartyConfig
+from labelveil.common.config import Section, setting
+from labelveil.common.files import PARQUET_SUFFIXES
+from labelveil.common.outputs import check_output
+from labelveil.feature_party.commands.options import RELEASE_AND_FEATURES, Shown, options, start
+from labelveil.feature_party.config import FeaturePartyConfig
 
 
 class LabelsOptions(Section):
@@ -34,10 +34,10 @@ def labels(config: FeaturePartyConfig, wanted: LabelsOptions, shown: Shown) -> N
     """
     check_output("--output", wanted.output, (".csv", *PARQUET_SUFFIXES), makes_folder=True)
     start()
-    from feature_party.model.several_labels import label_files
-    from feature_party.notebook.files import write_labels
-    from feature_party.pipeline.learning import Learning
-    from feature_party.tables import file_of
+    from labelveil.feature_party.model.several_labels import label_files
+    from labelveil.feature_party.notebook.files import write_labels
+    from labelveil.feature_party.pipeline.learning import Learning
+    from labelveil.feature_party.tables import file_of
 
     stages = Learning(config, shown.quiet)
     documents, lines = [], [str(stages.prepared.matches)]

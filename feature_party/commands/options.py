@@ -9,12 +9,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from common.config import setting
-from common.config.answers import Json
-from common.config.options import with_options
-from common.outputs import check_folder, check_output
-from feature_party.config import DEFAULT_CONFIG, FeaturePartyConfig
-from feature_party.torchrun import refuse_torchrun
+from labelveil.common.config import setting
+from labelveil.common.config.answers import Json
+from labelveil.common.config.options import with_options
+from labelveil.common.outputs import check_folder, check_output
+from labelveil.feature_party.config import DEFAULT_CONFIG, FeaturePartyConfig
+from labelveil.feature_party.torchrun import refuse_torchrun
 
 options = partial(with_options, FeaturePartyConfig, file=DEFAULT_CONFIG, optional=True)
 """Decorator: the configuration, and flags for the settings that it names."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from common.config import setting
-from common.errors import DataError
-from feature_party.commands.options import Shown, options, start
-from feature_party.config import FeaturePartyConfig
+from labelveil.common.config import setting
+from labelveil.common.errors import DataError
+from labelveil.feature_party.commands.options import Shown, options, start
+from labelveil.feature_party.config import FeaturePartyConfig
 
 
 class PredictShown(Shown):
@@ -23,8 +23,8 @@ class PredictShown(Shown):
 def predict(config: FeaturePartyConfig, shown: PredictShown) -> None:
     """Predict every row of a features file, however large, to Parquet or CSV."""
     start({"--output": config.output.predictions})
-    from feature_party.model.several_labels import LabelModels
-    from feature_party.pipeline.predicting import predict as predict_features
+    from labelveil.feature_party.model.several_labels import LabelModels
+    from labelveil.feature_party.pipeline.predicting import predict as predict_features
 
     model, output = LabelModels.load(config.output.model), config.output.predictions
     done = predict_features(config, model, quiet=shown.quiet)

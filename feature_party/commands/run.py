@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from common.allocator import keep_freed_memory
-from feature_party.commands.evaluate import show_scores
-from feature_party.commands.options import (
+from labelveil.common.allocator import keep_freed_memory
+from labelveil.feature_party.commands.evaluate import show_scores
+from labelveil.feature_party.commands.options import (
     LABELS_PARTY,
     RELEASE_AND_FEATURES,
     TRAINING,
@@ -14,11 +14,11 @@ from feature_party.commands.options import (
     options,
     start,
 )
-from feature_party.commands.submit import submitted
-from feature_party.config import FeaturePartyConfig, LabelsPartySection, TrueLabels
+from labelveil.feature_party.commands.submit import submitted
+from labelveil.feature_party.config import FeaturePartyConfig, LabelsPartySection, TrueLabels
 
 if TYPE_CHECKING:
-    from feature_party.client.submission import Population
+    from labelveil.feature_party.client.submission import Population
 
 
 @options(
@@ -34,7 +34,7 @@ def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Shown) -> None:
         {"--output": output.predictions, "--metrics": output.metrics, "--report": output.report},
         {"--release": config.release.directory, "--model": output.model},
     )
-    from feature_party.pipeline.stages import Stages
+    from labelveil.feature_party.pipeline.stages import Stages
 
     keep_freed_memory()
     stages = Stages(config, shown.quiet, truth=truth)
@@ -44,7 +44,7 @@ def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Shown) -> None:
             print(submitted(party, population, ending)[1], flush=True)
 
     if config.rounds.shares:
-        from feature_party.pipeline.rounds import Rounds
+        from labelveil.feature_party.pipeline.rounds import Rounds
 
         rounds = Rounds(stages)
         for done in rounds.learn():

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from common.config import setting
-from feature_party.commands.options import LABELS_PARTY, Shown, options, start
-from feature_party.config import FeaturePartyConfig, LabelsPartySection
+from labelveil.common.config import setting
+from labelveil.feature_party.commands.options import LABELS_PARTY, Shown, options, start
+from labelveil.feature_party.config import FeaturePartyConfig, LabelsPartySection
 
 if TYPE_CHECKING:
-    from feature_party.client.submission import Population
+    from labelveil.feature_party.client.submission import Population
 
 
 class SubmitOptions(Shown):
@@ -30,8 +30,8 @@ def submit(config: FeaturePartyConfig, wanted: SubmitOptions) -> None:
     """
     start()
     if config.rounds.shares:
-        from feature_party.pipeline.rounds import Rounds
-        from feature_party.pipeline.stages import Stages
+        from labelveil.feature_party.pipeline.rounds import Rounds
+        from labelveil.feature_party.pipeline.stages import Stages
 
         rounds = Rounds(Stages(config, wanted.quiet))
         number = rounds.next
@@ -39,12 +39,12 @@ def submit(config: FeaturePartyConfig, wanted: SubmitOptions) -> None:
         population, ending = rounds.submit(number, asking)
         wanted.answer(*submitted(rounds.party(number), population, ending))
         return
-    from feature_party.pipeline.transfer import Transfer
+    from labelveil.feature_party.pipeline.transfer import Transfer
 
     stages, question = Transfer(config, wanted.quiet), b""
     if wanted.ask:
-        from feature_party.model.several_labels import LabelModels
-        from feature_party.pipeline.rounds import question_of
+        from labelveil.feature_party.model.several_labels import LabelModels
+        from labelveil.feature_party.pipeline.rounds import question_of
 
         question = question_of(LabelModels.load(config.output.model), config)
     wanted.answer(*submitted(config.only_labels_party, *stages.submit_all(question)))

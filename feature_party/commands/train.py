@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from common.allocator import keep_freed_memory
-from feature_party.commands.options import RELEASE_AND_FEATURES, TRAINING, Shown, options, start
-from feature_party.config import FeaturePartyConfig, TrueLabels
+from labelveil.common.allocator import keep_freed_memory
+from labelveil.feature_party.commands.options import (
+    RELEASE_AND_FEATURES,
+    TRAINING,
+    Shown,
+    options,
+    start,
+)
+from labelveil.feature_party.config import FeaturePartyConfig, TrueLabels
 
 
 @options(*RELEASE_AND_FEATURES, "output.model", *TRAINING)
 def train(config: FeaturePartyConfig, truth: TrueLabels, shown: Shown) -> None:
     """Train a model on a fetched release and a features file; with torchrun in many processes."""
     start(folders={"--model": config.output.model}, together=True)
-    from feature_party.pipeline.learning import Learning
+    from labelveil.feature_party.pipeline.learning import Learning
 
     keep_freed_memory()
     stages = Learning(config, shown.quiet, truth=truth)

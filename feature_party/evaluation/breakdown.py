@@ -2,7 +2,8 @@
 
 A mean of decoded labels that weighs row i with a_i, which takes no code to know, has the spread of
 its terms for standard error. With the labels decoded without bias nothing is assumed; with the
-model's help (:mod:`feature_party.evaluation.decoded_labels`) κ times the weights' size is added.
+model's help (:mod:`labelveil.feature_party.evaluation.decoded_labels`) κ times the weights' size is
+added.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ import numpy as np
 import polars as pl
 from scipy.special import ndtri
 
-from common.arrays import Floats, Indices
-from feature_party.evaluation.decoded_labels import DecodedLabels, Scored, believed
-from feature_party.evaluation.intervals import Measured
-from feature_party.evaluation.spread import ReleasedCodes
-from feature_party.learning.decoding import decoder
-from feature_party.learning.problem import sums
-from feature_party.learning.support import Support
-from feature_party.schema import MISSING, ColumnMeaning, canonical_text
+from labelveil.common.arrays import Floats, Indices
+from labelveil.feature_party.evaluation.decoded_labels import DecodedLabels, Scored, believed
+from labelveil.feature_party.evaluation.intervals import Measured
+from labelveil.feature_party.evaluation.spread import ReleasedCodes
+from labelveil.feature_party.learning.decoding import decoder
+from labelveil.feature_party.learning.problem import sums
+from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.schema import MISSING, ColumnMeaning, canonical_text
 
 _TENTHS, _BINS = 10, 5
 _MOST_VALUES = 20

@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from feature_party.evaluation.decoded_labels import decode_labels, tilted
-from feature_party.evaluation.explained import Explained, explained
-from feature_party.evaluation.intervals import NORMAL_95
-from feature_party.evaluation.losses import SQUARED
-from feature_party.evaluation.spread import ReleasedCodes, Spread, label_spread
-from feature_party.evaluation.unseen import Unseen
-from feature_party.learning.decoding import convex_targets, decoder
-from feature_party.learning.problem import LabelProblem, sums
-from feature_party.learning.support import Support
+from labelveil.feature_party.evaluation.decoded_labels import decode_labels, tilted
+from labelveil.feature_party.evaluation.explained import Explained, explained
+from labelveil.feature_party.evaluation.intervals import NORMAL_95
+from labelveil.feature_party.evaluation.losses import SQUARED
+from labelveil.feature_party.evaluation.spread import ReleasedCodes, Spread, label_spread
+from labelveil.feature_party.evaluation.unseen import Unseen
+from labelveil.feature_party.learning.decoding import convex_targets, decoder
+from labelveil.feature_party.learning.problem import LabelProblem, sums
+from labelveil.feature_party.learning.support import Support
 
 _QUANTILES = (0.99, 0.98, 0.95, 0.9)
 _USUAL, _WIDEST = 0.25, 0.25

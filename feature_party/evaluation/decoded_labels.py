@@ -26,13 +26,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from common.arrays import Booleans, Floats
-from feature_party.evaluation.intervals import mean_error
-from feature_party.evaluation.spread import ReleasedCodes, label_means
-from feature_party.learning.decoding import decoder
-from feature_party.learning.problem import sums
-from feature_party.learning.support import Support
-from feature_party.model.model import Predictions
+from labelveil.common.arrays import Booleans, Floats
+from labelveil.feature_party.evaluation.intervals import mean_error
+from labelveil.feature_party.evaluation.spread import ReleasedCodes, label_means
+from labelveil.feature_party.learning.decoding import decoder
+from labelveil.feature_party.learning.problem import sums
+from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.model.model import Predictions
 
 MISFIT = 0.12
 """κ of distributions without noise. Chosen, not derived; docs/appendix/coverage.md shows its true

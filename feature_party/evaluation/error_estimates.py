@@ -14,12 +14,12 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Floats
-from feature_party.evaluation.intervals import Estimate, Method
-from feature_party.learning.decoding import indicator_decoder
-from feature_party.learning.problem import LabelProblem
-from feature_party.learning.support import Support
-from feature_party.model.model import Predictions
+from labelveil.common.arrays import Floats
+from labelveil.feature_party.evaluation.intervals import Estimate, Method
+from labelveil.feature_party.learning.decoding import indicator_decoder
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.model.model import Predictions
 
 _CHUNK_ELEMENTS = 1 << 22
 _TINY = 1e-12

@@ -4,12 +4,12 @@ For a prediction f of a row that f has not seen and a constant c
 
     G = E[(y − c)² − (y − f)²] = E[(f − c)(2y − f − c)]
 
-is linear in y, as for every loss of :mod:`feature_party.evaluation.losses`, so that a label's
-decoding takes its place (see :mod:`feature_party.evaluation.decoded_labels`) and y² never enters.
-Then R² = G / V, with V = E(y − c)². *Model-assisted*: from labels decoded with the model's help;
-what it may err by counts as one more standard error. This interval is shown, and decides.
-*Assumption-free*, a detail beside it: from labels decoded with a bias b whose largest effect,
-|E[s b(y)]|² <= E s² · E b² for a slope s, the interval has room for.
+is linear in y, as for every loss of :mod:`labelveil.feature_party.evaluation.losses`, so that a
+label's decoding takes its place (see :mod:`labelveil.feature_party.evaluation.decoded_labels`) and
+y² never enters. Then R² = G / V, with V = E(y − c)². *Model-assisted*: from labels decoded with the
+model's help; what it may err by counts as one more standard error. This interval is shown, and
+decides. *Assumption-free*, a detail beside it: from labels decoded with a bias b whose largest
+effect, |E[s b(y)]|² <= E s² · E b² for a slope s, the interval has room for.
 
 Sources: for intervals of a ratio, Fieller, *Some Problems in Interval Estimation*, JRSS B 1954; for
 intervals with room for a bias, Armstrong and Kolesár, *Optimal Inference in a Class of Regression
@@ -25,9 +25,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from common.arrays import Floats
-from feature_party.evaluation.decoded_labels import MISFIT, DecodedLabels, Scored, believed
-from feature_party.evaluation.intervals import (
+from labelveil.common.arrays import Floats
+from labelveil.feature_party.evaluation.decoded_labels import (
+    MISFIT,
+    DecodedLabels,
+    Scored,
+    believed,
+)
+from labelveil.feature_party.evaluation.intervals import (
     NORMAL_95,
     Estimate,
     Measured,
@@ -35,10 +40,10 @@ from feature_party.evaluation.intervals import (
     half_width,
     mean_error,
 )
-from feature_party.evaluation.losses import SQUARED, MeanLoss
-from feature_party.evaluation.spread import ReleasedCodes, Spread
-from feature_party.learning.decoding import decoder
-from feature_party.learning.support import Support
+from labelveil.feature_party.evaluation.losses import SQUARED, MeanLoss
+from labelveil.feature_party.evaluation.spread import ReleasedCodes, Spread
+from labelveil.feature_party.learning.decoding import decoder
+from labelveil.feature_party.learning.support import Support
 
 Verdict = Literal["better", "not better", "cannot tell"]
 

@@ -21,16 +21,16 @@ from typing import Any
 import numpy as np
 from scipy.special import chndtrinc
 
-from common.arrays import Floats
-from feature_party.evaluation.breakdown import tenths
-from feature_party.evaluation.decoded_labels import DecodedLabels
-from feature_party.evaluation.explained import explained
-from feature_party.evaluation.intervals import NORMAL_95, Measured, mean_error
-from feature_party.evaluation.losses import fitting_loss
-from feature_party.evaluation.spread import ReleasedCodes, label_spread
-from feature_party.evaluation.unseen import Unseen
-from feature_party.learning.problem import LabelProblem
-from feature_party.learning.support import Support
+from labelveil.common.arrays import Floats
+from labelveil.feature_party.evaluation.breakdown import tenths
+from labelveil.feature_party.evaluation.decoded_labels import DecodedLabels
+from labelveil.feature_party.evaluation.explained import explained
+from labelveil.feature_party.evaluation.intervals import NORMAL_95, Measured, mean_error
+from labelveil.feature_party.evaluation.losses import fitting_loss
+from labelveil.feature_party.evaluation.spread import ReleasedCodes, label_spread
+from labelveil.feature_party.evaluation.unseen import Unseen
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.support import Support
 
 _LEAST_NONCENTRAL = 1e-9
 _WORDS = {"log_loss": "log loss", "auc": "AUC", "calibration_error": "calibration error"}

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 from scipy.special import chndtrix, ndtri
 
-from common.arrays import Floats
+from labelveil.common.arrays import Floats
 
 NORMAL_95 = 1.959963984540054
 

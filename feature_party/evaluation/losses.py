@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import logit, xlogy
 
-from common.arrays import Floats
-from feature_party.learning.decoding import convex_targets
-from feature_party.learning.problem import LabelProblem
+from labelveil.common.arrays import Floats
+from labelveil.feature_party.learning.decoding import convex_targets
+from labelveil.feature_party.learning.problem import LabelProblem
 
 _NEAREST = 1e-6
 """How near to 0 and 1 a probability may be, and to 0 a count as a share of the mean."""

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from common.arrays import Booleans, Floats
-from common.errors import DataError
-from common.release.manifest import Manifest
-from feature_party.client.questions import Verdict
-from feature_party.evaluation.breakdown import (
+from labelveil.common.arrays import Booleans, Floats
+from labelveil.common.errors import DataError
+from labelveil.common.release.manifest import Manifest
+from labelveil.feature_party.client.questions import Verdict
+from labelveil.feature_party.evaluation.breakdown import (
     INTERVALS,
     Segment,
     groups_by,
@@ -24,14 +24,14 @@ from feature_party.evaluation.breakdown import (
     segments,
     tenths,
 )
-from feature_party.evaluation.clipped_labels import Clipped, explained_below
-from feature_party.evaluation.decoded_labels import decode_labels
-from feature_party.evaluation.error_estimates import estimate_absolute_error
-from feature_party.evaluation.explained import Explained, explained
-from feature_party.evaluation.fitting import Fitting, estimate_fitting
-from feature_party.evaluation.intervals import Estimate, Measured
-from feature_party.evaluation.losses import SQUARED
-from feature_party.evaluation.sentences import (
+from labelveil.feature_party.evaluation.clipped_labels import Clipped, explained_below
+from labelveil.feature_party.evaluation.decoded_labels import decode_labels
+from labelveil.feature_party.evaluation.error_estimates import estimate_absolute_error
+from labelveil.feature_party.evaluation.explained import Explained, explained
+from labelveil.feature_party.evaluation.fitting import Fitting, estimate_fitting
+from labelveil.feature_party.evaluation.intervals import Estimate, Measured
+from labelveil.feature_party.evaluation.losses import SQUARED
+from labelveil.feature_party.evaluation.sentences import (
     association_p,
     calibration_lines,
     error_words,
@@ -41,13 +41,13 @@ from feature_party.evaluation.sentences import (
     summary,
     verdict_sentence,
 )
-from feature_party.evaluation.spread import ReleasedCodes, label_spread
-from feature_party.evaluation.true_labels import TrueErrors, true_errors
-from feature_party.evaluation.unseen import Unseen, unseen
-from feature_party.learning.calibration import Slope, slope
-from feature_party.learning.several_labels import stated_of, view_of
-from feature_party.model.model import Model
-from feature_party.training.events import Codes, Events
+from labelveil.feature_party.evaluation.spread import ReleasedCodes, label_spread
+from labelveil.feature_party.evaluation.true_labels import TrueErrors, true_errors
+from labelveil.feature_party.evaluation.unseen import Unseen, unseen
+from labelveil.feature_party.learning.calibration import Slope, slope
+from labelveil.feature_party.learning.several_labels import stated_of, view_of
+from labelveil.feature_party.model.model import Model
+from labelveil.feature_party.training.events import Codes, Events
 
 _OF_ALL = (
     *("rows", "epsilon", "epsilon_prior", "epsilon_labels", "spent", "data_set", "epoch", "epochs"),

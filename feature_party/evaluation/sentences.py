@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 
 from scipy.special import ndtr
 
-from common.console import share_text
-from common.errors import printable
-from feature_party.evaluation.breakdown import Segment, number
-from feature_party.evaluation.clipped_labels import Clipped
-from feature_party.evaluation.explained import NEGLIGIBLE, Explained
-from feature_party.evaluation.intervals import Measured
-from feature_party.learning.calibration import Slope
+from labelveil.common.console import share_text
+from labelveil.common.errors import printable
+from labelveil.feature_party.evaluation.breakdown import Segment, number
+from labelveil.feature_party.evaluation.clipped_labels import Clipped
+from labelveil.feature_party.evaluation.explained import NEGLIGIBLE, Explained
+from labelveil.feature_party.evaluation.intervals import Measured
+from labelveil.feature_party.learning.calibration import Slope
 
 _LEAST_P = 1e-6
 _TOLD = {"better": "yes", "not better": "no", "cannot tell": "cannot tell"}

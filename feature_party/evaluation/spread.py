@@ -21,13 +21,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.arrays import Floats, Indices
-from common.randomizers import NoisyPrior
-from common.randomizers.knots import interpolation
-from feature_party.evaluation.intervals import NORMAL_95, mean_error
-from feature_party.evaluation.losses import SQUARED, MeanLoss
-from feature_party.learning.decoding import decoder
-from feature_party.learning.problem import LabelProblem
+from labelveil.common.arrays import Floats, Indices
+from labelveil.common.randomizers import NoisyPrior
+from labelveil.common.randomizers.knots import interpolation
+from labelveil.feature_party.evaluation.intervals import NORMAL_95, mean_error
+from labelveil.feature_party.evaluation.losses import SQUARED, MeanLoss
+from labelveil.feature_party.learning.decoding import decoder
+from labelveil.feature_party.learning.problem import LabelProblem
 
 _CEILINGS = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
 """Quantiles of w under the prior at which it may be cut off for a lower bound of its mean."""

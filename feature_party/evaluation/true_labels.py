@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from common.arrays import Floats
-from common.errors import DataError
-from common.release.event_keys import canonical_keys
-from feature_party.evaluation.breakdown import number
-from feature_party.evaluation.fitting import measure_fitting, true_sentence
-from feature_party.learning.problem import LabelProblem
-from feature_party.tables import SOURCE, Table, collect_table
-from feature_party.training.events import Events
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import DataError
+from labelveil.common.release.event_keys import canonical_keys
+from labelveil.feature_party.evaluation.breakdown import number
+from labelveil.feature_party.evaluation.fitting import measure_fitting, true_sentence
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.tables import SOURCE, Table, collect_table
+from labelveil.feature_party.training.events import Events
 
 
 def match_true_labels(

@@ -14,16 +14,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from common.arrays import Booleans, Floats, Indices
-from common.errors import DataError
-from feature_party.evaluation.decoded_labels import Scored
-from feature_party.evaluation.losses import MeanLoss
-from feature_party.model.encoding import Encoded
-from feature_party.model.model import Model, Predictions
-from feature_party.training.batches import BatchPlan
-from feature_party.training.encoded_shards import MOST_HELD_OUT
-from feature_party.training.events import Codes, Events
-from feature_party.training.in_memory import Prepared
+from labelveil.common.arrays import Booleans, Floats, Indices
+from labelveil.common.errors import DataError
+from labelveil.feature_party.evaluation.decoded_labels import Scored
+from labelveil.feature_party.evaluation.losses import MeanLoss
+from labelveil.feature_party.model.encoding import Encoded
+from labelveil.feature_party.model.model import Model, Predictions
+from labelveil.feature_party.training.batches import BatchPlan
+from labelveil.feature_party.training.encoded_shards import MOST_HELD_OUT
+from labelveil.feature_party.training.events import Codes, Events
+from labelveil.feature_party.training.in_memory import Prepared
 
 _DEALT = 1 << 12
 """Rows among which a column's values are dealt, and those that are predicted together."""

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.arrays import Floats, Indices
-from common.mechanisms.group_sums import GroupQuestion, Lattice
-from common.mechanisms.group_sums.question import MOST_LEVELS
-from feature_party.groups.clusters import clusters
+from labelveil.common.arrays import Floats, Indices
+from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice
+from labelveil.common.mechanisms.group_sums.question import MOST_LEVELS
+from labelveil.feature_party.groups.clusters import clusters
 
 WIDTH = 1.5
 """Half-width of what is not clipped, in deviations of labels from predictions. Relative to ±3

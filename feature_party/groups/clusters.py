@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from common.arrays import Floats, Indices
+from labelveil.common.arrays import Floats, Indices
 
 _AT_ONCE = 128
 """Groups that are looked for at once; of more, parts are split one by one."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from common.arrays import Floats
-from feature_party.model.encoding import Encoded, Encoder
+from labelveil.common.arrays import Floats
+from labelveil.feature_party.model.encoding import Encoded, Encoder
 
 _MOST_VALUES = 32
 """Values of a category that have a column of their own, the most frequent ones; of the others sums

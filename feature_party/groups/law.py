@@ -16,8 +16,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from scipy.special import ndtr
 
-from common.arrays import Booleans, Floats, Indices
-from common.mechanisms.group_sums import NO_GROUP, PrivateSums
+from labelveil.common.arrays import Booleans, Floats, Indices
+from labelveil.common.mechanisms.group_sums import NO_GROUP, PrivateSums
 
 
 def clipped_moments(means: Floats, deviation: float, widths: Floats) -> tuple[Floats, Floats]:

@@ -10,16 +10,16 @@ from typing import ClassVar, Self
 import numpy as np
 import polars as pl
 
-from common.arrays import Floats
-from common.errors import ConfigError, DataError
-from common.mechanisms.group_sums import GroupQuestion, Lattice, PrivateSums
-from feature_party.groups.asking import Expected, first_question
-from feature_party.groups.inputs import columns_of
-from feature_party.groups.law import SumRows
-from feature_party.groups.ridge import Ridge, RidgeFit
-from feature_party.model.encoding import Encoded, Encoder
-from feature_party.model.model import Predictions
-from feature_party.schema import NOTHING, Stated
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice, PrivateSums
+from labelveil.feature_party.groups.asking import Expected, first_question
+from labelveil.feature_party.groups.inputs import columns_of
+from labelveil.feature_party.groups.law import SumRows
+from labelveil.feature_party.groups.ridge import Ridge, RidgeFit
+from labelveil.feature_party.model.encoding import Encoded, Encoder
+from labelveil.feature_party.model.model import Predictions
+from labelveil.feature_party.schema import NOTHING, Stated
 
 _RIDGES = 2
 _STARTS = (1.0, 0.3)

@@ -2,9 +2,9 @@
 
 The prediction is ``f(x) = m + a·(s x) + Σ_j b_j cos(ω_j·(s x) + φ_j)`` with normal coefficients: a
 Gaussian process with a linear and a squared-exponential kernel on columns scaled by s, in random
-features. Sums are linear in f (:mod:`feature_party.groups.law`), so that their marginal likelihood
-has a closed form; its gradient finds the scale of each column, the amplitudes and the labels' own
-deviation. Which columns matter decides everything: noise leaves few sums to learn from.
+features. Sums are linear in f (:mod:`labelveil.feature_party.groups.law`), so that their marginal
+likelihood has a closed form; its gradient finds the scale of each column, the amplitudes and the
+labels' own deviation. Which columns matter decides everything: noise leaves few sums to learn from.
 
 Source: Rahimi and Recht, *Random Features for Large-Scale Kernel Machines*, NeurIPS 2007; scales by
 marginal likelihood as in Rasmussen and Williams, *Gaussian Processes for Machine Learning*, 2006,
@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from common.arrays import Floats
-from feature_party.groups.law import SumRows
+from labelveil.common.arrays import Floats
+from labelveil.feature_party.groups.law import SumRows
 
 FEATURES = 300
 STEPS, STEPS_AGAIN = 45, 20

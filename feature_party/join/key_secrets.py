@@ -13,15 +13,15 @@ from pathlib import Path
 import polars as pl
 import polars.selectors as cs
 
-from common.errors import DataError, ReleaseError, listed
-from common.files import sha256_of
-from common.release.blocks import KEY_BYTES
-from common.release.event_keys import canonical_keys, hash_keys, read_secret, secret_check
-from common.release.folder import POPULATION_FILE, read_manifest
-from common.release.manifest import Manifest
-from common.release.rows import keys_column, open_rows
-from feature_party.config import FeaturePartyConfig
-from feature_party.tables import check_key, collect_table, scan_table
+from labelveil.common.errors import DataError, ReleaseError, listed
+from labelveil.common.files import sha256_of
+from labelveil.common.release.blocks import KEY_BYTES
+from labelveil.common.release.event_keys import canonical_keys, hash_keys, read_secret, secret_check
+from labelveil.common.release.folder import POPULATION_FILE, read_manifest
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.rows import keys_column, open_rows
+from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.tables import check_key, collect_table, scan_table
 
 _TRIED = 1000
 """Rows of the features whose keys are tried in other spellings."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from common.errors import DataError, listed
-from feature_party.schema import NOTHING, Stated
+from labelveil.common.errors import DataError, listed
+from labelveil.feature_party.schema import NOTHING, Stated
 
 
 @dataclass(frozen=True)

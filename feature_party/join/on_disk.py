@@ -1,9 +1,10 @@
 """Match features with releases, both larger than memory, into Parquet shards, on any engine.
 
 The keys of both sides are exchanged between ranges of hashed keys, matched range by range, and the
-codes sent back to the slices of the features (:mod:`feature_party.join.tasks`). A slice, a range
-and a part of the release are in memory at a time for each worker, whatever the number of rows. The
-result is in the order of the features; neither engine nor number of workers shows in its bytes.
+codes sent back to the slices of the features (:mod:`labelveil.feature_party.join.tasks`). A slice,
+a range and a part of the release are in memory at a time for each worker, whatever the number of
+rows. The result is in the order of the features; neither engine nor number of workers shows in its
+bytes.
 
 Work in progress lies beside the result, in ``.<name>.work``. Every task's result is kept there, so
 that a join that was interrupted goes on where it stopped; a refusal leaves nothing.
@@ -23,21 +24,21 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from pydantic import TypeAdapter
 
-from common.engine.local import InProcess
-from common.engine.shuffle import Exchange, Files, Send
-from common.engine.task import Engine, EngineError, Secrets, Task
-from common.errors import DataError, LabelveilError, ReleaseError
-from common.files import appearing, exclusive, sha256_of, sync
-from common.formats import JOIN
-from common.release.blocks import block_ranges
-from common.release.event_keys import secret_check
-from common.release.folder import POPULATION_FILE, read_manifest
-from common.release.manifest import Manifest, manifest_digest
-from common.release.rows import open_rows
-from feature_party.join.key_secrets import spelling_that_matches
-from feature_party.join.matches import JoinInputs, MatchCounts
-from feature_party.join.shards import JOIN_MANIFEST, JoinedShards, shard_path
-from feature_party.join.tasks import (
+from labelveil.common.engine.local import InProcess
+from labelveil.common.engine.shuffle import Exchange, Files, Send
+from labelveil.common.engine.task import Engine, EngineError, Secrets, Task
+from labelveil.common.errors import DataError, LabelveilError, ReleaseError
+from labelveil.common.files import appearing, exclusive, sha256_of, sync
+from labelveil.common.formats import JOIN
+from labelveil.common.release.blocks import block_ranges
+from labelveil.common.release.event_keys import secret_check
+from labelveil.common.release.folder import POPULATION_FILE, read_manifest
+from labelveil.common.release.manifest import Manifest, manifest_digest
+from labelveil.common.release.rows import open_rows
+from labelveil.feature_party.join.key_secrets import spelling_that_matches
+from labelveil.feature_party.join.matches import JoinInputs, MatchCounts
+from labelveil.feature_party.join.shards import JOIN_MANIFEST, JoinedShards, shard_path
+from labelveil.feature_party.join.tasks import (
     CODE,
     CODES_OF_ROWS,
     KEYED_CODES,
@@ -51,8 +52,8 @@ from feature_party.join.tasks import (
     WriteShard,
     slices_of,
 )
-from feature_party.schema import Found
-from feature_party.tables import (
+from labelveil.feature_party.schema import Found
+from labelveil.feature_party.tables import (
     FeatureFile,
     check_key,
     check_type_of_key,

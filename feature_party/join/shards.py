@@ -16,12 +16,12 @@ import polars as pl
 import polars.selectors as cs
 from pydantic import TypeAdapter
 
-from common.errors import DataError
-from common.formats import JOIN
-from common.version import software
-from feature_party.join.matches import MatchCounts
-from feature_party.join.tasks import ROW
-from feature_party.schema import Found
+from labelveil.common.errors import DataError
+from labelveil.common.formats import JOIN
+from labelveil.common.version import software
+from labelveil.feature_party.join.matches import MatchCounts
+from labelveil.feature_party.join.tasks import ROW
+from labelveil.feature_party.schema import Found
 
 JOIN_MANIFEST = "join.json"
 

@@ -1,9 +1,9 @@
 """The tasks that a join consists of when neither features nor release fit into memory.
 
-Keys of both sides are cut into slices of rows and exchanged (:mod:`common.engine.shuffle`), so that
-one task has all rows of a range of keys; what it matches goes back to the slices of the features.
-Every task reads files, writes one of its own, and returns a few numbers, so that it can run
-anywhere, and twice.
+Keys of both sides are cut into slices of rows and exchanged
+(:mod:`labelveil.common.engine.shuffle`), so that one task has all rows of a range of keys; what it
+matches goes back to the slices of the features. Every task reads files, writes one of its own, and
+returns a few numbers, so that it can run anywhere, and twice.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import polars as pl
 import polars.selectors as cs
 from numpy.typing import NDArray
 
-from common.arrays import Indices
-from common.csv_files import unreadable
-from common.engine.shuffle import (
+from labelveil.common.arrays import Indices
+from labelveil.common.csv_files import unreadable
+from labelveil.common.engine.shuffle import (
     KEY_TYPE,
     ROW_TYPE,
     Columns,
@@ -33,14 +33,14 @@ from common.engine.shuffle import (
     match_keys,
     sort_keys,
 )
-from common.engine.task import Secrets, Task
-from common.errors import DataError, ReleaseError
-from common.exact.channel import Codes
-from common.files import appearing
-from common.release.blocks import block_ranges
-from common.release.event_keys import hash_keys
-from common.release.rows import WireRows, read_keys, verify_blocks
-from feature_party.tables import SOURCE
+from labelveil.common.engine.task import Secrets, Task
+from labelveil.common.errors import DataError, ReleaseError
+from labelveil.common.exact.channel import Codes
+from labelveil.common.files import appearing
+from labelveil.common.release.blocks import block_ranges
+from labelveil.common.release.event_keys import hash_keys
+from labelveil.common.release.rows import WireRows, read_keys, verify_blocks
+from labelveil.feature_party.tables import SOURCE
 
 CODE = "privatized_label_code"
 """Column of the shards with each event's code among all releases' outputs, one after another."""

@@ -9,9 +9,9 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Floats
-from feature_party.learning.decoding import decoder
-from feature_party.learning.problem import LabelProblem
+from labelveil.common.arrays import Floats
+from labelveil.feature_party.learning.decoding import decoder
+from labelveil.feature_party.learning.problem import LabelProblem
 
 _FAR = 0.1
 _STANDARD_ERRORS = 3.0

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.arrays import Floats
-from feature_party.learning.problem import LabelProblem, sums
+from labelveil.common.arrays import Floats
+from labelveil.feature_party.learning.problem import LabelProblem, sums
 
 _RELATIVE_RANK = 1e-10
 _EXACT = 1e-6

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.arrays import Floats
-from feature_party.learning.heads import Head, LinearHead, MeanHead
-from feature_party.learning.law_table import LawTable
-from feature_party.learning.support import Support
+from labelveil.common.arrays import Floats
+from labelveil.feature_party.learning.heads import Head, LinearHead, MeanHead
+from labelveil.feature_party.learning.law_table import LawTable
+from labelveil.feature_party.learning.support import Support
 
 _LEAST_INFORMATION = 1e-3
 """Share of the information at the prior that every row has: a step is never unbounded."""

@@ -32,10 +32,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.arrays import Floats
-from common.errors import ConfigError
-from feature_party.learning.names import HEAD_NAMES
-from feature_party.learning.support import Support
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import ConfigError
+from labelveil.feature_party.learning.names import HEAD_NAMES
+from labelveil.feature_party.learning.support import Support
 
 _LIMIT = 8.0
 _DIRECTIONS = 6

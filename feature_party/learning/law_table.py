@@ -20,8 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from common.arrays import Floats, Indices
-from feature_party.learning.heads import AtomHead, Head
+from labelveil.common.arrays import Floats, Indices
+from labelveil.feature_party.learning.heads import AtomHead, Head
 
 _AXES = ((-6.0, 6.0, 193), (-4.0, 4.0, 33))
 """Where a law is tabulated, from, to and how often: its location in standard deviations, and its

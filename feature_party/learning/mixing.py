@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.arrays import Floats
+from labelveil.common.arrays import Floats
 
 _NEGLIGIBLE = 0.02
 _LEAST_MASS = 1e-12

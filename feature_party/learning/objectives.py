@@ -26,15 +26,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from common.arrays import Floats
-from common.errors import ConfigError
-from feature_party.learning.decoding import decoder
-from feature_party.learning.heads import Head, LinearHead, build_head, canonical_tilts
-from feature_party.learning.law_table import LawTable
-from feature_party.learning.names import OBJECTIVE_NAMES
-from feature_party.learning.problem import LabelProblem
-from feature_party.learning.several_labels import joint_support
-from feature_party.learning.support import Support
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import ConfigError
+from labelveil.feature_party.learning.decoding import decoder
+from labelveil.feature_party.learning.heads import Head, LinearHead, build_head, canonical_tilts
+from labelveil.feature_party.learning.law_table import LawTable
+from labelveil.feature_party.learning.names import OBJECTIVE_NAMES
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.several_labels import joint_support
+from labelveil.feature_party.learning.support import Support
 
 
 class Objective(ABC):

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from common.arrays import Booleans, Floats, Indices, Integers
-from common.errors import ConfigError
-from common.exact.channel import MAX_TABLE, FiniteChannel
-from common.randomizers import NoisyPrior
-from common.randomizers.denoising import KnownMeans, denoise_histogram
-from common.randomizers.message.terms import FEW
+from labelveil.common.arrays import Booleans, Floats, Indices, Integers
+from labelveil.common.errors import ConfigError
+from labelveil.common.exact.channel import MAX_TABLE, FiniteChannel
+from labelveil.common.randomizers import NoisyPrior
+from labelveil.common.randomizers.denoising import KnownMeans, denoise_histogram
+from labelveil.common.randomizers.message.terms import FEW
 
 
 def sums(groups: Indices, values: Floats, count: int) -> Floats:
@@ -59,7 +59,7 @@ class LabelProblem:
     # ``squared``, ``absolute`` or ``poisson``: what predictions are judged by
     loss: str = "squared"
     # of several releases, each one's facts over the common grid: see
-    # :mod:`feature_party.learning.several_releases`
+    # :mod:`labelveil.feature_party.learning.several_releases`
     parts: tuple[LabelProblem, ...] = ()
     # of one release in strata, the facts of each: its events went through a channel of its own
     strata: tuple[LabelProblem, ...] = ()
@@ -70,10 +70,10 @@ class LabelProblem:
     # first and last point of a release's own range, where a common grid is wider
     ends: tuple[int, int] | None = None
     # the parties that the labels are from, if they are several: see
-    # :mod:`feature_party.learning.sources`
+    # :mod:`labelveil.feature_party.learning.sources`
     sources: tuple[LabelSource, ...] = ()
     # (k, m) values of all labels of an event that one channel sends together, this one among them:
-    # see :mod:`feature_party.learning.several_labels`. None where it sends one.
+    # see :mod:`labelveil.feature_party.learning.several_labels`. None where it sends one.
     together: Floats | None = None
 
     @classmethod
@@ -294,11 +294,11 @@ def prior_given_codes(histogram: NoisyPrior, channel: Floats, counts: Integers) 
 
     Both are about the same labels, or cells of several. The histogram has noise of a known variance
     on every cell. Codes went through a known channel, and tell means of the functions h_1, h_2, …
-    of the label that it tells apart best (:func:`feature_party.learning.heads.canonical_tilts`):
-    with g_j such that E[g_j(z) | y] = σ_j h_j(y), the mean of g_j over n codes estimates that of
-    σ_j h_j over the labels with a standard error of 1/√n, and is uncorrelated with the others under
-    the prior. ``channel`` has the (k, d) probability of each output, and ``counts`` how many codes
-    there are of each.
+    of the label that it tells apart best
+    (:func:`labelveil.feature_party.learning.heads.canonical_tilts`): with g_j such that E[g_j(z) |
+    y] = σ_j h_j(y), the mean of g_j over n codes estimates that of σ_j h_j over the labels with a
+    standard error of 1/√n, and is uncorrelated with the others under the prior. ``channel`` has the
+    (k, d) probability of each output, and ``counts`` how many codes there are of each.
     """
     prior, rows = histogram.probabilities, int(counts.sum())
     if histogram.public and rows:

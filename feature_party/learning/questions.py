@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from common.arrays import Floats
-from common.errors import ConfigError
-from common.randomizers.grid import Grid
-from common.randomizers.message.questions import Question
-from common.randomizers.message.strata import MOST_STRATA
-from feature_party.learning.problem import LabelProblem
-from feature_party.learning.several_releases import unrounded
-from feature_party.learning.support import Support
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import ConfigError
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.questions import Question
+from labelveil.common.randomizers.message.strata import MOST_STRATA
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.several_releases import unrounded
+from labelveil.feature_party.learning.support import Support
 
 STRATA = 16
 _DOUBT = 0.05

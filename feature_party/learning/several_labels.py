@@ -14,17 +14,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from common.arrays import Indices, Integers
-from common.errors import present
-from common.randomizers import NoisyPrior
-from common.randomizers.cells import Codebook, Group
-from common.randomizers.message.codebooks import Codebooks
-from common.randomizers.message.steps import Released
-from common.randomizers.prior import expected_prior
-from common.release.manifest import Manifest
-from common.release.sections import LabelSection, StatedRandomizer
-from feature_party.learning.problem import LabelProblem, prior_given_codes, stratified
-from feature_party.learning.support import Support
+from labelveil.common.arrays import Indices, Integers
+from labelveil.common.errors import present
+from labelveil.common.randomizers import NoisyPrior
+from labelveil.common.randomizers.cells import Codebook, Group
+from labelveil.common.randomizers.message.codebooks import Codebooks
+from labelveil.common.randomizers.message.steps import Released
+from labelveil.common.randomizers.prior import expected_prior
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.sections import LabelSection, StatedRandomizer
+from labelveil.feature_party.learning.problem import LabelProblem, prior_given_codes, stratified
+from labelveil.feature_party.learning.support import Support
 
 FEW = 16
 """Cells that a law of all labels has a logit each for, at most."""

@@ -15,10 +15,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from common.arrays import Floats
-from common.errors import DataError
-from common.randomizers.knots import interpolation
-from feature_party.learning.problem import LabelProblem, pooled
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import DataError
+from labelveil.common.randomizers.knots import interpolation
+from labelveil.feature_party.learning.problem import LabelProblem, pooled
 
 _STEPS = 50
 """Of expectation maximisation: more of them change nothing that a model sees."""

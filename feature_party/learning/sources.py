@@ -3,8 +3,8 @@
 Labels that are all >= 0 are divided by their mean, so that 0 stays 0; others are centred, and
 divided by their deviation. Both are those of the source's released prior. Two values, or the same
 few classes, stay what they are. On the common axis the releases are joined as those of several
-epochs are (:mod:`feature_party.learning.several_releases`): every label is read through its own
-channel, and only the model is shared.
+epochs are (:mod:`labelveil.feature_party.learning.several_releases`): every label is read through
+its own channel, and only the model is shared.
 
 A prediction is a distribution over cells of that axis. :func:`own_labels` and :func:`own_cells`
 bring it back to the labels of one source: whatever lies beyond its range is at the range's ends,
@@ -19,11 +19,11 @@ from itertools import groupby
 
 import numpy as np
 
-from common.arrays import Floats
-from common.errors import DataError
-from feature_party.learning.problem import LabelProblem, LabelSource, pooled
-from feature_party.learning.several_releases import join_problems, over_grid
-from feature_party.learning.support import Support
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import DataError
+from labelveil.feature_party.learning.problem import LabelProblem, LabelSource, pooled
+from labelveil.feature_party.learning.several_releases import join_problems, over_grid
+from labelveil.feature_party.learning.support import Support
 
 _POINTS = 512
 """Of the common axis, unless one source has more."""

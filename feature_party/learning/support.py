@@ -11,8 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
-from common.arrays import Floats, Indices
-from feature_party.learning.problem import LabelProblem, sums
+from labelveil.common.arrays import Floats, Indices
+from labelveil.feature_party.learning.problem import LabelProblem, sums
 
 MAX_CELLS = 64
 _PRIOR_FLOOR = 0.005

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Floats, Indices
-from feature_party.learning.problem import LabelProblem
+from labelveil.common.arrays import Floats, Indices
+from labelveil.feature_party.learning.problem import LabelProblem
 
 _LEAST_SHARE = 1e-4
 """Of the variance between categories in that of all scores: less would not be seen."""

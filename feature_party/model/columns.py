@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from common.arrays import Floats
-from common.errors import DataError
-from feature_party.learning.problem import LabelProblem, sums
-from feature_party.learning.support import Support
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import DataError
+from labelveil.feature_party.learning.problem import LabelProblem, sums
+from labelveil.feature_party.learning.support import Support
 
 
 def columns(

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from common.errors import DataError
-from feature_party.model.encoding import Encoder
-from feature_party.schema import MISSING, ColumnMeaning
+from labelveil.common.errors import DataError
+from labelveil.feature_party.model.encoding import Encoder
+from labelveil.feature_party.schema import MISSING, ColumnMeaning
 
 MATTERS = 0.2
 """Difference of shares from which a column is told of."""

@@ -10,7 +10,8 @@ Learning*, NeurIPS 2022.)
 A date and time becomes an hour, a weekday, a day number and, where a year passes, the place in it.
 A categorical column gets a vocabulary of the values that occur at least 5 times; everything else,
 and every value never seen, shares one place. Columns that name or number the rows are left out.
-What is a number, a date or a category is the schema's to say (:mod:`feature_party.schema`).
+What is a number, a date or a category is the schema's to say
+(:mod:`labelveil.feature_party.schema`).
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ import polars as pl
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from common.arrays import Floats
-from common.errors import DataError, listed
-from feature_party.schema import (
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import DataError, listed
+from labelveil.feature_party.schema import (
     MISSING,
     NOTHING,
     ColumnMeaning,

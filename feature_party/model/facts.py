@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 
-from feature_party.learning.calibration import Slope
+from labelveil.feature_party.learning.calibration import Slope
 
 
 @dataclass(frozen=True)

@@ -19,23 +19,27 @@ import polars as pl
 import torch
 from pydantic import TypeAdapter
 
-from common.arrays import Booleans, Floats
-from common.errors import DataError, LabelveilError
-from common.files import PUBLIC, appearing, write_text
-from common.formats import MODEL, Format
-from common.version import software
-from feature_party.learning.heads import LinearHead, MeanHead
-from feature_party.learning.objectives import LikelihoodObjective, Objective, build_objective
-from feature_party.learning.problem import LabelProblem
-from feature_party.learning.sources import own_cells, own_labels
-from feature_party.learning.support import Support
-from feature_party.model.columns import columns, quantile
-from feature_party.model.encoding import Encoded, Encoder
-from feature_party.model.facts import ModelFacts
-from feature_party.model.network import EVERYBODY, Ensemble, Learned, NetworkShape
-from feature_party.model.reach import Reach
-from feature_party.model.trees import Trees, TreesShape
-from feature_party.tables import SOURCE, Table, collect_table
+from labelveil.common.arrays import Booleans, Floats
+from labelveil.common.errors import DataError, LabelveilError
+from labelveil.common.files import PUBLIC, appearing, write_text
+from labelveil.common.formats import MODEL, Format
+from labelveil.common.version import software
+from labelveil.feature_party.learning.heads import LinearHead, MeanHead
+from labelveil.feature_party.learning.objectives import (
+    LikelihoodObjective,
+    Objective,
+    build_objective,
+)
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.sources import own_cells, own_labels
+from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.model.columns import columns, quantile
+from labelveil.feature_party.model.encoding import Encoded, Encoder
+from labelveil.feature_party.model.facts import ModelFacts
+from labelveil.feature_party.model.network import EVERYBODY, Ensemble, Learned, NetworkShape
+from labelveil.feature_party.model.reach import Reach
+from labelveil.feature_party.model.trees import Trees, TreesShape
+from labelveil.feature_party.tables import SOURCE, Table, collect_table
 
 MODEL_FILE = "model.json"
 WEIGHTS_FILE = "weights.pt"
@@ -209,7 +213,7 @@ class Model:
         """Predict labels for a polars, pandas or lazy table, or a path; extra columns are ignored.
 
         Rows, in order, have a ``prediction`` and, of a model that gives distributions, the columns
-        of :func:`feature_party.model.columns.columns`, which takes the other arguments.
+        of :func:`labelveil.feature_party.model.columns.columns`, which takes the other arguments.
         """
         predicted = self.distributions(self.encoder.encode(collect_table(features)))
         table = {"prediction": predicted.points}

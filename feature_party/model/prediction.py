@@ -12,14 +12,14 @@ import polars as pl
 import pyarrow.parquet as pq
 from pyarrow.csv import CSVWriter
 
-from common.arrays import Booleans, Indices
-from common.errors import DataError
-from common.files import PUBLIC, appearing
-from common.release.event_keys import shown_keys
-from feature_party.model.drift import ColumnDrift, DriftCounts
-from feature_party.model.model import Model
-from feature_party.model.several_labels import LabelModels
-from feature_party.tables import BATCH_ROWS, SOURCE, FeatureFile, check_key
+from labelveil.common.arrays import Booleans, Indices
+from labelveil.common.errors import DataError
+from labelveil.common.files import PUBLIC, appearing
+from labelveil.common.release.event_keys import shown_keys
+from labelveil.feature_party.model.drift import ColumnDrift, DriftCounts
+from labelveil.feature_party.model.model import Model
+from labelveil.feature_party.model.several_labels import LabelModels
+from labelveil.feature_party.tables import BATCH_ROWS, SOURCE, FeatureFile, check_key
 
 Trained = Callable[[int, int], Booleans]
 """Which rows of a range, from its start to its end, a model was trained on."""

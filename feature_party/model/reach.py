@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common.arrays import Floats
-from feature_party.learning.support import Support
+from labelveil.common.arrays import Floats
+from labelveil.feature_party.learning.support import Support
 
 _BELIEVED, _DEVIATIONS = 3.0, 0.5
 _WORTH = 10.0

@@ -11,12 +11,12 @@ from pathlib import Path
 import polars as pl
 import torch
 
-from common.errors import DataError
-from common.files import write_text
-from common.formats import MODELS
-from feature_party.model.encoding import Encoder
-from feature_party.model.model import MODEL_FILE, Model, described
-from feature_party.tables import Table, collect_table, file_of
+from labelveil.common.errors import DataError
+from labelveil.common.files import write_text
+from labelveil.common.formats import MODELS
+from labelveil.feature_party.model.encoding import Encoder
+from labelveil.feature_party.model.model import MODEL_FILE, Model, described
+from labelveil.feature_party.tables import Table, collect_table, file_of
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """Names of labels that are those of their folders."""

@@ -23,8 +23,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from common.arrays import Floats, Indices
-from feature_party.model.network import EVERYBODY, Learned
+from labelveil.common.arrays import Floats, Indices
+from labelveil.feature_party.model.network import EVERYBODY, Learned
 
 Words = NDArray[np.uint64]
 Leaves = tuple[Tensor, Tensor, Tensor, Tensor]

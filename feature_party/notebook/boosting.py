@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from common.arrays import Floats, finite
-from common.errors import ConfigError, DataError
-from feature_party.learning.derivatives import derivatives_of, row_blocks
-from feature_party.learning.problem import LabelProblem
-from feature_party.learning.support import Support
-from feature_party.notebook.laws_by_mean import LawsByMean
-from feature_party.notebook.sources import check_codes
-from feature_party.notebook.torch_loss import likelihood
+from labelveil.common.arrays import Floats, finite
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.feature_party.learning.derivatives import derivatives_of, row_blocks
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.notebook.laws_by_mean import LawsByMean
+from labelveil.feature_party.notebook.sources import check_codes
+from labelveil.feature_party.notebook.torch_loss import likelihood
 
 METRIC = "release_loss"
 SCALE_PACE = 0.15

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from common.arrays import finite
-from common.entropy import seeded_entropy
-from common.randomizers.grid import Grid
-from common.randomizers.knots import interpolation, thinned
-from feature_party.learning.problem import LabelProblem, sums
+from labelveil.common.arrays import finite
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.knots import interpolation, thinned
+from labelveil.feature_party.learning.problem import LabelProblem, sums
 
 _POINTS = 256
 """Of the release's grid, to which clear labels are rounded: what that adds is below any noise."""

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from common.files import PUBLIC, appearing, write_text
-from common.release.event_keys import shown_keys
-from feature_party.notebook.targets import Method, decode_targets
-from feature_party.training.events import Events
+from labelveil.common.files import PUBLIC, appearing, write_text
+from labelveil.common.release.event_keys import shown_keys
+from labelveil.feature_party.notebook.targets import Method, decode_targets
+from labelveil.feature_party.training.events import Events
 
 
 def write_labels(events: Events, output: Path, method: Method) -> Path:

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.arrays import Floats, Indices
-from common.errors import ConfigError, DataError, present
-from feature_party.learning.heads import AtomHead
-from feature_party.learning.objectives import LikelihoodObjective
+from labelveil.common.arrays import Floats, Indices
+from labelveil.common.errors import ConfigError, DataError, present
+from labelveil.feature_party.learning.heads import AtomHead
+from labelveil.feature_party.learning.objectives import LikelihoodObjective
 
 _PLACES = np.linspace(-6, 6, 241)
 """Of laws, in standard deviations of all labels, for a family with a location."""

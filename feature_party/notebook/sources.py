@@ -9,17 +9,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Floats, Integers, unmasked
-from common.errors import ConfigError, DataError
-from common.exact.channel import FiniteChannel
-from common.randomizers import Randomizer
-from common.randomizers.message.private_labels import PrivateEvents, PrivateLabels
-from common.release.folder import read_manifest
-from common.release.manifest import Manifest
-from common.release.table import Release, SentLabel
-from feature_party.learning.problem import LabelProblem
-from feature_party.learning.several_labels import LabelView, label_view, strata_view, views_of
-from feature_party.notebook.clear_labels import ClearLabels
+from labelveil.common.arrays import Floats, Integers, unmasked
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.exact.channel import FiniteChannel
+from labelveil.common.randomizers import Randomizer
+from labelveil.common.randomizers.message.private_labels import PrivateEvents, PrivateLabels
+from labelveil.common.release.folder import read_manifest
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.table import Release, SentLabel
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.several_labels import (
+    LabelView,
+    label_view,
+    strata_view,
+    views_of,
+)
+from labelveil.feature_party.notebook.clear_labels import ClearLabels
 
 _ROUNDS = 300
 

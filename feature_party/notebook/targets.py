@@ -7,13 +7,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Floats
-from common.errors import ConfigError
-from feature_party.learning.decoding import decoder
-from feature_party.learning.problem import LabelProblem
-from feature_party.learning.support import Support
-from feature_party.notebook.laws_by_mean import LawsByMean
-from feature_party.notebook.torch_loss import SKEWED, likelihood
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import ConfigError
+from labelveil.feature_party.learning.decoding import decoder
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.notebook.laws_by_mean import LawsByMean
+from labelveil.feature_party.notebook.torch_loss import SKEWED, likelihood
 
 _LEAST_TOLD = 1e-3
 """Share of a law's variance that a code is taken to explain at least: targets stay bounded."""

@@ -7,10 +7,10 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from common.errors import DataError
-from feature_party.learning.objectives import LikelihoodObjective, build_objective
-from feature_party.learning.problem import LabelProblem
-from feature_party.learning.support import Support
+from labelveil.common.errors import DataError
+from labelveil.feature_party.learning.objectives import LikelihoodObjective, build_objective
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.support import Support
 
 SKEWED = 1.0
 

@@ -8,30 +8,30 @@ from dataclasses import dataclass, field
 
 from rich.progress import Progress, TaskID
 
-from common.arrays import Floats
-from common.console import progress, stderr, warn
-from common.errors import DataError, ReleaseError
-from common.release.folder import read_manifest, withdrawn_reason
-from common.release.manifest import Manifest
-from feature_party.config import TrueLabels
-from feature_party.evaluation.true_labels import match_true_labels
-from feature_party.join.key_secrets import secrets_of_releases
-from feature_party.join.matches import JoinInputs, MatchCounts, Party
-from feature_party.join.shards import JoinedShards
-from feature_party.learning.several_labels import stated_of
-from feature_party.model.model import Model
-from feature_party.model.prediction import Predicted
-from feature_party.model.several_labels import LabelModels, label_folders
-from feature_party.pipeline.predicting import predict
-from feature_party.pipeline.transfer import Transfer
-from feature_party.training.distributed import joined_workers
-from feature_party.training.encoded_shards import remove_shards
-from feature_party.training.events import Events, TrainingSetup
-from feature_party.training.fitting import EpochRecord
-from feature_party.training.prepare import Preparation
-from feature_party.training.quick import QuickLearners
-from feature_party.training.run import train
-from feature_party.training.workers import ALONE, Workers
+from labelveil.common.arrays import Floats
+from labelveil.common.console import progress, stderr, warn
+from labelveil.common.errors import DataError, ReleaseError
+from labelveil.common.release.folder import read_manifest, withdrawn_reason
+from labelveil.common.release.manifest import Manifest
+from labelveil.feature_party.config import TrueLabels
+from labelveil.feature_party.evaluation.true_labels import match_true_labels
+from labelveil.feature_party.join.key_secrets import secrets_of_releases
+from labelveil.feature_party.join.matches import JoinInputs, MatchCounts, Party
+from labelveil.feature_party.join.shards import JoinedShards
+from labelveil.feature_party.learning.several_labels import stated_of
+from labelveil.feature_party.model.model import Model
+from labelveil.feature_party.model.prediction import Predicted
+from labelveil.feature_party.model.several_labels import LabelModels, label_folders
+from labelveil.feature_party.pipeline.predicting import predict
+from labelveil.feature_party.pipeline.transfer import Transfer
+from labelveil.feature_party.training.distributed import joined_workers
+from labelveil.feature_party.training.encoded_shards import remove_shards
+from labelveil.feature_party.training.events import Events, TrainingSetup
+from labelveil.feature_party.training.fitting import EpochRecord
+from labelveil.feature_party.training.prepare import Preparation
+from labelveil.feature_party.training.quick import QuickLearners
+from labelveil.feature_party.training.run import train
+from labelveil.feature_party.training.workers import ALONE, Workers
 
 _COLUMNS = "columns"
 """Stands among the warnings that were given for the list of columns."""

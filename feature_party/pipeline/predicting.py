@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from common.console import progress, warn
-from feature_party.config import FeaturePartyConfig
-from feature_party.model.prediction import Predicted, Trained, predict_file
-from feature_party.model.several_labels import LabelModels
-from feature_party.tables import scan_table
+from labelveil.common.console import progress, warn
+from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.model.prediction import Predicted, Trained, predict_file
+from labelveil.feature_party.model.several_labels import LabelModels
+from labelveil.feature_party.tables import scan_table
 
 
 def predict(

@@ -1,9 +1,10 @@
 """Events in rounds: what a model has learned from some of them, it asks of the next ones.
 
 A round is an epoch whose population we submit: a share of our events, dealt by their hashed keys.
-With the second and every later one goes a question (:mod:`common.randomizers.message.questions`)
-from a model of the rounds before. What was submitted is kept in the folder of the round's release,
-so that whatever is interrupted goes on with the same events and the same question.
+With the second and every later one goes a question
+(:mod:`labelveil.common.randomizers.message.questions`) from a model of the rounds before. What was
+submitted is kept in the folder of the round's release, so that whatever is interrupted goes on with
+the same events and the same question.
 """
 
 from __future__ import annotations
@@ -14,20 +15,25 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from common.arrays import Booleans, Floats, Indices
-from common.console import warn
-from common.errors import ConfigError, DataError, present
-from common.release.blocks import KEY_BYTES
-from common.release.event_keys import read_secret, secret_check
-from common.release.folder import is_complete
-from common.release.question import encode_question
-from feature_party.client.submission import Population
-from feature_party.config import FeaturePartyConfig, LabelsPartySection
-from feature_party.learning.questions import LEAST_EXPLAINED, ask, asks_better, explained_by
-from feature_party.model.several_labels import LabelModels
-from feature_party.pipeline.stages import Stages
-from feature_party.pipeline.transfer import kept_in, read_kept
-from feature_party.tables import FeatureFile
+from labelveil.common.arrays import Booleans, Floats, Indices
+from labelveil.common.console import warn
+from labelveil.common.errors import ConfigError, DataError, present
+from labelveil.common.release.blocks import KEY_BYTES
+from labelveil.common.release.event_keys import read_secret, secret_check
+from labelveil.common.release.folder import is_complete
+from labelveil.common.release.question import encode_question
+from labelveil.feature_party.client.submission import Population
+from labelveil.feature_party.config import FeaturePartyConfig, LabelsPartySection
+from labelveil.feature_party.learning.questions import (
+    LEAST_EXPLAINED,
+    ask,
+    asks_better,
+    explained_by,
+)
+from labelveil.feature_party.model.several_labels import LabelModels
+from labelveil.feature_party.pipeline.stages import Stages
+from labelveil.feature_party.pipeline.transfer import kept_in, read_kept
+from labelveil.feature_party.tables import FeatureFile
 
 
 def deal(keys: bytes, shares: Sequence[float]) -> Indices:

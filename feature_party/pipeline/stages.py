@@ -7,25 +7,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from common.config.answers import json_text
-from common.console import stderr
-from common.errors import ConfigError
-from common.files import write_text
-from common.mechanisms.paired_gain import LossName
-from common.release.folder import read_manifest
-from feature_party.client.questions import Questions, Verdict, released_rows, topics
-from feature_party.evaluation.scores import Scores, labels_json, score
-from feature_party.evaluation.true_labels import true_errors
-from feature_party.join.key_secrets import secrets_of_releases
-from feature_party.model.several_labels import LabelModels, label_files
-from feature_party.pipeline.learning import Learning
-from feature_party.report import (
+from labelveil.common.config.answers import json_text
+from labelveil.common.console import stderr
+from labelveil.common.errors import ConfigError
+from labelveil.common.files import write_text
+from labelveil.common.mechanisms.paired_gain import LossName
+from labelveil.common.release.folder import read_manifest
+from labelveil.feature_party.client.questions import Questions, Verdict, released_rows, topics
+from labelveil.feature_party.evaluation.scores import Scores, labels_json, score
+from labelveil.feature_party.evaluation.true_labels import true_errors
+from labelveil.feature_party.join.key_secrets import secrets_of_releases
+from labelveil.feature_party.model.several_labels import LabelModels, label_files
+from labelveil.feature_party.pipeline.learning import Learning
+from labelveil.feature_party.report import (
     ReportInputs,
     write_labels_overview,
     write_overview,
     write_report,
 )
-from feature_party.tables import file_of
+from labelveil.feature_party.tables import file_of
 
 
 @dataclass
@@ -44,8 +44,8 @@ class Stages(Learning):
         ``nonprivate`` is the metrics file of a model that was trained on true labels, in
         simulations: its errors are shown beside this model's. ``ask`` is what the labels party is
         to compare with a constant on true labels, of
-        :func:`~feature_party.client.questions.topics`, and ``by`` columns of the features to
-        compare segments by.
+        :func:`~labelveil.feature_party.client.questions.topics`, and ``by`` columns of the features
+        to compare segments by.
         """
         output, by_label = self.config.output, {}
         offered = topics(self.labels)

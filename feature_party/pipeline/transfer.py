@@ -12,23 +12,23 @@ from pathlib import Path
 import polars.selectors as cs
 from rich.progress import Progress
 
-from common.console import progress, warn
-from common.errors import ConnectionFailed, LabelveilError, ReleaseError
-from common.files import write_durably
-from common.release.event_keys import read_secret
-from common.release.folder import (
+from labelveil.common.console import progress, warn
+from labelveil.common.errors import ConnectionFailed, LabelveilError, ReleaseError
+from labelveil.common.files import write_durably
+from labelveil.common.release.event_keys import read_secret
+from labelveil.common.release.folder import (
     CHECK_FILE,
     POPULATION_FILE,
     QUESTION_FILE,
     is_complete,
     read_manifest,
 )
-from common.release.manifest import Manifest
-from feature_party.client.channel import Withdrawn
-from feature_party.client.release_client import Fetched, ReleaseClient, noting_withdrawal
-from feature_party.client.submission import Population, SubmittingClient, hash_population
-from feature_party.config import FeaturePartyConfig, LabelsPartySection
-from feature_party.tables import check_key, check_type_of_key, collect_table, scan_table
+from labelveil.common.release.manifest import Manifest
+from labelveil.feature_party.client.channel import Withdrawn
+from labelveil.feature_party.client.release_client import Fetched, ReleaseClient, noting_withdrawal
+from labelveil.feature_party.client.submission import Population, SubmittingClient, hash_population
+from labelveil.feature_party.config import FeaturePartyConfig, LabelsPartySection
+from labelveil.feature_party.tables import check_key, check_type_of_key, collect_table, scan_table
 
 _SENDING = "submission"
 """Folder, in a release's, of what is being submitted."""
@@ -147,7 +147,7 @@ class Transfer:
                 f" {lost[1]!r}: {fetched.withdrawn}"
             )
         if self.config.release.parquet:
-            from feature_party.client.labels_table import write_labels_table
+            from labelveil.feature_party.client.labels_table import write_labels_table
 
             write_labels_table(folder, fetched.manifest)
         return fetched

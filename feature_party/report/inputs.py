@@ -8,14 +8,14 @@ from functools import cached_property
 
 import numpy as np
 
-from common.arrays import Booleans, Floats, Indices
-from common.errors import printable
-from common.exact.channel import Codes
-from common.release.manifest import Manifest
-from common.release.sections import LabelSection, StatedRandomizer
-from feature_party.evaluation.scores import Scores
-from feature_party.learning.several_labels import stated_of, view_of
-from feature_party.model.drift import ColumnDrift
+from labelveil.common.arrays import Booleans, Floats, Indices
+from labelveil.common.errors import printable
+from labelveil.common.exact.channel import Codes
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.sections import LabelSection, StatedRandomizer
+from labelveil.feature_party.evaluation.scores import Scores
+from labelveil.feature_party.learning.several_labels import stated_of, view_of
+from labelveil.feature_party.model.drift import ColumnDrift
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from markupsafe import escape
 
-from common.files import write_text
-from common.report.template import page_template
-from feature_party.evaluation.breakdown import number
-from feature_party.evaluation.sentences import calibration_lines, segment_lines
-from feature_party.report import words
-from feature_party.report.inputs import ReportInputs
+from labelveil.common.files import write_text
+from labelveil.common.report.template import page_template
+from labelveil.feature_party.evaluation.breakdown import number
+from labelveil.feature_party.evaluation.sentences import calibration_lines, segment_lines
+from labelveil.feature_party.report import words
+from labelveil.feature_party.report.inputs import ReportInputs
 
 
 def write_model_card(path: Path, inputs: ReportInputs) -> None:
@@ -21,7 +21,7 @@ def write_model_card(path: Path, inputs: ReportInputs) -> None:
     label, events = inputs.released, scores.events
     lower, upper = (number(float(label.grid[end])) for end in (0, -1))
     lines = calibration_lines(scores.slope, (), scores.coverage, scores.bounds)
-    text = page_template("feature_party.report", "model_card.md.j2").render(
+    text = page_template("labelveil.feature_party.report", "model_card.md.j2").render(
         headline=words.headline(inputs),
         name=inputs.name,
         axis=inputs.axis,

@@ -7,13 +7,18 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from common.files import write_text
-from common.report.template import page_template
-from feature_party.evaluation.breakdown import number
-from feature_party.evaluation.scores import Scores
-from feature_party.evaluation.sentences import error_words, interval_words, share_words
-from feature_party.report.page import Section
-from feature_party.report.words import Headline, Statement, match_sentence, privacy_statements
+from labelveil.common.files import write_text
+from labelveil.common.report.template import page_template
+from labelveil.feature_party.evaluation.breakdown import number
+from labelveil.feature_party.evaluation.scores import Scores
+from labelveil.feature_party.evaluation.sentences import error_words, interval_words, share_words
+from labelveil.feature_party.report.page import Section
+from labelveil.feature_party.report.words import (
+    Headline,
+    Statement,
+    match_sentence,
+    privacy_statements,
+)
 
 
 def write_overview(path: Path, scores: Scores, pages: Mapping[str, Path]) -> None:
@@ -79,7 +84,7 @@ def _write(
         "events trained on": f"{facts.training_rows:,}",
         "releases (SHA-256 of the manifests' digests)": scores.events.release_id,
     }
-    text = page_template("feature_party.report", "report.html.j2").render(
+    text = page_template("labelveil.feature_party.report", "report.html.j2").render(
         headline=headline,
         eyebrow=parties or f"{last.data_set}, epoch {last.epoch}",
         warnings=warnings,

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 from markupsafe import Markup
 
-from common.files import write_text
-from common.report.template import page_template
-from feature_party.evaluation.breakdown import number
-from feature_party.evaluation.sentences import calibration_lines
-from feature_party.report import plots, score_plots, words
-from feature_party.report.inputs import ReportInputs
-from feature_party.report.model_card import write_model_card
+from labelveil.common.files import write_text
+from labelveil.common.report.template import page_template
+from labelveil.feature_party.evaluation.breakdown import number
+from labelveil.feature_party.evaluation.sentences import calibration_lines
+from labelveil.feature_party.report import plots, score_plots, words
+from labelveil.feature_party.report.inputs import ReportInputs
+from labelveil.feature_party.report.model_card import write_model_card
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def render_report(inputs: ReportInputs) -> str:
     """Return the page as text."""
     scores, manifest = inputs.scores, inputs.manifest
     sections = _calibration, _columns, _segments, _actual, _prior, _joint, _loss
-    return page_template("feature_party.report", "report.html.j2").render(
+    return page_template("labelveil.feature_party.report", "report.html.j2").render(
         headline=words.headline(inputs),
         eyebrow=f"{manifest.data_set}, epoch {manifest.epoch}",
         warnings=scores.warnings,

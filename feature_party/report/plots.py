@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from common.arrays import Floats
-from common.exact.channel import Codes
-from common.report.figures import (
+from labelveil.common.arrays import Floats
+from labelveil.common.exact.channel import Codes
+from labelveil.common.report.figures import (
     COLOUR_MAP,
     INK,
     MAIN,
@@ -26,8 +26,8 @@ from common.report.figures import (
     clean,
     responsive_figure,
 )
-from feature_party.model.facts import EpochLosses
-from feature_party.report.inputs import ReleasedLabel
+from labelveil.feature_party.model.facts import EpochLosses
+from labelveil.feature_party.report.inputs import ReleasedLabel
 
 _MOST_ROWS = 24
 """Labels that are drawn one by one, and not as an axis."""

@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from common.errors import printable
-from common.report.figures import INK, MAIN, MUTED, OTHER, RULE, clean, responsive_figure
-from feature_party.evaluation.breakdown import Segment
-from feature_party.evaluation.intervals import Measured
-from feature_party.report.plots import compact, compact_ticks, legend_above
+from labelveil.common.errors import printable
+from labelveil.common.report.figures import INK, MAIN, MUTED, OTHER, RULE, clean, responsive_figure
+from labelveil.feature_party.evaluation.breakdown import Segment
+from labelveil.feature_party.evaluation.intervals import Measured
+from labelveil.feature_party.report.plots import compact, compact_ticks, legend_above
 
 _MOST_COLUMNS = 12
 

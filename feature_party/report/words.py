@@ -7,21 +7,21 @@ from dataclasses import astuple, dataclass, replace
 from fractions import Fraction
 from functools import reduce
 
-from common.console import share_text
-from common.release.manifest import Manifest
-from common.report.figures import MAIN, MUTED, OTHER, THIRD
-from feature_party.evaluation.breakdown import number
-from feature_party.evaluation.scores import Scores
-from feature_party.evaluation.sentences import (
+from labelveil.common.console import share_text
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.report.figures import MAIN, MUTED, OTHER, THIRD
+from labelveil.feature_party.evaluation.breakdown import number
+from labelveil.feature_party.evaluation.scores import Scores
+from labelveil.feature_party.evaluation.sentences import (
     association_sentence,
     clipped_sentence,
     error_words,
     interval_words,
     share_words,
 )
-from feature_party.join.matches import MatchCounts
-from feature_party.report.inputs import ReportInputs
-from feature_party.report.score_plots import ErrorRow
+from labelveil.feature_party.join.matches import MatchCounts
+from labelveil.feature_party.report.inputs import ReportInputs
+from labelveil.feature_party.report.score_plots import ErrorRow
 
 _HEADS = {
     "softmax": "a probability for each cell of the labels",

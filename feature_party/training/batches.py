@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from feature_party.model.encoding import Encoded
-from feature_party.model.facts import FitSettings
+from labelveil.feature_party.model.encoding import Encoded
+from labelveil.feature_party.model.facts import FitSettings
 
 
 @dataclass(frozen=True, eq=False)

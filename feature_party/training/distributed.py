@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from common.errors import ConfigError, LabelveilError
-from feature_party.torchrun import started_by_torchrun
-from feature_party.training.workers import ALONE, Workers
+from labelveil.common.errors import ConfigError, LabelveilError
+from labelveil.feature_party.torchrun import started_by_torchrun
+from labelveil.feature_party.training.workers import ALONE, Workers
 
 T = TypeVar("T")
 

@@ -11,18 +11,18 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from common.arrays import Booleans, Floats, Integers
-from feature_party.config import DataSection, TrainingSection
-from feature_party.join.matches import MatchCounts
-from feature_party.learning.objectives import Objective
-from feature_party.learning.problem import LabelProblem
-from feature_party.model.encoding import Encoder
-from feature_party.model.facts import FitSettings
-from feature_party.schema import Found
-from feature_party.training.batches import Parts
-from feature_party.training.folds import FoldedRows
-from feature_party.training.mixture import FindLearners, ProgressCallback
-from feature_party.training.workers import ALONE, Workers
+from labelveil.common.arrays import Booleans, Floats, Integers
+from labelveil.feature_party.config import DataSection, TrainingSection
+from labelveil.feature_party.join.matches import MatchCounts
+from labelveil.feature_party.learning.objectives import Objective
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.model.encoding import Encoder
+from labelveil.feature_party.model.facts import FitSettings
+from labelveil.feature_party.schema import Found
+from labelveil.feature_party.training.batches import Parts
+from labelveil.feature_party.training.folds import FoldedRows
+from labelveil.feature_party.training.mixture import FindLearners, ProgressCallback
+from labelveil.feature_party.training.workers import ALONE, Workers
 
 if TYPE_CHECKING:
     import torch

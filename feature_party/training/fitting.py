@@ -26,14 +26,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.arrays import Floats, Integers
-from feature_party.learning.objectives import Objective
-from feature_party.model.facts import FitSettings
-from feature_party.model.model import save_tensors, undamaged
-from feature_party.model.network import Dropout, Ensemble, Learned, NetworkShape
-from feature_party.training.batches import BatchPlan, Parts, Rows
-from feature_party.training.optimizers import Optimizer
-from feature_party.training.workers import ALONE, Workers
+from labelveil.common.arrays import Floats, Integers
+from labelveil.feature_party.learning.objectives import Objective
+from labelveil.feature_party.model.facts import FitSettings
+from labelveil.feature_party.model.model import save_tensors, undamaged
+from labelveil.feature_party.model.network import Dropout, Ensemble, Learned, NetworkShape
+from labelveil.feature_party.training.batches import BatchPlan, Parts, Rows
+from labelveil.feature_party.training.optimizers import Optimizer
+from labelveil.feature_party.training.workers import ALONE, Workers
 
 EpochCallback = Callable[["EpochRecord"], None]
 

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.arrays import Floats, Indices
-from feature_party.learning.objectives import LikelihoodObjective
-from feature_party.learning.target_encoding import TargetEncoding
-from feature_party.model.encoding import Encoded, Encoder
-from feature_party.model.network import Learned
-from feature_party.training.fitting import EpochRecord, Fit
+from labelveil.common.arrays import Floats, Indices
+from labelveil.feature_party.learning.objectives import LikelihoodObjective
+from labelveil.feature_party.learning.target_encoding import TargetEncoding
+from labelveil.feature_party.model.encoding import Encoded, Encoder
+from labelveil.feature_party.model.network import Learned
+from labelveil.feature_party.training.fitting import EpochRecord, Fit
 
 _ROWS_AT_ONCE = 4096
 

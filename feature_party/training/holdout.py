@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from common.arrays import Integers
-from common.errors import DataError
+from labelveil.common.arrays import Integers
+from labelveil.common.errors import DataError
 
 
 def deal_holdout(rows: Integers, share: float, seed: int) -> Integers:

@@ -16,12 +16,12 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from common.arrays import Floats
-from feature_party.learning.derivatives import Derivatives, ValuesTable
-from feature_party.learning.objectives import LikelihoodObjective
-from feature_party.model.network import EMBEDDING, Ensemble, NetworkShape
-from feature_party.training.fitting import EpochRecord, Fit
-from feature_party.training.folds import FoldedRows
+from labelveil.common.arrays import Floats
+from labelveil.feature_party.learning.derivatives import Derivatives, ValuesTable
+from labelveil.feature_party.learning.objectives import LikelihoodObjective
+from labelveil.feature_party.model.network import EMBEDDING, Ensemble, NetworkShape
+from labelveil.feature_party.training.fitting import EpochRecord, Fit
+from labelveil.feature_party.training.folds import FoldedRows
 
 PENALTIES = tuple(10.0 ** (0.25 - half / 2) for half in range(8))
 """Strengths in units of the information of all rows, the strongest first."""

@@ -8,11 +8,11 @@ from typing import Protocol
 
 import numpy as np
 
-from common.arrays import Floats
-from feature_party.learning.objectives import Objective
-from feature_party.model.facts import EpochLosses, HeadFacts
-from feature_party.training.fitting import EpochRecord, Fit
-from feature_party.training.folds import FoldedRows
+from labelveil.common.arrays import Floats
+from labelveil.feature_party.learning.objectives import Objective
+from labelveil.feature_party.model.facts import EpochLosses, HeadFacts
+from labelveil.feature_party.training.fitting import EpochRecord, Fit
+from labelveil.feature_party.training.folds import FoldedRows
 
 
 @dataclass(frozen=True)

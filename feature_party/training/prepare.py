@@ -12,26 +12,26 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import polars as pl
 
-from common.arrays import Indices, Integers
-from common.engine.local import open_engine
-from common.engine.task import EngineSection
-from common.errors import DataError
-from common.release.folder import read_manifest
-from common.release.manifest import Manifest, manifest_digest
-from feature_party.config import JoinSection, TrainingSection
-from feature_party.join.matches import JoinInputs
-from feature_party.join.on_disk import JoinSizes, Progress, join_content, join_to_shards
-from feature_party.join.shards import JOIN_MANIFEST, JoinedShards
-from feature_party.join.tasks import ROW
-from feature_party.learning.problem import LabelProblem, first_codes
-from feature_party.learning.several_labels import views_of
-from feature_party.learning.sources import join_sources
-from feature_party.tables import is_streamed, scan_table
-from feature_party.training.encoded_shards import MOST_HELD_OUT
-from feature_party.training.events import Events
-from feature_party.training.holdout import deal_holdout, draw_holdout
-from feature_party.training.streamed import PreparedShards, count_training_codes
-from feature_party.training.workers import ALONE, Workers
+from labelveil.common.arrays import Indices, Integers
+from labelveil.common.engine.local import open_engine
+from labelveil.common.engine.task import EngineSection
+from labelveil.common.errors import DataError
+from labelveil.common.release.folder import read_manifest
+from labelveil.common.release.manifest import Manifest, manifest_digest
+from labelveil.feature_party.config import JoinSection, TrainingSection
+from labelveil.feature_party.join.matches import JoinInputs
+from labelveil.feature_party.join.on_disk import JoinSizes, Progress, join_content, join_to_shards
+from labelveil.feature_party.join.shards import JOIN_MANIFEST, JoinedShards
+from labelveil.feature_party.join.tasks import ROW
+from labelveil.feature_party.learning.problem import LabelProblem, first_codes
+from labelveil.feature_party.learning.several_labels import views_of
+from labelveil.feature_party.learning.sources import join_sources
+from labelveil.feature_party.tables import is_streamed, scan_table
+from labelveil.feature_party.training.encoded_shards import MOST_HELD_OUT
+from labelveil.feature_party.training.events import Events
+from labelveil.feature_party.training.holdout import deal_holdout, draw_holdout
+from labelveil.feature_party.training.streamed import PreparedShards, count_training_codes
+from labelveil.feature_party.training.workers import ALONE, Workers
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,8 @@ class Preparation:
         """Join into ``[join] directory``, or find what was joined there before.
 
         Raises ``DataError`` or ``ReleaseError`` as
-        :func:`feature_party.join.on_disk.join_to_shards`; or if a worker does not see the folder.
+        :func:`labelveil.feature_party.join.on_disk.join_to_shards`; or if a worker does not see the
+        folder.
         """
         inputs, directory, sizes = self.inputs, self.join.directory, self._sizes
         if self.workers.first:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from common.errors import ConfigError
-from feature_party.learning.derivatives import Derivatives, derivatives_of
-from feature_party.learning.objectives import LikelihoodObjective, Objective
-from feature_party.model.network import EMBEDDING
-from feature_party.training.fitting import Fit
-from feature_party.training.folds import FoldedRows
-from feature_party.training.linear import fit_linear
-from feature_party.training.mixture import Candidate, Fits, ProgressCallback
-from feature_party.training.trees import fit_trees
+from labelveil.common.errors import ConfigError
+from labelveil.feature_party.learning.derivatives import Derivatives, derivatives_of
+from labelveil.feature_party.learning.objectives import LikelihoodObjective, Objective
+from labelveil.feature_party.model.network import EMBEDDING
+from labelveil.feature_party.training.fitting import Fit
+from labelveil.feature_party.training.folds import FoldedRows
+from labelveil.feature_party.training.linear import fit_linear
+from labelveil.feature_party.training.mixture import Candidate, Fits, ProgressCallback
+from labelveil.feature_party.training.trees import fit_trees
 
 MOST_LINEAR = 50_000
 """Rows up to which a linear model is tried unasked: many rows bear a richer one."""

@@ -12,31 +12,42 @@ from functools import partial
 import numpy as np
 import torch
 
-from common.arrays import Floats
-from common.errors import ConfigError
-from feature_party.learning.calibration import decoding_slope
-from feature_party.learning.heads import candidate_heads
-from feature_party.learning.mixing import (
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import ConfigError
+from labelveil.feature_party.learning.calibration import decoding_slope
+from labelveil.feature_party.learning.heads import candidate_heads
+from labelveil.feature_party.learning.mixing import (
     Gain,
     choose_mixture,
     least_squares_share,
     null_share,
     prior_adjustment,
 )
-from feature_party.learning.objectives import Objective, SharedObjective, build_objective
-from feature_party.learning.support import Support
-from feature_party.model.encoding import Encoder
-from feature_party.model.facts import ModelFacts
-from feature_party.model.model import Expert, Model
-from feature_party.model.network import NetworkShape
-from feature_party.model.reach import Reach
-from feature_party.schema import Stated
-from feature_party.tables import SOURCE
-from feature_party.training.batches import group_size
-from feature_party.training.events import Events, TrainingSetup
-from feature_party.training.fitting import Fitter
-from feature_party.training.mixture import MEAN, OF_MEANS, Candidate, Fits, Learners, Mixture
-from feature_party.training.settings import choose_device, resolve_pieces, resolve_settings
+from labelveil.feature_party.learning.objectives import Objective, SharedObjective, build_objective
+from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.model.encoding import Encoder
+from labelveil.feature_party.model.facts import ModelFacts
+from labelveil.feature_party.model.model import Expert, Model
+from labelveil.feature_party.model.network import NetworkShape
+from labelveil.feature_party.model.reach import Reach
+from labelveil.feature_party.schema import Stated
+from labelveil.feature_party.tables import SOURCE
+from labelveil.feature_party.training.batches import group_size
+from labelveil.feature_party.training.events import Events, TrainingSetup
+from labelveil.feature_party.training.fitting import Fitter
+from labelveil.feature_party.training.mixture import (
+    MEAN,
+    OF_MEANS,
+    Candidate,
+    Fits,
+    Learners,
+    Mixture,
+)
+from labelveil.feature_party.training.settings import (
+    choose_device,
+    resolve_pieces,
+    resolve_settings,
+)
 
 _MANY_LABELS = 2000.0
 """True labels' worth that laws of many parameters are tried for: with fewer none was taken up."""
@@ -49,8 +60,8 @@ two idle cores, half the processor time, and half as long where something else r
 def train(events: Events, setup: TrainingSetup) -> Model:
     """Train a model on privatized labels.
 
-    ``events`` are what :class:`feature_party.training.prepare.Preparation` made of releases and
-    features. The model's ``facts`` say what was chosen and why, and hold warnings.
+    ``events`` are what :class:`labelveil.feature_party.training.prepare.Preparation` made of
+    releases and features. The model's ``facts`` say what was chosen and why, and hold warnings.
     """
     begun = time.monotonic()
     if setup.training.objective != "true":

@@ -7,10 +7,10 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from common.errors import ConfigError
-from feature_party.config import TrainingSection
-from feature_party.model.facts import FitSettings
-from feature_party.training.batches import group_size
+from labelveil.common.errors import ConfigError
+from labelveil.feature_party.config import TrainingSection
+from labelveil.feature_party.model.facts import FitSettings
+from labelveil.feature_party.training.batches import group_size
 
 Number = TypeVar("Number", int, float)
 

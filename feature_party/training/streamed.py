@@ -10,24 +10,24 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from common.arrays import Booleans, Indices, Integers
-from common.errors import ConfigError, DataError
-from feature_party.join.matches import MatchCounts
-from feature_party.join.shards import JoinedShards
-from feature_party.join.tasks import CODE, ROW
-from feature_party.learning.problem import LabelProblem
-from feature_party.learning.sources import own_labels
-from feature_party.model.encoding import Encoder
-from feature_party.schema import Found
-from feature_party.training.encoded_shards import (
+from labelveil.common.arrays import Booleans, Indices, Integers
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.feature_party.join.matches import MatchCounts
+from labelveil.feature_party.join.shards import JoinedShards
+from labelveil.feature_party.join.tasks import CODE, ROW
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.sources import own_labels
+from labelveil.feature_party.model.encoding import Encoder
+from labelveil.feature_party.schema import Found
+from labelveil.feature_party.training.encoded_shards import (
     RowStream,
     Shards,
     fit_encoder,
     shards_content,
     write_shards,
 )
-from feature_party.training.events import Codes, TrainingSetup
-from feature_party.training.in_memory import Prepared
+from labelveil.feature_party.training.events import Codes, TrainingSetup
+from labelveil.feature_party.training.in_memory import Prepared
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.arrays import Floats
-from common.errors import ConfigError
-from feature_party.learning.derivatives import Derivatives, row_blocks
-from feature_party.learning.objectives import LikelihoodObjective
-from feature_party.model.trees import Trees, TreesShape
-from feature_party.training.fitting import EpochRecord, Fit
-from feature_party.training.folds import FoldedRows
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import ConfigError
+from labelveil.feature_party.learning.derivatives import Derivatives, row_blocks
+from labelveil.feature_party.learning.objectives import LikelihoodObjective
+from labelveil.feature_party.model.trees import Trees, TreesShape
+from labelveil.feature_party.training.fitting import EpochRecord, Fit
+from labelveil.feature_party.training.folds import FoldedRows
 
 ROUNDS = 400
 _PATIENCE = 15

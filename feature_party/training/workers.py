@@ -1,7 +1,7 @@
 """This process among those that train together: alone, unless several are started.
 
-Several (:mod:`feature_party.training.distributed`) draw the same order from the seed; each takes
-its share of every batch and of the rows that are left out. Worker 0 alone writes.
+Several (:mod:`labelveil.feature_party.training.distributed`) draw the same order from the seed;
+each takes its share of every batch and of the rows that are left out. Worker 0 alone writes.
 """
 
 from __future__ import annotations

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from common.config import setting
-from common.config.answers import Json
-from common.errors import ReleaseError
-from label_party.commands.options import Shown, options, restoring_options
-from label_party.config.sections import LabelPartyConfig
+from labelveil.common.config import setting
+from labelveil.common.config.answers import Json
+from labelveil.common.errors import ReleaseError
+from labelveil.label_party.commands.options import Shown, options, restoring_options
+from labelveil.label_party.config.sections import LabelPartyConfig
 
 _NAMED = 5
 """How many damaged things a line names."""
@@ -29,8 +29,8 @@ def backup(config: LabelPartyConfig, wanted: BackupOptions) -> None:
 
     What is not as the ledger knows it is named, and the command ends with 1; all else is copied.
     """
-    from label_party.store.backup import make_backup
-    from label_party.store.release_store import Store
+    from labelveil.label_party.store.backup import make_backup
+    from labelveil.label_party.store.release_store import Store
 
     made = make_backup(Store(config.store.directory), wanted.to, quiet=wanted.quiet)
     wanted.answer(
@@ -71,9 +71,9 @@ def restore(
     What is whole is taken; what is not stays spent, is named, and the command ends with 1. Without
     FILE, where there is no backup, the ledger is made of the releases that lie in the store.
     """
-    from label_party.store.release_store import Store
-    from label_party.store.restore import parse_lost
-    from label_party.store.restore import restore as restore_backup
+    from labelveil.label_party.store.release_store import Store
+    from labelveil.label_party.store.restore import parse_lost
+    from labelveil.label_party.store.restore import restore as restore_backup
 
     lost = [parse_lost(config, text) for text in stated.lost]
     done = restore_backup(

@@ -19,20 +19,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from common.config import Section, setting
-from common.errors import LabelveilError, ReleaseError
-from common.signals import terminated_as_interrupted
-from common.streams import flush_output, say
-from label_party.commands.options import Shown
-from label_party.config.sections import LabelPartyConfig
-from label_party.store.budget import short
+from labelveil.common.config import Section, setting
+from labelveil.common.errors import LabelveilError, ReleaseError
+from labelveil.common.signals import terminated_as_interrupted
+from labelveil.common.streams import flush_output, say
+from labelveil.label_party.commands.options import Shown
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.store.budget import short
 
 if TYPE_CHECKING:
-    from label_party.events.intention import Intention
-    from label_party.events.tally import Tally
-    from label_party.store.entries import Charge
-    from label_party.store.purchase import Order, Outlook, Rehearsal
-    from label_party.store.release_store import Store
+    from labelveil.label_party.events.intention import Intention
+    from labelveil.label_party.events.tally import Tally
+    from labelveil.label_party.store.entries import Charge
+    from labelveil.label_party.store.purchase import Order, Outlook, Rehearsal
+    from labelveil.label_party.store.release_store import Store
 
 
 def label_facts(tally: Tally, missing: Mapping[str, float]) -> Iterator[tuple[str, str]]:
@@ -84,19 +84,19 @@ class Before:
 
     @property
     def _store(self) -> Store:
-        from label_party.store.release_store import Store
+        from labelveil.label_party.store.release_store import Store
 
         return Store(self.config.store.directory)
 
     @cached_property
     def _rehearsal(self) -> Rehearsal:
         """Of everything that a dry run plans."""
-        from label_party.store.purchase import rehearsing
+        from labelveil.label_party.store.purchase import rehearsing
 
         return self._within.enter_context(rehearsing(self._store))
 
     def __enter__(self) -> Self:
-        from label_party.store.purchase import noting_charges
+        from labelveil.label_party.store.purchase import noting_charges
 
         self._within.enter_context(noting_charges(self.untold))
         self._within.enter_context(terminated_as_interrupted())
@@ -104,7 +104,7 @@ class Before:
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> bool:
         """Let a dry run end, and fail where somebody should look."""
-        from label_party.events.intention import NotBought
+        from labelveil.label_party.events.intention import NotBought
 
         try:
             if kind is not None and not issubclass(kind, NotBought):
@@ -123,7 +123,7 @@ class Before:
         return True
 
     def _tell(self, charge: Charge) -> None:
-        from label_party.store.purchase import committed
+        from labelveil.label_party.store.purchase import committed
 
         name = f"data set {charge.data_set!r}, epoch {charge.epoch!r}: {charge.guarantee}"
         try:
@@ -137,10 +137,10 @@ class Before:
 
         ``NotBought`` with ``--dry-run``; ``ReleaseError`` if the answer is no.
         """
-        from label_party.events.intention import NotBought
-        from label_party.release.plan import too_few_events
-        from label_party.store.entries import LABELS
-        from label_party.store.purchase import rehearsing
+        from labelveil.label_party.events.intention import NotBought
+        from labelveil.label_party.release.plan import too_few_events
+        from labelveil.label_party.store.entries import LABELS
+        from labelveil.label_party.store.purchase import rehearsing
 
         terminal = sys.stdin.isatty() and sys.stderr.isatty()
         if self.shown.quiet and not (terminal or self.wanted.dry_run):
@@ -173,9 +173,9 @@ class Before:
                 raise ReleaseError(f"epoch {epoch!r}: not released, as answered; nothing was spent")
 
     def _facts(self, intention: Intention, outlook: Outlook) -> Iterator[tuple[str, object]]:
-        from common.release.limits import MANIFEST_BYTES
-        from common.release.size import largest_manifest
-        from label_party.store.entries import LABELS
+        from labelveil.common.release.limits import MANIFEST_BYTES
+        from labelveil.common.release.size import largest_manifest
+        from labelveil.label_party.store.entries import LABELS
 
         bought, events = intention.purchases, intention.events
         data, engine = self.config.at(bought[-1].epoch).data, self.config.engine
@@ -238,7 +238,7 @@ class Before:
 
 def agreed(question: str) -> bool:
     """Ask on the terminal; only a clear yes is one."""
-    from common.signals import stopped_by_signals
+    from labelveil.common.signals import stopped_by_signals
 
     with stopped_by_signals() as stop:  # they end a question, whatever they do to the work around
         print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)

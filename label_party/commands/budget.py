@@ -8,19 +8,19 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from common.config import setting
-from common.config.answers import Json, print_json
-from common.console import stdout
-from common.errors import printable
-from common.guarantees import Guarantee
-from label_party.commands.options import options
-from label_party.config.sections import LabelPartyConfig
-from label_party.store.budget import short
-from label_party.store.release_store import Store
+from labelveil.common.config import setting
+from labelveil.common.config.answers import Json, print_json
+from labelveil.common.console import stdout
+from labelveil.common.errors import printable
+from labelveil.common.guarantees import Guarantee
+from labelveil.label_party.commands.options import options
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.store.budget import short
+from labelveil.label_party.store.release_store import Store
 
 if TYPE_CHECKING:
-    from label_party.store.account import AccountState
-    from label_party.store.entries import Charge
+    from labelveil.label_party.store.account import AccountState
+    from labelveil.label_party.store.entries import Charge
 
 _OF_A_CHARGE = (
     *("data_set", "epoch", "purpose", "composition", "state", "guarantee", "who", "software"),
@@ -38,7 +38,7 @@ budgets = typer.Typer(add_completion=False, rich_markup_mode=None)
 @options("store.directory")
 def budget(context: typer.Context, config: LabelPartyConfig, shown: Json) -> None:
     """Show what every account may spend, who spent what, when, and what is left."""
-    from label_party.store.account import read_accounts
+    from labelveil.label_party.store.account import read_accounts
 
     accounts = read_accounts(config)
     if shown.as_json:

@@ -7,12 +7,12 @@ import socket
 from collections.abc import Callable
 from functools import partial
 
-from common.config.answers import Json
-from common.config.examination import NotThere, answer, examine
-from common.errors import ConfigError, listed
-from common.security.proxies import proxies
-from label_party.commands.options import options
-from label_party.config.sections import EPOCH_PLACE, LabelPartyConfig
+from labelveil.common.config.answers import Json
+from labelveil.common.config.examination import NotThere, answer, examine
+from labelveil.common.errors import ConfigError, listed
+from labelveil.common.security.proxies import proxies
+from labelveil.label_party.commands.options import options
+from labelveil.label_party.config.sections import EPOCH_PLACE, LabelPartyConfig
 
 
 @options("store.directory")
@@ -48,8 +48,8 @@ def check_source(config: LabelPartyConfig, which: str) -> str:
 
     ``LabelveilError`` if it has not; :class:`NotThere` if each epoch has files of its own.
     """
-    from label_party.events.columns import Column
-    from label_party.events.epoch import rows_of_epoch
+    from labelveil.label_party.events.columns import Column
+    from labelveil.label_party.events.epoch import rows_of_epoch
 
     column = config.strata.column
     labels, population = rows_of_epoch(config, (), None if column is None else Column(column))
@@ -63,8 +63,8 @@ def check_source(config: LabelPartyConfig, which: str) -> str:
 
 
 def _keys(config: LabelPartyConfig) -> str:
-    from common.release.event_keys import read_secret
-    from common.release.signature import read_signing_key
+    from labelveil.common.release.event_keys import read_secret
+    from labelveil.common.release.signature import read_signing_key
 
     keys = config.keys
     read_secret(keys.secret_file)
@@ -75,9 +75,9 @@ def _keys(config: LabelPartyConfig) -> str:
 
 
 def _certificates(config: LabelPartyConfig) -> str:
-    from common.security.certificate_checks import described
-    from label_party.server.credentials import ServerCredentials
-    from label_party.server.handshakes import Handshakes
+    from labelveil.common.security.certificate_checks import described
+    from labelveil.label_party.server.credentials import ServerCredentials
+    from labelveil.label_party.server.handshakes import Handshakes
 
     ServerCredentials(config.server, Handshakes())  # all that a server would refuse
     return described(config.server.certificate, config.server.client_ca)
@@ -101,8 +101,8 @@ def _address(config: LabelPartyConfig) -> str:
 
 
 def _budget(config: LabelPartyConfig) -> str:
-    from label_party.store.account import read_accounts
-    from label_party.store.budget import short
+    from labelveil.label_party.store.account import read_accounts
+    from labelveil.label_party.store.budget import short
 
     accounts = {each.account: each for each in read_accounts(config)}
     mine = accounts.pop(config.account)

@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from common.config import Section, checked, setting
-from common.config.declare import declared
-from common.config.examination import NotThere, verified
-from common.config.names import WHOLE, bounded_column
-from common.config.options import Given
-from common.config.template import Because, write_config
-from common.errors import ConfigError, DataError, printable
-from common.files import write_text
-from label_party.commands.options import options
-from label_party.config.sections import (
+from labelveil.common.config import Section, checked, setting
+from labelveil.common.config.declare import declared
+from labelveil.common.config.examination import NotThere, verified
+from labelveil.common.config.names import WHOLE, bounded_column
+from labelveil.common.config.options import Given
+from labelveil.common.config.template import Because, write_config
+from labelveil.common.errors import ConfigError, DataError, printable
+from labelveil.common.files import write_text
+from labelveil.label_party.commands.options import options
+from labelveil.label_party.config.sections import (
     EPOCH_PLACE,
     SUBMITTED,
     DataSection,
     LabelPartyConfig,
     load,
 )
-from label_party.sources.addresses import check_address, is_database
+from labelveil.label_party.sources.addresses import check_address, is_database
 
 if TYPE_CHECKING:
-    from label_party.sources.foreign import Source
+    from labelveil.label_party.sources.foreign import Source
 
 HEAD = """\
 Configuration of the labels party. Relative paths are relative to the working directory. Every key
@@ -113,7 +113,7 @@ def init(given: Given, new: New) -> None:
                 f'new epochs are hashed with it once you set [keys] secret_file = "{secret}"'
             )
         return
-    from label_party.sources.databases import snapshot
+    from labelveil.label_party.sources.databases import snapshot
 
     with snapshot():  # one connection to a database, however often it is looked at
         _write(given, new)
@@ -173,7 +173,7 @@ def _write(given: Given, new: New) -> None:
 
 def _check_source(config: LabelPartyConfig, which: str) -> None:
     """Look whether labels or population are as the configuration says."""
-    from label_party.commands.doctor import check_source
+    from labelveil.label_party.commands.doctor import check_source
 
     place = getattr(config.data, which)
     is_file = isinstance(place, Path) and str(place) != SUBMITTED and EPOCH_PLACE not in str(place)
@@ -193,8 +193,8 @@ def _with_keys(config: LabelPartyConfig, values: Mapping[str, Any]) -> LabelPart
 
 def _check_new(new: New, config: LabelPartyConfig) -> None:
     """Refuse what could not be written beside a configuration, or stands there already."""
-    from common.outputs import check_output
-    from common.security.new_keys import public_path
+    from labelveil.common.outputs import check_output
+    from labelveil.common.security.new_keys import public_path
 
     secret, signing = config.keys.secret_file, config.keys.signing_key or _SIGNING_KEY
     keys = [("--new-secret", secret)] if new.new_secret else []
@@ -214,7 +214,7 @@ def _check_new(new: New, config: LabelPartyConfig) -> None:
 
 
 def _write_keys(new: New, config: LabelPartyConfig) -> None:
-    from common.security.new_keys import write_secret, write_signing_key
+    from labelveil.common.security.new_keys import write_secret, write_signing_key
 
     if new.new_secret:
         write_secret(config.keys.secret_file)
@@ -236,8 +236,8 @@ def _strata(column: str, values: Mapping[str, Any]) -> list[str]:
 
     ``ConfigError`` if no population is at hand: none are taken from rows of labels.
     """
-    from label_party.events.epoch import values_of
-    from label_party.release.strata import MOST_VALUES, names_stratum
+    from labelveil.label_party.events.epoch import values_of
+    from labelveil.label_party.release.strata import MOST_VALUES, names_stratum
 
     data = _data(values)
     source = data.population_source
@@ -253,8 +253,8 @@ def _strata(column: str, values: Mapping[str, Any]) -> list[str]:
 
 def _with_several_rows(config: LabelPartyConfig) -> int:
     """How many events have several rows, where labels are at hand and nobody said what of these."""
-    from label_party.events.epoch import rows_of_epoch
-    from label_party.sources.tables import KEY
+    from labelveil.label_party.events.epoch import rows_of_epoch
+    from labelveil.label_party.sources.tables import KEY
 
     labels, _ = rows_of_epoch(config)
     file = labels.source
@@ -271,7 +271,7 @@ def _with_several_rows(config: LabelPartyConfig) -> int:
 
 def _as_written(given: Mapping[str, Any]) -> dict[str, Any]:
     """What was given, and how the CSV files among it are written: looked at here, then fixed."""
-    from common.csv_files import SUFFIXES, propose_dialect
+    from labelveil.common.csv_files import SUFFIXES, propose_dialect
 
     values = dict(given)
     for name in ("labels", "population"):
@@ -375,7 +375,7 @@ def _data(values: Mapping[str, Any]) -> DataSection:
 
 def _whole(source: Source | None, column: str, lower: float, upper: float) -> Because:
     """Whether labels are whole numbers, by nothing but what is declared of their column."""
-    from label_party.sources.tables import declared_type
+    from labelveil.label_party.sources.tables import declared_type
 
     declared = None if source is None else declared_type(source, column)
     if declared is None:

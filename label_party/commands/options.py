@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from common.config import setting
-from common.config.answers import Json
-from common.config.options import with_options
-from label_party.config.sections import DEFAULT_CONFIG, LabelPartyConfig
-from label_party.store.receipt import checked, remembered
+from labelveil.common.config import setting
+from labelveil.common.config.answers import Json
+from labelveil.common.config.options import with_options
+from labelveil.label_party.config.sections import DEFAULT_CONFIG, LabelPartyConfig
+from labelveil.label_party.store.receipt import checked, remembered
 
 options = partial(with_options, LabelPartyConfig, file=DEFAULT_CONFIG, around=checked)
 """Decorator: the configuration, and flags for the settings that it names."""

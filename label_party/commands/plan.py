@@ -8,20 +8,20 @@ from itertools import cycle, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common.config import setting
-from common.config.answers import Json, print_json
-from common.console import numbers, progress, stderr
-from common.outputs import check_plot
-from common.randomizers.design.conditionals import EXPLAINED
-from common.release.limits import MANIFEST_BYTES
-from label_party.commands.options import options
-from label_party.config.sections import LabelPartyConfig
+from labelveil.common.config import setting
+from labelveil.common.config.answers import Json, print_json
+from labelveil.common.console import numbers, progress, stderr
+from labelveil.common.outputs import check_plot
+from labelveil.common.randomizers.design.conditionals import EXPLAINED
+from labelveil.common.release.limits import MANIFEST_BYTES
+from labelveil.label_party.commands.options import options
+from labelveil.label_party.config.sections import LabelPartyConfig
 
 if TYPE_CHECKING:
-    from common.randomizers.grid import Grid
-    from label_party.release.plan import Plan, PlanRow
-    from label_party.release.plan_divisions import DivisionPlan
-    from label_party.release.prior_knowledge import PriorKnowledge
+    from labelveil.common.randomizers.grid import Grid
+    from labelveil.label_party.release.plan import Plan, PlanRow
+    from labelveil.label_party.release.plan_divisions import DivisionPlan
+    from labelveil.label_party.release.prior_knowledge import PriorKnowledge
 
 _WIDTH = 80
 _LINE = "{}{:<21}{:>8}{:>12}{:>8}{:>7}{:>11}{:>11}"
@@ -56,12 +56,12 @@ class PlanOptions(Json):
 @options("randomizer.loss")
 def plan(config: LabelPartyConfig, wanted: PlanOptions) -> None:
     """Compare randomizers by the model they will give, without looking at a label."""
-    from common.randomizers.base import check_epsilon
-    from common.release.size import largest_manifest
-    from label_party.release import plan as planning
-    from label_party.release.plan_divisions import plan_divisions
-    from label_party.release.prior_knowledge import LEAK_WARNING, choose_knowledge
-    from label_party.release.strata import strata_notes
+    from labelveil.common.randomizers.base import check_epsilon
+    from labelveil.common.release.size import largest_manifest
+    from labelveil.label_party.release import plan as planning
+    from labelveil.label_party.release.plan_divisions import plan_divisions
+    from labelveil.label_party.release.prior_knowledge import LEAK_WARNING, choose_knowledge
+    from labelveil.label_party.release.strata import strata_notes
 
     events = planning.planned_rows(config, wanted.rows)
     knowledge = choose_knowledge(
@@ -217,7 +217,7 @@ def _half_width(plan: Plan, row: PlanRow) -> float:
 
 
 def _json(plan: Plan | DivisionPlan) -> dict[str, object]:
-    from label_party.release.plan import Plan
+    from labelveil.label_party.release.plan import Plan
 
     facts = {
         "events": plan.knowledge.rows,
@@ -240,8 +240,15 @@ def draw_plan(plan: Plan | DivisionPlan, path: Path) -> None:
     Of one label by randomizer, with the label's own error beside it; of several by division, a
     picture each.
     """
-    from common.report.figures import MARKERS, clean, epsilon_axis, level, logarithmic, picture
-    from label_party.release.plan import Plan
+    from labelveil.common.report.figures import (
+        MARKERS,
+        clean,
+        epsilon_axis,
+        level,
+        logarithmic,
+        picture,
+    )
+    from labelveil.label_party.release.plan import Plan
 
     epsilons = [row.epsilon for row in plan.rows]
     curves: dict[tuple[int, str], list[tuple[float, float]]] = {}

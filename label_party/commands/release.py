@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from label_party.commands.before import Before, BeforeOptions, aligned, label_facts
-from label_party.commands.options import Shown, options
-from label_party.config.sections import LabelPartyConfig
-from label_party.store.budget import short
+from labelveil.label_party.commands.before import Before, BeforeOptions, aligned, label_facts
+from labelveil.label_party.commands.options import Shown, options
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.store.budget import short
 
 if TYPE_CHECKING:
-    from common.release.manifest import Manifest
-    from label_party.release.run import ReleaseOutcome
-    from label_party.store.purchase import Payment
+    from labelveil.common.release.manifest import Manifest
+    from labelveil.label_party.release.run import ReleaseOutcome
+    from labelveil.label_party.store.purchase import Payment
 
 
 @options(
@@ -27,16 +27,16 @@ def release(config: LabelPartyConfig, shown: Shown, how: BeforeOptions) -> None:
     What is odd about the labels is said beforehand, on standard error. On a terminal the command
     then asks; without one it goes on, for a job that stops by itself tells of labels, too.
     """
-    from common.allocator import keep_freed_memory
-    from label_party.release.message import Count, count_labels
-    from label_party.release.public_prior import public_prior
-    from label_party.release.run import ReadElsewhere, run_release, sign_again
+    from labelveil.common.allocator import keep_freed_memory
+    from labelveil.label_party.release.message import Count, count_labels
+    from labelveil.label_party.release.public_prior import public_prior
+    from labelveil.label_party.release.run import ReadElsewhere, run_release, sign_again
 
     keep_freed_memory()
     with Before(config, how, shown) as before:
         count: Count = count_labels
         if config.rounds.questions:
-            from label_party.release.answer import answering
+            from labelveil.label_party.release.answer import answering
 
             count = answering(config)
         try:

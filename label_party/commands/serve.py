@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from common.config import Section, setting
-from common.errors import ConfigError
-from common.files import PUBLIC, appearing, file_errors
-from label_party.commands.options import options
-from label_party.config.sections import LabelPartyConfig
+from labelveil.common.config import Section, setting
+from labelveil.common.errors import ConfigError
+from labelveil.common.files import PUBLIC, appearing, file_errors
+from labelveil.label_party.commands.options import options
+from labelveil.label_party.config.sections import LabelPartyConfig
 
 
 class ServeOptions(Section):
@@ -24,11 +24,11 @@ def serve(config: LabelPartyConfig, wanted: ServeOptions) -> None:
 
     SIGHUP has it read its certificates again.
     """
-    from common.allocator import keep_freed_memory
-    from common.signals import stopped_by_signals
-    from label_party.monitoring import logs, native_stderr
-    from label_party.server.handshakes import Handshakes
-    from label_party.server.run import open_server
+    from labelveil.common.allocator import keep_freed_memory
+    from labelveil.common.signals import stopped_by_signals
+    from labelveil.label_party.monitoring import logs, native_stderr
+    from labelveil.label_party.server.handshakes import Handshakes
+    from labelveil.label_party.server.run import open_server
 
     keep_freed_memory()
     handshakes = Handshakes()

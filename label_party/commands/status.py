@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from http.client import HTTPConnection, HTTPException
 
-from common.config.answers import Json, print_json
-from label_party.commands.budget import as_plain
-from label_party.commands.options import options
-from label_party.config.sections import LabelPartyConfig
-from label_party.monitoring.status import NO_SERVER, Samples, samples_of, status
+from labelveil.common.config.answers import Json, print_json
+from labelveil.label_party.commands.budget import as_plain
+from labelveil.label_party.commands.options import options
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.monitoring.status import NO_SERVER, Samples, samples_of, status
 
 _SECONDS = 5.0
 
@@ -17,7 +17,7 @@ _SECONDS = 5.0
 @options("store.directory", "observability.listen")
 def show(config: LabelPartyConfig, shown: Json) -> None:
     """Show what was spent and released, who fetched what, who was refused, what expires."""
-    from label_party.store.account import read_accounts
+    from labelveil.label_party.store.account import read_accounts
 
     samples, server = _ask(config.observability.listen), NO_SERVER
     accounts = read_accounts(config)

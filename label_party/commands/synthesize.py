@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common.config import setting
-from common.console import numbers
-from common.errors import ConfigError
-from common.files import PARQUET_SUFFIXES, file_errors
-from common.outputs import check_output
-from label_party.commands.before import Before, BeforeOptions
-from label_party.commands.options import OF_AN_ANSWER, Shown, options
-from label_party.config.sections import LabelPartyConfig
-from label_party.store.budget import short
+from labelveil.common.config import setting
+from labelveil.common.console import numbers
+from labelveil.common.errors import ConfigError
+from labelveil.common.files import PARQUET_SUFFIXES, file_errors
+from labelveil.common.outputs import check_output
+from labelveil.label_party.commands.before import Before, BeforeOptions
+from labelveil.label_party.commands.options import OF_AN_ANSWER, Shown, options
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.store.budget import short
 
 if TYPE_CHECKING:
-    from label_party.store.pay_once import Outcome
+    from labelveil.label_party.store.pay_once import Outcome
 
 
 class TableOptions(Shown):
@@ -47,7 +47,7 @@ def synthesize(wanted: TableOptions, config: LabelPartyConfig, how: BeforeOption
     Every event is one record. Values that a list lacks count as "(other)". All events are in memory
     meanwhile: about 170 bytes each, and 16 more for every column.
     """
-    from label_party.queries import synthetic_table as synthesis
+    from labelveil.label_party.queries import synthetic_table as synthesis
 
     if wanted.out is not None:
         check_output("--out", wanted.out, (".csv", ".json", *PARQUET_SUFFIXES))
@@ -70,7 +70,7 @@ def synthesize(wanted: TableOptions, config: LabelPartyConfig, how: BeforeOption
 
 def write_table(result: Outcome, path: Path) -> None:
     """Write the synthetic records as Parquet, as JSON (the released bytes), or as CSV."""
-    from label_party.queries.synthetic_table import records
+    from labelveil.label_party.queries.synthetic_table import records
 
     suffix = path.suffix.lower()
     with file_errors(ConfigError, f"{path} cannot be written", "; set --out"):

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import model_validator
 from rich.table import Table
 
-from common.config import setting
-from common.console import stdout
-from common.errors import ConfigError, printable
-from common.files import file_errors
-from common.guarantees import guarantee_from_json
-from common.outputs import check_output, check_plot
-from label_party.commands.before import Before, BeforeOptions
-from label_party.commands.options import OF_AN_ANSWER, Shown, options
-from label_party.config.sections import LabelPartyConfig
-from label_party.store.budget import short
+from labelveil.common.config import setting
+from labelveil.common.console import stdout
+from labelveil.common.errors import ConfigError, printable
+from labelveil.common.files import file_errors
+from labelveil.common.guarantees import guarantee_from_json
+from labelveil.common.outputs import check_output, check_plot
+from labelveil.label_party.commands.before import Before, BeforeOptions
+from labelveil.label_party.commands.options import OF_AN_ANSWER, Shown, options
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.store.budget import short
 
 if TYPE_CHECKING:
-    from label_party.store.pay_once import Outcome
+    from labelveil.label_party.store.pay_once import Outcome
 
 _BAR = 30
 
@@ -77,7 +77,7 @@ def top_k(wanted: TopKOptions, config: LabelPartyConfig, how: BeforeOptions) -> 
     gap as it is, without counts, or nothing; its price does not grow with the set. --stable --k N
     names exactly N, without counts: the set in front of a gap near N, filled up or thinned out.
     """
-    from label_party.queries.top_k import TopKRequest, run_top_k
+    from labelveil.label_party.queries.top_k import TopKRequest, run_top_k
 
     if wanted.out is not None:
         check_output("--out", wanted.out)
@@ -141,7 +141,7 @@ def print_top_k(result: Outcome, counted: str) -> None:
 
 def draw_top_k(result: Outcome, path: Path, counted: str) -> None:
     """Draw the leaders as a bar chart with 95% intervals; ``path`` is checked already."""
-    from common.report.figures import MUTED, clean, picture
+    from labelveil.common.report.figures import MUTED, clean, picture
 
     document = result.document
     rows = sorted(document["leaders"], key=lambda row: row["users"])

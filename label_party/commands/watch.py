@@ -1,19 +1,19 @@
-"""``label-party watch``; the work is in :mod:`label_party.release.watch`."""
+"""``label-party watch``; the work is in :mod:`labelveil.label_party.release.watch`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from common.config import setting
-from common.config.answers import print_line
-from common.streams import say
-from label_party.commands.before import Before, BeforeOptions
-from label_party.commands.options import Shown, options
-from label_party.commands.release import document, epoch_line
-from label_party.config.sections import LabelPartyConfig
+from labelveil.common.config import setting
+from labelveil.common.config.answers import print_line
+from labelveil.common.streams import say
+from labelveil.label_party.commands.before import Before, BeforeOptions
+from labelveil.label_party.commands.options import Shown, options
+from labelveil.label_party.commands.release import document, epoch_line
+from labelveil.label_party.config.sections import LabelPartyConfig
 
 if TYPE_CHECKING:
-    from label_party.release.run import ReleaseOutcome
+    from labelveil.label_party.release.run import ReleaseOutcome
 
 
 class WatchOptions(Shown):
@@ -35,9 +35,9 @@ def watch(config: LabelPartyConfig, wanted: WatchOptions, how: BeforeOptions) ->
     terminal the command then asks; without one it goes on, for an epoch that does not come tells of
     its labels, too.
     """
-    from common.allocator import keep_freed_memory
-    from common.signals import stopped_by_signals
-    from label_party.release.watch import keep_releasing, release_new
+    from labelveil.common.allocator import keep_freed_memory
+    from labelveil.common.signals import stopped_by_signals
+    from labelveil.label_party.release.watch import keep_releasing, release_new
 
     def report(outcome: ReleaseOutcome) -> None:
         wanted.answer(document(outcome), epoch_line(outcome))

@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from common.config import setting
-from common.errors import ConfigError, ReleaseError, printable
-from common.release.limits import WITHDRAWN_CHARACTERS
-from label_party.commands.before import agreed
-from label_party.commands.options import Shown, options
-from label_party.config.sections import LabelPartyConfig
+from labelveil.common.config import setting
+from labelveil.common.errors import ConfigError, ReleaseError, printable
+from labelveil.common.release.limits import WITHDRAWN_CHARACTERS
+from labelveil.label_party.commands.before import agreed
+from labelveil.label_party.commands.options import Shown, options
+from labelveil.label_party.config.sections import LabelPartyConfig
 
 
 class WithdrawOptions(Shown):
@@ -38,9 +38,9 @@ def withdraw(
     A server over the same store refuses it at once, running fetches included, and tells the
     features party why. The latest release is then the newest that is not withdrawn.
     """
-    from label_party.store.release_store import Store
-    from label_party.store.withdrawal import find_release
-    from label_party.store.withdrawal import withdraw as withdraw_release
+    from labelveil.label_party.store.release_store import Store
+    from labelveil.label_party.store.withdrawal import find_release
+    from labelveil.label_party.store.withdrawal import withdraw as withdraw_release
 
     store, data_set = Store(config.store.directory), config.data.data_set
     reason = printable(" ".join(wanted.reason.split()))

@@ -6,11 +6,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, ValidationInfo, field_validator, model_validator
 
-from common.config import Choice, Section, setting
-from common.errors import ConfigError
-from common.randomizers.grid import Grid
-from common.randomizers.losses import LOSS_NAMES
-from common.release.facts import check_digits
+from labelveil.common.config import Choice, Section, setting
+from labelveil.common.errors import ConfigError
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.losses import LOSS_NAMES
+from labelveil.common.release.facts import check_digits
 
 
 class DomainSection(Section):

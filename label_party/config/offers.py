@@ -7,9 +7,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from common.config import Section, setting
-from common.errors import ConfigError
-from common.randomizers.base import MAX_EPSILON
+from labelveil.common.config import Section, setting
+from labelveil.common.errors import ConfigError
+from labelveil.common.randomizers.base import MAX_EPSILON
 
 
 class StrataSection(Section):

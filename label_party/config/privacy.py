@@ -6,14 +6,14 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from common.config import Section, setting
-from common.config.names import Name
-from common.errors import ConfigError
-from common.exact.rational import decimal_value
-from common.guarantees import ApproximateDP, PureDP, Unit
-from common.randomizers.base import MAX_EPSILON
-from common.randomizers.budget import round_down
-from common.release.facts import check_digits
+from labelveil.common.config import Section, setting
+from labelveil.common.config.names import Name
+from labelveil.common.errors import ConfigError
+from labelveil.common.exact.rational import decimal_value
+from labelveil.common.guarantees import ApproximateDP, PureDP, Unit
+from labelveil.common.randomizers.base import MAX_EPSILON
+from labelveil.common.randomizers.budget import round_down
+from labelveil.common.release.facts import check_digits
 
 NOT_IN_REQUEST = {
     "total_epsilon", "total_delta", "epochs", "account", "separate", "separate_reason", "division"

@@ -12,30 +12,30 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import model_validator
 
-from common.config import Choice, Section, Sections, load_config, setting
-from common.config.names import Name
-from common.engine.task import EngineSection
-from common.errors import ConfigError
-from common.randomizers import LabelTerms, MessagePlan, plan_message, randomizer_names
-from common.randomizers.losses import LOSS_NAMES
-from common.randomizers.message.terms import MOST_LABELS
-from common.release.facts import check_digits, check_options
-from label_party.config.labels import DomainSection, LabelTable
-from label_party.config.offers import (
+from labelveil.common.config import Choice, Section, Sections, load_config, setting
+from labelveil.common.config.names import Name
+from labelveil.common.engine.task import EngineSection
+from labelveil.common.errors import ConfigError
+from labelveil.common.randomizers import LabelTerms, MessagePlan, plan_message, randomizer_names
+from labelveil.common.randomizers.losses import LOSS_NAMES
+from labelveil.common.randomizers.message.terms import MOST_LABELS
+from labelveil.common.release.facts import check_digits, check_options
+from labelveil.label_party.config.labels import DomainSection, LabelTable
+from labelveil.label_party.config.offers import (
     EvaluationSection,
     PublicPriorSection,
     RoundsSection,
     StrataSection,
     WatchSection,
 )
-from label_party.config.privacy import NOT_IN_REQUEST, PrivacySection
-from label_party.config.serving import ObservabilitySection, ServerSection
-from label_party.sources.addresses import Address, check_query, is_database, locate
-from label_party.sources.query_columns import gives_away, made_of, tables_of
+from labelveil.label_party.config.privacy import NOT_IN_REQUEST, PrivacySection
+from labelveil.label_party.config.serving import ObservabilitySection, ServerSection
+from labelveil.label_party.sources.addresses import Address, check_query, is_database, locate
+from labelveil.label_party.sources.query_columns import gives_away, made_of, tables_of
 
 if TYPE_CHECKING:
-    from common.csv_files import Dialect
-    from label_party.sources.foreign import Source
+    from labelveil.common.csv_files import Dialect
+    from labelveil.label_party.sources.foreign import Source
 
 DEFAULT_CONFIG = Path("label_party.toml")
 EPOCH_PLACE = "{epoch}"
@@ -208,7 +208,9 @@ class DataSection(Section):
 def _dialect(
     place: Path | str | None, encoding: str | None, separator: str | None, comma: bool = False
 ) -> Dialect:
-    from common.csv_files import Dialect  # it brings Polars, which most commands start without
+    from labelveil.common.csv_files import (
+        Dialect,  # it brings Polars, which most commands start without
+    )
 
     usual = "\t" if ".tsv" in PurePosixPath(str(place)).suffixes else ","
     return Dialect(separator or usual, comma, encoding or "utf-8")

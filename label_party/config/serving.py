@@ -7,9 +7,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from common.config import Section, Words, setting
-from common.config.names import Name
-from common.errors import ConfigError
+from labelveil.common.config import Section, Words, setting
+from labelveil.common.config.names import Name
+from labelveil.common.errors import ConfigError
 
 
 def _is_host_and_port(text: str) -> bool:

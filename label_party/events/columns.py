@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from common.arrays import Integers
-from common.errors import DataError
-from common.release.cmac import CMAC
+from labelveil.common.arrays import Integers
+from labelveil.common.errors import DataError
+from labelveil.common.release.cmac import CMAC
 
 NONE = -1
 """Code of an event that has no category."""

@@ -5,8 +5,9 @@ label, so an event without a label gets the configured missing value before anyt
 happens, an event that only the labels party knows is left out, and rows are ordered by their hashed
 keys; where the features party submitted the population, they are in its order instead.
 
-Further columns (:mod:`label_party.events.columns`) are completed by the same rules. These functions
-are of one range of keys; :mod:`label_party.events.steps` takes the ranges together.
+Further columns (:mod:`labelveil.label_party.events.columns`) are completed by the same rules. These
+functions are of one range of keys; :mod:`labelveil.label_party.events.steps` takes the ranges
+together.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ import numpy as np
 import polars as pl
 import polars.selectors as cs
 
-from common.arrays import Booleans, Floats, Integers
-from common.engine.shuffle import Columns, Keys, match_keys, sort_keys
-from common.errors import DataError
-from common.release.blocks import KEY_BYTES
-from common.release.event_keys import hash_keys
-from label_party.events.columns import NONE, one_per_event
-from label_party.events.tally import Duplicates, LabelTally, Tally
-from label_party.sources.oddities import SHOWN, Oddities, oddity
-from label_party.sources.tables import KEY, LABEL, PLACE, USER, label_column
+from labelveil.common.arrays import Booleans, Floats, Integers
+from labelveil.common.engine.shuffle import Columns, Keys, match_keys, sort_keys
+from labelveil.common.errors import DataError
+from labelveil.common.release.blocks import KEY_BYTES
+from labelveil.common.release.event_keys import hash_keys
+from labelveil.label_party.events.columns import NONE, one_per_event
+from labelveil.label_party.events.tally import Duplicates, LabelTally, Tally
+from labelveil.label_party.sources.oddities import SHOWN, Oddities, oddity
+from labelveil.label_party.sources.tables import KEY, LABEL, PLACE, USER, label_column
 
 SEVERAL = "further rows of an event, which so has the missing value; see [data] duplicates"
 STRANGERS = "rows of another user than their event's first row, which do not count"

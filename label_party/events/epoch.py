@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from common.arrays import Integers
-from common.csv_files import Dialect
-from common.errors import present
-from label_party.config.sections import LabelPartyConfig
-from label_party.events.columns import Column
-from label_party.sources.csv_rows import Holds
-from label_party.sources.foreign import Source
-from label_party.sources.oddities import LINE, Oddities, oddity_of
-from label_party.sources.tables import (
+from labelveil.common.arrays import Integers
+from labelveil.common.csv_files import Dialect
+from labelveil.common.errors import present
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.events.columns import Column
+from labelveil.label_party.sources.csv_rows import Holds
+from labelveil.label_party.sources.foreign import Source
+from labelveil.label_party.sources.oddities import LINE, Oddities, oddity_of
+from labelveil.label_party.sources.tables import (
     CSV,
     KEY,
     PLACE,

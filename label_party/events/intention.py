@@ -14,12 +14,12 @@ from functools import cached_property
 
 import numpy as np
 
-from common.arrays import Integers
-from common.randomizers.grid import Grid, Moved
-from common.randomizers.message.steps import MessagePlan
-from label_party.events.steps import Events
-from label_party.events.tally import LabelTally, Tally
-from label_party.store.purchase import Order
+from labelveil.common.arrays import Integers
+from labelveil.common.randomizers.grid import Grid, Moved
+from labelveil.common.randomizers.message.steps import MessagePlan
+from labelveil.label_party.events.steps import Events
+from labelveil.label_party.events.tally import LabelTally, Tally
+from labelveil.label_party.store.purchase import Order
 
 _FEW = 0.01
 """Below this share of labels or categories, columns or keys rarely fit together."""

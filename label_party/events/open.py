@@ -28,8 +28,8 @@ one category; and c events' labels are randomized from something else. These are
 that are charged; ``tests/label_party/events/test_neighbours.py`` enumerates them.
 
 Nothing in the labels' rows is refused. What is odd about them is counted, for the operator alone
-(:mod:`label_party.events.intention`). A population that lists an event twice, or none at all, is
-refused: it is public.
+(:mod:`labelveil.label_party.events.intention`). A population that lists an event twice, or none at
+all, is refused: it is public.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from common.console import row_progress
-from common.engine.local import open_engine
-from common.engine.task import EngineError, EngineSection
-from common.errors import DataError
-from common.release.event_keys import read_secret, secret_check
-from label_party.config.sections import DataSection, LabelPartyConfig
-from label_party.events.columns import Column
-from label_party.events.completion import Rules
-from label_party.events.epoch import rows_of_epoch
-from label_party.events.steps import Events, Sizes, Sources, Work, complete
-from label_party.events.submitted import Populations
-from label_party.events.tasks import SubmittedRows
-from label_party.sources.databases import snapshot
-from label_party.sources.tables import parquet_files
-from label_party.store.disk import clean, scratch
-from label_party.store.release_store import Store
+from labelveil.common.console import row_progress
+from labelveil.common.engine.local import open_engine
+from labelveil.common.engine.task import EngineError, EngineSection
+from labelveil.common.errors import DataError
+from labelveil.common.release.event_keys import read_secret, secret_check
+from labelveil.label_party.config.sections import DataSection, LabelPartyConfig
+from labelveil.label_party.events.columns import Column
+from labelveil.label_party.events.completion import Rules
+from labelveil.label_party.events.epoch import rows_of_epoch
+from labelveil.label_party.events.steps import Events, Sizes, Sources, Work, complete
+from labelveil.label_party.events.submitted import Populations
+from labelveil.label_party.events.tasks import SubmittedRows
+from labelveil.label_party.sources.databases import snapshot
+from labelveil.label_party.sources.tables import parquet_files
+from labelveil.label_party.store.disk import clean, scratch
+from labelveil.label_party.store.release_store import Store
 
 _IN_MEMORY_ROWS = 1 << 21
 _CSV_IN_MEMORY_BYTES = 1 << 24

@@ -15,18 +15,18 @@ from pathlib import Path
 
 import numpy as np
 
-from common.arrays import Floats, Integers
-from common.engine.task import Secrets
-from common.errors import present
-from common.files import appearing
-from common.randomizers.cells import Group
-from common.randomizers.grid import Grid, Moved
-from common.randomizers.message.codebooks import Codebooks
-from common.randomizers.message.strata import Strata, count_cells
-from common.release.blocks import KEY_BYTES, block_ranges, encode_codes
-from common.release.manifest import block_digest
-from label_party.events.tasks import Range
-from label_party.sources.tables import STRATUM
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.engine.task import Secrets
+from labelveil.common.errors import present
+from labelveil.common.files import appearing
+from labelveil.common.randomizers.cells import Group
+from labelveil.common.randomizers.grid import Grid, Moved
+from labelveil.common.randomizers.message.codebooks import Codebooks
+from labelveil.common.randomizers.message.strata import Strata, count_cells
+from labelveil.common.release.blocks import KEY_BYTES, block_ranges, encode_codes
+from labelveil.common.release.manifest import block_digest
+from labelveil.label_party.events.tasks import Range
+from labelveil.label_party.sources.tables import STRATUM
 
 _ROWS_AT_ONCE, _STRATA_ROWS = 1 << 16, 1 << 19
 

@@ -16,23 +16,23 @@ from typing import TypeVar
 
 import numpy as np
 
-from common.arrays import Floats, Integers
-from common.engine.local import InProcess
-from common.engine.shuffle import Exchange, Files, Held, KeyedRows, Keys
-from common.engine.task import Engine, Secrets, Task
-from common.entropy import Entropy
-from common.files import writing
-from common.randomizers.cells import Group
-from common.randomizers.grid import Grid, Moved
-from common.randomizers.message.codebooks import Codebooks
-from common.randomizers.message.strata import Strata
-from common.release.blocks import block_ranges
-from common.release.event_keys import secret_check
-from label_party.events.completion import Rules, check_population
-from label_party.events.epoch import Rows
-from label_party.events.row_ranges import Count, CountStrata, Measure, Randomize, Sums
-from label_party.events.tally import Tally
-from label_party.events.tasks import (
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.engine.local import InProcess
+from labelveil.common.engine.shuffle import Exchange, Files, Held, KeyedRows, Keys
+from labelveil.common.engine.task import Engine, Secrets, Task
+from labelveil.common.entropy import Entropy
+from labelveil.common.files import writing
+from labelveil.common.randomizers.cells import Group
+from labelveil.common.randomizers.grid import Grid, Moved
+from labelveil.common.randomizers.message.codebooks import Codebooks
+from labelveil.common.randomizers.message.strata import Strata
+from labelveil.common.release.blocks import block_ranges
+from labelveil.common.release.event_keys import secret_check
+from labelveil.label_party.events.completion import Rules, check_population
+from labelveil.label_party.events.epoch import Rows
+from labelveil.label_party.events.row_ranges import Count, CountStrata, Measure, Randomize, Sums
+from labelveil.label_party.events.tally import Tally
+from labelveil.label_party.events.tasks import (
     NAMES,
     PRINT,
     PRINTS,
@@ -55,11 +55,18 @@ from label_party.events.tasks import (
     SubmittedRows,
     SubmittedSlice,
 )
-from label_party.sources.oddities import NOTHING, Oddities
-from label_party.sources.tables import KEY, PLACE, USER, copy_as_parquet, other, parquet_files
-from label_party.store.disk import translating_errors
-from label_party.store.fingerprints import Prints
-from label_party.store.release_store import PART_ROWS
+from labelveil.label_party.sources.oddities import NOTHING, Oddities
+from labelveil.label_party.sources.tables import (
+    KEY,
+    PLACE,
+    USER,
+    copy_as_parquet,
+    other,
+    parquet_files,
+)
+from labelveil.label_party.store.disk import translating_errors
+from labelveil.label_party.store.fingerprints import Prints
+from labelveil.label_party.store.release_store import PART_ROWS
 
 ResultT = TypeVar("ResultT")
 Progress = Callable[[int], None]
@@ -317,7 +324,7 @@ def complete(
 
     ``max_records_per_user`` events of one user keep their labels; None if the unit is a record.
     ``progress`` is called with the number of rows read since the last call. ``DataError`` as
-    :func:`label_party.events.completion.check_population`.
+    :func:`labelveil.label_party.events.completion.check_population`.
     """
     buckets = work.parts(sources.rows)
     labels, listed, odd = _exchange(sources, buckets, work, progress)

@@ -3,10 +3,11 @@
     <store>/populations/<data set>/<epoch>/
         current.json      names the list that counts, and says who sent it, and when
         <sha256>.keys     the list: 16 bytes a key, in the order in which they were sent
-        <sha256>.question what is asked of these events, if anything (common.release.question)
-        lock              held while lists are exchanged, and while a release is built over one
+        <sha256>.question what is asked of these events, if anything
+        (labelveil.common.release.question) lock              held while lists are exchanged, and
+        while a release is built over one
     <store>/populations/.uploads/
-        <random>/         a list on its way (label_party.store.disk)
+        <random>/         a list on its way (labelveil.label_party.store.disk)
 
 A list counts once ``current.json`` names it, which one rename brings about after all its bytes are
 on the disk. What a dead process left half done is never named, and the next one clears it up.
@@ -25,12 +26,12 @@ from pathlib import Path
 
 import numpy as np
 
-from common.engine.shuffle import Keys, count_repeated
-from common.errors import DataError
-from common.files import file_errors, leftovers, sha256_of, sync, write_durably
-from common.release.blocks import KEY_BYTES
-from common.release.question import strata_at
-from label_party.store.disk import (
+from labelveil.common.engine.shuffle import Keys, count_repeated
+from labelveil.common.errors import DataError
+from labelveil.common.files import file_errors, leftovers, sha256_of, sync, write_durably
+from labelveil.common.release.blocks import KEY_BYTES
+from labelveil.common.release.question import strata_at
+from labelveil.label_party.store.disk import (
     StoreBusy,
     StoreError,
     clean,
@@ -38,7 +39,7 @@ from label_party.store.disk import (
     scratch,
     translating_errors,
 )
-from label_party.store.release_store import Store
+from labelveil.label_party.store.release_store import Store
 
 CURRENT_FILE = "current.json"
 LOCK_FILE = "lock"
@@ -53,8 +54,8 @@ class Submitted:
     rows: int  # number of keys
     # hexadecimal digest of all keys in order; the release's manifest states the same one
     sha256: str
-    # hexadecimal :func:`common.release.event_keys.secret_check` of the secret that the keys were
-    # hashed under
+    # hexadecimal :func:`labelveil.common.release.event_keys.secret_check` of the secret that the
+    # keys were hashed under
     secret_check: str
     client: str  # name of the certificate that submitted it
     submitted_at: str  # UTC, ISO 8601

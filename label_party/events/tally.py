@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from operator import add
 from typing import Any, ClassVar, Literal
 
-from label_party.sources.oddities import NOTHING, Oddities
+from labelveil.label_party.sources.oddities import NOTHING, Oddities
 
 Duplicates = Literal["missing", "last", "sum", "mean"]
 

@@ -1,9 +1,9 @@
 """The tasks that completing a population consists of.
 
 Labels and population are cut into slices of rows, hashed, and exchanged
-(:mod:`common.engine.shuffle`) so that one task has all rows of a range of keys; those ranges, one
-after the other, are the release's rows. Every task reads files, calls pure functions, and writes
-one file of its own. What fits into memory is one slice and one range, and no file.
+(:mod:`labelveil.common.engine.shuffle`) so that one task has all rows of a range of keys; those
+ranges, one after the other, are the release's rows. Every task reads files, calls pure functions,
+and writes one file of its own. What fits into memory is one slice and one range, and no file.
 
 How rows are numbered: a file's rows in file order, the files of a directory in the order of their
 names. That order decides which of several labels is the last, and the order in which labels of one
@@ -22,8 +22,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from common.arrays import Floats, Indices
-from common.engine.shuffle import (
+from labelveil.common.arrays import Floats, Indices
+from labelveil.common.engine.shuffle import (
     KEY_TYPE,
     ROW_TYPE,
     WORD_TYPE,
@@ -35,22 +35,22 @@ from common.engine.shuffle import (
     read_rows,
     sort_keys,
 )
-from common.engine.task import Secrets
-from common.randomizers.message.strata import Strata
-from common.release.blocks import KEY_BYTES
-from label_party.events.columns import NONE
-from label_party.events.completion import (
+from labelveil.common.engine.task import Secrets
+from labelveil.common.randomizers.message.strata import Strata
+from labelveil.common.release.blocks import KEY_BYTES
+from labelveil.label_party.events.columns import NONE
+from labelveil.label_party.events.completion import (
     Rules,
     beyond_limit,
     complete_part,
     hash_column,
     label_values,
 )
-from label_party.events.epoch import Rows
-from label_party.events.tally import Tally
-from label_party.sources.oddities import NOTHING, Oddities
-from label_party.sources.tables import KEY, LABEL, PLACE, STRATUM, USER, other
-from label_party.store.fingerprints import Prints, fingerprint, fingerprint_hashed
+from labelveil.label_party.events.epoch import Rows
+from labelveil.label_party.events.tally import Tally
+from labelveil.label_party.sources.oddities import NOTHING, Oddities
+from labelveil.label_party.sources.tables import KEY, LABEL, PLACE, STRATUM, USER, other
+from labelveil.label_party.store.fingerprints import Prints, fingerprint, fingerprint_hashed
 
 ROW, PRINT, OWNER = "row", "fingerprint", "fingerprint of the user"
 STRATUM_TYPE = "<u2"
@@ -117,7 +117,7 @@ class SubmittedRows:
 
     keys: Path  # a file that begins with 16 bytes a key
     rows: int
-    question: Path | None = None  # what is asked of them (:mod:`common.release.question`)
+    question: Path | None = None  # what is asked of them (:mod:`labelveil.common.release.question`)
     strata_at: int = 0  # at which byte of it their strata begin, one byte each
 
     @property

@@ -10,9 +10,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from common.errors import LabelveilError
-from common.guarantees import Guarantee
-from label_party.store.account import AccountState
+from labelveil.common.errors import LabelveilError
+from labelveil.common.guarantees import Guarantee
+from labelveil.label_party.store.account import AccountState
 
 
 class BudgetMetrics(Collector):

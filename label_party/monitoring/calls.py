@@ -71,7 +71,8 @@ class Call:
 
 
 class Traces:
-    """Traces of calls; these are none (:mod:`label_party.monitoring.tracing` makes some)."""
+    """Traces of calls; these are none (:mod:`labelveil.label_party.monitoring.tracing` makes
+    some)."""
 
     def traced(self, call: Call) -> AbstractContextManager[None]:
         """Trace one call, whose end its status and facts tell."""

@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
-from common.files import widen_pipe
+from labelveil.common.files import widen_pipe
 
 _log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from operator import itemgetter
 
 from prometheus_client.metrics_core import Metric
 
-from label_party.store.account import AccountState
-from label_party.store.budget import short
+from labelveil.label_party.store.account import AccountState
+from labelveil.label_party.store.budget import short
 
 NO_SERVER = "none answers at [observability] listen"
 _DAY = 86_400.0

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from common.errors import ConfigError
-from common.extras import install_command
-from common.wire import label_release_pb2 as wire
-from label_party.monitoring.calls import OK, Call, Traces
+from labelveil.common.errors import ConfigError
+from labelveil.common.extras import install_command
+from labelveil.common.wire import label_release_pb2 as wire
+from labelveil.label_party.monitoring.calls import OK, Call, Traces
 
 SERVICE = wire.DESCRIPTOR.services_by_name["LabelReleaseService"].full_name
 

@@ -6,13 +6,13 @@ domains. Noise is a function of that key and the question, and an answer is show
 has it, in the one transaction that uses it up. So a process may die at any point: the next one
 gives the same answer, and the same question has the same answer forever. Nobody can tell from an
 answer, or a refusal, that labels changed later. What a question costs, and why, says
-:mod:`common.mechanisms.paired_gain`.
+:mod:`labelveil.common.mechanisms.paired_gain`.
 
-``outcome.bin`` of a session (:mod:`label_party.store.pay_once`) holds its key and its labels: it
-stays on this disk, readable by its owner, and backups leave it out. Without it a session is closed:
-what was answered can be asked again, and nothing else. A ledger that is an older copy is seen by
-``answered.log`` beside the session, which names every question whose answer was shown: one that the
-ledger does not know closes it.
+``outcome.bin`` of a session (:mod:`labelveil.label_party.store.pay_once`) holds its key and its
+labels: it stays on this disk, readable by its owner, and backups leave it out. Without it a session
+is closed: what was answered can be asked again, and nothing else. A ledger that is an older copy is
+seen by ``answered.log`` beside the session, which names every question whose answer was shown: one
+that the ledger does not know closes it.
 """
 
 from __future__ import annotations
@@ -26,25 +26,30 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from common.arrays import Floats
-from common.entropy import Entropy
-from common.errors import BudgetError, DataError, ReleaseError
-from common.exact.rational import decimal_value
-from common.files import append_durably, file_errors
-from common.guarantees import Guarantee
-from common.mechanisms.paired_gain import NoisyAnswers, PairedGain, half_width
-from common.sole import Sole
-from label_party.config.sections import LabelPartyConfig
-from label_party.store.disk import StoreError
-from label_party.store.entries import EVALUATION, Answer, Charge
-from label_party.store.ledger import LedgerError
-from label_party.store.pay_once import pay_once, read_outcome
-from label_party.store.purchase import Order, check_terms
-from label_party.store.reading import Current
-from label_party.store.release_store import ANSWERED_FILE, OUTCOME_FILE, Store, StoredRelease
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import BudgetError, DataError, ReleaseError
+from labelveil.common.exact.rational import decimal_value
+from labelveil.common.files import append_durably, file_errors
+from labelveil.common.guarantees import Guarantee
+from labelveil.common.mechanisms.paired_gain import NoisyAnswers, PairedGain, half_width
+from labelveil.common.sole import Sole
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.store.disk import StoreError
+from labelveil.label_party.store.entries import EVALUATION, Answer, Charge
+from labelveil.label_party.store.ledger import LedgerError
+from labelveil.label_party.store.pay_once import pay_once, read_outcome
+from labelveil.label_party.store.purchase import Order, check_terms
+from labelveil.label_party.store.reading import Current
+from labelveil.label_party.store.release_store import (
+    ANSWERED_FILE,
+    OUTCOME_FILE,
+    Store,
+    StoredRelease,
+)
 
 if TYPE_CHECKING:
-    from label_party.events.steps import Events
+    from labelveil.label_party.events.steps import Events
 
 FORMAT = "labelveil-evaluation/1"
 _KEY_BYTES = 32
@@ -237,7 +242,7 @@ class Evaluation(Sole):
         """Pay for all answers, or read the session that did."""
         if charge is not None:
             return Session.from_bytes(read_outcome(self._store, charge))
-        from label_party.events.open import open_events  # reading is no part of a server
+        from labelveil.label_party.events.open import open_events  # reading is no part of a server
 
         with open_events(self._config, quiet=True) as events:
             session = Session(os.urandom(_KEY_BYTES), self._labels(release, events))

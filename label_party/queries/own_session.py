@@ -1,10 +1,10 @@
 """A session of target charging that lasts: one's own tests and algorithms, paid for by the ledger.
 
 The session is charged once, when it is first opened, for everything that it will ever answer
-(:class:`common.mechanisms.interactive.Terms`). Each hit is counted in the ledger, in a transaction
-of its own, before its outcome leaves: a process may end at any point, and the next one goes on with
-the hits that are left. One process has a session at a time. A ledger that is an older copy than the
-log of hits beside it closes the session, and so does a restore.
+(:class:`labelveil.common.mechanisms.interactive.Terms`). Each hit is counted in the ledger, in a
+transaction of its own, before its outcome leaves: a process may end at any point, and the next one
+goes on with the hits that are left. One process has a session at a time. A ledger that is an older
+copy than the log of hits beside it closes the session, and so does a restore.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Any
 
 import numpy as np
 
-from common.arrays import Floats
-from common.entropy import system_entropy
-from common.errors import BudgetError, ConfigError, ReleaseError
-from common.files import append_durably, exclusive, file_errors
-from common.mechanisms.interactive import Session, Terms
-from label_party.config.sections import LabelPartyConfig
-from label_party.events.open import open_events
-from label_party.queries.evaluation import shown_questions
-from label_party.store.disk import StoreError
-from label_party.store.entries import Charge
-from label_party.store.pay_once import pay_once
-from label_party.store.purchase import Order
-from label_party.store.release_store import ANSWERED_FILE, Store
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import system_entropy
+from labelveil.common.errors import BudgetError, ConfigError, ReleaseError
+from labelveil.common.files import append_durably, exclusive, file_errors
+from labelveil.common.mechanisms.interactive import Session, Terms
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.events.open import open_events
+from labelveil.label_party.queries.evaluation import shown_questions
+from labelveil.label_party.store.disk import StoreError
+from labelveil.label_party.store.entries import Charge
+from labelveil.label_party.store.pay_once import pay_once
+from labelveil.label_party.store.purchase import Order
+from labelveil.label_party.store.release_store import ANSWERED_FILE, Store
 
 _PURPOSE = "session"
 _LOCK = "session.lock"
@@ -47,8 +47,8 @@ def open_session(config: LabelPartyConfig, name: str, terms: Terms) -> Iterator[
             model = held.ask(lambda scored: scored.score > 0.8)
 
     Its data are (n, m) labels in the order of a release's rows, clipped to their domains; they must
-    stay the same while it lasts. Calls are those of :mod:`common.mechanisms.interactive`. Outcomes
-    that are held back are forgotten when it ends.
+    stay the same while it lasts. Calls are those of :mod:`labelveil.common.mechanisms.interactive`.
+    Outcomes that are held back are forgotten when it ends.
 
     Parameters
     ----------

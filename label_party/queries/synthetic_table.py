@@ -6,8 +6,8 @@ is "other", so that every event counts, in exactly one cell, and the number of r
 The model is ε-DP (or ρ-zCDP) for a replaced record, hence for a replaced label, which is what the
 ledger charges; the table and all queries on it are post-processing.
 
-Paid for and kept as :mod:`label_party.store.pay_once` says: asking again gives the same bytes,
-free.
+Paid for and kept as :mod:`labelveil.label_party.store.pay_once` says: asking again gives the same
+bytes, free.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from common.arrays import Integers
-from common.console import progress as progress_bar
-from common.entropy import system_entropy
-from common.errors import ConfigError, DataError
-from common.exact.rational import decimal_value
-from common.guarantees import Adjacency, Guarantee, largest_rho
-from common.mechanisms.synthesis import (
+from labelveil.common.arrays import Integers
+from labelveil.common.console import progress as progress_bar
+from labelveil.common.entropy import system_entropy
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.exact.rational import decimal_value
+from labelveil.common.guarantees import Adjacency, Guarantee, largest_rho
+from labelveil.common.mechanisms.synthesis import (
     Budget,
     ConcentratedBudget,
     Domain,
@@ -37,17 +37,17 @@ from common.mechanisms.synthesis import (
     PureBudget,
     SelectMeasureProject,
 )
-from common.randomizers.grid import Grid
-from label_party.config.privacy import PrivacySection
-from label_party.config.sections import LabelPartyConfig
-from label_party.events.columns import NONE, Column, list_digest, read_category_list
-from label_party.events.intention import Confirm, Intention, Spread, go_on
-from label_party.events.open import open_events
-from label_party.events.steps import Events
-from label_party.queries.top_k import checked_delta, document_bytes
-from label_party.store.pay_once import Outcome, find_paid, pay_once
-from label_party.store.purchase import Order
-from label_party.store.release_store import Store
+from labelveil.common.randomizers.grid import Grid
+from labelveil.label_party.config.privacy import PrivacySection
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.events.columns import NONE, Column, list_digest, read_category_list
+from labelveil.label_party.events.intention import Confirm, Intention, Spread, go_on
+from labelveil.label_party.events.open import open_events
+from labelveil.label_party.events.steps import Events
+from labelveil.label_party.queries.top_k import checked_delta, document_bytes
+from labelveil.label_party.store.pay_once import Outcome, find_paid, pay_once
+from labelveil.label_party.store.purchase import Order
+from labelveil.label_party.store.release_store import Store
 
 FORMAT = "labelveil-synthetic/1"
 OTHER = "(other)"

@@ -1,10 +1,12 @@
 """``label-party top-k``: which categories lead, as one more release on the same budget.
 
 An event of the population is one vote: its user's, or its own, for its category. How far one record
-or user moves the counts is the reader's promise (:mod:`label_party.events.open`): at most 1 each.
+or user moves the counts is the reader's promise (:mod:`labelveil.label_party.events.open`): at most
+1 each.
 
-The release is a small JSON document, paid for and kept as :mod:`label_party.store.pay_once` says:
-asking again shows the same bytes and spends nothing.
+The release is a small JSON document, paid for and kept as
+:mod:`labelveil.label_party.store.pay_once` says: asking again shows the same bytes and spends
+nothing.
 """
 
 from __future__ import annotations
@@ -19,23 +21,23 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from common.arrays import Integers
-from common.entropy import system_entropy
-from common.errors import ConfigError
-from common.exact.rational import decimal_value
-from common.guarantees import Unit
-from common.mechanisms.selection.leaders import Leaders, StableLeaders
-from common.mechanisms.selection.stable_top_k import STABLE_SHARE
-from common.version import software
-from label_party.config.privacy import PrivacySection
-from label_party.config.sections import DataSection, LabelPartyConfig
-from label_party.events.columns import NONE, Column, list_digest, read_category_list
-from label_party.events.intention import Confirm, Intention, Spread, go_on
-from label_party.events.open import open_events
-from label_party.events.steps import Events
-from label_party.store.pay_once import Outcome, find_paid, pay_once
-from label_party.store.purchase import Order
-from label_party.store.release_store import Store
+from labelveil.common.arrays import Integers
+from labelveil.common.entropy import system_entropy
+from labelveil.common.errors import ConfigError
+from labelveil.common.exact.rational import decimal_value
+from labelveil.common.guarantees import Unit
+from labelveil.common.mechanisms.selection.leaders import Leaders, StableLeaders
+from labelveil.common.mechanisms.selection.stable_top_k import STABLE_SHARE
+from labelveil.common.version import software
+from labelveil.label_party.config.privacy import PrivacySection
+from labelveil.label_party.config.sections import DataSection, LabelPartyConfig
+from labelveil.label_party.events.columns import NONE, Column, list_digest, read_category_list
+from labelveil.label_party.events.intention import Confirm, Intention, Spread, go_on
+from labelveil.label_party.events.open import open_events
+from labelveil.label_party.events.steps import Events
+from labelveil.label_party.store.pay_once import Outcome, find_paid, pay_once
+from labelveil.label_party.store.purchase import Order
+from labelveil.label_party.store.release_store import Store
 
 FORMAT = "labelveil-top-k/1"
 _TAIL = 0.05

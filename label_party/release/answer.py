@@ -1,21 +1,21 @@
 """Answer a question: labels by strata that the features party gathered, as it expects them to be.
 
 Whatever was asked, the channel of each stratum is ε-DP in the label that it reads, and nothing is
-counted (:mod:`common.randomizers.message.questions`). Of a question only its shape is checked, and
-that its labels are those that are configured.
+counted (:mod:`labelveil.common.randomizers.message.questions`). Of a question only its shape is
+checked, and that its labels are those that are configured.
 """
 
 from __future__ import annotations
 
-from common.entropy import Entropy
-from common.errors import ConfigError, DataError, ReleaseError
-from common.randomizers.message.steps import MessagePlan
-from common.release.question import read_question
-from common.release.sections import StratumSection
-from common.release.size import check_message
-from label_party.config.sections import LabelPartyConfig
-from label_party.events.steps import Events
-from label_party.release.message import Count, Counted, count_labels
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import ConfigError, DataError, ReleaseError
+from labelveil.common.randomizers.message.steps import MessagePlan
+from labelveil.common.release.question import read_question
+from labelveil.common.release.sections import StratumSection
+from labelveil.common.release.size import check_message
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.events.steps import Events
+from labelveil.label_party.release.message import Count, Counted, count_labels
 
 
 def answering(config: LabelPartyConfig, otherwise: Count = count_labels) -> Count:

@@ -6,12 +6,12 @@ event occurs in two epochs (``epochs = "disjoint"``) its label pays for one test
 however long the watch goes on; target charging could not make that cheaper.
 
 *A session pays* (``[watch] hits``) where the same events or users come again and tests add up. One
-session (:class:`common.mechanisms.interactive.Session`) covers the tests of all epochs, up to its
-last hit; it is charged once, when the watch begins, as an RDP guarantee that does not depend on the
-number of epochs. Its state travels in the manifest of the release that its test decided, whose
-digest the ledger commits together with the charge, before anybody sees an outcome. So the ledger's
-last release is the session's journal: after a crash either outcome and hit are both there, or
-neither is. A release whose bytes are lost counts as a hit.
+session (:class:`labelveil.common.mechanisms.interactive.Session`) covers the tests of all epochs,
+up to its last hit; it is charged once, when the watch begins, as an RDP guarantee that does not
+depend on the number of epochs. Its state travels in the manifest of the release that its test
+decided, whose digest the ledger commits together with the charge, before anybody sees an outcome.
+So the ledger's last release is the session's journal: after a crash either outcome and hit are both
+there, or neither is. A release whose bytes are lost counts as a hit.
 """
 
 from __future__ import annotations
@@ -20,21 +20,26 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from common.arrays import Integers
-from common.entropy import Entropy
-from common.exact.rational import decimal_value
-from common.guarantees import PureDP
-from common.mechanisms.interactive import DriftTest, Session, Terms, affordable_epsilon
-from common.randomizers import NoisyPrior, split_budget
-from common.randomizers.cells import Cells, Group
-from common.randomizers.grid import Grid
-from common.randomizers.message.steps import MessagePlan, Released, Share
-from common.randomizers.prior import rational_epsilon
-from common.release.sections import DriftSection, InForceSection, SessionSection, TrialSection
-from label_party.config.offers import WatchSection
-from label_party.config.privacy import PrivacySection
-from label_party.events.steps import Events
-from label_party.release.message import Counted, count_labels
+from labelveil.common.arrays import Integers
+from labelveil.common.entropy import Entropy
+from labelveil.common.exact.rational import decimal_value
+from labelveil.common.guarantees import PureDP
+from labelveil.common.mechanisms.interactive import DriftTest, Session, Terms, affordable_epsilon
+from labelveil.common.randomizers import NoisyPrior, split_budget
+from labelveil.common.randomizers.cells import Cells, Group
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.steps import MessagePlan, Released, Share
+from labelveil.common.randomizers.prior import rational_epsilon
+from labelveil.common.release.sections import (
+    DriftSection,
+    InForceSection,
+    SessionSection,
+    TrialSection,
+)
+from labelveil.label_party.config.offers import WatchSection
+from labelveil.label_party.config.privacy import PrivacySection
+from labelveil.label_party.events.steps import Events
+from labelveil.label_party.release.message import Counted, count_labels
 
 _STREAM = "drift"
 
@@ -83,7 +88,7 @@ class InForce:
     def count(self, plan: MessagePlan, events: Events, entropy: Entropy) -> Counted:
         """Count the labels anew only if a private test says that they have drifted.
 
-        A :data:`label_party.release.message.Count`.
+        A :data:`labelveil.label_party.release.message.Count`.
         """
         if not plan.histograms:
             return count_labels(plan, events, entropy)

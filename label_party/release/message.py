@@ -14,18 +14,18 @@ from itertools import chain
 
 import numpy as np
 
-from common.arrays import Integers
-from common.entropy import Entropy
-from common.errors import PrivacyError
-from common.guarantees import PureDP, compose
-from common.randomizers import NoisyPrior
-from common.randomizers.cells import Group
-from common.randomizers.message.steps import Message, MessagePlan
-from common.release.blocks import KEY_BYTES, decode_codes
-from common.release.claims import CMAC_KEYS, SUBMITTED_KEYS
-from common.release.limits import block_rows_for
-from common.release.manifest import FORMAT, Manifest, content_digest
-from common.release.sections import (
+from labelveil.common.arrays import Integers
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import PrivacyError
+from labelveil.common.guarantees import PureDP, compose
+from labelveil.common.randomizers import NoisyPrior
+from labelveil.common.randomizers.cells import Group
+from labelveil.common.randomizers.message.steps import Message, MessagePlan
+from labelveil.common.release.blocks import KEY_BYTES, decode_codes
+from labelveil.common.release.claims import CMAC_KEYS, SUBMITTED_KEYS
+from labelveil.common.release.limits import block_rows_for
+from labelveil.common.release.manifest import FORMAT, Manifest, content_digest
+from labelveil.common.release.sections import (
     ContentSection,
     DriftSection,
     LabelSection,
@@ -36,10 +36,10 @@ from common.release.sections import (
     StratumSection,
     noise_of,
 )
-from common.version import software
-from label_party.config.sections import LabelPartyConfig
-from label_party.events.steps import Events
-from label_party.store.release_store import ReleaseWriter
+from labelveil.common.version import software
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.events.steps import Events
+from labelveil.label_party.store.release_store import ReleaseWriter
 
 Progress = Callable[[int], None]
 
@@ -84,11 +84,12 @@ def build(
 ) -> Built:
     """Randomize every label and describe how.
 
-    ``plan`` is what public facts decide; ``entropy`` is :func:`common.entropy.system_entropy`, to
-    be destroyed by the caller afterwards; ``writer`` receives keys and codes. ``progress`` is
-    called with the number of rows randomized since the last call. ``count`` says how priors come to
-    be released: by default these labels are counted, and pay for it. ``PrivacyError`` if the
-    entropy is repeatable, or the parts would spend more than was asked for.
+    ``plan`` is what public facts decide; ``entropy`` is
+    :func:`labelveil.common.entropy.system_entropy`, to be destroyed by the caller afterwards;
+    ``writer`` receives keys and codes. ``progress`` is called with the number of rows randomized
+    since the last call. ``count`` says how priors come to be released: by default these labels are
+    counted, and pay for it. ``PrivacyError`` if the entropy is repeatable, or the parts would spend
+    more than was asked for.
     """
     if not entropy.secure:
         raise PrivacyError("a release needs system_entropy(); seeded entropy is for tests alone")

@@ -1,7 +1,7 @@
 """``label-party plan``: compare randomizers before anything is spent.
 
 The comparison looks at the label domain, the number of events, ε and a prior
-(:mod:`label_party.release.prior_knowledge`).
+(:mod:`labelveil.label_party.release.prior_knowledge`).
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
-from common.randomizers.design.assessment import Assessment, Assessor
-from common.randomizers.design.conditionals import EXPLAINED
-from common.randomizers.message.terms import RESPONSE
-from label_party.config.sections import LabelPartyConfig
-from label_party.events.submitted import Populations
-from label_party.release.plan_divisions import plan_divisions
-from label_party.release.prior_knowledge import PriorKnowledge, from_domain
-from label_party.release.public_prior import public_prior, with_prior
-from label_party.store.release_store import Store
+from labelveil.common.randomizers.design.assessment import Assessment, Assessor
+from labelveil.common.randomizers.design.conditionals import EXPLAINED
+from labelveil.common.randomizers.message.terms import RESPONSE
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.events.submitted import Populations
+from labelveil.label_party.release.plan_divisions import plan_divisions
+from labelveil.label_party.release.prior_knowledge import PriorKnowledge, from_domain
+from labelveil.label_party.release.public_prior import public_prior, with_prior
+from labelveil.label_party.store.release_store import Store
 
 _USUAL_ROWS = 20_000
 _USELESS = 0.1

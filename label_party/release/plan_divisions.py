@@ -1,7 +1,7 @@
 """``label-party plan`` for several labels: compare the ways in which they can share one ε.
 
-It looks at a prior (:mod:`label_party.release.prior_knowledge`); where none is known, each label is
-taken to be uniform between its bounds, or over its points.
+It looks at a prior (:mod:`labelveil.label_party.release.prior_knowledge`); where none is known,
+each label is taken to be uniform between its bounds, or over its points.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from functools import reduce
 
 import numpy as np
 
-from common.arrays import Floats
-from common.randomizers.budget import round_down, split_budget
-from common.randomizers.cells import Cells, Group
-from common.randomizers.design.assessment import Assessor, Forecast
-from common.randomizers.design.conditionals import EXPLAINED
-from common.randomizers.design.joint import Targets
-from common.randomizers.grid import Grid
-from common.randomizers.knots import interpolation
-from common.randomizers.message.division import (
+from labelveil.common.arrays import Floats
+from labelveil.common.randomizers.budget import round_down, split_budget
+from labelveil.common.randomizers.cells import Cells, Group
+from labelveil.common.randomizers.design.assessment import Assessor, Forecast
+from labelveil.common.randomizers.design.conditionals import EXPLAINED
+from labelveil.common.randomizers.design.joint import Targets
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.knots import interpolation
+from labelveil.common.randomizers.message.division import (
     at_knots,
     cell_grids,
     joint_channel,
     own_channels,
 )
-from common.randomizers.message.plan import plan_message
-from common.randomizers.message.terms import Division, LabelTerms
-from label_party.config.privacy import PrivacySection
-from label_party.config.sections import LabelPartyConfig
-from label_party.release.prior_knowledge import PriorKnowledge
+from labelveil.common.randomizers.message.plan import plan_message
+from labelveil.common.randomizers.message.terms import Division, LabelTerms
+from labelveil.label_party.config.privacy import PrivacySection
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.release.prior_knowledge import PriorKnowledge
 
 JOINT, SEPARATE, SPLIT = "joint", "separate", "split"
 _FINE = 401

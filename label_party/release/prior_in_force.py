@@ -8,21 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from common.formats import TERMS
-from common.mechanisms.interactive import Terms
-from common.mechanisms.interactive.targets import not_prior
-from common.randomizers import NoisyPrior
-from common.randomizers.grid import Grid
-from common.release.manifest import Manifest
-from common.release.sections import InForceSection
-from label_party.config.sections import LabelPartyConfig
-from label_party.release.drift import InForce, PaidSession, test_epsilon
-from label_party.release.message import Count, count_labels
-from label_party.store.entries import Charge
-from label_party.store.ledger import Ledger
-from label_party.store.pay_once import pay_once
-from label_party.store.purchase import Order
-from label_party.store.release_store import Store, is_release
+from labelveil.common.formats import TERMS
+from labelveil.common.mechanisms.interactive import Terms
+from labelveil.common.mechanisms.interactive.targets import not_prior
+from labelveil.common.randomizers import NoisyPrior
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.sections import InForceSection
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.release.drift import InForce, PaidSession, test_epsilon
+from labelveil.label_party.release.message import Count, count_labels
+from labelveil.label_party.store.entries import Charge
+from labelveil.label_party.store.ledger import Ledger
+from labelveil.label_party.store.pay_once import pay_once
+from labelveil.label_party.store.purchase import Order
+from labelveil.label_party.store.release_store import Store, is_release
 
 TESTS = "tests for drift"
 """Purpose of a session's charge."""

@@ -13,15 +13,15 @@ import numpy as np
 import polars as pl
 import polars.selectors as cs
 
-from common.arrays import Floats
-from common.errors import ConfigError, DataError, ReleaseError
-from common.randomizers.cells import Cells, Group
-from common.randomizers.message.known_labels import KnownLabels
-from common.release.folder import withdrawn_reason
-from common.release.manifest import Manifest
-from label_party.config.sections import LabelPartyConfig
-from label_party.events.open import open_events
-from label_party.release.public_prior import prior_columns, read_prior
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import ConfigError, DataError, ReleaseError
+from labelveil.common.randomizers.cells import Cells, Group
+from labelveil.common.randomizers.message.known_labels import KnownLabels
+from labelveil.common.release.folder import withdrawn_reason
+from labelveil.common.release.manifest import Manifest
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.events.open import open_events
+from labelveil.label_party.release.public_prior import prior_columns, read_prior
 
 LEAK_WARNING = (
     "this table is computed from the raw labels: a choice made by it depends on them beyond what"

@@ -13,11 +13,11 @@ from pathlib import Path
 import polars as pl
 import polars.selectors as cs
 
-from common.csv_files import read_table
-from common.errors import DataError
-from common.randomizers.message.known_labels import KnownLabels
-from common.randomizers.message.steps import MessagePlan
-from label_party.config.sections import LabelPartyConfig
+from labelveil.common.csv_files import read_table
+from labelveil.common.errors import DataError
+from labelveil.common.randomizers.message.known_labels import KnownLabels
+from labelveil.common.randomizers.message.steps import MessagePlan
+from labelveil.label_party.config.sections import LabelPartyConfig
 
 
 def prior_columns(names: Sequence[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """``label-party release``: read and complete the events, then buy a message about them.
 
 Everything that can be refused is refused before the budget is touched. Reserving, writing and
-committing is :mod:`label_party.store.purchase`'s; nothing is served before the commit.
+committing is :mod:`labelveil.label_party.store.purchase`'s; nothing is served before the commit.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from dataclasses import dataclass
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from common.console import row_progress
-from common.entropy import system_entropy
-from common.errors import ConfigError, ReleaseError, present
-from common.files import write_durably
-from common.randomizers.message.steps import PublicPrior
-from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE
-from common.release.manifest import Manifest, manifest_digest
-from common.release.signature import read_signing_key
-from common.release.size import check_manifest
-from label_party.config.sections import KeysSection, LabelPartyConfig
-from label_party.events.columns import list_digest
-from label_party.events.intention import Confirm, Intention, go_on
-from label_party.events.open import open_events
-from label_party.events.tally import Tally
-from label_party.release.message import Built, Count, build, count_labels
-from label_party.release.strata import plan_events, stratum_column
-from label_party.store.disk import translating_errors
-from label_party.store.entries import LABELS
-from label_party.store.ledger import Ledger
-from label_party.store.purchase import Order, Payment, pay, rehearsing
-from label_party.store.release_store import Store
+from labelveil.common.console import row_progress
+from labelveil.common.entropy import system_entropy
+from labelveil.common.errors import ConfigError, ReleaseError, present
+from labelveil.common.files import write_durably
+from labelveil.common.randomizers.message.steps import PublicPrior
+from labelveil.common.release.folder import MANIFEST_FILE, SIGNATURE_FILE
+from labelveil.common.release.manifest import Manifest, manifest_digest
+from labelveil.common.release.signature import read_signing_key
+from labelveil.common.release.size import check_manifest
+from labelveil.label_party.config.sections import KeysSection, LabelPartyConfig
+from labelveil.label_party.events.columns import list_digest
+from labelveil.label_party.events.intention import Confirm, Intention, go_on
+from labelveil.label_party.events.open import open_events
+from labelveil.label_party.events.tally import Tally
+from labelveil.label_party.release.message import Built, Count, build, count_labels
+from labelveil.label_party.release.strata import plan_events, stratum_column
+from labelveil.label_party.store.disk import translating_errors
+from labelveil.label_party.store.entries import LABELS
+from labelveil.label_party.store.ledger import Ledger
+from labelveil.label_party.store.purchase import Order, Payment, pay, rehearsing
+from labelveil.label_party.store.release_store import Store
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,10 @@ def run_release(
     """Build the release of the configured data set and epoch, exactly once.
 
     ``confirm`` is called once the events are read, unless the release exists. ``find_prior`` says
-    where a prior in force is (:mod:`label_party.release.drift`); by default every release pays for
-    its own. ``prior`` is what ``[prior] file`` says. ``LabelveilError`` for any refusal; then
-    nothing was spent and nothing can be fetched; ``ReadElsewhere`` if it was released already, and
-    this version cannot read it.
+    where a prior in force is (:mod:`labelveil.label_party.release.drift`); by default every release
+    pays for its own. ``prior`` is what ``[prior] file`` says. ``LabelveilError`` for any refusal;
+    then nothing was spent and nothing can be fetched; ``ReadElsewhere`` if it was released already,
+    and this version cannot read it.
     """
     config = config.at(config.data.epoch)
     _signing_key(config.keys)  # if it cannot be read, that is said before anything is charged

@@ -1,8 +1,9 @@
 """Strata that both parties know (``[strata]``): the column that says in which an event is.
 
-Strata are public, as the population is: neighbours have the same (:mod:`label_party.events.open`).
-Which of the column's values are strata of their own follows from how many events each has, and the
-values are a list that was made without a look at labels.
+Strata are public, as the population is: neighbours have the same
+(:mod:`labelveil.label_party.events.open`). Which of the column's values are strata of their own
+follows from how many events each has, and the values are a list that was made without a look at
+labels.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from common.errors import ConfigError, present
-from common.randomizers.message.steps import MessagePlan, PublicPrior
-from common.randomizers.message.strata import OTHERS
-from common.release.sections import MOST_LETTERS
-from label_party.config.offers import StrataSection
-from label_party.config.sections import LabelPartyConfig
-from label_party.events.columns import Column, read_category_list
-from label_party.events.epoch import rows_of_values
-from label_party.events.steps import Events
+from labelveil.common.errors import ConfigError, present
+from labelveil.common.randomizers.message.steps import MessagePlan, PublicPrior
+from labelveil.common.randomizers.message.strata import OTHERS
+from labelveil.common.release.sections import MOST_LETTERS
+from labelveil.label_party.config.offers import StrataSection
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.events.columns import Column, read_category_list
+from labelveil.label_party.events.epoch import rows_of_values
+from labelveil.label_party.events.steps import Events
 
 MOST_VALUES = 65_535
 _WHY_ONE = "no two classes have the 16 events for each 1/ε of their histogram's, or codes tell all"

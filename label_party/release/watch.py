@@ -16,23 +16,27 @@ from pathlib import Path
 
 import polars as pl
 
-from common.config.names import NAME_PATTERN
-from common.errors import ConfigError, DataError, OutputFailed
-from common.signals import Stop
-from common.streams import one_line, say
-from label_party.config.sections import EPOCH_PLACE, LabelPartyConfig
-from label_party.events.epoch import rows_of_epoch
-from label_party.events.intention import Confirm, Intention, NotBought, go_on
-from label_party.events.submitted import Populations
-from label_party.release.answer import answering
-from label_party.release.message import Count
-from label_party.release.prior_in_force import open_session, prior_in_force, session_to_open
-from label_party.release.public_prior import public_prior
-from label_party.release.run import ReleaseOutcome, run_release
-from label_party.sources.foreign import Source
-from label_party.store.disk import StoreBusy
-from label_party.store.ledger import Ledger
-from label_party.store.release_store import Store, is_release
+from labelveil.common.config.names import NAME_PATTERN
+from labelveil.common.errors import ConfigError, DataError, OutputFailed
+from labelveil.common.signals import Stop
+from labelveil.common.streams import one_line, say
+from labelveil.label_party.config.sections import EPOCH_PLACE, LabelPartyConfig
+from labelveil.label_party.events.epoch import rows_of_epoch
+from labelveil.label_party.events.intention import Confirm, Intention, NotBought, go_on
+from labelveil.label_party.events.submitted import Populations
+from labelveil.label_party.release.answer import answering
+from labelveil.label_party.release.message import Count
+from labelveil.label_party.release.prior_in_force import (
+    open_session,
+    prior_in_force,
+    session_to_open,
+)
+from labelveil.label_party.release.public_prior import public_prior
+from labelveil.label_party.release.run import ReleaseOutcome, run_release
+from labelveil.label_party.sources.foreign import Source
+from labelveil.label_party.store.disk import StoreBusy
+from labelveil.label_party.store.ledger import Ledger
+from labelveil.label_party.store.release_store import Store, is_release
 
 Report = Callable[[ReleaseOutcome], None]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from common.security.certificate_checks import certificate_holder, certificate_names
+from labelveil.common.security.certificate_checks import certificate_holder, certificate_names
 
 _SECURED = ([b"ssl"], [b"tls"])
 """What gRPC calls its two implementations of TLS; which one is used depends on its version."""

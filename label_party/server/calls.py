@@ -29,10 +29,10 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
 
-from label_party.monitoring.calls import Call, Telemetry
-from label_party.server.access import AccessPolicy, certificate_of, holder_of
-from label_party.server.limits import Places, RateLimits
-from label_party.server.refusal import (
+from labelveil.label_party.monitoring.calls import Call, Telemetry
+from labelveil.label_party.server.access import AccessPolicy, certificate_of, holder_of
+from labelveil.label_party.server.limits import Places, RateLimits
+from labelveil.label_party.server.refusal import (
     Refusal,
     incomplete,
     internal_error,

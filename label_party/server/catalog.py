@@ -10,13 +10,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from common.errors import LabelveilError
-from common.files import file_errors
-from label_party.monitoring.calls import OncePerMinute
-from label_party.store.disk import StoreError
-from label_party.store.entries import Sold
-from label_party.store.reading import Current
-from label_party.store.release_store import Store, StoredRelease
+from labelveil.common.errors import LabelveilError
+from labelveil.common.files import file_errors
+from labelveil.label_party.monitoring.calls import OncePerMinute
+from labelveil.label_party.store.disk import StoreError
+from labelveil.label_party.store.entries import Sold
+from labelveil.label_party.store.reading import Current
+from labelveil.label_party.store.release_store import Store, StoredRelease
 
 _VERIFIED_AT_ONCE = 2
 """Releases that are read to their end beside each other; others wait, and hold no thread."""

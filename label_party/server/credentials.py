@@ -11,9 +11,9 @@ from pathlib import Path
 import grpc
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from common.errors import ConfigError, LabelveilError
-from common.files import file_errors, read_private
-from common.security.certificate_checks import (
+from labelveil.common.errors import ConfigError, LabelveilError
+from labelveil.common.files import file_errors, read_private
+from labelveil.common.security.certificate_checks import (
     Span,
     check_authorities,
     check_identity,
@@ -21,10 +21,10 @@ from common.security.certificate_checks import (
     common_span,
     read_chain,
 )
-from common.security.tls import check_tls13_only
-from label_party.config.serving import ServerSection
-from label_party.monitoring.calls import OncePerMinute
-from label_party.server.handshakes import Handshakes
+from labelveil.common.security.tls import check_tls13_only
+from labelveil.label_party.config.serving import ServerSection
+from labelveil.label_party.monitoring.calls import OncePerMinute
+from labelveil.label_party.server.handshakes import Handshakes
 
 _log = logging.getLogger(__name__)
 

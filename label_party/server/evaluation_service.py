@@ -11,18 +11,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.errors import BudgetError, LabelveilError
-from common.wire import evaluation_pb2 as wire
-from label_party.monitoring.calls import Call
-from label_party.queries.evaluation import Evaluation, Unsure
-from label_party.server.calls import Rpc
-from label_party.server.catalog import reading
-from label_party.server.refusal import finding, invalid, refused, unavailable
-from label_party.server.release_service import LabelReleaseService
-from label_party.store.disk import StoreBusy, StoreError
-from label_party.store.entries import Answer
-from label_party.store.ledger import LedgerError
-from label_party.store.release_store import StoredRelease
+from labelveil.common.errors import BudgetError, LabelveilError
+from labelveil.common.wire import evaluation_pb2 as wire
+from labelveil.label_party.monitoring.calls import Call
+from labelveil.label_party.queries.evaluation import Evaluation, Unsure
+from labelveil.label_party.server.calls import Rpc
+from labelveil.label_party.server.catalog import reading
+from labelveil.label_party.server.refusal import finding, invalid, refused, unavailable
+from labelveil.label_party.server.release_service import LabelReleaseService
+from labelveil.label_party.store.disk import StoreBusy, StoreError
+from labelveil.label_party.store.entries import Answer
+from labelveil.label_party.store.ledger import LedgerError
+from labelveil.label_party.store.release_store import StoredRelease
 
 _DOUBLE_BYTES = 8
 

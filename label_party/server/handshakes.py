@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from common.errors import ConfigError
+from labelveil.common.errors import ConfigError
 
 SECONDS = 5.0
 """How long the server's own connections wait for an answer."""

@@ -18,13 +18,13 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2
 
-from common.errors import LabelveilError
-from label_party.server.calls import ActiveCalls, Rpc
-from label_party.server.catalog import Catalog
-from label_party.server.credentials import ServerCredentials
-from label_party.server.handshakes import Handshakes
-from label_party.server.listener import start
-from label_party.server.refusal import Refusal
+from labelveil.common.errors import LabelveilError
+from labelveil.label_party.server.calls import ActiveCalls, Rpc
+from labelveil.label_party.server.catalog import Catalog
+from labelveil.label_party.server.credentials import ServerCredentials
+from labelveil.label_party.server.handshakes import Handshakes
+from labelveil.label_party.server.listener import start
+from labelveil.label_party.server.refusal import Refusal
 
 _log = logging.getLogger(__name__)
 

@@ -1,7 +1,8 @@
 """Plain HTTP for the operator alone: a page of status, ``/livez``, ``/readyz`` and ``/metrics``.
 
 It listens on an address of its own, the loopback by default, and answers with constant words, with
-what the server counts (:mod:`label_party.monitoring.calls`) and with what the ledger says.
+what the server counts (:mod:`labelveil.label_party.monitoring.calls`) and with what the ledger
+says.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from common.errors import ConfigError, LabelveilError
-from common.files import file_errors
-from label_party.config.sections import LabelPartyConfig
-from label_party.monitoring.budget_metrics import BudgetMetrics
-from label_party.monitoring.calls import Telemetry
-from label_party.monitoring.status import samples_of, status
-from label_party.server.catalog import Damaged, Unreadable
-from label_party.server.health import Probes
-from label_party.server.limits import Places
-from label_party.store.account import AccountState, read_accounts
-from label_party.store.reading import Current
-from label_party.store.release_store import Store
+from labelveil.common.errors import ConfigError, LabelveilError
+from labelveil.common.files import file_errors
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.monitoring.budget_metrics import BudgetMetrics
+from labelveil.label_party.monitoring.calls import Telemetry
+from labelveil.label_party.monitoring.status import samples_of, status
+from labelveil.label_party.server.catalog import Damaged, Unreadable
+from labelveil.label_party.server.health import Probes
+from labelveil.label_party.server.limits import Places
+from labelveil.label_party.store.account import AccountState, read_accounts
+from labelveil.label_party.store.reading import Current
+from labelveil.label_party.store.release_store import Store
 
 _log = logging.getLogger(__name__)
 

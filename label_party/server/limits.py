@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from label_party.server.refusal import Refusal
+from labelveil.label_party.server.refusal import Refusal
 
 
 class RateLimits:

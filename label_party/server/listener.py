@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 from grpc import aio
 
-from common.errors import ConfigError
-from label_party.config.serving import ServerSection
-from label_party.server.calls import ActiveCalls, Calls
-from label_party.server.credentials import ServerCredentials
+from labelveil.common.errors import ConfigError
+from labelveil.label_party.config.serving import ServerSection
+from labelveil.label_party.server.calls import ActiveCalls, Calls
+from labelveil.label_party.server.credentials import ServerCredentials
 
 T = TypeVar("T")
 

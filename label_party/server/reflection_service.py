@@ -8,8 +8,8 @@ from typing import Any
 from google.protobuf.descriptor import ServiceDescriptor
 from grpc_reflection.v1alpha.reflection import ReflectionServicer
 
-from label_party.server.calls import REQUEST_SECONDS, Rpc
-from label_party.server.refusal import incomplete
+from labelveil.label_party.server.calls import REQUEST_SECONDS, Rpc
+from labelveil.label_party.server.refusal import incomplete
 
 _NO_CONTEXT: Any = None
 """The library takes it and does not look at it."""

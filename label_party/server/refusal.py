@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 from grpc import StatusCode
 
-from common.error_details import ErrorDetails
-from common.errors import LabelveilError
-from common.release.limits import WITHDRAWN
-from label_party.server.catalog import Damaged, LeftOut, Withdrawn
+from labelveil.common.error_details import ErrorDetails
+from labelveil.common.errors import LabelveilError
+from labelveil.common.release.limits import WITHDRAWN
+from labelveil.label_party.server.catalog import Damaged, LeftOut, Withdrawn
 
 _AGAIN, _LATER = 1.0, 5.0
 """Seconds until a call may succeed that others stood in the way of, and one that needs a remedy."""

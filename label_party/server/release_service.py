@@ -13,15 +13,21 @@ from typing import Protocol
 
 import grpc
 
-from common.release.limits import CHUNK_BYTES, MOST_CHUNK_BYTES
-from common.release.peers import MOST_CHARACTERS, MOST_FORMATS, is_bounded, own_software, version_of
-from common.wire import label_release_pb2 as wire
-from label_party.monitoring.calls import Telemetry
-from label_party.server.access import AccessPolicy
-from label_party.server.calls import Rpc
-from label_party.server.catalog import Catalog, found, reading
-from label_party.server.limits import Places
-from label_party.server.refusal import (
+from labelveil.common.release.limits import CHUNK_BYTES, MOST_CHUNK_BYTES
+from labelveil.common.release.peers import (
+    MOST_CHARACTERS,
+    MOST_FORMATS,
+    is_bounded,
+    own_software,
+    version_of,
+)
+from labelveil.common.wire import label_release_pb2 as wire
+from labelveil.label_party.monitoring.calls import Telemetry
+from labelveil.label_party.server.access import AccessPolicy
+from labelveil.label_party.server.calls import Rpc
+from labelveil.label_party.server.catalog import Catalog, found, reading
+from labelveil.label_party.server.limits import Places
+from labelveil.label_party.server.refusal import (
     Refusal,
     finding,
     forbidden,
@@ -29,7 +35,7 @@ from label_party.server.refusal import (
     not_found,
     refused,
 )
-from label_party.store.release_store import StoredRelease
+from labelveil.label_party.store.release_store import StoredRelease
 
 _DIGEST_BYTES = 32
 _NAME_CHARACTERS = 64

@@ -13,31 +13,31 @@ from typing import Any
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
-from common.guarantees import Guarantee
-from common.wire import evaluation_pb2, label_release_pb2
-from label_party.config.sections import LabelPartyConfig
-from label_party.events.submitted import Populations
-from label_party.monitoring.calls import Telemetry, Traces
-from label_party.monitoring.tracing import SERVICE, make_traces
-from label_party.queries.evaluation import Evaluation
-from label_party.server.access import AccessPolicy
-from label_party.server.calls import ActiveCalls, Calls
-from label_party.server.catalog import Catalog
-from label_party.server.credentials import ServerCredentials
-from label_party.server.evaluation_service import EvaluationService
-from label_party.server.handshakes import Handshakes
-from label_party.server.health import HealthService, Probes
-from label_party.server.http_probes import observed
-from label_party.server.limits import Places, RateLimits, share_of
-from label_party.server.listener import Listener, start
-from label_party.server.reflection_service import ReflectionService
-from label_party.server.refusal import too_many_streams
-from label_party.server.release_service import LabelReleaseService
-from label_party.server.submission import Submissions
-from label_party.store.disk import StoreBusy, StoreError
-from label_party.store.ledger import LedgerError
-from label_party.store.recovery import recover
-from label_party.store.release_store import Store
+from labelveil.common.guarantees import Guarantee
+from labelveil.common.wire import evaluation_pb2, label_release_pb2
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.events.submitted import Populations
+from labelveil.label_party.monitoring.calls import Telemetry, Traces
+from labelveil.label_party.monitoring.tracing import SERVICE, make_traces
+from labelveil.label_party.queries.evaluation import Evaluation
+from labelveil.label_party.server.access import AccessPolicy
+from labelveil.label_party.server.calls import ActiveCalls, Calls
+from labelveil.label_party.server.catalog import Catalog
+from labelveil.label_party.server.credentials import ServerCredentials
+from labelveil.label_party.server.evaluation_service import EvaluationService
+from labelveil.label_party.server.handshakes import Handshakes
+from labelveil.label_party.server.health import HealthService, Probes
+from labelveil.label_party.server.http_probes import observed
+from labelveil.label_party.server.limits import Places, RateLimits, share_of
+from labelveil.label_party.server.listener import Listener, start
+from labelveil.label_party.server.reflection_service import ReflectionService
+from labelveil.label_party.server.refusal import too_many_streams
+from labelveil.label_party.server.release_service import LabelReleaseService
+from labelveil.label_party.server.submission import Submissions
+from labelveil.label_party.store.disk import StoreBusy, StoreError
+from labelveil.label_party.store.ledger import LedgerError
+from labelveil.label_party.store.recovery import recover
+from labelveil.label_party.store.release_store import Store
 
 _log = logging.getLogger(__name__)
 

@@ -16,18 +16,18 @@ from datetime import UTC, datetime
 
 import grpc
 
-from common.config.names import NAME_PATTERN
-from common.errors import LabelveilError
-from common.release.blocks import KEY_BYTES
-from common.release.question import LAWS_BYTES, read_question
-from common.wire import label_release_pb2 as wire
-from label_party.config.sections import LabelPartyConfig
-from label_party.events.submitted import Populations, Submitted, Upload
-from label_party.server.calls import Rpc
-from label_party.server.catalog import Catalog
-from label_party.server.limits import share_of
-from label_party.server.refusal import Refusal, finding, invalid, refused, unavailable
-from label_party.store.disk import StoreBusy, StoreError
+from labelveil.common.config.names import NAME_PATTERN
+from labelveil.common.errors import LabelveilError
+from labelveil.common.release.blocks import KEY_BYTES
+from labelveil.common.release.question import LAWS_BYTES, read_question
+from labelveil.common.wire import label_release_pb2 as wire
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.events.submitted import Populations, Submitted, Upload
+from labelveil.label_party.server.calls import Rpc
+from labelveil.label_party.server.catalog import Catalog
+from labelveil.label_party.server.limits import share_of
+from labelveil.label_party.server.refusal import Refusal, finding, invalid, refused, unavailable
+from labelveil.label_party.store.disk import StoreBusy, StoreError
 
 Uploads = tuple[Upload, Upload]
 """Keys, and a question about their events."""

@@ -15,11 +15,11 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BeforeValidator
 
-from common.config import Words
-from common.errors import ConfigError
+from labelveil.common.config import Words
+from labelveil.common.errors import ConfigError
 
 if TYPE_CHECKING:
-    from label_party.sources.foreign import Source
+    from labelveil.label_party.sources.foreign import Source
 
 STORES = ("s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl", "https", "http")
 DATABASES = ("sqlite", "postgresql", "postgres")
@@ -113,9 +113,9 @@ def locate(
         return place
     # a server checks its configuration, too, and reads no table
     if query:
-        from label_party.sources.databases import Query
+        from labelveil.label_party.sources.databases import Query
 
         return Query(place, query, credentials_file, of)
-    from label_party.sources.object_stores import Remote
+    from labelveil.label_party.sources.object_stores import Remote
 
     return Remote(place, credentials_file)

@@ -42,9 +42,9 @@ import numpy as np
 import polars as pl
 import polars.selectors as cs
 
-from common.csv_files import Dialect
-from common.errors import DataError
-from label_party.sources.oddities import LINE, NOTHING, Oddities, oddity
+from labelveil.common.csv_files import Dialect
+from labelveil.common.errors import DataError
+from labelveil.label_party.sources.oddities import LINE, NOTHING, Oddities, oddity
 
 LONGEST_LINE = 1 << 20
 """Bytes."""

@@ -2,7 +2,8 @@
 
 No message holds what a driver says: drivers repeat addresses, rows and statements. Of that only its
 kind is told, in our words, and a name if the query itself has it: an error is one line with the
-query, the column or table, the cause and what to do (:mod:`label_party.sources.refusals`).
+query, the column or table, the cause and what to do
+(:mod:`labelveil.label_party.sources.refusals`).
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from uuid import UUID
 
 import polars as pl
 
-from common.errors import ConfigError, DataError, LabelveilError, present
-from common.extras import install_command
-from label_party.sources.foreign import Foreign, check_private
-from label_party.sources.oddities import LINE, NOTHING, Oddities, oddity_of
-from label_party.sources.refusals import (
+from labelveil.common.errors import ConfigError, DataError, LabelveilError, present
+from labelveil.common.extras import install_command
+from labelveil.label_party.sources.foreign import Foreign, check_private
+from labelveil.label_party.sources.oddities import LINE, NOTHING, Oddities, oddity_of
+from labelveil.label_party.sources.refusals import (
     explain_login,
     explain_postgres,
     explain_sqlite,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import polars as pl
 
-from common.errors import ConfigError
-from common.files import file_errors, read_private
-from label_party.sources.oddities import Oddities
+from labelveil.common.errors import ConfigError
+from labelveil.common.files import file_errors, read_private
+from labelveil.label_party.sources.oddities import Oddities
 
 
 class Foreign:

@@ -8,10 +8,10 @@ from pathlib import Path, PurePosixPath
 
 import polars as pl
 
-from common.config.load import MOST_BYTES, parse_toml
-from common.errors import ConfigError, DataError
-from common.files import PARQUET_SUFFIXES
-from label_party.sources.foreign import Foreign, check_private
+from labelveil.common.config.load import MOST_BYTES, parse_toml
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.files import PARQUET_SUFFIXES
+from labelveil.label_party.sources.foreign import Foreign, check_private
 
 _CSV = (".csv", ".tsv")
 _NO_SEPARATOR = "\x1c"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from label_party.sources.query_columns import names_in
+from labelveil.label_party.sources.query_columns import names_in
 
 _ONE_SELECT = "it must be one SELECT that only reads: set [data] {of}_query"
 _CORRECT = "correct it in [data] {of}_query, or in the flag that gave it"

@@ -26,15 +26,15 @@ from typing import TypeVar
 import polars as pl
 import polars.selectors as cs
 
-from common.csv_files import Dialect, refuse_packed
-from common.errors import DataError, listed
-from common.files import PARQUET_SUFFIXES, no_room, writing
-from common.parquet_files import ParquetTable, type_words
-from common.release.event_keys import key_text
-from common.table_cells import BOOLEANS, absent, stripped
-from label_party.sources.csv_rows import Holds, Layout, header_of, lines_of_file, rows_of
-from label_party.sources.foreign import Foreign, Source
-from label_party.sources.oddities import LINE, NOTHING, Oddities, oddity_of
+from labelveil.common.csv_files import Dialect, refuse_packed
+from labelveil.common.errors import DataError, listed
+from labelveil.common.files import PARQUET_SUFFIXES, no_room, writing
+from labelveil.common.parquet_files import ParquetTable, type_words
+from labelveil.common.release.event_keys import key_text
+from labelveil.common.table_cells import BOOLEANS, absent, stripped
+from labelveil.label_party.sources.csv_rows import Holds, Layout, header_of, lines_of_file, rows_of
+from labelveil.label_party.sources.foreign import Foreign, Source
+from labelveil.label_party.sources.oddities import LINE, NOTHING, Oddities, oddity_of
 
 Read = TypeVar("Read")
 
@@ -71,7 +71,7 @@ def read_columns(
     ``names`` has each column once, and ``naming`` those that say whose row it is, the key first.
     ``rows`` are the first row of a Parquet file, and the one after the last; None for all.
     ``DataError`` if the source cannot be read, lacks a column, or is CSV in which a label's cell
-    could change what says whose row it is (:mod:`label_party.sources.csv_rows`).
+    could change what says whose row it is (:mod:`labelveil.label_party.sources.csv_rows`).
     """
     present = columns_of(path, dialect)
     _check_columns(path, names, present)

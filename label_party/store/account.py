@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from common.errors import PrivacyError, present
-from common.guarantees import Guarantee
-from label_party.config.sections import LabelPartyConfig
-from label_party.store.budget import at_most, remaining, seen_by, spent
-from label_party.store.entries import Cap, Charge, Separation, Withdrawal
-from label_party.store.release_store import Store
+from labelveil.common.errors import PrivacyError, present
+from labelveil.common.guarantees import Guarantee
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.store.budget import at_most, remaining, seen_by, spent
+from labelveil.label_party.store.entries import Cap, Charge, Separation, Withdrawal
+from labelveil.label_party.store.release_store import Store
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ It holds what was released, and no more: no raw label, no key that parties share
 noise; of an evaluation the answers alone, of a withdrawn release no row. The ledger holds the
 secret of the fingerprints, so anyone who has a backup can find out whether an event whose key they
 know was in a population; not whether it has a label. What an old one means for the budget says
-:mod:`label_party.store.restore`.
+:mod:`labelveil.label_party.store.restore`.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from common.console import progress
-from common.errors import ConfigError, ReleaseError
-from common.files import appearing, file_errors, sha256_of, sync
-from common.formats import BACKUP
-from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE, WITHDRAWN_FILE
-from common.version import software
-from label_party.store import seal
-from label_party.store.disk import StoreError
-from label_party.store.entries import EVALUATION, LABELS, Charge
-from label_party.store.ledger import Ledger
-from label_party.store.pay_once import read_outcome
-from label_party.store.release_store import CHARGE_FILE, LEDGER_FILE, Store, is_release
+from labelveil.common.console import progress
+from labelveil.common.errors import ConfigError, ReleaseError
+from labelveil.common.files import appearing, file_errors, sha256_of, sync
+from labelveil.common.formats import BACKUP
+from labelveil.common.release.folder import MANIFEST_FILE, SIGNATURE_FILE, WITHDRAWN_FILE
+from labelveil.common.version import software
+from labelveil.label_party.store import seal
+from labelveil.label_party.store.disk import StoreError
+from labelveil.label_party.store.entries import EVALUATION, LABELS, Charge
+from labelveil.label_party.store.ledger import Ledger
+from labelveil.label_party.store.pay_once import read_outcome
+from labelveil.label_party.store.release_store import CHARGE_FILE, LEDGER_FILE, Store, is_release
 
 FORMAT = str(BACKUP)
 INDEX_FILE = "backup.json"

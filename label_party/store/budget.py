@@ -1,8 +1,8 @@
 """The arithmetic of an account's budget: what one record may have lost, and what is left.
 
 The limit's kind decides how charges add up. A pure limit admits charges with a pure ε, which add
-exactly. An (ε, δ) limit admits every kind, by :func:`common.guarantees.adaptive_total`; half of its
-δ is for the charges' own failure probabilities, the other half for adding up.
+exactly. An (ε, δ) limit admits every kind, by :func:`labelveil.common.guarantees.adaptive_total`;
+half of its δ is for the charges' own failure probabilities, the other half for adding up.
 """
 
 from __future__ import annotations
@@ -13,9 +13,16 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
 from functools import reduce
 
-from common.errors import BudgetError, PrivacyError
-from common.guarantees import ApproximateDP, Filter, Guarantee, PureDP, adaptive_total, compose
-from label_party.store.entries import Composition, Purchase
+from labelveil.common.errors import BudgetError, PrivacyError
+from labelveil.common.guarantees import (
+    ApproximateDP,
+    Filter,
+    Guarantee,
+    PureDP,
+    adaptive_total,
+    compose,
+)
+from labelveil.label_party.store.entries import Composition, Purchase
 
 _LEAST_DELTA = Fraction(1, 10**9)
 """Proposed where a limit has no δ, and one is needed."""

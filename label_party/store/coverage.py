@@ -11,8 +11,9 @@ Two claims cost privacy if they are wrong, so they are not believed but compared
 Of some charges *nobody can tell* whether their events are those of another: of one whose bytes were
 lost; of one fingerprinted under the secret of a ledger that was lost; of submitted keys, where the
 two were hashed under different join secrets. Its own account counts a lost one against all of its
-events (:mod:`label_party.store.recovery`) and refuses to call others disjoint; every other account
-must share that one's budget, or say why it is separate. Nobody is told that they differ.
+events (:mod:`labelveil.label_party.store.recovery`) and refuses to call others disjoint; every
+other account must share that one's budget, or say why it is separate. Nobody is told that they
+differ.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-from common.errors import BudgetError, DataError
-from common.files import file_errors, sha256_of, sync
-from common.release.event_keys import secret_check
-from label_party.store.disk import translating_errors
-from label_party.store.entries import Charge, Covered, Purchase
-from label_party.store.fingerprints import Prints, overlap, write
-from label_party.store.ledger import Ledger
+from labelveil.common.errors import BudgetError, DataError
+from labelveil.common.files import file_errors, sha256_of, sync
+from labelveil.common.release.event_keys import secret_check
+from labelveil.label_party.store.disk import translating_errors
+from labelveil.label_party.store.entries import Charge, Covered, Purchase
+from labelveil.label_party.store.fingerprints import Prints, overlap, write
+from labelveil.label_party.store.ledger import Ledger
 
 
 class Coverable(Protocol):

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from common import files
-from common.errors import LabelveilError
+from labelveil.common import files
+from labelveil.common.errors import LabelveilError
 
 _CHECK = "; nothing was spent; check the disk's space and rights"
 

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, Self
 
-from common.formats import TERMS
-from common.guarantees import Guarantee, guarantee_from_json
+from labelveil.common.formats import TERMS
+from labelveil.common.guarantees import Guarantee, guarantee_from_json
 
 Composition = Literal["additive", "disjoint"]
 State = Literal["reserved", "committed"]

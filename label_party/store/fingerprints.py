@@ -26,13 +26,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from common.arrays import Words
-from common.engine.shuffle import WORD_TYPE, Keys, read_rows
-from common.errors import DataError
-from common.files import sync, writing
-from common.release.blocks import KEY_BYTES
-from common.release.cmac import CMAC, Bytes
-from common.release.event_keys import canonical_keys
+from labelveil.common.arrays import Words
+from labelveil.common.engine.shuffle import WORD_TYPE, Keys, read_rows
+from labelveil.common.errors import DataError
+from labelveil.common.files import sync, writing
+from labelveil.common.release.blocks import KEY_BYTES
+from labelveil.common.release.cmac import CMAC, Bytes
+from labelveil.common.release.event_keys import canonical_keys
 
 if TYPE_CHECKING:
     import polars as pl

@@ -5,9 +5,9 @@ Its *cap* is recorded with its first charge. A lower limit may be asked for at a
 one takes :meth:`Ledger.raise_cap`, which records who raised it, when and why, forever.
 
 One SQLite file in write-ahead mode with full synchronisation, under a seal
-(:mod:`label_party.store.seal`). A charge is first *reserved*, then *committed* together with the
-release's digest in one transaction; a reservation whose owner died is taken back at the next start.
-Guarantees are stored as they state themselves, never as floats, and
+(:mod:`labelveil.label_party.store.seal`). A charge is first *reserved*, then *committed* together
+with the release's digest in one transaction; a reservation whose owner died is taken back at the
+next start. Guarantees are stored as they state themselves, never as floats, and
 budget arithmetic is theirs: exact, and refusing to add what does not add.
 """
 
@@ -24,13 +24,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from common.errors import BudgetError, LabelveilError
-from common.guarantees import Guarantee
-from common.sole import Sole
-from common.version import software
-from label_party.store import budget as spending
-from label_party.store import seal
-from label_party.store.entries import (
+from labelveil.common.errors import BudgetError, LabelveilError
+from labelveil.common.guarantees import Guarantee
+from labelveil.common.sole import Sole
+from labelveil.common.version import software
+from labelveil.label_party.store import budget as spending
+from labelveil.label_party.store import seal
+from labelveil.label_party.store.entries import (
     LABELS,
     Answer,
     Cap,
@@ -45,9 +45,9 @@ from label_party.store.entries import (
     Withdrawal,
     read_guarantee,
 )
-from label_party.store.reading import copy
-from label_party.store.schema import prepare, transaction
-from label_party.store.seal import Seal
+from labelveil.label_party.store.reading import copy
+from labelveil.label_party.store.schema import prepare, transaction
+from labelveil.label_party.store.seal import Seal
 
 _OF_THE_DISK = {
     getattr(sqlite3, f"SQLITE_{name}")

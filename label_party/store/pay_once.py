@@ -7,7 +7,7 @@
     )
 
 There is one outcome for each data set, epoch and purpose. What happens when is
-:mod:`label_party.store.purchase`'s.
+:mod:`labelveil.label_party.store.purchase`'s.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from common.errors import ReleaseError
-from label_party.store.coverage import Coverable
-from label_party.store.entries import Charge
-from label_party.store.ledger import Ledger
-from label_party.store.purchase import Order, Payment, pay, rehearsing
-from label_party.store.release_store import OUTCOME_FILE, Store, read_paid
+from labelveil.common.errors import ReleaseError
+from labelveil.label_party.store.coverage import Coverable
+from labelveil.label_party.store.entries import Charge
+from labelveil.label_party.store.ledger import Ledger
+from labelveil.label_party.store.purchase import Order, Payment, pay, rehearsing
+from labelveil.label_party.store.release_store import OUTCOME_FILE, Store, read_paid
 
 
 @dataclass(frozen=True)

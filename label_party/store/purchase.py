@@ -19,11 +19,12 @@ The same purchase again is found and spends nothing. What has its name, but was 
 (guarantee, unit, records of a unit, answers, request), is refused. An exception in ``write``, a
 full disk or a limit that would be passed spend nothing. After a crash at any point either nothing
 was spent and nothing can be read, or the bytes are there and paid for; the next start finds out
-which (:mod:`label_party.store.recovery`), if need be from the ``charge.json`` beside them.
+which (:mod:`labelveil.label_party.store.recovery`), if need be from the ``charge.json`` beside
+them.
 
 Guarantees state adjacency and privacy unit of the data set's limit, or the charge is refused as not
-comparable; how they add up says :mod:`label_party.store.budget`. ``composition`` is ``disjoint``
-only if no record of this epoch occurs in another one.
+comparable; how they add up says :mod:`labelveil.label_party.store.budget`. ``composition`` is
+``disjoint`` only if no record of this epoch occurs in another one.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 
-from common.errors import ReleaseError
-from common.files import write_durably
-from common.formats import TERMS
-from common.guarantees import Guarantee
-from label_party.config.sections import SUBMITTED, LabelPartyConfig
-from label_party.store.coverage import Coverable, cover
-from label_party.store.coverage import check as check_coverage
-from label_party.store.disk import translating_errors
-from label_party.store.entries import Charge, Purchase
-from label_party.store.ledger import Ledger, LedgerError
-from label_party.store.recovery import recover, undoing
-from label_party.store.release_store import CHARGE_FILE, Store
+from labelveil.common.errors import ReleaseError
+from labelveil.common.files import write_durably
+from labelveil.common.formats import TERMS
+from labelveil.common.guarantees import Guarantee
+from labelveil.label_party.config.sections import SUBMITTED, LabelPartyConfig
+from labelveil.label_party.store.coverage import Coverable, cover
+from labelveil.label_party.store.coverage import check as check_coverage
+from labelveil.label_party.store.disk import translating_errors
+from labelveil.label_party.store.entries import Charge, Purchase
+from labelveil.label_party.store.ledger import Ledger, LedgerError
+from labelveil.label_party.store.recovery import recover, undoing
+from labelveil.label_party.store.release_store import CHARGE_FILE, Store
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,8 +18,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from label_party.store.schema import check, make_tables, transaction
-from label_party.store.seal import Seal, SealError, key_path
+from labelveil.label_party.store.schema import check, make_tables, transaction
+from labelveil.label_party.store.seal import Seal, SealError, key_path
 
 T = TypeVar("T")
 

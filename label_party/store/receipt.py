@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from common.errors import LabelveilError
-from common.files import PUBLIC, appearing
-from label_party.config.sections import LabelPartyConfig
-from label_party.store.disk import StoreError
-from label_party.store.release_store import Store
+from labelveil.common.errors import LabelveilError
+from labelveil.common.files import PUBLIC, appearing
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.store.disk import StoreError
+from labelveil.label_party.store.release_store import Store
 
 _SUFFIX = ".receipt"
 

@@ -26,14 +26,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from common.errors import LabelveilError, ReleaseError
-from common.release.event_keys import secret_check
-from common.release.folder import mark_withdrawn, withdrawn_reason
-from label_party.store.coverage import tidy
-from label_party.store.disk import translating_errors
-from label_party.store.entries import LABELS, Charge
-from label_party.store.ledger import Ledger, LedgerError
-from label_party.store.release_store import Store, is_release
+from labelveil.common.errors import LabelveilError, ReleaseError
+from labelveil.common.release.event_keys import secret_check
+from labelveil.common.release.folder import mark_withdrawn, withdrawn_reason
+from labelveil.label_party.store.coverage import tidy
+from labelveil.label_party.store.disk import translating_errors
+from labelveil.label_party.store.entries import LABELS, Charge
+from labelveil.label_party.store.ledger import Ledger, LedgerError
+from labelveil.label_party.store.release_store import Store, is_release
 
 
 @dataclass(frozen=True, eq=False)

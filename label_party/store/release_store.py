@@ -6,15 +6,17 @@
                                               PART_ROWS also keys-000001.bin, codes-000001.bin, …
                                               charge.json, what the ledger has of it;
                                               withdrawn.json, if it is served no more
-    <store>/scratch/                          completed labels on their way (label_party.store.disk)
-    <store>/outcomes/<data set>/<epoch>/<purpose>/     outcome.bin, charge.json; of a session also
+    <store>/scratch/                          completed labels on their way
+    (labelveil.label_party.store.disk) <store>/outcomes/<data set>/<epoch>/<purpose>/
+    outcome.bin, charge.json; of a session also
                                               answered.log, the questions whose answers were shown
     <store>/covered/                          fingerprints of the events that charges are about
     <store>/populations/                      what the features party submitted
 
 A directory appears by one rename, after all its bytes are on the disk, and is shown to nobody until
 the ledger has committed its digest. What a dead process left half done, and what the ledger does
-not know, is settled by the next process that holds the lock (:mod:`label_party.store.recovery`).
+not know, is settled by the next process that holds the lock
+(:mod:`labelveil.label_party.store.recovery`).
 """
 
 from __future__ import annotations
@@ -26,15 +28,15 @@ from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from pathlib import Path
 
-from common.errors import ReleaseError
-from common.files import file_errors, sync, write_durably
-from common.release.blocks import block_ranges
-from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE, part_paths
-from common.release.heading import Heading
-from common.release.manifest import Manifest, block_digest, manifest_digest
-from label_party.store.disk import StoreError, exclusive, translating_errors
-from label_party.store.entries import LABELS, Charge, Sold
-from label_party.store.ledger import Ledger
+from labelveil.common.errors import ReleaseError
+from labelveil.common.files import file_errors, sync, write_durably
+from labelveil.common.release.blocks import block_ranges
+from labelveil.common.release.folder import MANIFEST_FILE, SIGNATURE_FILE, part_paths
+from labelveil.common.release.heading import Heading
+from labelveil.common.release.manifest import Manifest, block_digest, manifest_digest
+from labelveil.label_party.store.disk import StoreError, exclusive, translating_errors
+from labelveil.label_party.store.entries import LABELS, Charge, Sold
+from labelveil.label_party.store.ledger import Ledger
 
 PART_ROWS = 1 << 22
 """Rows of a part of a release, a multiple of a block's."""

@@ -3,10 +3,10 @@
 A backup knows nothing of what was released after it was taken. Started carelessly, its ledger would
 let the same budget be spent again, and an epoch be built a second time with other noise. So
 releases that are still on a disk are counted as spent, with their digests, and served as they are
-(:mod:`label_party.store.recovery`); those that are gone the operator names, or says that there are
-none, and the ledger records by whom and when. Which events a lost release was about is not known:
-it counts against all of its account's, and another account buys only if it says why it is separate,
-as for events that are shared. deploy/RUNBOOK.md has the procedure.
+(:mod:`labelveil.label_party.store.recovery`); those that are gone the operator names, or says that
+there are none, and the ledger records by whom and when. Which events a lost release was about is
+not known: it counts against all of its account's, and another account buys only if it says why it
+is separate, as for events that are shared. deploy/RUNBOOK.md has the procedure.
 
 What is whole is taken, and nothing damaged stands in its way: the ledger says what was spent, and
 vouches for every release. What is not whole stays spent, and is named. Without a backup the ledger
@@ -28,20 +28,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common.config.names import NAME_PATTERN
-from common.errors import ConfigError, PrivacyError, ReleaseError
-from common.exact.rational import decimal_value
-from common.files import sha256_of, sync
-from common.formats import BACKUP
-from common.guarantees import Guarantee, PureDP, guarantee_from_json
-from label_party.config.sections import LabelPartyConfig
-from label_party.store import seal
-from label_party.store.backup import DIGESTS_FILE, FORMAT, INDEX_FILE, why_damaged
-from label_party.store.disk import translating_errors
-from label_party.store.entries import LABELS, Charge, Purchase
-from label_party.store.ledger import Ledger
-from label_party.store.recovery import recover
-from label_party.store.release_store import CHARGE_FILE, COVERED, LEDGER_FILE, POPULATIONS, Store
+from labelveil.common.config.names import NAME_PATTERN
+from labelveil.common.errors import ConfigError, PrivacyError, ReleaseError
+from labelveil.common.exact.rational import decimal_value
+from labelveil.common.files import sha256_of, sync
+from labelveil.common.formats import BACKUP
+from labelveil.common.guarantees import Guarantee, PureDP, guarantee_from_json
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.store import seal
+from labelveil.label_party.store.backup import DIGESTS_FILE, FORMAT, INDEX_FILE, why_damaged
+from labelveil.label_party.store.disk import translating_errors
+from labelveil.label_party.store.entries import LABELS, Charge, Purchase
+from labelveil.label_party.store.ledger import Ledger
+from labelveil.label_party.store.recovery import recover
+from labelveil.label_party.store.release_store import (
+    CHARGE_FILE,
+    COVERED,
+    LEDGER_FILE,
+    POPULATIONS,
+    Store,
+)
 
 _RESTORING = ".restoring"
 _PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}"

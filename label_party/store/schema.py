@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from common.errors import LabelveilError
-from common.formats import STORE, known_software
-from label_party.store.seal import Seal, SealError, key_path
+from labelveil.common.errors import LabelveilError
+from labelveil.common.formats import STORE, known_software
+from labelveil.label_party.store.seal import Seal, SealError, key_path
 
 VERSION = STORE.number
 """Of the schema, as the file itself states it."""
@@ -123,7 +123,7 @@ SCHEMA = (
         said_at TEXT NOT NULL,
         said_by TEXT NOT NULL
     )""",
-    # a keyed checksum of everything else (label_party.store.seal)
+    # a keyed checksum of everything else (labelveil.label_party.store.seal)
     "CREATE TABLE seals (id INTEGER PRIMARY KEY, mac TEXT NOT NULL)",
 )
 _FILLED = "seals", "charges", "caps", "restores", "secrets", "separations"

@@ -7,7 +7,8 @@ transaction begins by computing it again. One checksum of the whole sees rows th
 which one of each row would not.
 
 It does not see an older ledger with its own seal in place of a newer one (whose releases
-:mod:`label_party.store.recovery` counts), and is no defence against anyone who can read the secret.
+:mod:`labelveil.label_party.store.recovery` counts), and is no defence against anyone who can read
+the secret.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from common.errors import LabelveilError
-from common.files import read_private, write_durably
-from label_party.store.disk import translating_errors
+from labelveil.common.errors import LabelveilError
+from labelveil.common.files import read_private, write_durably
+from labelveil.label_party.store.disk import translating_errors
 
 _KEY_BYTES = 32
 _TABLE = "seals"

@@ -2,19 +2,19 @@
 
 The ledger says so, in one transaction with who did it, when and why; from then on a server that
 runs refuses it, running fetches included. A note beside the release's bytes says the same, so that
-an older ledger over them knows it, too (:mod:`label_party.store.recovery`). It cannot be taken
-back: partners were told, and may have acted on it.
+an older ledger over them knows it, too (:mod:`labelveil.label_party.store.recovery`). It cannot be
+taken back: partners were told, and may have acted on it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from common.errors import ReleaseError
-from label_party.store.entries import LABELS, Charge, Withdrawal
-from label_party.store.ledger import Ledger
-from label_party.store.recovery import note_withdrawal
-from label_party.store.release_store import Store
+from labelveil.common.errors import ReleaseError
+from labelveil.label_party.store.entries import LABELS, Charge, Withdrawal
+from labelveil.label_party.store.ledger import Ledger
+from labelveil.label_party.store.recovery import note_withdrawal
+from labelveil.label_party.store.release_store import Store
 
 
 @dataclass(frozen=True, eq=False)

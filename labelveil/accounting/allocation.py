@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
-from common.errors import ConfigError, PrivacyError
-from common.exact.rational import rational
-from common.guarantees.calibration import largest_rho
+from labelveil.common.errors import ConfigError, PrivacyError
+from labelveil.common.exact.rational import rational
+from labelveil.common.guarantees.calibration import largest_rho
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 
-from common.config import Section, setting
-from common.errors import ConfigError
-from common.guarantees import (
+from labelveil.common.config import Section, setting
+from labelveil.common.errors import ConfigError
+from labelveil.common.guarantees import (
     Adjacency,
     ApproximateDP,
     BoundedRange,
@@ -20,13 +20,20 @@ from common.guarantees import (
     subsampled_gaussian,
     to_approximate,
 )
-from common.guarantees.gaussian import gaussian_delta, gaussian_zcdp
-from common.guarantees.pld import PrivacyLoss
-from common.mechanisms.continual.tree import TreeNoise
-from common.mechanisms.interactive import SparseVector, Terms
-from common.mechanisms.interactive.targets import boundary, not_prior
-from common.mechanisms.pate import GNMax
-from common.mechanisms.selection import Law, LimitedDomain, NoisyMax, Peeling, StableTopK, TopStable
+from labelveil.common.guarantees.gaussian import gaussian_delta, gaussian_zcdp
+from labelveil.common.guarantees.pld import PrivacyLoss
+from labelveil.common.mechanisms.continual.tree import TreeNoise
+from labelveil.common.mechanisms.interactive import SparseVector, Terms
+from labelveil.common.mechanisms.interactive.targets import boundary, not_prior
+from labelveil.common.mechanisms.pate import GNMax
+from labelveil.common.mechanisms.selection import (
+    Law,
+    LimitedDomain,
+    NoisyMax,
+    Peeling,
+    StableTopK,
+    TopStable,
+)
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from fractions import Fraction
 
-from common.errors import PrivacyError
-from common.exact.rational import rational
-from common.exact.rounding import float_above
-from common.guarantees import (
+from labelveil.accounting.mechanisms import Mechanism
+from labelveil.common.errors import PrivacyError
+from labelveil.common.exact.rational import rational
+from labelveil.common.exact.rounding import float_above
+from labelveil.common.guarantees import (
     Guarantee,
     Odometer,
     PureDP,
@@ -36,8 +37,7 @@ from common.guarantees import (
     to_renyi,
     to_zcdp,
 )
-from common.guarantees.pld import available
-from labelveil.accounting.mechanisms import Mechanism
+from labelveil.common.guarantees.pld import available
 
 METHODS = ("basic", "advanced", "optimal", "RDP", "PLD", "filter", "odometer")
 

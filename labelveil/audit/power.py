@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import betaincinv, logit
 from scipy.stats import binom, norm, poisson
 
-from common.arrays import Floats, Integers
+from labelveil.common.arrays import Floats, Integers
 
 FOUND = 0.95  # with which probability a fault of stated size is found
 

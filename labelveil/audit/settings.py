@@ -11,10 +11,10 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import model_validator
 
-from common.arrays import Floats
-from common.config import Section, setting
-from common.config.names import bounded_column
-from common.errors import ConfigError
+from labelveil.common.arrays import Floats
+from labelveil.common.config import Section, setting
+from labelveil.common.config.names import bounded_column
+from labelveil.common.errors import ConfigError
 
 MOST_VALUES = 16
 

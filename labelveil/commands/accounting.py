@@ -9,15 +9,15 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from common.config import Section, setting
-from common.config.answers import Json, print_json
-from common.config.options import with_options
-from common.console import stdout
-from common.extras import install_command
-from common.outputs import check_plot
 from labelveil.accounting.allocation import Stage, allocate
 from labelveil.accounting.mechanisms import MECHANISMS, Numbers, mechanism
 from labelveil.accounting.views import composition_view
+from labelveil.common.config import Section, setting
+from labelveil.common.config.answers import Json, print_json
+from labelveil.common.config.options import with_options
+from labelveil.common.console import stdout
+from labelveil.common.extras import install_command
+from labelveil.common.outputs import check_plot
 
 accounting = typer.Typer(
     help="What many releases cost together, by every method; how to divide a budget.",
@@ -121,7 +121,7 @@ def split(options: SplitOptions, shown: Json) -> None:
 
 
 def _draw(counts: list[int], view: dict[str, list[float]], title: str, path: Path) -> None:
-    from common.report.figures import clean, logarithmic, picture
+    from labelveil.common.report.figures import clean, logarithmic, picture
 
     with picture(path, 7, 4.5) as figure:
         axes = figure.subplots()

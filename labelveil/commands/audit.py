@@ -10,12 +10,12 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from common.config import Section, setting
-from common.config.answers import Json
-from common.config.options import with_options
-from common.errors import ConfigError
 from labelveil.audit.settings import CanarySettings, Connection, Planting, RunFiles
 from labelveil.commands.verdicts import VerdictOptions, announce, conduct
+from labelveil.common.config import Section, setting
+from labelveil.common.config.answers import Json
+from labelveil.common.config.options import with_options
+from labelveil.common.errors import ConfigError
 
 audit = typer.Typer(
     help="Check the privacy claim from outside: certificate, attacks, verdicts.",
@@ -59,7 +59,7 @@ def certificate(
     ] = None,
 ) -> None:
     """Prove what a release proves by itself: exact ε, channel, digests, every field."""
-    from common.release.folder import release_folders
+    from labelveil.common.release.folder import release_folders
 
     folders = release_folders(release)
     announce(
@@ -116,11 +116,11 @@ def mechanism(
     options: AttackOptions,
 ) -> None:
     """Attack a randomizer, or any Python callable, as a black box, and exactly where possible."""
-    from common.randomizers.base import check_epsilon
-    from common.randomizers.grid import Grid
     from labelveil.audit.mechanism.run import PROBES, audit_mechanism, mechanism_cost
     from labelveil.audit.mechanism.subject import CallableSubject, NamedSubject, Subject
     from labelveil.audit.mechanism.trial import Sizes, Trial
+    from labelveil.common.randomizers.base import check_epsilon
+    from labelveil.common.randomizers.grid import Grid
 
     epsilon, also = options.epsilon, options.also
     check_epsilon(epsilon, "--epsilon")
@@ -174,7 +174,6 @@ def party(
     ] = None,
 ) -> None:
     """Question a labels party, and run its software on two data sets that differ in one event."""
-    from common.randomizers.base import check_epsilon
     from labelveil.audit.party.run import (
         CANARY_STEPS,
         RUNNING_COST,
@@ -182,6 +181,7 @@ def party(
         audit_party,
         canary_cost,
     )
+    from labelveil.common.randomizers.base import check_epsilon
 
     check_epsilon(made.epsilon, "--epsilon")
     if made.rows < 1000:
@@ -293,12 +293,12 @@ def score(
 
     What --address gives is kept in FOLDER/release, and is not fetched again.
     """
-    from common.release.folder import MANIFEST_FILE
     from labelveil.audit.certificate.run import read_evidence
     from labelveil.audit.party.endpoint import fetch_release
     from labelveil.audit.planted.plant import read_planted
     from labelveil.audit.planted.score import STEPS
     from labelveil.audit.planted.score import score as score_release
+    from labelveil.common.release.folder import MANIFEST_FILE
 
     planted, fetching = read_planted(folder), party.address is not None
     if options.release is not None and fetching:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from common.config import Section, setting
-from common.config.answers import Json, print_json
-from common.config.options import with_options
-from common.console import stdout
-from common.errors import ConfigError
-from common.security.new_keys import SIGNING_KEY, public_path, write_signing_key
-from common.security.pilot_certificates import FEATURE_PARTY, LABEL_PARTY, write_certificates
+from labelveil.common.config import Section, setting
+from labelveil.common.config.answers import Json, print_json
+from labelveil.common.config.options import with_options
+from labelveil.common.console import stdout
+from labelveil.common.errors import ConfigError
+from labelveil.common.security.new_keys import SIGNING_KEY, public_path, write_signing_key
+from labelveil.common.security.pilot_certificates import (
+    FEATURE_PARTY,
+    LABEL_PARTY,
+    write_certificates,
+)
 
 
 class CertificateOptions(Section):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from common.command_line import Command, program, run
+from labelveil.common.command_line import Command, program, run
 
 app = program(
     "Simulate both parties on one machine, compare methods, prepare what both need.",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from common.config.answers import Json
-from common.config.options import with_options
-from common.console import warn
+from labelveil.common.config.answers import Json
+from labelveil.common.config.options import with_options
+from labelveil.common.console import warn
 from labelveil.comparison import CompareSettings, run_comparison
 from labelveil.comparison.tables import by_label
 

@@ -10,14 +10,14 @@ from typing import Annotated
 
 import typer
 
-from common.config import Section, setting
-from common.config.answers import Json
-from common.config.options import with_options
-from common.console import stdout
-from common.errors import ConfigError
-from common.files import write_text
-from common.randomizers.base import MAX_EPSILON
 from labelveil.commands.simulate import show
+from labelveil.common.config import Section, setting
+from labelveil.common.config.answers import Json
+from labelveil.common.config.options import with_options
+from labelveil.common.console import stdout
+from labelveil.common.errors import ConfigError
+from labelveil.common.files import write_text
+from labelveil.common.randomizers.base import MAX_EPSILON
 from labelveil.comparison import CompareSettings, run_comparison
 from labelveil.simulation import Settings, run_simulation
 from labelveil.simulation.demo_data import EXAMPLES, KEY, write_demo_data

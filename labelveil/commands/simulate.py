@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from common.config.answers import Json, print_json
-from common.config.options import with_options
-from common.console import stdout, warning
+from labelveil.common.config.answers import Json, print_json
+from labelveil.common.config.options import with_options
+from labelveil.common.console import stdout, warning
 from labelveil.simulation import Settings, run_simulation
 from labelveil.simulation.run import Outcome, summary_table
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from rich.padding import Padding
 from rich.text import Text
 
-from common.command_line import fail
-from common.config import setting
-from common.config.answers import Json, json_text, print_json
-from common.console import progress, stderr, stdout
-from common.extras import install_command
-from common.files import write_text
-from common.outputs import check_folder
 from labelveil.audit.verdict import UNSEEN, Audit, Verdict, number
+from labelveil.common.command_line import fail
+from labelveil.common.config import setting
+from labelveil.common.config.answers import Json, json_text, print_json
+from labelveil.common.console import progress, stderr, stdout
+from labelveil.common.extras import install_command
+from labelveil.common.files import write_text
+from labelveil.common.outputs import check_folder
 
 
 class VerdictOptions(Json):

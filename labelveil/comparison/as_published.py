@@ -15,14 +15,14 @@ import numpy as np
 import polars as pl
 import torch
 
-from common.arrays import Floats
-from feature_party.config import TrainingSection
-from feature_party.learning.objectives import PointObjective
-from feature_party.model.encoding import Encoder
-from feature_party.model.network import Ensemble, NetworkShape
-from feature_party.schema import Stated
-from feature_party.training.batches import Rows
-from feature_party.training.optimizers import Optimizer
+from labelveil.common.arrays import Floats
+from labelveil.feature_party.config import TrainingSection
+from labelveil.feature_party.learning.objectives import PointObjective
+from labelveil.feature_party.model.encoding import Encoder
+from labelveil.feature_party.model.network import Ensemble, NetworkShape
+from labelveil.feature_party.schema import Stated
+from labelveil.feature_party.training.batches import Rows
+from labelveil.feature_party.training.optimizers import Optimizer
 
 EPOCHS, BATCH_SIZE, LEARNING_RATE = 50, 8192, 1e-3
 

@@ -11,9 +11,9 @@ steps, for adding or removing one row. Iterates are averaged, which is post-proc
 release: noise and samples come from torch's generator, keyed by the operating system but not
 cryptographic, and in floats (Mironov 2012).
 
-It stays beside :mod:`common.mechanisms.central.dp_sgd`, whose noise is exact, because a rival is
-shown at its best: on housing at ε = 1 that took 181 s for one hidden layer of 64 and left 0.36 of
-the best constant's error, this 119 s for two of 128 and 64 and 0.26.
+It stays beside :mod:`labelveil.common.mechanisms.central.dp_sgd`, whose noise is exact, because a
+rival is shown at its best: on housing at ε = 1 that took 181 s for one hidden layer of 64 and left
+0.36 of the best constant's error, this 119 s for two of 128 and 64 and 0.26.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ import polars as pl
 import torch
 from torch import nn
 
-from common.arrays import Floats
-from common.entropy import Entropy, system_entropy
-from common.errors import ConfigError, PrivacyError, present
-from common.extras import install_command
-from common.guarantees import Adjacency, ApproximateDP, Guarantee
-from common.mechanisms.central.gaussian_regression import LabelProcess
-from common.mechanisms.central.label_ridge import LabelRidge
-from common.mechanisms.central.scaling import LabelScaling
-from feature_party.model.encoding import Encoded, Encoder
-from feature_party.schema import Stated
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import Entropy, system_entropy
+from labelveil.common.errors import ConfigError, PrivacyError, present
+from labelveil.common.extras import install_command
+from labelveil.common.guarantees import Adjacency, ApproximateDP, Guarantee
+from labelveil.common.mechanisms.central.gaussian_regression import LabelProcess
+from labelveil.common.mechanisms.central.label_ridge import LabelRidge
+from labelveil.common.mechanisms.central.scaling import LabelScaling
 from labelveil.comparison.names import DP_SGD, FEATURE_AWARE_GAUSSIAN, NEED_DELTA
+from labelveil.feature_party.model.encoding import Encoded, Encoder
+from labelveil.feature_party.schema import Stated
 
 _PIECES = 8  # pieces of a numeric column's range
 MOST_VALUES = 64

@@ -23,12 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from common.console import progress
-from common.entropy import seeded_entropy
-from common.errors import ConfigError, DataError, LabelveilError, present
-from common.extras import need
-from common.files import PUBLIC, appearing, writing
 from labelveil.children import child_command, child_environment
+from labelveil.common.console import progress
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import ConfigError, DataError, LabelveilError, present
+from labelveil.common.extras import need
+from labelveil.common.files import PUBLIC, appearing, writing
 from labelveil.comparison.names import CENTRAL, NEED_DELTA
 from labelveil.comparison.settings import CompareSettings, Job
 from labelveil.comparison.tables import Cell, draw, summarise, write_csv, write_markdown

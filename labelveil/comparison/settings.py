@@ -9,13 +9,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from common.config import Words, parse_settings, setting
-from common.console import numbers
-from common.errors import ConfigError
-from common.randomizers import randomizer_names
-from common.randomizers.as_published import CONTINUOUS_NOISE
-from common.randomizers.base import MAX_EPSILON
-from common.release.facts import check_options
+from labelveil.common.config import Words, parse_settings, setting
+from labelveil.common.console import numbers
+from labelveil.common.errors import ConfigError
+from labelveil.common.randomizers import randomizer_names
+from labelveil.common.randomizers.as_published import CONTINUOUS_NOISE
+from labelveil.common.randomizers.base import MAX_EPSILON
+from labelveil.common.release.facts import check_options
 from labelveil.comparison.names import AS_PUBLISHED, CENTRAL, NEED_DELTA, SEPARATE, TRUE_LABELS
 from labelveil.simulation.inputs import LABEL, Inputs
 from labelveil.simulation.settings import DataSettings, Settings
@@ -27,9 +27,9 @@ DIVISIONS = ("auto", "joint", "split", SEPARATE)  # how several labels of one ev
 class Method:
     """A randomizer and how to learn from it."""
 
-    # a name that :func:`common.randomizers.build_randomizer` knows, ``true-labels``, or one of
-    # :data:`CENTRAL`. For several labels of one event, which the library chooses randomizers for,
-    # one of :data:`DIVISIONS`.
+    # a name that :func:`labelveil.common.randomizers.build_randomizer` knows, ``true-labels``, or
+    # one of :data:`CENTRAL`. For several labels of one event, which the library chooses randomizers
+    # for, one of :data:`DIVISIONS`.
     randomizer: str
     # objective, head: as for training: ``raw``, ``debiased``, ``likelihood`` or ``auto``; a head
     # for the last two. Or ``as-published``: the labels and the training of the paper.

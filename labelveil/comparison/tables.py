@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import polars.selectors as cs
 
-from common.files import write_text, writing
-from common.report.markdown import markdown
+from labelveil.common.files import write_text, writing
+from labelveil.common.report.markdown import markdown
 from labelveil.comparison.names import SEPARATE, TRUE_LABELS
 from labelveil.comparison.settings import Job
 
@@ -200,7 +200,7 @@ def _figure(
     cells: Sequence[Cell], metric: str, title: str, path: Path, unit: str = "mean squared error"
 ) -> None:
     """Draw a panel for each label, if there is anything to be seen."""
-    from common.report.figures import picture
+    from labelveil.common.report.figures import picture
 
     if not any(cell.has(metric) for cell in cells):
         return
@@ -215,7 +215,7 @@ def _figure(
 
 
 def _panel(axes: Axes, cells: Sequence[Cell], metric: str, unit: str) -> None:
-    from common.report.figures import MARKERS, clean, epsilon_axis, level, logarithmic
+    from labelveil.common.report.figures import MARKERS, clean, epsilon_axis, level, logarithmic
 
     levels = [("constant", cells[0].constant_mse)] if metric == "test_mse" else []
     if metric != "label_mse":

@@ -19,27 +19,27 @@ from typing import Any, TextIO
 import numpy as np
 import polars as pl
 
-from common.arrays import Floats, Integers
-from common.entropy import system_entropy
-from common.errors import LabelveilError
-from common.randomizers.as_published import integers, randomize_as_published
-from common.randomizers.budget import PRIOR_SHARE
-from common.randomizers.losses import get_loss
-from common.randomizers.message.plan import plan_message
-from common.randomizers.message.private_labels import PrivateLabels, randomize
-from common.randomizers.message.terms import LabelTerms
-from feature_party.config import DataSection, TrainingSection
-from feature_party.model.model import Model
-from feature_party.notebook.sources import private_view
-from feature_party.training.events import TrainingSetup
-from feature_party.training.holdout import draw_holdout
-from feature_party.training.in_memory import Prepared
-from feature_party.training.quick import QuickLearners
-from feature_party.training.run import train
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.entropy import system_entropy
+from labelveil.common.errors import LabelveilError
+from labelveil.common.randomizers.as_published import integers, randomize_as_published
+from labelveil.common.randomizers.budget import PRIOR_SHARE
+from labelveil.common.randomizers.losses import get_loss
+from labelveil.common.randomizers.message.plan import plan_message
+from labelveil.common.randomizers.message.private_labels import PrivateLabels, randomize
+from labelveil.common.randomizers.message.terms import LabelTerms
 from labelveil.comparison.as_published import published_predictions
 from labelveil.comparison.central import central_predictions
 from labelveil.comparison.names import AS_PUBLISHED, CENTRAL, SEPARATE, TRUE_LABELS
 from labelveil.comparison.settings import Job, Method
+from labelveil.feature_party.config import DataSection, TrainingSection
+from labelveil.feature_party.model.model import Model
+from labelveil.feature_party.notebook.sources import private_view
+from labelveil.feature_party.training.events import TrainingSetup
+from labelveil.feature_party.training.holdout import draw_holdout
+from labelveil.feature_party.training.in_memory import Prepared
+from labelveil.feature_party.training.quick import QuickLearners
+from labelveil.feature_party.training.run import train
 
 _BASELINE_EPSILON = 1.0
 """For the reference on true labels, which uses the grid of a release but none of its codes."""

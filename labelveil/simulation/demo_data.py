@@ -10,9 +10,9 @@ from pathlib import Path
 
 import polars as pl
 
-from common.errors import ConfigError
-from common.extras import install_command
-from common.files import file_errors
+from labelveil.common.errors import ConfigError
+from labelveil.common.extras import install_command
+from labelveil.common.files import file_errors
 
 KEY = "event"
 

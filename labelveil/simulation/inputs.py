@@ -9,9 +9,9 @@ from pathlib import Path
 import polars as pl
 import polars.selectors as cs
 
-from common.csv_files import SUFFIXES, read_table
-from common.errors import DataError, listed
-from common.release.event_keys import canonical_keys
+from labelveil.common.csv_files import SUFFIXES, read_table
+from labelveil.common.errors import DataError, listed
+from labelveil.common.release.event_keys import canonical_keys
 from labelveil.simulation.settings import LabelColumn, Settings
 
 ROW_KEY = "event"
@@ -82,7 +82,7 @@ def read_inputs(settings: Settings) -> Inputs:
     if features.width < 2:
         raise DataError(f"{settings.features} has no feature columns beside the key {key!r}")
     # a party's own modules are loaded where they work, and by no import of the face
-    from feature_party.schema import IGNORED, Stated, find_schema
+    from labelveil.feature_party.schema import IGNORED, Stated, find_schema
 
     stated = Stated.of(settings.columns)
     for column in settings.columns:

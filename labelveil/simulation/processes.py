@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from common.errors import LabelveilError
 from labelveil.children import LABEL_PROGRAM, child_command, child_environment
+from labelveil.common.errors import LabelveilError
 
 _POLL_SECONDS = 0.1
 _STOP_SECONDS = 20.0
@@ -26,7 +26,9 @@ class Party(subprocess.Popen[bytes]):
     """
 
     def __init__(self, module: str, arguments: Sequence[str], directory: Path, log: Path) -> None:
-        self.name = f"{module.split('.')[0].replace('_', '-')} {arguments[0]}"
+        self.name = (
+            f"{module.removeprefix('labelveil.').split('.')[0].replace('_', '-')} {arguments[0]}"
+        )
         self._log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         environment = child_environment(COLUMNS="100", NO_COLOR="1", no_grpc_proxy="127.0.0.1")

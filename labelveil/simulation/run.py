@@ -20,21 +20,21 @@ from rich.box import ROUNDED
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from common.arrays import Floats
-from common.config.answers import json_text
-from common.console import Terminal, share_text, stderr
-from common.errors import DataError
-from common.extras import need
-from common.files import write_text
-from common.randomizers.grid import Grid
-from common.release.event_keys import hash_keys, read_secret
-from common.release.folder import POPULATION_FILE, is_complete
-from common.release.rows import keys_column
-from common.release.sections import LabelSection
-from common.release.table import Release, read_release
-from common.security.pilot_certificates import CertificateFiles
-from common.signals import terminated_as_interrupted
 from labelveil.children import FEATURE_PROGRAM, LABEL_PROGRAM
+from labelveil.common.arrays import Floats
+from labelveil.common.config.answers import json_text
+from labelveil.common.console import Terminal, share_text, stderr
+from labelveil.common.errors import DataError
+from labelveil.common.extras import need
+from labelveil.common.files import write_text
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.release.event_keys import hash_keys, read_secret
+from labelveil.common.release.folder import POPULATION_FILE, is_complete
+from labelveil.common.release.rows import keys_column
+from labelveil.common.release.sections import LabelSection
+from labelveil.common.release.table import Release, read_release
+from labelveil.common.security.pilot_certificates import CertificateFiles
+from labelveil.common.signals import terminated_as_interrupted
 from labelveil.simulation.inputs import KEY, LABEL, Inputs, read_inputs
 from labelveil.simulation.processes import Party, run_party, serving
 from labelveil.simulation.settings import AUTO, Settings
@@ -240,7 +240,7 @@ class _Simulation:
         self, program: str, command: str, *options: str
     ) -> tuple[str, list[str], Path, Path]:
         """What :class:`Party` takes; options come last, above what was set."""
-        party, _, _ = program.partition(".")
+        party = program.split(".")[1]
         settings = self._settings
         sets = settings.label_settings if program == LABEL_PROGRAM else settings.feature_settings
         arguments = [command, *_sets(sets), *options, "--config", config_file(party)]

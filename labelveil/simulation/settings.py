@@ -10,13 +10,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, model_validator
 
-from common.config import Choice, Section, setting
-from common.config.names import bounded_column
-from common.console import stderr
-from common.errors import ConfigError
-from common.randomizers import randomizer_names
-from common.randomizers.base import MAX_EPSILON
-from common.randomizers.losses import LOSS_NAMES
+from labelveil.common.config import Choice, Section, setting
+from labelveil.common.config.names import bounded_column
+from labelveil.common.console import stderr
+from labelveil.common.errors import ConfigError
+from labelveil.common.randomizers import randomizer_names
+from labelveil.common.randomizers.base import MAX_EPSILON
+from labelveil.common.randomizers.losses import LOSS_NAMES
 
 AUTO = "auto"
 FEWEST_IN_ROUNDS = 4_000

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from common.config.wording import as_toml
-from common.errors import ConfigError
-from common.files import file_errors, write_text, writing
-from common.security.pilot_certificates import (
+from labelveil.common.config.wording import as_toml
+from labelveil.common.errors import ConfigError
+from labelveil.common.files import file_errors, write_text, writing
+from labelveil.common.security.pilot_certificates import (
     FEATURE_PARTY,
     LABEL_PARTY,
     CertificateFiles,

@@ -8,8 +8,6 @@ from fractions import Fraction
 
 import numpy as np
 
-from common.entropy import system_entropy
-from common.exact.channel import FiniteChannel, randomized_response_rows
 from labelveil.audit.attacks.one_run import draw_secrets, score
 from labelveil.audit.attacks.two_steps import event_probability, histogram_event
 from labelveil.audit.power import (
@@ -18,6 +16,8 @@ from labelveil.audit.power import (
     one_run_bound,
 )
 from labelveil.audit.verdict import GATE, SHOWN
+from labelveil.common.entropy import system_entropy
+from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
 from tests.benchmarks.harness import Bench, Cell, Table
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)

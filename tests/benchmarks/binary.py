@@ -17,8 +17,8 @@ from scipy.special import expit
 from sklearn.metrics import log_loss, roc_auc_score
 
 import labelveil as lv
-from common.arrays import Floats, Integers
-from feature_party.training.trees import lightgbm
+from labelveil.common.arrays import Floats, Integers
+from labelveil.feature_party.training.trees import lightgbm
 from tests.benchmarks.harness import Bench, Table
 from tests.data_sets import CENSUS, RANDHIE, RETAIL, read
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from common.arrays import Floats
+from labelveil.common.arrays import Floats
 from labelveil.comparison import CompareSettings, Job, Method, run_comparison
 from labelveil.comparison.run import SETTINGS_FILE
 from labelveil.comparison.settings import default_methods

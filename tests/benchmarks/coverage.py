@@ -34,27 +34,27 @@ import numpy as np
 import polars as pl
 from scipy.stats import binomtest
 
-from common.arrays import Floats, Indices
-from common.entropy import seeded_entropy
-from common.exact.channel import FiniteChannel
-from common.randomizers.grid import Grid
-from common.randomizers.message.terms import LabelTerms
-from common.randomizers.prior import NoisyPrior, private_prior
-from feature_party.config import DataSection, TrainingSection
-from feature_party.evaluation.clipped_labels import Clipped, explained_below
-from feature_party.evaluation.decoded_labels import Scored, decode_labels, tilted
-from feature_party.evaluation.explained import Explained, explained
-from feature_party.evaluation.losses import SQUARED
-from feature_party.evaluation.spread import ReleasedCodes, label_spread
-from feature_party.evaluation.unseen import Unseen, unseen
-from feature_party.learning.problem import LabelProblem, sums
-from feature_party.learning.support import Support
-from feature_party.model.model import Predictions
-from feature_party.training.events import TrainingSetup
-from feature_party.training.holdout import draw_holdout
-from feature_party.training.in_memory import Prepared
-from feature_party.training.quick import QuickLearners
-from feature_party.training.run import train
+from labelveil.common.arrays import Floats, Indices
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.exact.channel import FiniteChannel
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.terms import LabelTerms
+from labelveil.common.randomizers.prior import NoisyPrior, private_prior
+from labelveil.feature_party.config import DataSection, TrainingSection
+from labelveil.feature_party.evaluation.clipped_labels import Clipped, explained_below
+from labelveil.feature_party.evaluation.decoded_labels import Scored, decode_labels, tilted
+from labelveil.feature_party.evaluation.explained import Explained, explained
+from labelveil.feature_party.evaluation.losses import SQUARED
+from labelveil.feature_party.evaluation.spread import ReleasedCodes, label_spread
+from labelveil.feature_party.evaluation.unseen import Unseen, unseen
+from labelveil.feature_party.learning.problem import LabelProblem, sums
+from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.model.model import Predictions
+from labelveil.feature_party.training.events import TrainingSetup
+from labelveil.feature_party.training.holdout import draw_holdout
+from labelveil.feature_party.training.in_memory import Prepared
+from labelveil.feature_party.training.quick import QuickLearners
+from labelveil.feature_party.training.run import train
 from tests.benchmarks.harness import markdown
 from tests.data_sets import BIKE, CENSUS, CRITEO, DIAMONDS, HOUSING, RANDHIE, RETAIL, DataSet
 from tests.one_label import one_label

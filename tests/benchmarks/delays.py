@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 import labelveil as lv
-from common.arrays import Floats
+from labelveil.common.arrays import Floats
 from tests.benchmarks.harness import Bench, Table
 from tests.data_sets import RETAIL
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from common.arrays import Floats
-from feature_party.model.encoding import Encoded
-from feature_party.training.trees import lightgbm
+from labelveil.common.arrays import Floats
 from labelveil.comparison import Job, Method
 from labelveil.comparison.worker import Experiment
+from labelveil.feature_party.model.encoding import Encoded
+from labelveil.feature_party.training.trees import lightgbm
 
 REFERENCE = Method("equal-information")
 """Trains on true labels with noise that leaves them what a release tells."""

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from common.arrays import Floats
-from common.randomizers.grid import Grid
-from common.randomizers.message.private_labels import PrivateLabels, randomize_labels
+from labelveil.common.arrays import Floats
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.private_labels import PrivateLabels, randomize_labels
 from tests.benchmarks.harness import Bench, Table
 
 Rng = np.random.Generator

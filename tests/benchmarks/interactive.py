@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from common.entropy import seeded_entropy
-from common.mechanisms.interactive import (
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.mechanisms.interactive import (
     Boundary,
     ExponentialMechanism,
     NotPrior,
@@ -17,8 +17,8 @@ from common.mechanisms.interactive import (
     Terms,
     ThresholdTests,
 )
-from common.mechanisms.interactive.optimal_curve import optimal_curve
-from common.mechanisms.interactive.targets import boundary, not_prior
+from labelveil.common.mechanisms.interactive.optimal_curve import optimal_curve
+from labelveil.common.mechanisms.interactive.targets import boundary, not_prior
 from tests.benchmarks.harness import Bench, Table
 
 

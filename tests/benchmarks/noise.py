@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from common.entropy import seeded_entropy
-from common.exact.noise import discrete_gaussian, discrete_laplace
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.exact.noise import discrete_gaussian, discrete_laplace
 from tests.benchmarks.harness import Bench, Table
 
 

@@ -22,10 +22,10 @@ import pyarrow.flight
 import pyarrow.parquet
 import torch
 
-from common.entropy import seeded_entropy
-from common.exact.channel import FiniteChannel, randomized_response_rows
-from common.randomizers.grid import Grid
-from common.release.event_keys import hash_keys
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.release.event_keys import hash_keys
 from tests.benchmarks.harness import Bench, Cell, Table
 from tests.benchmarks.scale import features, stages
 

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 import labelveil as lv
-from common.arrays import Floats
+from labelveil.common.arrays import Floats
 from tests.benchmarks.harness import markdown
 from tests.data_sets import BIKE, CENSUS, DIAMONDS, HOUSING, RANDHIE, RETAIL, DataSet
 

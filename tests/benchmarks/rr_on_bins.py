@@ -7,12 +7,12 @@ from functools import partial
 
 import numpy as np
 
-from common.arrays import Floats
-from common.entropy import seeded_entropy
-from common.randomizers import build_randomizer, optimal_binning
-from common.randomizers.base import Problem, check_prior
-from common.randomizers.losses import LOSS_NAMES, get_loss
-from common.randomizers.prior import private_prior
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.randomizers import build_randomizer, optimal_binning
+from labelveil.common.randomizers.base import Problem, check_prior
+from labelveil.common.randomizers.losses import LOSS_NAMES, get_loss
+from labelveil.common.randomizers.prior import private_prior
 from tests.benchmarks.harness import Bench, Cell, Table
 
 SIZES = (500, 1_000, 4_000)

@@ -7,9 +7,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from common.entropy import seeded_entropy
-from common.mechanisms.pate.data_dependent import data_dependent_curve, error_probability
-from common.mechanisms.selection import (
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.mechanisms.pate.data_dependent import data_dependent_curve, error_probability
+from labelveil.common.mechanisms.selection import (
     ChooseRank,
     FixedStableTopK,
     Law,
@@ -20,7 +20,7 @@ from common.mechanisms.selection import (
     StableTopK,
     TopStable,
 )
-from common.mechanisms.selection.leaders import Leaders
+from labelveil.common.mechanisms.selection.leaders import Leaders
 from tests.benchmarks.harness import Bench, Table
 
 

@@ -10,17 +10,17 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from common.arrays import Floats, Integers
-from common.randomizers.message.private_labels import randomize_labels
-from feature_party.config import TrainingSection
-from feature_party.join.tasks import with_source
-from feature_party.learning.problem import LabelProblem, first_codes
-from feature_party.learning.sources import join_sources
-from feature_party.model.model import Model
-from feature_party.training.events import TrainingSetup
-from feature_party.training.in_memory import Prepared
-from feature_party.training.quick import QuickLearners
-from feature_party.training.run import train
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.randomizers.message.private_labels import randomize_labels
+from labelveil.feature_party.config import TrainingSection
+from labelveil.feature_party.join.tasks import with_source
+from labelveil.feature_party.learning.problem import LabelProblem, first_codes
+from labelveil.feature_party.learning.sources import join_sources
+from labelveil.feature_party.model.model import Model
+from labelveil.feature_party.training.events import TrainingSetup
+from labelveil.feature_party.training.in_memory import Prepared
+from labelveil.feature_party.training.quick import QuickLearners
+from labelveil.feature_party.training.run import train
 from tests.benchmarks.harness import Bench, Table
 from tests.data_sets import HOUSING
 

@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from common.allocator import keep_freed_memory
-from common.exact.channel import FiniteChannel, randomized_response_rows
-from feature_party.learning.objectives import Objective, build_objective
-from feature_party.learning.problem import LabelProblem
-from feature_party.learning.support import Support
-from feature_party.model.encoding import Encoded
-from feature_party.model.facts import FitSettings
-from feature_party.model.network import Ensemble, NetworkShape
-from feature_party.training.batches import MemoryParts
-from feature_party.training.fitting import Fitter
+from labelveil.common.allocator import keep_freed_memory
+from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
+from labelveil.feature_party.learning.objectives import Objective, build_objective
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.model.encoding import Encoded
+from labelveil.feature_party.model.facts import FitSettings
+from labelveil.feature_party.model.network import Ensemble, NetworkShape
+from labelveil.feature_party.training.batches import MemoryParts
+from labelveil.feature_party.training.fitting import Fitter
 from tests.benchmarks.harness import Bench, Table
 
 _VOCABULARIES = (10, 100, 1000)

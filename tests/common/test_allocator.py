@@ -12,7 +12,7 @@ import pytest
 # How many pages the system hands out while eight megabytes are taken and freed, again and again.
 CHILD = """
 import resource, sys
-from common.allocator import keep_freed_memory
+from labelveil.common.allocator import keep_freed_memory
 
 assert sys.argv[1] == "plain" or keep_freed_memory()
 for _ in range(5):
@@ -27,7 +27,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 HOLES = """
 import sys
 import numpy as np
-from common.allocator import keep_freed_memory
+from labelveil.common.allocator import keep_freed_memory
 
 assert sys.argv[1] == "plain" or keep_freed_memory()
 large, small = [], []

@@ -18,19 +18,19 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-import feature_party.commands.cli
-import label_party.commands.cli
 import labelveil.commands.cli
-from common.command_line import Command, program, run
-from common.errors import ConfigError, LabelveilError
-from common.extras import need
+import labelveil.feature_party.commands.cli
+import labelveil.label_party.commands.cli
+from labelveil.common.command_line import Command, program, run
+from labelveil.common.errors import ConfigError, LabelveilError
+from labelveil.common.extras import need
 from labelveil.programs import feature_party as feature_party_program
 from tests.commands import RunCommand
 
 APPS = {
     "labelveil": labelveil.commands.cli.app,
-    "label-party": label_party.commands.cli.app,
-    "feature-party": feature_party.commands.cli.app,
+    "label-party": labelveil.label_party.commands.cli.app,
+    "feature-party": labelveil.feature_party.commands.cli.app,
 }
 
 HEAVY = {
@@ -42,16 +42,17 @@ HEAVY = {
 CONFIGURED = {"cryptography", "numpy", "pydantic"}
 
 MAY_IMPORT = {
-    "labelveil.commands.cli, label_party.commands.cli, feature_party.commands.cli": set(),
-    "feature_party.commands.fetch, feature_party.commands.train": CONFIGURED,
-    "feature_party.commands.fetch, feature_party.pipeline.transfer": {
+    "labelveil.commands.cli": set(),
+    "labelveil.label_party.commands.cli, labelveil.feature_party.commands.cli": set(),
+    "labelveil.feature_party.commands.fetch, labelveil.feature_party.commands.train": CONFIGURED,
+    "labelveil.feature_party.commands.fetch, labelveil.feature_party.pipeline.transfer": {
         *CONFIGURED,
         "grpc",
         "polars",
         "pyarrow",
         "rich",
     },
-    "feature_party.commands.predict, feature_party.pipeline.predicting": {
+    "labelveil.feature_party.commands.predict, labelveil.feature_party.pipeline.predicting": {
         *CONFIGURED,
         "polars",
         "pyarrow",
@@ -60,10 +61,20 @@ MAY_IMPORT = {
     },
     "labelveil.commands.audit, labelveil.audit.certificate.epochs": {*CONFIGURED, "polars", "rich"},
     "labelveil.commands.audit, labelveil.audit.report": {"jinja2", "numpy", "pydantic", "rich"},
-    "label_party.commands.release, label_party.commands.serve": CONFIGURED,
-    "label_party.commands.plan, label_party.release.plan": {*CONFIGURED, "polars", "rich"},
-    "label_party.commands.budget, label_party.store.account": {*CONFIGURED, "rich"},
-    "label_party.commands.plan, label_party.commands.top_k": {*CONFIGURED, "rich"},
+    "labelveil.label_party.commands.release, labelveil.label_party.commands.serve": CONFIGURED,
+    "labelveil.label_party.commands.plan, labelveil.label_party.release.plan": {
+        *CONFIGURED,
+        "polars",
+        "rich",
+    },
+    "labelveil.label_party.commands.budget, labelveil.label_party.store.account": {
+        *CONFIGURED,
+        "rich",
+    },
+    "labelveil.label_party.commands.plan, labelveil.label_party.commands.top_k": {
+        *CONFIGURED,
+        "rich",
+    },
     "labelveil.commands.audit": {"numpy", "pydantic", "rich"},
 }
 """By modules of commands: the libraries of these that they may bring before they do anything."""
@@ -163,7 +174,7 @@ def test_a_result_as_json_is_one_document_and_nothing_else(
 
 
 def test_verbose_shows_where_an_error_arose(run_command: RunCommand) -> None:
-    main = partial(run, label_party.commands.cli.app)
+    main = partial(run, labelveil.label_party.commands.cli.app)
     arguments = ["release", "--config", "nowhere.toml"]
     assert "nowhere.toml does not exist" in run_command(main, *arguments).error
     with pytest.raises(ConfigError, match=r"nowhere\.toml does not exist"):
@@ -174,8 +185,8 @@ def test_verbose_shows_where_an_error_arose(run_command: RunCommand) -> None:
     ("main", "words", "found"),
     [
         (labelveil.commands.cli.main, "labelveil audit m", "mechanism"),
-        (label_party.commands.cli.main, "label-party release --dry", "--dry-run"),
-        (feature_party.commands.cli.main, "feature-party fe", "fetch"),
+        (labelveil.label_party.commands.cli.main, "label-party release --dry", "--dry-run"),
+        (labelveil.feature_party.commands.cli.main, "feature-party fe", "fetch"),
     ],
 )
 def test_a_shell_completes_commands_and_options(
@@ -219,7 +230,7 @@ def test_a_command_imports_nothing_heavy_that_it_does_not_need() -> None:
         (PermissionError(13, "Permission denied", "/x/p.csv"), "/x/p.csv: Permission denied; che"),
         (ModuleNotFoundError(name="torch"), r"^error: torch .*pip install .*/\S+\[features\]'"),
         (ModuleNotFoundError(name="sklearn.svm"), r"pip install .*/\S+\[central\]'"),
-        (ModuleNotFoundError(name="common.absent"), None),
+        (ModuleNotFoundError(name="labelveil.common.absent"), None),
         (OSError(28, "No space left on device"), "^error: No space left on device; check"),
         (pl.exceptions.ComputeError("disk\nabout the plan"), "^error: disk$"),
         (ValueError("nothing that a user could mend"), None),
@@ -248,7 +259,7 @@ def test_what_an_extra_brings_is_asked_for_early(monkeypatch: pytest.MonkeyPatch
     def absent(name: str) -> None:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr("common.extras.distribution", absent)
+    monkeypatch.setattr("labelveil.common.extras.distribution", absent)
     with pytest.raises(ConfigError, match=r"a simulation needs torch.*\[features\]"):
         need("features", "a simulation")
 

@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from common import console
-from common.command_line import fail
-from common.config.answers import print_json
-from common.errors import printable
+from labelveil.common import console
+from labelveil.common.command_line import fail
+from labelveil.common.config.answers import print_json
+from labelveil.common.errors import printable
 from tests.hostile import names
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from common.csv_files import (
+from labelveil.common.csv_files import (
     Dialect,
     find_dialect,
     propose_dialect,
@@ -15,7 +15,7 @@ from common.csv_files import (
     scan_csv,
     unreadable,
 )
-from common.errors import DataError
+from labelveil.common.errors import DataError
 
 
 @pytest.mark.parametrize(

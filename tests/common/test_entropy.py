@@ -12,10 +12,10 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.entropy import Entropy, seeded_entropy, system_entropy
-from common.errors import PrivacyError
-from common.randomizers import build_randomizer
-from common.randomizers.prior import private_prior
+from labelveil.common.entropy import Entropy, seeded_entropy, system_entropy
+from labelveil.common.errors import PrivacyError
+from labelveil.common.randomizers import build_randomizer
+from labelveil.common.randomizers.prior import private_prior
 
 KEY = bytes(range(32))
 
@@ -43,7 +43,7 @@ def test_words_are_the_block_cipher_of_their_counters(first: int) -> None:
 def test_the_first_block_is_the_standards(monkeypatch: pytest.MonkeyPatch) -> None:
     """NIST's AESAVS (2002), appendix C.3: key 0 of KeySbox for 256 bits, of an empty block."""
     key = bytes.fromhex("c47b0294dbbbee0fec4757f22ffeee3587ca4730c3d33b691df38bab076bc558")
-    monkeypatch.setattr("common.entropy.hmac.digest", lambda *_: key)
+    monkeypatch.setattr("labelveil.common.entropy.hmac.digest", lambda *_: key)
     words = Entropy(bytes(32), secure=False).words("any", 0, 2)
     assert words.tobytes().hex() == "46f2fb342d6f0ab477476fc501242c5f"
 

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from common.extras import install_command
+from labelveil.common.extras import install_command
 
 ROOT = Path(__file__).parents[2]
 BY_NAME = re.compile(r"\binstall\s+(?:-\S+\s+)*[\"']?labelveil\b")
@@ -20,7 +20,7 @@ BY_NAME = re.compile(r"\binstall\s+(?:-\S+\s+)*[\"']?labelveil\b")
 def origin(monkeypatch: pytest.MonkeyPatch, record: dict[str, object] | None) -> None:
     text = None if record is None else json.dumps(record)
     monkeypatch.setattr(
-        "common.extras.distribution", Mock(return_value=Mock(read_text=lambda _: text))
+        "labelveil.common.extras.distribution", Mock(return_value=Mock(read_text=lambda _: text))
     )
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import ConfigError, DataError
-from common.files import appearing, directory_files, exclusive, sync, widen_pipe
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.files import appearing, directory_files, exclusive, sync, widen_pipe
 from tests.imports import imported, modules, parsed
 
 

@@ -13,11 +13,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.errors import DataError
-from common.files import appearing, file_errors, writing
-from common.streams import one_line
-from feature_party.tables import FeatureFile
-from label_party.sources.tables import copy_as_parquet
+from labelveil.common.errors import DataError
+from labelveil.common.files import appearing, file_errors, writing
+from labelveil.common.streams import one_line
+from labelveil.feature_party.tables import FeatureFile
+from labelveil.label_party.sources.tables import copy_as_parquet
 
 FRAME = pl.DataFrame({"key": [f"key-{i}" for i in range(50_000)], "x": np.arange(50_000.0)})
 WRITERS: dict[str, Callable[[Path], object]] = {

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-import feature_party.commands.cli
-import label_party.commands.cli
 import labelveil.commands.cli
-from common.errors import ConfigError
-from common.outputs import check_folder, check_output
+import labelveil.feature_party.commands.cli
+import labelveil.label_party.commands.cli
+from labelveil.common.errors import ConfigError
+from labelveil.common.outputs import check_folder, check_output
 from tests.commands import RunCommand
 
 LABELVEIL = labelveil.commands.cli.main
-LABELS = label_party.commands.cli.main
-FEATURES = feature_party.commands.cli.main
+LABELS = labelveil.label_party.commands.cli.main
+FEATURES = labelveil.feature_party.commands.cli.main
 
 AUDIT = ["audit", "mechanism", "rr-on-bins", "--effort", "0.01"]
 TOP_K = ["top-k", "--by", "a", "--categories", "a.txt", "--k", "1"]

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from common.errors import ConfigError
-from common.files import read_private
-from common.release.event_keys import read_secret
-from common.release.signature import read_signing_key
-from common.security.new_keys import write_secret, write_signing_key
-from common.security.pilot_certificates import CertificateFiles, write_certificates
-from feature_party.client.channel import open_channel
-from feature_party.config import LabelsPartySection
-from label_party.config.serving import ServerSection
-from label_party.server.credentials import ServerCredentials
-from label_party.server.handshakes import Handshakes
-from label_party.sources.foreign import check_private
 from labelveil.audit.party.endpoint import connected
 from labelveil.audit.settings import Connection
+from labelveil.common.errors import ConfigError
+from labelveil.common.files import read_private
+from labelveil.common.release.event_keys import read_secret
+from labelveil.common.release.signature import read_signing_key
+from labelveil.common.security.new_keys import write_secret, write_signing_key
+from labelveil.common.security.pilot_certificates import CertificateFiles, write_certificates
+from labelveil.feature_party.client.channel import open_channel
+from labelveil.feature_party.config import LabelsPartySection
+from labelveil.label_party.config.serving import ServerSection
+from labelveil.label_party.server.credentials import ServerCredentials
+from labelveil.label_party.server.handshakes import Handshakes
+from labelveil.label_party.sources.foreign import check_private
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from contextlib import closing
 
 import pytest
 
-from common.signals import Stop, stopped_by_signals
+from labelveil.common.signals import Stop, stopped_by_signals
 
 
 def test_a_signal_at_any_moment_ends_the_wait() -> None:

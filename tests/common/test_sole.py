@@ -23,12 +23,12 @@ import joblib
 import numpy as np
 import pytest
 
-from common.engine.task import Secrets
-from common.entropy import Entropy, seeded_entropy, system_entropy
-from common.errors import BudgetError, PrivacyError
-from common.guarantees import Filter, Odometer, PureDP
-from common.mechanisms.continual.tree import RunningSums, TreeNoise
-from common.mechanisms.interactive import (
+from labelveil.common.engine.task import Secrets
+from labelveil.common.entropy import Entropy, seeded_entropy, system_entropy
+from labelveil.common.errors import BudgetError, PrivacyError
+from labelveil.common.guarantees import Filter, Odometer, PureDP
+from labelveil.common.mechanisms.continual.tree import RunningSums, TreeNoise
+from labelveil.common.mechanisms.interactive import (
     ChangeStream,
     HeldOutcome,
     IndividualSparseVector,
@@ -36,11 +36,11 @@ from common.mechanisms.interactive import (
     Session,
     Terms,
 )
-from common.mechanisms.interactive.targets import not_prior
-from common.mechanisms.thresholdout import ReusableHoldout, Thresholdout
-from common.randomizers import build_randomizer
-from common.sole import Sole, Turn
-from tests.imports import modules, parsed
+from labelveil.common.mechanisms.interactive.targets import not_prior
+from labelveil.common.mechanisms.thresholdout import ReusableHoldout, Thresholdout
+from labelveil.common.randomizers import build_randomizer
+from labelveil.common.sole import Sole, Turn
+from tests.imports import import_name, modules, parsed
 
 EPSILON = Fraction(1, 2)
 TAU = 20
@@ -325,7 +325,7 @@ def test_a_filter_is_not_passed_by_threads(monkeypatch: pytest.MonkeyPatch) -> N
         time.sleep(0)
         return item
 
-    monkeypatch.setattr("common.guarantees.accountant._restated", yielding_restated)
+    monkeypatch.setattr("labelveil.common.guarantees.accountant._restated", yielding_restated)
 
     def play(locked: bool) -> int:
         limit = Filter(PureDP.of(TAU))
@@ -473,7 +473,7 @@ def test_whatever_draws_or_charges_is_one_processs_own() -> None:
     found = found_in(trees)
     assert {"Session", "ReusableHoldout", "Filter", "Ledger"} <= {name for _, name in found}
     for (module, name), node in found.items():
-        cls = getattr(import_module(module), name)
+        cls = getattr(import_module(import_name(module)), name)
         assert issubclass(cls, Sole), (module, name)
         assert cls.__reduce_ex__ is Sole.__reduce_ex__ or issubclass(cls, Entropy), (module, name)
         if not name.startswith("_"):  # which one function holds, and hands to nobody

@@ -13,9 +13,9 @@ from fractions import Fraction
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from common.arrays import Words
-from common.entropy import Entropy, system_entropy
-from common.mechanisms.thresholdout import RESOLUTION, Thresholdout
+from labelveil.common.arrays import Words
+from labelveil.common.entropy import Entropy, system_entropy
+from labelveil.common.mechanisms.thresholdout import RESOLUTION, Thresholdout
 
 PLACE_BYTES = 3
 RECORDS = 1000  # so that an estimate of 1 is far from ½, and is answered

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from common.config.answers import json_text
+from labelveil.common.config.answers import json_text
 
 COMMANDS = {
     "labelveil": "certificates --out made",

@@ -12,8 +12,8 @@ from typing import Any
 import promql_parser as promql
 import pytest
 
-from label_party.config.sections import load
-from label_party.monitoring.calls import REASONS
+from labelveil.label_party.config.sections import load
+from labelveil.label_party.monitoring.calls import REASONS
 from tests.deploy.documents import DEPLOY, documents
 from tests.deploy.promql import Series, firing, seconds
 from tests.label_party.conftest import Party

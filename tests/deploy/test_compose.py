@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from label_party.config.sections import load
+from labelveil.label_party.config.sections import load
 from tests.deploy.documents import DEPLOY, documents, stages
 
 FILE = DEPLOY / "compose.yaml"

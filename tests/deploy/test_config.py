@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from common.config import load_config
-from feature_party.config import FeaturePartyConfig
-from label_party.config.sections import load
+from labelveil.common.config import load_config
+from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.label_party.config.sections import load
 from tests.deploy.documents import DEPLOY, PARTIES, documents, manifests, pod_of
 
 RELEASE_KEYS = "/etc/labelveil/release"

@@ -12,8 +12,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from label_party.config.sections import load
-from label_party.server.health import BEAT_SECONDS
+from labelveil.label_party.config.sections import load
+from labelveil.label_party.server.health import BEAT_SECONDS
 from tests.deploy.documents import DEPLOY, PARTIES, ROOT, documents, manifests, pod_of, stages
 
 VERSIONS = ("1.28", "1.37")

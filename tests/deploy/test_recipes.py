@@ -14,7 +14,7 @@ import pytest
 import yaml
 from typer.main import get_command
 
-import label_party.commands.cli
+import labelveil.label_party.commands.cli
 from tests.deploy.documents import DEPLOY, PARTIES, ROOT
 
 RECIPES = DEPLOY / "recipes"
@@ -31,7 +31,7 @@ def test_airflow_types_commands_that_exist() -> None:
     ]
     assert [words[:2] for words in typed] == [["label-party", "release"], ["label-party", "backup"]]
     for _, name, *words in typed:
-        command = get_command(label_party.commands.cli.app).commands[name]  # type: ignore[attr-defined]
+        command = get_command(labelveil.label_party.commands.cli.app).commands[name]  # type: ignore[attr-defined]
         command.make_context(name, words)  # refuses what it does not know
 
 

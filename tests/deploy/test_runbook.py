@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from label_party.monitoring.calls import REASONS
+from labelveil.label_party.monitoring.calls import REASONS
 from tests.deploy.documents import DEPLOY, ROOT
 from tests.docs.pages import Page, example_data, terminal
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from common.release.table import read_release
-from common.security.new_keys import SIGNING_KEY, write_signing_key
-from common.security.pilot_certificates import write_certificates
+from labelveil.common.release.table import read_release
+from labelveil.common.security.new_keys import SIGNING_KEY, write_signing_key
+from labelveil.common.security.pilot_certificates import write_certificates
 from tests.deploy.documents import DEPLOY, assignments, documents, pod_of, stages
 from tests.deploy.sandbox import USER, Sandbox
 
@@ -114,7 +114,7 @@ def image_environment(party: str) -> dict[str, str]:
 
 def label_party(where: Sandbox, *arguments: str) -> subprocess.CompletedProcess[str]:
     variables = image_environment("label-party")
-    return where.run(sys.executable, "-m", "label_party", *arguments, **variables)
+    return where.run(sys.executable, "-m", "labelveil.label_party", *arguments, **variables)
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def serving(where: Sandbox) -> Iterator[str]:
     command = json.loads(stages("label-party")[1].last("CMD"))
     ports = ("--listen=127.0.0.1:0", "--set=observability.listen=127.0.0.1:0")
     process = subprocess.Popen(
-        where.command(sys.executable, "-m", "label_party", *command, *ports),
+        where.command(sys.executable, "-m", "labelveil.label_party", *command, *ports),
         env=where.environment(**image_environment("label-party")),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
@@ -169,7 +169,7 @@ def test_what_is_released_is_served_and_learned_from(
     quick = ("--set=training.ensemble=1", "--set=training.epochs=1")
     with serving(server) as address:
         done = client.run(
-            sys.executable, "-m", "feature_party", *run, "--address", address, *quick,
+            sys.executable, "-m", "labelveil.feature_party", *run, "--address", address, *quick,
             **image_environment("feature-party"),
         )  # fmt: skip
         assert done.returncode == 0, done.stderr

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from label_party.config.sections import load
+from labelveil.label_party.config.sections import load
 from tests.deploy.documents import DEPLOY, stages
 
 UNITS = DEPLOY / "label-party" / "systemd"

@@ -16,11 +16,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-from common.release.limits import BLOCK_ROWS
-from common.release.rows import keys_bytes
-from common.release.table import read_release
-from common.security.pilot_certificates import CertificateFiles, write_certificates
-from feature_party.config import LabelsPartySection
+from labelveil.common.release.limits import BLOCK_ROWS
+from labelveil.common.release.rows import keys_bytes
+from labelveil.common.release.table import read_release
+from labelveil.common.security.pilot_certificates import CertificateFiles, write_certificates
+from labelveil.feature_party.config import LabelsPartySection
 from tests.deploy.hosts import Host, NoHosts, two_hosts
 
 ROOT = Path(__file__).parents[2]
@@ -37,8 +37,8 @@ FETCH = """
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from feature_party.client.release_client import ReleaseClient, RetryPolicy
-from feature_party.config import LabelsPartySection
+from labelveil.feature_party.client.release_client import ReleaseClient, RetryPolicy
+from labelveil.feature_party.config import LabelsPartySection
 
 class Telling(RetryPolicy):
     def delay(self, failures):
@@ -100,7 +100,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, hosts: tuple[Host, Host]) ->
 
 
 def label_party(folder: Path, *arguments: str) -> None:
-    command = [sys.executable, "-m", "label_party", *arguments]
+    command = [sys.executable, "-m", "labelveil.label_party", *arguments]
     subprocess.run(command, cwd=folder, env=environment(), check=True, capture_output=True)
 
 
@@ -114,7 +114,7 @@ def serving(world: World, host: Host, log: Path) -> Iterator[subprocess.Popen[st
     options = [f"--listen={host.address}:{PORT}", "--set=observability.listen=127.0.0.1:0"]
     with log.open("w") as errors:
         process = subprocess.Popen(
-            host.command(sys.executable, "-m", "label_party", "serve", *options),
+            host.command(sys.executable, "-m", "labelveil.label_party", "serve", *options),
             cwd=world.folder, env=environment(), stdout=subprocess.PIPE, stderr=errors, text=True,
         )  # fmt: skip
     assert process.stdout is not None

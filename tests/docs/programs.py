@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from labelveil.children import child_command, child_environment
-from tests.imports import modules
+from tests.imports import import_name, modules
 
 
 def run_program(module: str, arguments: Sequence[str], folder: Path, path: str) -> tuple[int, str]:
@@ -53,7 +53,7 @@ def _programs() -> subprocess.Popen[str]:
 def main() -> None:
     """Fork a program for each line of the standard input, and print how it ended."""
     for name in modules():
-        import_module(name)
+        import_module(import_name(name))
     gc.freeze()
     for line in sys.stdin:
         child = os.fork()

@@ -12,15 +12,15 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
-import feature_party.commands.cli
-import label_party.commands.cli
 import labelveil.commands.cli
+import labelveil.feature_party.commands.cli
+import labelveil.label_party.commands.cli
 from tests.docs.pages import PAGES, Page, run_page
 from tests.imports import ROOT, modules
 
 APPS = {
-    "label-party": label_party.commands.cli.app,
-    "feature-party": feature_party.commands.cli.app,
+    "label-party": labelveil.label_party.commands.cli.app,
+    "feature-party": labelveil.feature_party.commands.cli.app,
     "labelveil": labelveil.commands.cli.app,
 }
 SLOW = {
@@ -73,7 +73,9 @@ def test_links_and_pictures_exist(page: Page) -> None:
             assert anchor in Page(target).anchors, link
 
 
-INSIDE = re.compile(r"^ *(?:from|import) +(?:common|label_party|feature_party)\b", re.MULTILINE)
+INSIDE = re.compile(
+    r"^ *(?:from|import) +(?:labelveil\.)?(?:common|label_party|feature_party)\b", re.MULTILINE
+)
 
 
 @named(PAGES)
@@ -83,7 +85,9 @@ def test_no_page_imports_from_inside(page: Page) -> None:
 
 
 def test_an_import_from_inside_is_seen() -> None:
-    assert INSIDE.search("```python\nimport numpy\nfrom common.mechanisms.pate import *\n```")
+    assert INSIDE.search(
+        "```python\nimport numpy\nfrom labelveil.common.mechanisms.pate import *\n```"
+    )
 
 
 @named(PAGES)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from common.security.pilot_certificates import CertificateFiles
+from labelveil.common.security.pilot_certificates import CertificateFiles
 from tests.feature_party.servers import certificates
 from tests.feature_party.worlds import World, build_world
 

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from common.release.event_keys import read_secret
-from feature_party.config import FeaturePartyConfig
-from feature_party.join.matches import JoinInputs, Party
-from feature_party.model.model import Model
-from feature_party.training import run
-from feature_party.training.events import TrainingSetup
-from feature_party.training.in_memory import Prepared
-from feature_party.training.prepare import Preparation
-from feature_party.training.quick import QuickLearners
-from feature_party.training.streamed import PreparedShards
+from labelveil.common.release.event_keys import read_secret
+from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.join.matches import JoinInputs, Party
+from labelveil.feature_party.model.model import Model
+from labelveil.feature_party.training import run
+from labelveil.feature_party.training.events import TrainingSetup
+from labelveil.feature_party.training.in_memory import Prepared
+from labelveil.feature_party.training.prepare import Preparation
+from labelveil.feature_party.training.quick import QuickLearners
+from labelveil.feature_party.training.streamed import PreparedShards
 
 
 def prepare(

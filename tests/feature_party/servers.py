@@ -13,12 +13,12 @@ from pathlib import Path
 import grpc
 import pytest
 
-from common.errors import LabelveilError
-from common.security.pilot_certificates import CertificateFiles, write_certificates
-from common.wire import label_release_pb2 as pb2
-from common.wire import label_release_pb2_grpc as pb2_grpc
-from feature_party.client.release_client import ReleaseClient, RetryPolicy
-from feature_party.config import LabelsPartySection
+from labelveil.common.errors import LabelveilError
+from labelveil.common.security.pilot_certificates import CertificateFiles, write_certificates
+from labelveil.common.wire import label_release_pb2 as pb2
+from labelveil.common.wire import label_release_pb2_grpc as pb2_grpc
+from labelveil.feature_party.client.release_client import ReleaseClient, RetryPolicy
+from labelveil.feature_party.config import LabelsPartySection
 from tests.feature_party.worlds import World
 
 QUICK = RetryPolicy(attempts=3, first=0.001, longest=0.01)

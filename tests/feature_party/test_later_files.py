@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from common.errors import LabelveilError
-from feature_party.commands.cli import app
+from labelveil.common.errors import LabelveilError
+from labelveil.feature_party.commands.cli import app
 from tests.feature_party.worlds import World
 
 QUICK = ("--set", "training.learner=linear", "--ensemble", "1", "--epochs", "1")

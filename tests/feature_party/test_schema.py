@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.errors import ConfigError, DataError
-from common.table_cells import MISSING_WORDS
-from feature_party.model.encoding import Encoder
-from feature_party.schema import ColumnMeaning, Schema, Stated, find_schema, numbers_rows
-from feature_party.tables import FeatureFile
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.table_cells import MISSING_WORDS
+from labelveil.feature_party.model.encoding import Encoder
+from labelveil.feature_party.schema import ColumnMeaning, Schema, Stated, find_schema, numbers_rows
+from labelveil.feature_party.tables import FeatureFile
 
 
 def meaning(cells: Iterable[object], name: str = "x", stated: Stated | None = None) -> str:

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from common.errors import DataError
-from feature_party.tables import FeatureFile, record_batches
+from labelveil.common.errors import DataError
+from labelveil.feature_party.tables import FeatureFile, record_batches
 
 ROWS = 20_000
 

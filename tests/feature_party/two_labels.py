@@ -8,15 +8,15 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from common.entropy import Entropy, seeded_entropy
-from common.exact.channel import TOTAL, FiniteChannel
-from common.randomizers import NoisyPrior, build_randomizer, private_prior
-from common.randomizers.cells import Cells, Codebook, Group
-from common.randomizers.grid import Grid
-from common.randomizers.message.codebooks import Codebooks
-from common.release.blocks import decode_codes, encode_codes
-from common.release.event_keys import hash_keys
-from common.release.table import Release, labels_frame
+from labelveil.common.entropy import Entropy, seeded_entropy
+from labelveil.common.exact.channel import TOTAL, FiniteChannel
+from labelveil.common.randomizers import NoisyPrior, build_randomizer, private_prior
+from labelveil.common.randomizers.cells import Cells, Codebook, Group
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.codebooks import Codebooks
+from labelveil.common.release.blocks import decode_codes, encode_codes
+from labelveil.common.release.event_keys import hash_keys
+from labelveil.common.release.table import Release, labels_frame
 from tests.common.release.releases import manifest_of
 from tests.feature_party.worlds import SECRET
 

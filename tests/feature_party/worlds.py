@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from common.entropy import seeded_entropy
-from common.exact.channel import FiniteChannel, randomized_response_rows
-from common.randomizers import NoisyPrior, private_prior
-from common.randomizers.exact_rows import sorted_channel
-from common.randomizers.grid import Grid
-from common.release.blocks import encode_codes
-from common.release.event_keys import hash_keys
-from common.release.manifest import Manifest
-from common.release.table import Release, read_release, write_release
-from feature_party.model.facts import EpochLosses, FitSettings, HeadFacts, ModelFacts
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
+from labelveil.common.randomizers import NoisyPrior, private_prior
+from labelveil.common.randomizers.exact_rows import sorted_channel
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.release.blocks import encode_codes
+from labelveil.common.release.event_keys import hash_keys
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.table import Release, read_release, write_release
+from labelveil.feature_party.model.facts import EpochLosses, FitSettings, HeadFacts, ModelFacts
 from tests.common.release.releases import manifest_of
 
 SECRET = bytes(range(32))

@@ -12,21 +12,21 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from common import formats
-from common.formats import Format
-from common.release.manifest import Manifest
-from common.release.question import encode_question
-from feature_party.join.shards import JoinedShards
-from feature_party.model.export.run import _facts
-from feature_party.model.export.torch_module import served_columns
-from feature_party.model.several_labels import LabelModels
-from label_party.config import sections
-from label_party.events.submitted import Submitted
-from label_party.store.backup import INDEX_FILE, make_backup
-from label_party.store.entries import LABELS, Covered, Purchase
-from label_party.store.purchase import Order
-from label_party.store.release_store import Store
-from label_party.store.schema import SCHEMA
+from labelveil.common import formats
+from labelveil.common.formats import Format
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.question import encode_question
+from labelveil.feature_party.join.shards import JoinedShards
+from labelveil.feature_party.model.export.run import _facts
+from labelveil.feature_party.model.export.torch_module import served_columns
+from labelveil.feature_party.model.several_labels import LabelModels
+from labelveil.label_party.config import sections
+from labelveil.label_party.events.submitted import Submitted
+from labelveil.label_party.store.backup import INDEX_FILE, make_backup
+from labelveil.label_party.store.entries import LABELS, Covered, Purchase
+from labelveil.label_party.store.purchase import Order
+from labelveil.label_party.store.release_store import Store
+from labelveil.label_party.store.schema import SCHEMA
 from tests.formats.make import LABEL_PARTY, QUESTION, kept, unpack
 
 _NAMES = ("type", "enum", "const", "pattern", "required", "$ref", "format")

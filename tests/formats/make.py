@@ -20,14 +20,14 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from common.formats import BACKUP, MODEL, RELEASE, STORE, Format
-from common.formats import QUESTION as QUESTION_FORMAT
-from common.randomizers.grid import Grid
-from common.randomizers.message.questions import Question
-from common.release.event_keys import hash_keys, secret_check
-from common.release.question import encode_question
-from label_party.events.submitted import Populations, Submitted
-from label_party.store.release_store import Store
+from labelveil.common.formats import BACKUP, MODEL, RELEASE, STORE, Format
+from labelveil.common.formats import QUESTION as QUESTION_FORMAT
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.questions import Question
+from labelveil.common.release.event_keys import hash_keys, secret_check
+from labelveil.common.release.question import encode_question
+from labelveil.label_party.events.submitted import Populations, Submitted
+from labelveil.label_party.store.release_store import Store
 
 KEPT = Path(__file__).parent / "kept"
 SAMPLED = (RELEASE, QUESTION_FORMAT, STORE, MODEL, BACKUP)

@@ -18,21 +18,21 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.errors import DataError, ReleaseError
-from common.formats import BACKUP, FORMATS, JOIN, MODEL, QUESTION, RELEASE, STORE, Format
-from common.release.manifest import FORMAT, Manifest
-from common.release.question import decode_question, encode_question
-from feature_party.config import FeaturePartyConfig
-from feature_party.model.several_labels import LabelModels
-from feature_party.pipeline.learning import Learning
-from label_party.commands import cli
-from label_party.config import sections
-from label_party.store import seal
-from label_party.store.account import read_accounts
-from label_party.store.backup import INDEX_FILE
-from label_party.store.ledger import Ledger
-from label_party.store.release_store import Store
-from label_party.store.schema import SCHEMA
+from labelveil.common.errors import DataError, ReleaseError
+from labelveil.common.formats import BACKUP, FORMATS, JOIN, MODEL, QUESTION, RELEASE, STORE, Format
+from labelveil.common.release.manifest import FORMAT, Manifest
+from labelveil.common.release.question import decode_question, encode_question
+from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.model.several_labels import LabelModels
+from labelveil.feature_party.pipeline.learning import Learning
+from labelveil.label_party.commands import cli
+from labelveil.label_party.config import sections
+from labelveil.label_party.store import seal
+from labelveil.label_party.store.account import read_accounts
+from labelveil.label_party.store.backup import INDEX_FILE
+from labelveil.label_party.store.ledger import Ledger
+from labelveil.label_party.store.release_store import Store
+from labelveil.label_party.store.schema import SCHEMA
 from tests.commands import RunCommand
 from tests.formats import fields, make
 from tests.formats.make import EVENTS, NAMES, SAMPLED, kept, unpack

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import binom
 
-from common.arrays import Floats, Integers
-from common.entropy import Entropy
-from common.mechanisms.paired_gain import RESOLUTION, NoisyAnswers, PairedGain
 from labelveil.audit.attacks.rows_apart import largest_sum
 from labelveil.audit.power import rarest_seen
 from labelveil.audit.verdict import GATE, Check, Power, verdict_of
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.entropy import Entropy
+from labelveil.common.mechanisms.paired_gain import RESOLUTION, NoisyAnswers, PairedGain
 
 NAME = "answer against answer"
 

@@ -16,15 +16,21 @@ import grpc
 import polars as pl
 import pytest
 
-from common.release.event_keys import secret_check
-from common.security.new_keys import write_secret
-from common.security.pilot_certificates import Authority, Credentials, Role, issue, make_authority
-from common.wire import label_release_pb2 as wire
-from common.wire import label_release_pb2_grpc as stubs
-from label_party.commands import cli
-from label_party.config import sections as config
-from label_party.config.sections import LabelPartyConfig
-from label_party.server.run import running
+from labelveil.common.release.event_keys import secret_check
+from labelveil.common.security.new_keys import write_secret
+from labelveil.common.security.pilot_certificates import (
+    Authority,
+    Credentials,
+    Role,
+    issue,
+    make_authority,
+)
+from labelveil.common.wire import label_release_pb2 as wire
+from labelveil.common.wire import label_release_pb2_grpc as stubs
+from labelveil.label_party.commands import cli
+from labelveil.label_party.config import sections as config
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.server.run import running
 from tests.commands import Result, RunCommand
 from tests.common.security.keys import write_key
 from tests.faults import Experiments, experiments

@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from common.engine.local import InProcess
-from common.engine.task import Engine, Secrets
-from common.entropy import Entropy
-from common.release.manifest import Manifest, manifest_digest
-from label_party.config import sections as config
-from label_party.config.sections import LabelPartyConfig
-from label_party.events.epoch import rows_of_epoch
-from label_party.events.open import rules_of
-from label_party.events.steps import Sizes, Sources, Work, complete
-from label_party.events.tasks import SubmittedRows
-from label_party.release.message import build
-from label_party.release.strata import plan_events, stratum_column
-from label_party.store.release_store import Store, StoredRelease
+from labelveil.common.engine.local import InProcess
+from labelveil.common.engine.task import Engine, Secrets
+from labelveil.common.entropy import Entropy
+from labelveil.common.release.manifest import Manifest, manifest_digest
+from labelveil.label_party.config import sections as config
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.events.epoch import rows_of_epoch
+from labelveil.label_party.events.open import rules_of
+from labelveil.label_party.events.steps import Sizes, Sources, Work, complete
+from labelveil.label_party.events.tasks import SubmittedRows
+from labelveil.label_party.release.message import build
+from labelveil.label_party.release.strata import plan_events, stratum_column
+from labelveil.label_party.store.release_store import Store, StoredRelease
 
 JOIN = bytes(range(32))
 RELEASE_KEY = bytes(range(100, 132))

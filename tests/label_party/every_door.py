@@ -19,12 +19,12 @@ import grpc
 import numpy as np
 import polars as pl
 
-from common.release.event_keys import hash_keys, read_secret
-from common.release.manifest import Manifest
-from common.wire import evaluation_pb2 as wire
-from common.wire import evaluation_pb2_grpc as stubs
-from common.wire import label_release_pb2 as release
-from label_party.server.run import running
+from labelveil.common.release.event_keys import hash_keys, read_secret
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.wire import evaluation_pb2 as wire
+from labelveil.common.wire import evaluation_pb2_grpc as stubs
+from labelveil.common.wire import label_release_pb2 as release
+from labelveil.label_party.server.run import running
 from tests.label_party.conftest import Client, Party
 from tests.label_party.one_event import DAYS, EVENTS, FRONTS, KINDS, Variant, write
 from tests.label_party.replayed import replayed

@@ -18,25 +18,25 @@ from typing import Any, TypeVar, cast
 import grpc
 import numpy as np
 
-from common.files import write_text
-from common.release.event_keys import read_secret, secret_check
-from common.wire import label_release_pb2 as wire
-from common.wire import label_release_pb2_grpc
-from label_party.commands import cli
-from label_party.config import sections as config
-from label_party.events.submitted import Populations
-from label_party.queries import synthetic_table, top_k
-from label_party.queries.evaluation import Evaluation
-from label_party.release.run import run_release
-from label_party.release.watch import release_new
-from label_party.server import run as server
-from label_party.server.calls import Rpc
-from label_party.server.catalog import Catalog
-from label_party.server.submission import Submissions
-from label_party.store.entries import EVALUATION, LABELS
-from label_party.store.release_store import Store
-from label_party.store.restore import restore
-from label_party.store.withdrawal import withdraw
+from labelveil.common.files import write_text
+from labelveil.common.release.event_keys import read_secret, secret_check
+from labelveil.common.wire import label_release_pb2 as wire
+from labelveil.common.wire import label_release_pb2_grpc
+from labelveil.label_party.commands import cli
+from labelveil.label_party.config import sections as config
+from labelveil.label_party.events.submitted import Populations
+from labelveil.label_party.queries import synthetic_table, top_k
+from labelveil.label_party.queries.evaluation import Evaluation
+from labelveil.label_party.release.run import run_release
+from labelveil.label_party.release.watch import release_new
+from labelveil.label_party.server import run as server
+from labelveil.label_party.server.calls import Rpc
+from labelveil.label_party.server.catalog import Catalog
+from labelveil.label_party.server.submission import Submissions
+from labelveil.label_party.store.entries import EVALUATION, LABELS
+from labelveil.label_party.store.release_store import Store
+from labelveil.label_party.store.restore import restore
+from labelveil.label_party.store.withdrawal import withdraw
 
 KEYS = 12
 T = TypeVar("T")

@@ -8,12 +8,12 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from common.arrays import Floats
-from common.engine.shuffle import KEY_TYPE, Files, Held, Keys
-from label_party.events.steps import Events, Sources, Table, Work
-from label_party.events.tally import Tally
-from label_party.events.tasks import Piece
-from label_party.sources.tables import KEY, LABEL
+from labelveil.common.arrays import Floats
+from labelveil.common.engine.shuffle import KEY_TYPE, Files, Held, Keys
+from labelveil.label_party.events.steps import Events, Sources, Table, Work
+from labelveil.label_party.events.tally import Tally
+from labelveil.label_party.events.tasks import Piece
+from labelveil.label_party.sources.tables import KEY, LABEL
 
 
 def made_up(keys: Keys, labels: Floats) -> Events:

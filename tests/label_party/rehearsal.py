@@ -23,16 +23,16 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from common.entropy import Entropy, system_entropy
-from common.mechanisms.paired_gain import PairedGain
-from common.randomizers.message.codebooks import Codebooks
-from common.release.limits import block_rows_for
-from label_party.config.sections import LabelPartyConfig, load
-from label_party.events.open import open_events
-from label_party.events.steps import Events
-from label_party.queries.evaluation import Evaluation, question_name
-from label_party.release.message import build
-from label_party.store.release_store import Store
+from labelveil.common.entropy import Entropy, system_entropy
+from labelveil.common.mechanisms.paired_gain import PairedGain
+from labelveil.common.randomizers.message.codebooks import Codebooks
+from labelveil.common.release.limits import block_rows_for
+from labelveil.label_party.config.sections import LabelPartyConfig, load
+from labelveil.label_party.events.open import open_events
+from labelveil.label_party.events.steps import Events
+from labelveil.label_party.queries.evaluation import Evaluation, question_name
+from labelveil.label_party.release.message import build
+from labelveil.label_party.store.release_store import Store
 from tests.label_party.made_up import Kept
 
 DIGEST_BYTES = 16

@@ -17,18 +17,6 @@ from pathlib import Path
 
 import numpy as np
 
-from common.arrays import Integers
-from common.entropy import Entropy
-from common.exact.noise import discrete_laplace
-from common.exact.rational import parse_rational
-from common.mechanisms.paired_gain import NoisyAnswers, PairedGain
-from common.randomizers import decoded_prior
-from common.randomizers.base import LABEL_STREAM
-from common.randomizers.cells import stream
-from common.randomizers.prior import PRIOR_STREAM
-from common.release.blocks import decode_codes
-from common.release.manifest import Manifest
-from common.security.pilot_certificates import write_certificates
 from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.attacks.seeds import STARTS, seeds_check
 from labelveil.audit.attacks.two_noises import same_noise_check
@@ -36,6 +24,18 @@ from labelveil.audit.party.canary_parties import CONFIG, LOWER, UPPER, World
 from labelveil.audit.settings import CanarySettings
 from labelveil.audit.verdict import Check, verdict_of
 from labelveil.children import child_command, child_environment
+from labelveil.common.arrays import Integers
+from labelveil.common.entropy import Entropy
+from labelveil.common.exact.noise import discrete_laplace
+from labelveil.common.exact.rational import parse_rational
+from labelveil.common.mechanisms.paired_gain import NoisyAnswers, PairedGain
+from labelveil.common.randomizers import decoded_prior
+from labelveil.common.randomizers.base import LABEL_STREAM
+from labelveil.common.randomizers.cells import stream
+from labelveil.common.randomizers.prior import PRIOR_STREAM
+from labelveil.common.release.blocks import decode_codes
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.security.pilot_certificates import write_certificates
 from tests.label_party.answered import Asked
 from tests.label_party.rehearsal import DIGEST_BYTES
 

@@ -15,7 +15,7 @@ from pkgutil import walk_packages
 
 import pytest
 
-import label_party
+from labelveil import label_party
 
 NOW = datetime(2024, 6, 10, 12)
 _NOT_A_CALLER = {"os", "random", "secrets", "tempfile", __name__}
@@ -42,19 +42,20 @@ def replayed() -> Iterator[None]:
         frame = sys._getframe(1)
         while frame.f_back and frame.f_globals.get("__name__") in _NOT_A_CALLER:
             frame = frame.f_back
-        place = f"{frame.f_globals.get('__name__')} {frame.f_code.co_qualname}"
+        module = str(frame.f_globals.get("__name__")).removeprefix("labelveil.")
+        place = f"{module} {frame.f_code.co_qualname}"
         asked[place, count] += 1
         seed = f"{place} {asked[place, count]}".encode()
         return hashlib.shake_256(seed).digest(count)
 
-    for module in walk_packages(label_party.__path__, "label_party."):
+    for module in walk_packages(label_party.__path__, "labelveil.label_party."):
         if not module.name.endswith("__main__"):
             import_module(module.name)
     with pytest.MonkeyPatch.context() as patch:
         for name, imported in list(sys.modules.items()):
-            ours = name.startswith(("label_party.", "common."))
+            ours = name.startswith(("labelveil.label_party.", "labelveil.common."))
             # certificates are in force by the real clock, and nothing that is written says so
-            ours = ours and not name.startswith("common.security.")
+            ours = ours and not name.startswith("labelveil.common.security.")
             if ours and getattr(imported, "datetime", None) is datetime:
                 patch.setattr(imported, "datetime", Stopped)
         patch.setattr(os, "urandom", urandom)

@@ -76,7 +76,7 @@ def serving(party: Party, **settings: Any) -> Iterator[Served]:
     log_path = party.folder / "serve.log"
     with log_path.open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "label_party", "serve", *options],
+            [sys.executable, "-m", "labelveil.label_party", "serve", *options],
             cwd=party.folder,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE, stderr=log, text=True,

@@ -22,17 +22,17 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.errors import DataError
-from common.release.event_keys import hash_keys, read_secret
-from label_party.config.sections import LabelPartyConfig
-from label_party.events import open as reader
-from label_party.events import tasks
-from label_party.events.epoch import Rows
-from label_party.events.steps import Events
-from label_party.sources.csv_rows import Layout
-from label_party.store import purchase
-from label_party.store.coverage import cover
-from label_party.store.fingerprints import fingerprint_hashed
+from labelveil.common.errors import DataError
+from labelveil.common.release.event_keys import hash_keys, read_secret
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.events import open as reader
+from labelveil.label_party.events import tasks
+from labelveil.label_party.events.epoch import Rows
+from labelveil.label_party.events.steps import Events
+from labelveil.label_party.sources.csv_rows import Layout
+from labelveil.label_party.store import purchase
+from labelveil.label_party.store.coverage import cover
+from labelveil.label_party.store.fingerprints import fingerprint_hashed
 from tests.effort import effort
 from tests.label_party import one_event
 from tests.label_party.conftest import Party

@@ -8,14 +8,14 @@ from unittest import mock
 
 import pytest
 
-from common.arrays import Words
-from common.entropy import Entropy
-from label_party.config.sections import load
 from labelveil.audit.party.canary_parties import CONFIG, World, make_worlds
 from labelveil.audit.party.endpoint import Fetched, Part
 from labelveil.audit.party.run import _labels
 from labelveil.audit.settings import CanarySettings
 from labelveil.audit.verdict import Audit, Verdict
+from labelveil.common.arrays import Words
+from labelveil.common.entropy import Entropy
+from labelveil.label_party.config.sections import load
 from tests.label_party.answered import answers_checks
 from tests.label_party.rehearsal import rehearse
 from tests.label_party.rehearsed import (
@@ -49,7 +49,7 @@ def test_noise_of_a_stream_of_its_own(
 ) -> None:
     settings = CanarySettings(rows=1000, randomizer="rr-on-bins")
     world = make_worlds(tmp_path / "canaries", settings).whole
-    with mock.patch("common.randomizers.message.steps.PRIOR_STREAM", stream):
+    with mock.patch("labelveil.common.randomizers.message.steps.PRIOR_STREAM", stream):
         messages = messages_of(world, monkeypatch)
     checks = rehearsal_checks(messages, world.in_row_order)
     failed = [check.name for check in checks if check.verdict is not Verdict.PASS]

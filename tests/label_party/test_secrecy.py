@@ -19,12 +19,18 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from common.command_line import run as run_app
-from common.release.signature import read_signing_key
-from common.security.new_keys import write_signing_key
-from common.security.pilot_certificates import Authority, Credentials, Role, issue, make_authority
-from common.wire import label_release_pb2 as wire
-from feature_party.commands.cli import app as feature_app
+from labelveil.common.command_line import run as run_app
+from labelveil.common.release.signature import read_signing_key
+from labelveil.common.security.new_keys import write_signing_key
+from labelveil.common.security.pilot_certificates import (
+    Authority,
+    Credentials,
+    Role,
+    issue,
+    make_authority,
+)
+from labelveil.common.wire import label_release_pb2 as wire
+from labelveil.feature_party.commands.cli import app as feature_app
 from tests.common.security.keys import write_key
 from tests.label_party.conftest import CLIENT, Client, Party, eventually
 from tests.label_party.serving import Served, get, serving

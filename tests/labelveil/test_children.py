@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-import common
+import labelveil
 from labelveil.children import child_command, child_environment
 
-PROGRAM = "import common; print(common.__file__)"
+PROGRAM = "import labelveil; print(labelveil.__file__)"
 
 
 @pytest.fixture
 def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "common.py").write_text("raise SystemExit('not ours')")
+    (tmp_path / "labelveil.py").write_text("raise SystemExit('not ours')")
     (tmp_path / "shows.py").write_text(PROGRAM)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -31,7 +31,7 @@ def test_a_child_finds_the_same_packages(hostile: Path, monkeypatch: pytest.Monk
     assert shown(None) == "not ours"
     assert "No module named shows" in shown(child_environment())
     monkeypatch.setattr("sys.path", [*sys.path, str(hostile)])
-    assert shown(child_environment()) == common.__file__
+    assert shown(child_environment()) == labelveil.__file__
 
 
 def test_more_variables_are_added() -> None:

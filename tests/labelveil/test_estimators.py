@@ -16,8 +16,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import labelveil as lv
-from common.arrays import Floats
-from common.errors import ConfigError, DataError, LabelveilError
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import ConfigError, DataError, LabelveilError
 from tests.feature_party.worlds import build_world
 from tests.statistics import repeatable_entropy
 

@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 
 import labelveil as lv
-from common.errors import ConfigError
-from common.version import __version__
+from labelveil.common.errors import ConfigError
+from labelveil.common.version import __version__
 
 HEAVY = ("common", "numpy", "polars", "torch", "matplotlib", "scipy", "pydantic", "typer", "grpc")
 
 
 def loaded_by(program: str) -> set[str]:
     """The packages that a new interpreter has loaded at the end of a program."""
-    program += "\nimport sys; print(*{name.split('.')[0] for name in sys.modules})"
+    program += "\nimport sys; names = (name.removeprefix('labelveil.') for name in sys.modules)"
+    program += "\nprint(*{name.split('.')[0] for name in names})"
     return set(subprocess.check_output([sys.executable, "-c", program], text=True).split())
 
 

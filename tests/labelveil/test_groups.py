@@ -11,14 +11,14 @@ import polars as pl
 import pytest
 
 import labelveil as lv
-from common.arrays import Floats
-from common.errors import ConfigError, DataError, PrivacyError
-from common.mechanisms.group_sums import NO_GROUP
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import ConfigError, DataError, PrivacyError
+from labelveil.common.mechanisms.group_sums import NO_GROUP
 from tests.statistics import repeatable_entropy
 
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
-SumsModel = pytest.importorskip("feature_party.groups.model").SumsModel
+SumsModel = pytest.importorskip("labelveil.feature_party.groups.model").SumsModel
 
 BOUNDS = {"lower": 0, "upper": 100}
 NOISE = 25.0  # the labels' variance that no column explains

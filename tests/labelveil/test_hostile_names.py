@@ -19,9 +19,9 @@ import polars as pl
 import pytest
 from markdown_it import MarkdownIt
 
-from common.errors import printable
-from feature_party.commands.cli import main as feature_party
-from label_party.commands.cli import main as label_party
+from labelveil.common.errors import printable
+from labelveil.feature_party.commands.cli import main as feature_party
+from labelveil.label_party.commands.cli import main as label_party
 from labelveil.simulation import Settings, run_simulation
 from tests.commands import RunCommand
 from tests.hostile import Page, names

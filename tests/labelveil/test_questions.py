@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import labelveil as lv
-from common.arrays import Floats
-from common.errors import ConfigError
-from feature_party.learning.decoding import decoder
-from feature_party.notebook.sources import problem_of
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import ConfigError
+from labelveil.feature_party.learning.decoding import decoder
+from labelveil.feature_party.notebook.sources import problem_of
 from tests.statistics import mean_fits, repeatable_entropy
 
 pytest.importorskip("torch")

@@ -21,9 +21,9 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
-import feature_party.commands.cli
-import label_party.commands.cli
 import labelveil.commands.cli
+import labelveil.feature_party.commands.cli
+import labelveil.label_party.commands.cli
 from tests.engines import needs_java
 
 ROOT = Path(__file__).parents[2]
@@ -47,13 +47,13 @@ for command in json.loads(sys.argv[1]):
 FOREIGN = "raise SystemExit('a foreign module ran')"
 APPS = {
     "labelveil": labelveil.commands.cli.app,
-    "label-party": label_party.commands.cli.app,
-    "feature-party": feature_party.commands.cli.app,
+    "label-party": labelveil.label_party.commands.cli.app,
+    "feature-party": labelveil.feature_party.commands.cli.app,
 }
 MODULES = {
     "labelveil": "labelveil.commands.cli",
-    "label-party": "label_party.commands.cli",
-    "feature-party": "feature_party.commands.cli",
+    "label-party": "labelveil.label_party.commands.cli",
+    "feature-party": "labelveil.feature_party.commands.cli",
 }
 QUICK = ("ensemble=1", "epochs=2", "hidden=[8]")
 
@@ -63,8 +63,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the wheel as `pip wheel --no-build-isolation` does."""
     pytest.importorskip("setuptools", minversion="77", reason="the build needs the pinned one")
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    ignore = shutil.ignore_patterns("__pycache__")
     for name in PACKAGES:
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=ignore)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     subprocess.run([sys.executable, "-c", BUILD, out], cwd=source, check=True, capture_output=True)
@@ -135,51 +136,38 @@ def test_the_wheel_holds_our_packages_and_what_they_read(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     folders = {name.split("/")[0] for name in names}
-    assert {name for name in folders if not name.endswith(".dist-info")} == set(PACKAGES)
-    tracked = subprocess.check_output(["git", "ls-files", *PACKAGES], cwd=ROOT, text=True).split()
-    assert tracked
-    assert set(tracked) <= names
+    assert {name for name in folders if not name.endswith(".dist-info")} == {"labelveil"}
+    for package in PACKAGES:
+        tracked = subprocess.check_output(["git", "ls-files", package], cwd=ROOT, text=True).split()
+        files = [name for name in tracked if not (ROOT / name).is_symlink()]
+        assert files
+        prefix = "" if package == "labelveil" else "labelveil/"
+        assert {f"{prefix}{name}" for name in files} <= names
 
 
-def test_programs_start_beside_modules_of_the_same_names(installed: Installed) -> None:
-    shown = installed.succeed("python", "-P", "-c", "import common; print(common.__file__)")
-    assert not Path(shown.strip()).is_relative_to(ROOT)
-    assert re.fullmatch(r"labelveil \d[\w.]*\n", installed.succeed("labelveil", "--version"))
-    for name in APPS:
-        assert "Usage: " in installed.succeed(name, "-h")
-
-
-@pytest.mark.parametrize("foreign", ["common.py", "common/__init__.py"])
-def test_what_puts_the_working_directory_first_is_told_so(
-    programs: Path, tmp_path: Path, foreign: str
+@pytest.mark.parametrize("first", [{}, {"PYTHONPATH": "."}])
+def test_modules_of_the_same_names_stand_in_nobodys_way(
+    installed: Installed, first: dict[str, str]
 ) -> None:
-    put_foreign_modules(tmp_path, [foreign])
-    environment = Installed(programs, tmp_path)
-    line = rf"{re.escape(str(tmp_path / foreign))} stands in the way of labelveil's own package"
-    for package in ("labelveil", "label_party", "feature_party"):
-        done = environment.run("python", "-m", package, "--help")
-        assert re.fullmatch(rf"error: {line} 'common'; rename it, .*\n", done.stderr), done
-    for name in APPS:
-        done = environment.run(name, "--help", PYTHONPATH=".")
-        assert done.returncode == 1
-        assert re.fullmatch(rf"error: {line} 'common'; rename it, .*\n", done.stderr), done
-    for program in ("import labelveil as lv; lv.Grid", "from labelveil import Grid"):
-        done = environment.run("python", "-c", program)
-        assert re.search(rf"^ImportError: {line}", done.stderr.splitlines()[-1]), done
-
-
-def test_a_stranger_in_place_of_a_party_is_told_too(programs: Path, tmp_path: Path) -> None:
-    put_foreign_modules(tmp_path, ["label_party.py"])
-    done = Installed(programs, tmp_path).run("python", "-m", "labelveil", "demo")
-    assert "label_party.py stands in the way" in done.stderr
-    # an empty folder of that name hides nothing, and one that came first is named as well
-    (tmp_path / "label_party.py").unlink()
-    (tmp_path / "common").mkdir()
-    assert "Usage: " in Installed(programs, tmp_path).succeed("python", "-m", "labelveil", "-h")
-    (tmp_path / "common.py").touch()
-    program = "import common, labelveil as lv; lv.Grid"
-    done = Installed(programs, tmp_path).run("python", "-c", program)
-    assert "restart Python" in done.stderr.splitlines()[-1]
+    """A user's own `common` beside a script is theirs, and the package is whole."""
+    (installed.cwd / "common" / "__init__.py").write_text("MINE = True")
+    (installed.cwd / "common.py").unlink()
+    program = (
+        "import common; assert common.MINE\n"
+        "import labelveil as lv; print(lv.Grid.__module__)\n"
+        "import labelveil.common as ours; print(ours.__file__)"
+    )
+    shown = installed.succeed("python", "-c", program, **first)
+    grid, where = shown.splitlines()
+    assert grid.startswith("labelveil.common.")
+    assert Path(where).is_relative_to(installed.programs.parent)
+    assert re.fullmatch(
+        r"labelveil \d[\w.]*\n", installed.succeed("labelveil", "--version", **first)
+    )
+    for name, module in MODULES.items():
+        assert "Usage: " in installed.succeed(name, "-h", **first)
+        package = module.removesuffix(".commands.cli")
+        assert "Usage: " in installed.succeed("python", "-m", package, "-h", **first)
 
 
 def commands(app: typer.Typer) -> list[list[str]]:

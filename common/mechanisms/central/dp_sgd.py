@@ -1,10 +1,11 @@
 """DP-SGD as scikit-learn estimators, on exact noise (needs ``labelveil[central]``).
 
 A network of rectifiers, or without hidden layers a linear model, is trained by the noisy sums of
-:mod:`common.mechanisms.central.gradient_steps`. Weights start from public numbers; everything after
-a step's integers is post-processing. What is said there of samples holds here: the number of rows
-is public, and so are features' bounds, labels' bounds and the set of classes. The time that a fit
-takes depends on the sizes of Poisson samples, and on what floats cost for these rows.
+:mod:`labelveil.common.mechanisms.central.gradient_steps`. Weights start from public numbers;
+everything after a step's integers is post-processing. What is said there of samples holds here: the
+number of rows is public, and so are features' bounds, labels' bounds and the set of classes. The
+time that a fit takes depends on the sizes of Poisson samples, and on what floats cost for these
+rows.
 """
 
 from __future__ import annotations
@@ -22,11 +23,15 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from common.arrays import Floats, unmasked
-from common.entropy import seeded_entropy
-from common.guarantees.limits import positive
-from common.mechanisms.central.estimators import BoundedRegressor, PrivateEstimator, fresh_entropy
-from common.mechanisms.central.gradient_steps import GradientSteps, Noise, Sampling
+from labelveil.common.arrays import Floats, unmasked
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.guarantees.limits import positive
+from labelveil.common.mechanisms.central.estimators import (
+    BoundedRegressor,
+    PrivateEstimator,
+    fresh_entropy,
+)
+from labelveil.common.mechanisms.central.gradient_steps import GradientSteps, Noise, Sampling
 
 _AVERAGED = 0.5
 """Share of the steps, at the end, whose weights are averaged."""

@@ -1,9 +1,9 @@
 """Private linear models as scikit-learn estimators (needs ``labelveil[central]``).
 
 Each fit is one release for replacing one record, by
-:class:`~common.mechanisms.central.perturbation.Perturbation`; ``guarantee_`` says which. The number
-of records, of features, and the set of classes are public. Hyperparameters must not have been
-chosen by looking at the private data.
+:class:`~labelveil.common.mechanisms.central.perturbation.Perturbation`; ``guarantee_`` says which.
+The number of records, of features, and the set of classes are public. Hyperparameters must not have
+been chosen by looking at the private data.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from common.arrays import Floats, unmasked
-from common.entropy import Entropy, system_entropy
-from common.errors import PrivacyError
-from common.mechanisms.central.losses import Huber, HuberHinge, Logistic, Loss, ridge_loss
-from common.mechanisms.central.perturbation import Perturbation
-from common.mechanisms.central.scaling import LabelScaling, RowScaling
+from labelveil.common.arrays import Floats, unmasked
+from labelveil.common.entropy import Entropy, system_entropy
+from labelveil.common.errors import PrivacyError
+from labelveil.common.mechanisms.central.losses import Huber, HuberHinge, Logistic, Loss, ridge_loss
+from labelveil.common.mechanisms.central.perturbation import Perturbation
+from labelveil.common.mechanisms.central.scaling import LabelScaling, RowScaling
 
 
 def fresh_entropy(entropy: Entropy | None) -> Entropy:

@@ -47,25 +47,25 @@ from functools import cached_property
 import numpy as np
 import scipy
 
-from common.arrays import Floats
-from common.entropy import Entropy, seeded_entropy
-from common.errors import PrivacyError, present
-from common.guarantees import (
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import Entropy, seeded_entropy
+from labelveil.common.errors import PrivacyError, present
+from labelveil.common.guarantees import (
     Adjacency,
     ApproximateDP,
     ZeroConcentratedDP,
     largest_rho,
     to_approximate,
 )
-from common.guarantees.limits import positive, within
-from common.mechanisms.central.label_statistics import (
+from labelveil.common.guarantees.limits import positive, within
+from labelveil.common.mechanisms.central.label_statistics import (
     Measurement,
     gaussian_release,
     limited,
     posterior_mean,
     principal_features,
 )
-from common.mechanisms.clipping import checked_labels
+from labelveil.common.mechanisms.clipping import checked_labels
 
 RECTIFIERS = 400
 QUANTILES = (1.0, 0.9, 0.75, 0.5, 0.25)

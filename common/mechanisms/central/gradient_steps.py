@@ -8,13 +8,14 @@ float rounding tells anything (Mironov 2012), and what is learned from them is p
   neighbours z steps apart, z an integer vector, and an integer l the moments ``E_Q[(P/Q)^l] =
   exp((l² − l)‖z‖²/(2σ²G²))`` are those of the continuous Gaussian: the sum over the grid shifted by
   lz is the same sum. The formula for Poisson samples
-  (:func:`common.guarantees.subsampled_gaussian`) is made of these moments alone and so holds as it
-  is, at integer orders; its other direction costs less, because reflecting exchanges P and Q
-  (Mironov, Talwar, Zhang 2019, Theorem 5).
+  (:func:`labelveil.common.guarantees.subsampled_gaussian`) is made of these moments alone and so
+  holds as it is, at integer orders; its other direction costs less, because reflecting exchanges P
+  and Q (Mironov, Talwar, Zhang 2019, Theorem 5).
 - *Laplace noise,* gradients clipped in L1, discrete Laplace noise: a step is pure ε₀-DP on its
   sample.
-- *Random directions* in place of gradients (:mod:`common.mechanisms.central.random_direction`):
-  each report is ε₀-DP by itself, ε₀ one over ``scale``. Samples are of a fixed size.
+- *Random directions* in place of gradients
+  (:mod:`labelveil.common.mechanisms.central.random_direction`): each report is ε₀-DP by itself, ε₀
+  one over ``scale``. Samples are of a fixed size.
 
 Samples are *Poisson* (each record with probability m/n; for adding or removing one record) or of a
 *fixed* size (for replacing one, whose gradient moves the sum by 2C). The latter with m = 1 is the
@@ -36,11 +37,11 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Floats, Integers
-from common.entropy import Entropy, WordSource
-from common.errors import ConfigError, PrivacyError
-from common.exact.noise import discrete_gaussian, discrete_laplace, uniform_below
-from common.guarantees import (
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.entropy import Entropy, WordSource
+from labelveil.common.errors import ConfigError, PrivacyError
+from labelveil.common.exact.noise import discrete_gaussian, discrete_laplace, uniform_below
+from labelveil.common.guarantees import (
     Adjacency,
     ApproximateDP,
     Guarantee,
@@ -53,9 +54,9 @@ from common.guarantees import (
     to_approximate,
     to_renyi,
 )
-from common.guarantees.limits import at_least, positive, within
-from common.mechanisms.central.random_direction import RandomDirections
-from common.mechanisms.clipping import rounded_within, rounding_length
+from labelveil.common.guarantees.limits import at_least, positive, within
+from labelveil.common.mechanisms.central.random_direction import RandomDirections
+from labelveil.common.mechanisms.clipping import rounded_within, rounding_length
 
 Noise = Literal["gaussian", "laplace", "direction"]
 Sampling = Literal["poisson", "fixed"]

@@ -21,7 +21,7 @@ the noise for all. p and t minimise the predicted error
 of the posterior mean under w ~ N(0, τ²I) with Σ_k s_k τ² = u = 1/4: a function of features, n and
 the privacy parameter, never of a label.
 
-Regularization comes from the release (:mod:`common.mechanisms.central.label_statistics`).
+Regularization comes from the release (:mod:`labelveil.common.mechanisms.central.label_statistics`).
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.arrays import Floats
-from common.entropy import Entropy
-from common.errors import present
-from common.exact.radial_noise import radial_laplace
-from common.exact.rational import rational
-from common.guarantees import Adjacency, PureDP
-from common.guarantees.limits import positive
-from common.mechanisms.central.label_statistics import (
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import present
+from labelveil.common.exact.radial_noise import radial_laplace
+from labelveil.common.exact.rational import rational
+from labelveil.common.guarantees import Adjacency, PureDP
+from labelveil.common.guarantees.limits import positive
+from labelveil.common.mechanisms.central.label_statistics import (
     Measurement,
     limited,
     posterior_mean,
     principal_features,
 )
-from common.mechanisms.clipping import checked_labels
+from labelveil.common.mechanisms.clipping import checked_labels
 
 SHAPES = (0.0, 0.25, 0.5, 0.75, 1.0)
 QUANTILES = (1.0, 0.999, 0.99, 0.95, 0.9, 0.75)

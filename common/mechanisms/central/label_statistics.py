@@ -16,13 +16,13 @@ from fractions import Fraction
 import numpy as np
 import scipy
 
-from common.arrays import Floats
-from common.entropy import Entropy
-from common.errors import DataError, PrivacyError
-from common.exact.noise import discrete_gaussian
-from common.exact.rounding import multiple_above
-from common.guarantees import Adjacency, ZeroConcentratedDP
-from common.guarantees.gaussian import gaussian_zcdp
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import DataError, PrivacyError
+from labelveil.common.exact.noise import discrete_gaussian
+from labelveil.common.exact.rounding import multiple_above
+from labelveil.common.guarantees import Adjacency, ZeroConcentratedDP
+from labelveil.common.guarantees.gaussian import gaussian_zcdp
 
 _NEGLIGIBLE = 1e-9
 _PRIOR_OF_CONSTANT = 1 / 3

@@ -15,8 +15,8 @@ from typing import ClassVar
 import numpy as np
 import scipy
 
-from common.arrays import Floats
-from common.guarantees.limits import positive, within
+from labelveil.common.arrays import Floats
+from labelveil.common.guarantees.limits import positive, within
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.arrays import Floats
-from common.errors import PrivacyError
-from common.mechanisms.central.losses import Loss
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import PrivacyError
+from labelveil.common.mechanisms.central.losses import Loss
 
 _UNIT = 2.0**-53
 _STEPS = 200

@@ -55,10 +55,10 @@ with discrete Laplace noise for its L1 diameter, or discrete Gaussian noise for 
 model is post-processing: the loss itself on noisy margins, and for residuals ridge regression on
 moments from which the noise's known variance is taken out.
 
-All noise is exact (:mod:`common.exact.radial_noise`, :mod:`common.exact.noise`), so that no float
-rounding is left in what is released. What remains: the time that a fit takes depends on the data,
-and so does whether the solver reaches its certificate (an error otherwise; at the tolerances used
-here it has not been seen).
+All noise is exact (:mod:`labelveil.common.exact.radial_noise`,
+:mod:`labelveil.common.exact.noise`), so that no float rounding is left in what is released. What
+remains: the time that a fit takes depends on the data, and so does whether the solver reaches its
+certificate (an error otherwise; at the tolerances used here it has not been seen).
 """
 
 from __future__ import annotations
@@ -70,19 +70,19 @@ from fractions import Fraction
 
 import numpy as np
 
-from common.arrays import Floats
-from common.entropy import Entropy, WordSource
-from common.errors import ConfigError, DataError
-from common.exact.noise import discrete_gaussian, discrete_laplace
-from common.exact.radial_noise import gaussian_vector, radial_laplace
-from common.exact.rational import rational
-from common.exact.rounding import above, below, float_below, multiple_above
-from common.guarantees import Adjacency, ApproximateDP, PureDP, largest_rho
-from common.guarantees.gaussian import gaussian_sigma
-from common.guarantees.limits import positive, within
-from common.mechanisms.central.losses import Loss
-from common.mechanisms.central.minimiser import Risk, least_tolerance, minimise
-from common.mechanisms.clipping import checked_labels, clip_rows
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import Entropy, WordSource
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.exact.noise import discrete_gaussian, discrete_laplace
+from labelveil.common.exact.radial_noise import gaussian_vector, radial_laplace
+from labelveil.common.exact.rational import rational
+from labelveil.common.exact.rounding import above, below, float_below, multiple_above
+from labelveil.common.guarantees import Adjacency, ApproximateDP, PureDP, largest_rho
+from labelveil.common.guarantees.gaussian import gaussian_sigma
+from labelveil.common.guarantees.limits import positive, within
+from labelveil.common.mechanisms.central.losses import Loss
+from labelveil.common.mechanisms.central.minimiser import Risk, least_tolerance, minimise
+from labelveil.common.mechanisms.clipping import checked_labels, clip_rows
 
 PERTURBATIONS = ("objective", "output", "function", "input")
 

@@ -26,10 +26,10 @@ from fractions import Fraction
 import numpy as np
 import scipy
 
-from common.arrays import Floats, Words
-from common.entropy import Entropy
-from common.exact.rational import exp_lower_bound
-from common.sole import Sole
+from labelveil.common.arrays import Floats, Words
+from labelveil.common.entropy import Entropy
+from labelveil.common.exact.rational import exp_lower_bound
+from labelveil.common.sole import Sole
 
 _WORDS = 1 << 64
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from common.arrays import Floats
-from common.errors import ConfigError
-from common.guarantees.limits import positive
-from common.mechanisms.clipping import clip_rows
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import ConfigError
+from labelveil.common.guarantees.limits import positive
+from labelveil.common.mechanisms.clipping import clip_rows
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@
 =====================  ===========================================================
 """
 
-from common.mechanisms.continual.online import FollowTheLeader, PrivateHedge
-from common.mechanisms.continual.tree import RunningSums
+from labelveil.common.mechanisms.continual.online import FollowTheLeader, PrivateHedge
+from labelveil.common.mechanisms.continual.tree import RunningSums
 
 __all__ = ["FollowTheLeader", "PrivateHedge", "RunningSums"]

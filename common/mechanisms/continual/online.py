@@ -2,7 +2,7 @@
 
 In every round the learner plays, then sees a loss. Neighbours differ in the loss of one round;
 every play of all rounds is released. Both learners look at the past through
-:class:`~common.mechanisms.continual.tree.RunningSums` alone, so that their plays are
+:class:`~labelveil.common.mechanisms.continual.tree.RunningSums` alone, so that their plays are
 post-processing, and a round's loss may depend on all plays before.
 
 *Follow the regularised leader:* ``w_{t+1}`` minimises ``η ⟨Σ g, w⟩ + ‖w‖²/2`` over the ball of
@@ -27,16 +27,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import softmax
 
-from common.arrays import Floats
-from common.entropy import Entropy
-from common.errors import DataError
-from common.exact.rational import rational
-from common.exact.rounding import multiple_above
-from common.guarantees import Adjacency, Guarantee
-from common.guarantees.limits import positive
-from common.mechanisms.clipping import rounded_within
-from common.mechanisms.continual.tree import RunningSums, TreeNoise
-from common.sole import Sole
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import DataError
+from labelveil.common.exact.rational import rational
+from labelveil.common.exact.rounding import multiple_above
+from labelveil.common.guarantees import Adjacency, Guarantee
+from labelveil.common.guarantees.limits import positive
+from labelveil.common.mechanisms.clipping import rounded_within
+from labelveil.common.mechanisms.continual.tree import RunningSums, TreeNoise
+from labelveil.common.sole import Sole
 
 _GRID = 1 << 10
 

@@ -25,14 +25,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Integers
-from common.entropy import Entropy, WordSource
-from common.errors import BudgetError, DataError, PrivacyError
-from common.exact.noise import discrete_gaussian, discrete_laplace
-from common.guarantees import Adjacency, PureDP, Unit, ZeroConcentratedDP
-from common.guarantees.gaussian import gaussian_zcdp
-from common.guarantees.limits import at_least, positive
-from common.sole import Sole
+from labelveil.common.arrays import Integers
+from labelveil.common.entropy import Entropy, WordSource
+from labelveil.common.errors import BudgetError, DataError, PrivacyError
+from labelveil.common.exact.noise import discrete_gaussian, discrete_laplace
+from labelveil.common.guarantees import Adjacency, PureDP, Unit, ZeroConcentratedDP
+from labelveil.common.guarantees.gaussian import gaussian_zcdp
+from labelveil.common.guarantees.limits import at_least, positive
+from labelveil.common.sole import Sole
 
 _BLOCK = 1 << 12
 """Numbers of noise that are drawn at once."""

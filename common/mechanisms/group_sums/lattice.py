@@ -16,10 +16,10 @@ from typing import Self
 
 import numpy as np
 
-from common.arrays import Floats, Indices, Words
-from common.errors import ConfigError
-from common.exact.rational import decimal_value
-from common.randomizers.grid import MAX_POINTS, Grid
+from labelveil.common.arrays import Floats, Indices, Words
+from labelveil.common.errors import ConfigError
+from labelveil.common.exact.rational import decimal_value
+from labelveil.common.randomizers.grid import MAX_POINTS, Grid
 
 MOST_STEPS = MAX_POINTS - 1
 """A grid whose points' differences have no common divisor as large as that has no lattice."""

@@ -22,13 +22,13 @@ from functools import cached_property
 
 import numpy as np
 
-from common.arrays import Floats, Indices, Integers
-from common.entropy import Entropy
-from common.errors import PrivacyError
-from common.exact.noise import discrete_laplace_each
-from common.guarantees import Adjacency, PureDP
-from common.guarantees.limits import within
-from common.mechanisms.group_sums.question import GroupQuestion
+from labelveil.common.arrays import Floats, Indices, Integers
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import PrivacyError
+from labelveil.common.exact.noise import discrete_laplace_each
+from labelveil.common.guarantees import Adjacency, PureDP
+from labelveil.common.guarantees.limits import within
+from labelveil.common.mechanisms.group_sums.question import GroupQuestion
 
 _MOST_TERM = 1 << 48
 _GRAIN = 1 << 12

@@ -8,15 +8,15 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Floats, Integers, finite
-from common.entropy import system_entropy
-from common.errors import DataError
-from common.exact.rational import decimal_value
-from common.guarantees import PureDP
-from common.guarantees.limits import within
-from common.mechanisms.group_sums.noisy_sums import NoisySums
-from common.mechanisms.group_sums.question import GroupQuestion
-from common.randomizers.base import ROUNDING_STREAM
+from labelveil.common.arrays import Floats, Integers, finite
+from labelveil.common.entropy import system_entropy
+from labelveil.common.errors import DataError
+from labelveil.common.exact.rational import decimal_value
+from labelveil.common.guarantees import PureDP
+from labelveil.common.guarantees.limits import within
+from labelveil.common.mechanisms.group_sums.noisy_sums import NoisySums
+from labelveil.common.mechanisms.group_sums.question import GroupQuestion
+from labelveil.common.randomizers.base import ROUNDING_STREAM
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -25,10 +25,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from common.arrays import Indices, Integers, finite
-from common.errors import ConfigError
-from common.mechanisms.group_sums.lattice import Lattice
-from common.randomizers.grid import Grid
+from labelveil.common.arrays import Indices, Integers, finite
+from labelveil.common.errors import ConfigError
+from labelveil.common.mechanisms.group_sums.lattice import Lattice
+from labelveil.common.randomizers.grid import Grid
 
 NO_GROUP = (1 << 32) - 1
 """The group of an event that is not asked about."""

@@ -17,18 +17,18 @@
 
 Source: Cohen and Lyu, *The Target-Charging Technique for Privacy Analysis across Interactive
 Computations*, NeurIPS 2023, with a tighter account of the whole
-(:mod:`common.mechanisms.interactive.optimal_curve`).
+(:mod:`labelveil.common.mechanisms.interactive.optimal_curve`).
 """
 
-from common.mechanisms.interactive.boundary import (
+from labelveil.common.mechanisms.interactive.boundary import (
     Boundary,
     ExponentialMechanism,
     LaplaceTest,
     NoisyMaxLaplace,
     Oracle,
 )
-from common.mechanisms.interactive.call_count_tail import least_hits
-from common.mechanisms.interactive.calls import (
+from labelveil.common.mechanisms.interactive.call_count_tail import least_hits
+from labelveil.common.mechanisms.interactive.calls import (
     Algorithm,
     BestOfPriors,
     Candidate,
@@ -38,14 +38,26 @@ from common.mechanisms.interactive.calls import (
     RunTwice,
     one_shot_top_k,
 )
-from common.mechanisms.interactive.drift import DriftTest, affordable_epsilon
-from common.mechanisms.interactive.individual import IndividualSparseVector
-from common.mechanisms.interactive.mixed import MixedSession, mixed_budget
-from common.mechanisms.interactive.session import Answers, AnySession, Batch, Call, Outcome, Session
-from common.mechanisms.interactive.sparse_vector import SparseVector
-from common.mechanisms.interactive.targets import Target, hit_probability
-from common.mechanisms.interactive.terms import Terms, hit_cost, largest_call_epsilon, most_hits
-from common.mechanisms.interactive.thresholds import (
+from labelveil.common.mechanisms.interactive.drift import DriftTest, affordable_epsilon
+from labelveil.common.mechanisms.interactive.individual import IndividualSparseVector
+from labelveil.common.mechanisms.interactive.mixed import MixedSession, mixed_budget
+from labelveil.common.mechanisms.interactive.session import (
+    Answers,
+    AnySession,
+    Batch,
+    Call,
+    Outcome,
+    Session,
+)
+from labelveil.common.mechanisms.interactive.sparse_vector import SparseVector
+from labelveil.common.mechanisms.interactive.targets import Target, hit_probability
+from labelveil.common.mechanisms.interactive.terms import (
+    Terms,
+    hit_cost,
+    largest_call_epsilon,
+    most_hits,
+)
+from labelveil.common.mechanisms.interactive.thresholds import (
     BetweenThresholds,
     DistinctCountTest,
     Position,

@@ -9,7 +9,8 @@ of M; tails, run M and show the boundary if it is not y*, else toss again. The b
 ``(π/2) / (1/2 + π/2) = π/(1 + π)``. Only whether π <= 1/2 must be known, and where that is decided
 wrongly for ``|π − 1/2| <= 1e-9``, g is off by one part in 10⁸ at a place where both formulas meet.
 That adds less than 1e-8 to t; and it takes nothing from q, since around π = 1/2 the proof of
-:func:`common.mechanisms.interactive.targets.boundary` has a margin of about ε/3, for ε >= 1e-4.
+:func:`labelveil.common.mechanisms.interactive.targets.boundary` has a margin of about ε/3, for ε >=
+1e-4.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Floats, Integers
-from common.entropy import WordSource
-from common.errors import DataError
-from common.exact.exponential_choice import exponential_choice
-from common.exact.noise import discrete_laplace, uniform_below
-from common.guarantees.limits import within
-from common.mechanisms.interactive.session import Outcome
-from common.mechanisms.interactive.targets import Target, boundary
-from common.mechanisms.interactive.thresholds import integers
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.entropy import WordSource
+from labelveil.common.errors import DataError
+from labelveil.common.exact.exponential_choice import exponential_choice
+from labelveil.common.exact.noise import discrete_laplace, uniform_below
+from labelveil.common.guarantees.limits import within
+from labelveil.common.mechanisms.interactive.session import Outcome
+from labelveil.common.mechanisms.interactive.targets import Target, boundary
+from labelveil.common.mechanisms.interactive.thresholds import integers
 
 _SLACK = Fraction(1, 10**8)
 _TAIL = 45.0
@@ -63,7 +64,7 @@ class Boundary:
 
     @property
     def target(self) -> Target:
-        """The boundary; see :func:`common.mechanisms.interactive.targets.boundary`."""
+        """The boundary; see :func:`labelveil.common.mechanisms.interactive.targets.boundary`."""
         return boundary(self.oracle.epsilon, _SLACK)
 
     def draw(self, data: Any, source: WordSource) -> Outcome[int | None]:

@@ -26,7 +26,7 @@ from fractions import Fraction
 import numpy as np
 import scipy
 
-from common.guarantees.limits import at_least, within
+from labelveil.common.guarantees.limits import at_least, within
 
 _ERROR = 1e-9
 """Relative error allowed to SciPy's incomplete beta function, generously."""

@@ -21,12 +21,12 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, Generic
 
-from common.entropy import WordSource
-from common.errors import PrivacyError
-from common.guarantees.limits import at_least
-from common.mechanisms.interactive.session import AnySession, DataT, Outcome, ValueT
-from common.mechanisms.interactive.targets import Target, not_prior, run_twice
-from common.sole import Sole
+from labelveil.common.entropy import WordSource
+from labelveil.common.errors import PrivacyError
+from labelveil.common.guarantees.limits import at_least
+from labelveil.common.mechanisms.interactive.session import AnySession, DataT, Outcome, ValueT
+from labelveil.common.mechanisms.interactive.targets import Target, not_prior, run_twice
+from labelveil.common.sole import Sole
 
 Algorithm = Callable[[Any, WordSource], ValueT]
 """A private algorithm: data and random words in, an outcome out."""
@@ -93,7 +93,7 @@ class RunTwice:
 
     @property
     def target(self) -> Target:
-        """2ε-DP, see :func:`common.mechanisms.interactive.targets.run_twice`."""
+        """2ε-DP, see :func:`labelveil.common.mechanisms.interactive.targets.run_twice`."""
         return run_twice(self.epsilon)
 
     def draw(self, data: Any, source: WordSource) -> Outcome[tuple[Hashable, Hashable]]:

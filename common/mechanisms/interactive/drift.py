@@ -5,7 +5,7 @@ with ``E_c = round(n Σ_{j<=c} p_j)`` public: n times the largest distance of th
 functions, in whole events. Replacing one label moves one unit between two cells and hence every
 cumulative count by at most 1, all in the same direction, so D has sensitivity 1 (m for the m labels
 of one user). With discrete Laplace noise of scale m/ε the test "D >= threshold" is ε-DP, and
-"drifted" is a not-prior target (:mod:`common.mechanisms.interactive.thresholds`).
+"drifted" is a not-prior target (:mod:`labelveil.common.mechanisms.interactive.thresholds`).
 
 *Threshold.* Without drift D/n exceeds ``√(ln(2/β)/2 · v)`` with probability about β at most
 (Dvoretzky, Kiefer, Wolfowitz 1956, with Massart's constant 2), where v adds up what n labels, the
@@ -24,13 +24,13 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Integers
-from common.entropy import WordSource
-from common.exact.noise import discrete_laplace
-from common.guarantees.limits import at_least, within
-from common.mechanisms.interactive.session import Outcome
-from common.mechanisms.interactive.targets import Target, not_prior
-from common.randomizers.prior import NoisyPrior, rational_epsilon
+from labelveil.common.arrays import Integers
+from labelveil.common.entropy import WordSource
+from labelveil.common.exact.noise import discrete_laplace
+from labelveil.common.guarantees.limits import at_least, within
+from labelveil.common.mechanisms.interactive.session import Outcome
+from labelveil.common.mechanisms.interactive.targets import Target, not_prior
+from labelveil.common.randomizers.prior import NoisyPrior, rational_epsilon
 
 
 @dataclass(frozen=True)

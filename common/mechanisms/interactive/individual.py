@@ -21,15 +21,15 @@ from fractions import Fraction
 
 import numpy as np
 
-from common.arrays import Integers, counted
-from common.entropy import Entropy
-from common.errors import DataError
-from common.exact.noise import discrete_laplace
-from common.guarantees import Adjacency, ApproximateDP, RenyiDP, Unit
-from common.guarantees.limits import at_least
-from common.mechanisms.interactive.targets import not_prior
-from common.mechanisms.interactive.terms import Terms
-from common.sole import Sole
+from labelveil.common.arrays import Integers, counted
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import DataError
+from labelveil.common.exact.noise import discrete_laplace
+from labelveil.common.guarantees import Adjacency, ApproximateDP, RenyiDP, Unit
+from labelveil.common.guarantees.limits import at_least
+from labelveil.common.mechanisms.interactive.targets import not_prior
+from labelveil.common.mechanisms.interactive.terms import Terms
+from labelveil.common.sole import Sole
 
 Question = Integers | tuple[Integers, Integers]
 """(m,) distinct indices of the records that match; or these and (m,) values of f in 1/g, 1 … g."""

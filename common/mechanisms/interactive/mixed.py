@@ -7,11 +7,12 @@
     session.run(choice)
 
 Misses are free at any ε. A call is admitted if its hit would still fit, so that the hits never cost
-more than the budget: by the proof of :func:`common.mechanisms.interactive.terms.hit_cost`, which
-asks neither for equal calls nor for calls that are fixed beforehand, the budget's curve is the
-guarantee. The dearest call sets the limit of the orders: the cost of a hit at ε = 0.1 is known up
-to order 7.4, at ε = 0.4 up to 2.2, and low orders convert badly at a small δ. Where all calls are
-alike, :class:`common.mechanisms.interactive.session.Session` has better routes.
+more than the budget: by the proof of
+:func:`labelveil.common.mechanisms.interactive.terms.hit_cost`, which asks neither for equal calls
+nor for calls that are fixed beforehand, the budget's curve is the guarantee. The dearest call sets
+the limit of the orders: the cost of a hit at ε = 0.1 is known up to order 7.4, at ε = 0.4 up to
+2.2, and low orders convert badly at a small δ. Where all calls are alike,
+:class:`labelveil.common.mechanisms.interactive.session.Session` has better routes.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any, Self
 
-from common.entropy import Entropy
-from common.errors import BudgetError, PrivacyError
-from common.exact.rational import rational
-from common.guarantees import (
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import BudgetError, PrivacyError
+from labelveil.common.exact.rational import rational
+from labelveil.common.guarantees import (
     Adjacency,
     RenyiDP,
     Unit,
@@ -33,9 +34,9 @@ from common.guarantees import (
     to_approximate,
     to_renyi,
 )
-from common.mechanisms.interactive.session import AnySession, DataT, Journal
-from common.mechanisms.interactive.targets import Target
-from common.mechanisms.interactive.terms import hit_cost
+from labelveil.common.mechanisms.interactive.session import AnySession, DataT, Journal
+from labelveil.common.mechanisms.interactive.targets import Target
+from labelveil.common.mechanisms.interactive.terms import hit_cost
 
 _ROUNDING = 1 - Fraction(1, 10**9)
 

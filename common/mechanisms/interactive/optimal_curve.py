@@ -34,9 +34,9 @@ from functools import lru_cache
 import numpy as np
 import scipy
 
-from common.arrays import Floats, Integers
-from common.exact.rounding import above
-from common.mechanisms.interactive.call_count_tail import calls_until
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.exact.rounding import above
+from labelveil.common.mechanisms.interactive.call_count_tail import calls_until
 
 _ROUNDS = 60
 _WIDTHS = 9.0

@@ -20,14 +20,14 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
-from common.arrays import Booleans, Integers
-from common.entropy import Entropy, WordSource
-from common.errors import BudgetError, PrivacyError
-from common.exact.rational import parse_rational, rational
-from common.guarantees import ApproximateDP, RenyiDP
-from common.mechanisms.interactive.targets import Target
-from common.mechanisms.interactive.terms import Terms, whole_numbers
-from common.sole import Sole
+from labelveil.common.arrays import Booleans, Integers
+from labelveil.common.entropy import Entropy, WordSource
+from labelveil.common.errors import BudgetError, PrivacyError
+from labelveil.common.exact.rational import parse_rational, rational
+from labelveil.common.guarantees import ApproximateDP, RenyiDP
+from labelveil.common.mechanisms.interactive.targets import Target
+from labelveil.common.mechanisms.interactive.terms import Terms, whole_numbers
+from labelveil.common.sole import Sole
 
 DataT = TypeVar("DataT")
 DataIn = TypeVar("DataIn", contravariant=True)
@@ -211,7 +211,7 @@ class AnySession(Sole, ABC, Generic[DataT]):
         Entropy should be fresh. If a key is used again, the journalled count of runs keeps its
         noise from repeating. Calls that cost nothing since then may be missing from the count of
         calls. Outcomes that were held back
-        (:class:`common.mechanisms.interactive.calls.HeldOutcome`) are forgotten.
+        (:class:`labelveil.common.mechanisms.interactive.calls.HeldOutcome`) are forgotten.
 
         ``PrivacyError`` if the state is not one.
         """
@@ -273,8 +273,8 @@ class Session(AnySession[DataT]):
 
     Privacy: for the neighbours and unit of the terms, everything published is as private as the
     terms say (``terms.guarantee`` in RDP, ``terms.approximate(δ)`` for every δ; see
-    :mod:`common.mechanisms.interactive.terms`), provided that every call keeps its target's
-    guarantee.
+    :mod:`labelveil.common.mechanisms.interactive.terms`), provided that every call keeps its
+    target's guarantee.
 
     The terms are fixed before the first call; the rest is as in :class:`AnySession`.
     """

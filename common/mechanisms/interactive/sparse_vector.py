@@ -21,10 +21,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.entropy import Entropy
-from common.exact.noise import discrete_laplace
-from common.exact.rounding import multiple_above
-from common.guarantees import (
+from labelveil.common.entropy import Entropy
+from labelveil.common.exact.noise import discrete_laplace
+from labelveil.common.exact.rounding import multiple_above
+from labelveil.common.guarantees import (
     Adjacency,
     ApproximateDP,
     PureDP,
@@ -33,9 +33,9 @@ from common.guarantees import (
     optimal_composition,
     to_approximate,
 )
-from common.guarantees.limits import at_least, positive, within
-from common.mechanisms.interactive.session import Answers
-from common.mechanisms.interactive.thresholds import integers
+from labelveil.common.guarantees.limits import at_least, positive, within
+from labelveil.common.mechanisms.interactive.session import Answers
+from labelveil.common.mechanisms.interactive.thresholds import integers
 
 
 @dataclass(frozen=True)

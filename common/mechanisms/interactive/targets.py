@@ -25,9 +25,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.errors import PrivacyError
-from common.exact.rounding import above, below
-from common.guarantees.limits import at_least, within
+from labelveil.common.errors import PrivacyError
+from labelveil.common.exact.rounding import above, below
+from labelveil.common.guarantees.limits import at_least, within
 
 
 @dataclass(frozen=True)

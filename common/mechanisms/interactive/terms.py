@@ -4,14 +4,14 @@ A session runs any number of private calls, each with a target, and stops at the
 its (ε, δ):
 
 * *tail*: with failure probability δ* at most m calls learned something
-  (:mod:`common.mechanisms.interactive.call_count_tail`), and m calls of ε-DP compose: basic,
-  advanced, RDP, optimal;
+  (:mod:`labelveil.common.mechanisms.interactive.call_count_tail`), and m calls of ε-DP compose:
+  basic, advanced, RDP, optimal;
 * *hit cost*: every hit costs an RDP curve and misses are free (:func:`hit_cost`), with no δ*;
 * *game*: the optimum over everything that calls could do
-  (:mod:`common.mechanisms.interactive.optimal_curve`).
+  (:mod:`labelveil.common.mechanisms.interactive.optimal_curve`).
 
 Only the hit cost can be charged hit by hit, to a budget that other releases share: it is a
-``RenyiDP``, so ``common.guarantees.Filter`` admits it.
+``RenyiDP``, so ``labelveil.common.guarantees.Filter`` admits it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from common.errors import PrivacyError
-from common.exact.rational import parse_rational, rational
-from common.exact.rounding import above
-from common.guarantees import (
+from labelveil.common.errors import PrivacyError
+from labelveil.common.exact.rational import parse_rational, rational
+from labelveil.common.exact.rounding import above
+from labelveil.common.guarantees import (
     DEFAULT_ORDERS,
     Adjacency,
     ApproximateDP,
@@ -42,10 +42,10 @@ from common.guarantees import (
     to_approximate,
     to_renyi,
 )
-from common.guarantees.limits import at_least, within
-from common.mechanisms.interactive.call_count_tail import calls_until, overrun
-from common.mechanisms.interactive.optimal_curve import optimal_curve, vertices
-from common.mechanisms.interactive.targets import Target, not_prior
+from labelveil.common.guarantees.limits import at_least, within
+from labelveil.common.mechanisms.interactive.call_count_tail import calls_until, overrun
+from labelveil.common.mechanisms.interactive.optimal_curve import optimal_curve, vertices
+from labelveil.common.mechanisms.interactive.targets import Target, not_prior
 
 _SHARES = (0.02, 0.06, 0.15, 0.3, 0.5, 0.7, 0.85, 0.95, 0.99)
 """Shares of δ tried for the chance that more calls learned something than are composed."""
@@ -71,7 +71,7 @@ def hit_cost(
     in ε and q, and are chosen after seeing all outcomes. The largest a_T/(1 − a_N): outcomes split
     until their losses are ±ε, ``a_T + a_N = A`` is then fixed, so the ratio
     ``1 + (A − 1)/(1 − a_N)`` grows with a_N, which is linear in the shares of
-    :mod:`common.mechanisms.interactive.optimal_curve` and hence largest at a vertex.
+    :mod:`labelveil.common.mechanisms.interactive.optimal_curve` and hence largest at a vertex.
 
     ``PrivacyError`` if no order is left: ε is above about 3.9.
     """

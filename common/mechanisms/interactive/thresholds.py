@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Booleans, Integers, counted
-from common.entropy import WordSource
-from common.errors import PrivacyError
-from common.exact.noise import discrete_laplace, uniform_below
-from common.exact.rounding import above, multiple_above
-from common.guarantees.limits import at_least, within
-from common.mechanisms.interactive.session import Answers, Outcome
-from common.mechanisms.interactive.targets import Target, between_thresholds, not_prior
+from labelveil.common.arrays import Booleans, Integers, counted
+from labelveil.common.entropy import WordSource
+from labelveil.common.errors import PrivacyError
+from labelveil.common.exact.noise import discrete_laplace, uniform_below
+from labelveil.common.exact.rounding import above, multiple_above
+from labelveil.common.guarantees.limits import at_least, within
+from labelveil.common.mechanisms.interactive.session import Answers, Outcome
+from labelveil.common.mechanisms.interactive.targets import Target, between_thresholds, not_prior
 
 _FINE = 1 << 32
 
@@ -93,7 +93,7 @@ class BetweenThresholds:
 
     @property
     def target(self) -> Target:
-        """See :func:`common.mechanisms.interactive.targets.between_thresholds`."""
+        """See :func:`labelveil.common.mechanisms.interactive.targets.between_thresholds`."""
         return between_thresholds(self.epsilon, self.high - self.low, self.sensitivity)
 
     def draw(self, data: Any, source: WordSource) -> Outcome[Position]:

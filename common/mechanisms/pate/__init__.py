@@ -1,8 +1,8 @@
 """PATE: teachers on disjoint private shards vote, a student learns from their private answers."""
 
-from common.mechanisms.pate.boundary_vote import BoundaryVote, PriorVote
-from common.mechanisms.pate.gnmax import NO_ANSWER, ClassAnswers, ConfidentGNMax, GNMax
-from common.mechanisms.pate.multi_label import (
+from labelveil.common.mechanisms.pate.boundary_vote import BoundaryVote, PriorVote
+from labelveil.common.mechanisms.pate.gnmax import NO_ANSWER, ClassAnswers, ConfidentGNMax, GNMax
+from labelveil.common.mechanisms.pate.multi_label import (
     BinaryVote,
     ClippedVote,
     FullVote,
@@ -11,7 +11,7 @@ from common.mechanisms.pate.multi_label import (
     StableMajority,
     StableVote,
 )
-from common.mechanisms.pate.teachers import (
+from labelveil.common.mechanisms.pate.teachers import (
     StudentReport,
     class_votes,
     incurred_epsilon,
@@ -20,7 +20,7 @@ from common.mechanisms.pate.teachers import (
     train_student,
     train_teachers,
 )
-from common.mechanisms.pate.torch_model import TorchModel
+from labelveil.common.mechanisms.pate.torch_model import TorchModel
 
 __all__ = [
     "NO_ANSWER",

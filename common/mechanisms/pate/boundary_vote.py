@@ -6,10 +6,11 @@ takes one from a count and gives it to another, so two counts move apart by at m
 class has many more, and moves no further from a count than counts do from each other.
 
 :class:`BoundaryVote` puts the boundary wrapper around it
-(:mod:`common.mechanisms.interactive.boundary`): a query at the boundary stays without an answer and
-counts as a hit. :class:`PriorVote` counts an answer as a hit that is not the student's prediction:
-what the student knows already is free. Either batch stops at the τ-th hit. What is charged is the
-number of hits, which is fixed, not of queries: the guarantee holds for any number of them.
+(:mod:`labelveil.common.mechanisms.interactive.boundary`): a query at the boundary stays without an
+answer and counts as a hit. :class:`PriorVote` counts an answer as a hit that is not the student's
+prediction: what the student knows already is free. Either batch stops at the τ-th hit. What is
+charged is the number of hits, which is fixed, not of queries: the guarantee holds for any number of
+them.
 
 Source: Cohen and Lyu, NeurIPS 2023, Section 2.7 and Lemma 2.3.
 """
@@ -24,13 +25,19 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Integers
-from common.entropy import Entropy
-from common.errors import PrivacyError
-from common.guarantees import Unit
-from common.mechanisms.interactive import Boundary, ExponentialMechanism, NotPrior, Session, Terms
-from common.mechanisms.interactive.targets import not_prior
-from common.mechanisms.pate.gnmax import ADJACENCY, NO_ANSWER, ClassAnswers, checked_votes
+from labelveil.common.arrays import Integers
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import PrivacyError
+from labelveil.common.guarantees import Unit
+from labelveil.common.mechanisms.interactive import (
+    Boundary,
+    ExponentialMechanism,
+    NotPrior,
+    Session,
+    Terms,
+)
+from labelveil.common.mechanisms.interactive.targets import not_prior
+from labelveil.common.mechanisms.pate.gnmax import ADJACENCY, NO_ANSWER, ClassAnswers, checked_votes
 
 
 @dataclass(frozen=True)

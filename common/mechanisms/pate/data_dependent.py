@@ -17,7 +17,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Floats
+from labelveil.common.arrays import Floats
 
 ORDERS: Floats = np.concatenate(
     [np.arange(1.25, 4, 0.25), np.arange(4, 16, 1.0), np.geomspace(16, 256, 17)]

@@ -15,12 +15,12 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Booleans, Floats, Integers
-from common.entropy import Entropy
-from common.errors import PrivacyError
-from common.exact.noise import discrete_gaussian
-from common.guarantees import Adjacency, Guarantee, Unit, ZeroConcentratedDP
-from common.mechanisms.pate.data_dependent import data_dependent_curve, error_probability
+from labelveil.common.arrays import Booleans, Floats, Integers
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import PrivacyError
+from labelveil.common.exact.noise import discrete_gaussian
+from labelveil.common.guarantees import Adjacency, Guarantee, Unit, ZeroConcentratedDP
+from labelveil.common.mechanisms.pate.data_dependent import data_dependent_curve, error_probability
 
 ADJACENCY = Adjacency.REPLACE_RECORD
 NO_ANSWER = -1
@@ -35,8 +35,8 @@ class ClassAnswers:
     guarantee: Guarantee
     """Made before looking at any vote."""
     incurred: Floats | None
-    """(a,) data-dependent RDP at ``common.mechanisms.pate.data_dependent.ORDERS``: private, see
-    there. None where there is no such cost."""
+    """(a,) data-dependent RDP at ``labelveil.common.mechanisms.pate.data_dependent.ORDERS``:
+    private, see there. None where there is no such cost."""
 
     @property
     def answered(self) -> Booleans:

@@ -30,17 +30,17 @@ from functools import cached_property
 
 import numpy as np
 
-from common.arrays import Booleans, Floats, Integers
-from common.entropy import Entropy
-from common.errors import PrivacyError
-from common.exact.noise import discrete_gaussian
-from common.exact.rounding import multiple_above
-from common.guarantees import Adjacency, Guarantee, Unit, ZeroConcentratedDP
-from common.guarantees.base import GuaranteeT
-from common.mechanisms.pate.data_dependent import data_dependent_curve
-from common.mechanisms.pate.gnmax import threshold_error
-from common.mechanisms.selection import GaussianTest, Law, Ranking, StableTopK
-from common.mechanisms.selection.stable_top_k import variance_for
+from labelveil.common.arrays import Booleans, Floats, Integers
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import PrivacyError
+from labelveil.common.exact.noise import discrete_gaussian
+from labelveil.common.exact.rounding import multiple_above
+from labelveil.common.guarantees import Adjacency, Guarantee, Unit, ZeroConcentratedDP
+from labelveil.common.guarantees.base import GuaranteeT
+from labelveil.common.mechanisms.pate.data_dependent import data_dependent_curve
+from labelveil.common.mechanisms.pate.gnmax import threshold_error
+from labelveil.common.mechanisms.selection import GaussianTest, Law, Ranking, StableTopK
+from labelveil.common.mechanisms.selection.stable_top_k import variance_for
 
 _GRAIN = 64
 """What stands for a vote where votes are scaled."""
@@ -57,8 +57,8 @@ class LabelAnswers:
     guarantee: Guarantee
     """Of the whole batch."""
     incurred: Floats | None = None
-    """(a,) data-dependent RDP at ``common.mechanisms.pate.data_dependent.ORDERS``, where there is
-    one."""
+    """(a,) data-dependent RDP at ``labelveil.common.mechanisms.pate.data_dependent.ORDERS``, where
+    there is one."""
 
 
 @dataclass(frozen=True, kw_only=True)

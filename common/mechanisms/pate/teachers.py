@@ -14,14 +14,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Booleans, Floats, Integers
-from common.entropy import Entropy
-from common.errors import DataError
-from common.guarantees import ApproximateDP, RenyiDP, epsilon_at, to_approximate
-from common.guarantees.limits import within
-from common.mechanisms.pate.data_dependent import ORDERS
-from common.mechanisms.pate.gnmax import ClassAnswers
-from common.mechanisms.pate.multi_label import LabelAnswers
+from labelveil.common.arrays import Booleans, Floats, Integers
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import DataError
+from labelveil.common.guarantees import ApproximateDP, RenyiDP, epsilon_at, to_approximate
+from labelveil.common.guarantees.limits import within
+from labelveil.common.mechanisms.pate.data_dependent import ORDERS
+from labelveil.common.mechanisms.pate.gnmax import ClassAnswers
+from labelveil.common.mechanisms.pate.multi_label import LabelAnswers
 
 
 class Estimator(Protocol):

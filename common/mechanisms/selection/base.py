@@ -13,10 +13,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Integers, counted
-from common.entropy import Entropy
-from common.errors import DataError
-from common.guarantees import Adjacency, Guarantee, Unit
+from labelveil.common.arrays import Integers, counted
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import DataError
+from labelveil.common.guarantees import Adjacency, Guarantee, Unit
 
 ADJACENCY = Adjacency.ADD_REMOVE
 UNIT = Unit.USER

@@ -12,13 +12,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from common.entropy import WordSource
-from common.errors import PrivacyError
-from common.exact.rational import rational
-from common.guarantees import Guarantee
-from common.guarantees.limits import at_least
-from common.mechanisms.selection.base import Ranking
-from common.mechanisms.selection.noisy_max import NoisyMax
+from labelveil.common.entropy import WordSource
+from labelveil.common.errors import PrivacyError
+from labelveil.common.exact.rational import rational
+from labelveil.common.guarantees import Guarantee
+from labelveil.common.guarantees.limits import at_least
+from labelveil.common.mechanisms.selection.base import Ranking
+from labelveil.common.mechanisms.selection.noisy_max import NoisyMax
 
 Regularizer = Callable[[int], Fraction]
 """Maps a rank j to r(j), in users; public, so it must not look at the counts."""

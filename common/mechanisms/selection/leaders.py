@@ -14,17 +14,24 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Integers
-from common.entropy import Entropy
-from common.errors import PrivacyError
-from common.exact.exponential_choice import exponential_peeling
-from common.exact.noise import discrete_laplace
-from common.guarantees import Adjacency, PureDP, Unit, ZeroConcentratedDP, largest_rho, to_zcdp
-from common.guarantees.limits import at_least, positive, within
-from common.mechanisms.selection.base import Ranking, ranked
-from common.mechanisms.selection.choose_k import ChooseRank
-from common.mechanisms.selection.noisy_max import Law, NoisyMax
-from common.mechanisms.selection.stable_top_k import (
+from labelveil.common.arrays import Integers
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import PrivacyError
+from labelveil.common.exact.exponential_choice import exponential_peeling
+from labelveil.common.exact.noise import discrete_laplace
+from labelveil.common.guarantees import (
+    Adjacency,
+    PureDP,
+    Unit,
+    ZeroConcentratedDP,
+    largest_rho,
+    to_zcdp,
+)
+from labelveil.common.guarantees.limits import at_least, positive, within
+from labelveil.common.mechanisms.selection.base import Ranking, ranked
+from labelveil.common.mechanisms.selection.choose_k import ChooseRank
+from labelveil.common.mechanisms.selection.noisy_max import Law, NoisyMax
+from labelveil.common.mechanisms.selection.stable_top_k import (
     LEAST_RHO,
     STABLE_SHARE,
     FixedStableTopK,

@@ -13,14 +13,14 @@ from fractions import Fraction
 
 import numpy as np
 
-from common.arrays import Integers
-from common.entropy import WordSource
-from common.errors import PrivacyError, present
-from common.exact.exponential_choice import exponential_choice, permute_and_flip
-from common.exact.noise import discrete_gaussian, discrete_laplace
-from common.exact.rounding import above
-from common.guarantees import DEFAULT_ORDERS, BoundedRange, Guarantee, PureDP, RenyiDP
-from common.mechanisms.selection.base import UNIT, neighbours
+from labelveil.common.arrays import Integers
+from labelveil.common.entropy import WordSource
+from labelveil.common.errors import PrivacyError, present
+from labelveil.common.exact.exponential_choice import exponential_choice, permute_and_flip
+from labelveil.common.exact.noise import discrete_gaussian, discrete_laplace
+from labelveil.common.exact.rounding import above
+from labelveil.common.guarantees import DEFAULT_ORDERS, BoundedRange, Guarantee, PureDP, RenyiDP
+from labelveil.common.mechanisms.selection.base import UNIT, neighbours
 
 
 class Law(StrEnum):

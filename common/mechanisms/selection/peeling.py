@@ -15,13 +15,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.entropy import Entropy
-from common.errors import PrivacyError
-from common.exact.exponential_choice import exponential_choice, exponential_peeling
-from common.exact.rounding import above
-from common.guarantees import BoundedRange, RenyiDP, to_renyi
-from common.guarantees.limits import at_least, positive
-from common.mechanisms.selection.base import ADJACENCY, UNIT, Ranking, Selection, ranked
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import PrivacyError
+from labelveil.common.exact.exponential_choice import exponential_choice, exponential_peeling
+from labelveil.common.exact.rounding import above
+from labelveil.common.guarantees import BoundedRange, RenyiDP, to_renyi
+from labelveil.common.guarantees.limits import at_least, positive
+from labelveil.common.mechanisms.selection.base import ADJACENCY, UNIT, Ranking, Selection, ranked
 
 
 @dataclass(frozen=True)

@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from common.arrays import Integers
-from common.entropy import WordSource
-from common.errors import PrivacyError
-from common.exact.noise import discrete_gaussian, discrete_laplace
-from common.exact.rounding import float_below
-from common.guarantees import ApproximateDP, ZeroConcentratedDP
-from common.guarantees.gaussian import discrete_gaussian_tail
-from common.guarantees.limits import positive, within
-from common.mechanisms.selection.base import UNIT, neighbours
+from labelveil.common.arrays import Integers
+from labelveil.common.entropy import WordSource
+from labelveil.common.errors import PrivacyError
+from labelveil.common.exact.noise import discrete_gaussian, discrete_laplace
+from labelveil.common.exact.rounding import float_below
+from labelveil.common.guarantees import ApproximateDP, ZeroConcentratedDP
+from labelveil.common.guarantees.gaussian import discrete_gaussian_tail
+from labelveil.common.guarantees.limits import positive, within
+from labelveil.common.mechanisms.selection.base import UNIT, neighbours
 
 _ERROR = 1e-10
 

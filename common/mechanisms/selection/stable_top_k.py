@@ -15,18 +15,23 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Integers
-from common.entropy import Entropy
-from common.errors import PrivacyError
-from common.exact.exponential_choice import exponential_peeling
-from common.exact.rounding import multiple_above
-from common.guarantees import BoundedRange, RenyiDP, ZeroConcentratedDP, to_renyi, to_zcdp
-from common.guarantees.limits import at_least, positive, within
-from common.mechanisms.selection.base import Ranking, Selection, ranked
-from common.mechanisms.selection.choose_k import ChooseRank, Regularizer, indifferent, pull_towards
-from common.mechanisms.selection.noisy_max import Law, NoisyMax
-from common.mechanisms.selection.peeling import LimitedDomain
-from common.mechanisms.selection.stability import GaussianTest, LaplaceTest
+from labelveil.common.arrays import Integers
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import PrivacyError
+from labelveil.common.exact.exponential_choice import exponential_peeling
+from labelveil.common.exact.rounding import multiple_above
+from labelveil.common.guarantees import BoundedRange, RenyiDP, ZeroConcentratedDP, to_renyi, to_zcdp
+from labelveil.common.guarantees.limits import at_least, positive, within
+from labelveil.common.mechanisms.selection.base import Ranking, Selection, ranked
+from labelveil.common.mechanisms.selection.choose_k import (
+    ChooseRank,
+    Regularizer,
+    indifferent,
+    pull_towards,
+)
+from labelveil.common.mechanisms.selection.noisy_max import Law, NoisyMax
+from labelveil.common.mechanisms.selection.peeling import LimitedDomain
+from labelveil.common.mechanisms.selection.stability import GaussianTest, LaplaceTest
 
 _GRAIN = 1 << 12
 LEAST_RHO = Fraction(1, 10**8)

@@ -16,13 +16,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Integers
-from common.entropy import Entropy
-from common.exact.noise import discrete_laplace
-from common.exact.rounding import multiple_above
-from common.guarantees import ApproximateDP
-from common.guarantees.limits import at_least, positive, within
-from common.mechanisms.selection.base import ADJACENCY, UNIT, Ranking, Selection, ranked
+from labelveil.common.arrays import Integers
+from labelveil.common.entropy import Entropy
+from labelveil.common.exact.noise import discrete_laplace
+from labelveil.common.exact.rounding import multiple_above
+from labelveil.common.guarantees import ApproximateDP
+from labelveil.common.guarantees.limits import at_least, positive, within
+from labelveil.common.mechanisms.selection.base import ADJACENCY, UNIT, Ranking, Selection, ranked
 
 _ERROR = 1e-9
 _SHARE = Fraction(37, 100)

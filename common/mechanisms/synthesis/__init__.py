@@ -8,17 +8,17 @@
 =============================  =====================================================
 """
 
-from common.mechanisms.synthesis.blr import BLR
-from common.mechanisms.synthesis.domain import Domain
-from common.mechanisms.synthesis.mwem import MWEM, Fitted
-from common.mechanisms.synthesis.select_measure_project import (
+from labelveil.common.mechanisms.synthesis.blr import BLR
+from labelveil.common.mechanisms.synthesis.domain import Domain
+from labelveil.common.mechanisms.synthesis.mwem import MWEM, Fitted
+from labelveil.common.mechanisms.synthesis.select_measure_project import (
     Budget,
     ConcentratedBudget,
     Model,
     PureBudget,
     SelectMeasureProject,
 )
-from common.mechanisms.synthesis.workload import (
+from labelveil.common.mechanisms.synthesis.workload import (
     LinearQueries,
     Marginals,
     Workload,

@@ -26,14 +26,14 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Floats, Integers
-from common.entropy import Entropy
-from common.errors import ConfigError
-from common.exact.exponential_choice import exponential_choice
-from common.guarantees import Adjacency, PureDP, Unit
-from common.guarantees.limits import positive, within
-from common.mechanisms.synthesis.domain import check_histogram
-from common.mechanisms.synthesis.workload import LinearQueries
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import ConfigError
+from labelveil.common.exact.exponential_choice import exponential_choice
+from labelveil.common.guarantees import Adjacency, PureDP, Unit
+from labelveil.common.guarantees.limits import positive, within
+from labelveil.common.mechanisms.synthesis.domain import check_histogram
+from labelveil.common.mechanisms.synthesis.workload import LinearQueries
 
 MAX_DATABASES = 1 << 18
 

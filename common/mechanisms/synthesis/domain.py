@@ -12,8 +12,8 @@ from math import prod
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Floats, Integers, counted
-from common.errors import ConfigError, DataError
+from labelveil.common.arrays import Floats, Integers, counted
+from labelveil.common.errors import ConfigError, DataError
 
 MAX_CELLS = 1 << 22
 

@@ -23,14 +23,14 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Floats
-from common.entropy import Entropy
-from common.exact.exponential_choice import exponential_choice
-from common.exact.noise import discrete_laplace
-from common.guarantees import Adjacency, PureDP, Unit
-from common.guarantees.limits import at_least, positive
-from common.mechanisms.synthesis.domain import check_histogram
-from common.mechanisms.synthesis.workload import Workload
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import Entropy
+from labelveil.common.exact.exponential_choice import exponential_choice
+from labelveil.common.exact.noise import discrete_laplace
+from labelveil.common.guarantees import Adjacency, PureDP, Unit
+from labelveil.common.guarantees.limits import at_least, positive
+from labelveil.common.mechanisms.synthesis.domain import check_histogram
+from labelveil.common.mechanisms.synthesis.workload import Workload
 
 _LEAST_WEIGHT = 1e-290
 

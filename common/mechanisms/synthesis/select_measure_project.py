@@ -30,16 +30,16 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Floats, Integers
-from common.entropy import Entropy, WordSource
-from common.errors import ConfigError, PrivacyError
-from common.exact.exponential_choice import exponential_choice
-from common.exact.noise import discrete_gaussian, discrete_laplace
-from common.exact.rounding import multiple_above
-from common.guarantees import Adjacency, Guarantee, PureDP, Unit, ZeroConcentratedDP
-from common.mechanisms.synthesis.domain import check_histogram
-from common.mechanisms.synthesis.workload import Marginals
-from common.sole import Sole
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.entropy import Entropy, WordSource
+from labelveil.common.errors import ConfigError, PrivacyError
+from labelveil.common.exact.exponential_choice import exponential_choice
+from labelveil.common.exact.noise import discrete_gaussian, discrete_laplace
+from labelveil.common.exact.rounding import multiple_above
+from labelveil.common.guarantees import Adjacency, Guarantee, PureDP, Unit, ZeroConcentratedDP
+from labelveil.common.mechanisms.synthesis.domain import check_histogram
+from labelveil.common.mechanisms.synthesis.workload import Marginals
+from labelveil.common.sole import Sole
 
 _GRAIN = 1 << 24
 _SELECTION = Fraction(1, 10)

@@ -17,12 +17,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from common.arrays import Floats, Integers
-from common.entropy import Entropy
-from common.errors import ConfigError
-from common.exact.noise import discrete_laplace
-from common.guarantees.limits import positive
-from common.mechanisms.synthesis.domain import Domain, check_histogram
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import ConfigError
+from labelveil.common.exact.noise import discrete_laplace
+from labelveil.common.guarantees.limits import positive
+from labelveil.common.mechanisms.synthesis.domain import Domain, check_histogram
 
 _EXACT_CELLS = 1 << 10
 _MOST_SCALE = 1 << 20

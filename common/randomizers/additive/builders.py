@@ -15,7 +15,7 @@ Laplace channels are exactly unbiased. ``clip`` moves everything outside the ran
 published: that lowers the label error, and makes the models worse.
 
 Grids of more than 513 points are thinned first
-(:func:`common.randomizers.knots.over_knots`).
+(:func:`labelveil.common.randomizers.knots.over_knots`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from common.arrays import Floats
-from common.errors import ConfigError
-from common.randomizers.additive.laws import (
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import ConfigError
+from labelveil.common.randomizers.additive.laws import (
     DiscreteLaplace,
     DiscreteStaircase,
     Laplace,
@@ -34,9 +34,9 @@ from common.randomizers.additive.laws import (
     best_gamma,
     best_stair,
 )
-from common.randomizers.base import Problem, Randomizer, register
-from common.randomizers.exact_rows import check_size, sorted_channel
-from common.randomizers.knots import choose_knots, interpolation, over_knots
+from labelveil.common.randomizers.base import Problem, Randomizer, register
+from labelveil.common.randomizers.exact_rows import check_size, sorted_channel
+from labelveil.common.randomizers.knots import choose_knots, interpolation, over_knots
 
 MAX_LATTICE = 512
 """The most steps of a discrete law's lattice; finer grids are rounded to it without bias."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.arrays import Floats
-from common.errors import ConfigError
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from common.arrays import Booleans, Floats, Indices
-from common.errors import ConfigError
-from common.randomizers.losses import Loss
+from labelveil.common.arrays import Booleans, Floats, Indices
+from labelveil.common.errors import ConfigError
+from labelveil.common.randomizers.losses import Loss
 
 Divergence = Callable[[Floats, Floats], Floats]
 """D(a, a + t) from a and t: a Bregman divergence, so that the mean is the best constant."""

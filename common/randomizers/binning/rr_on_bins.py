@@ -20,13 +20,13 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Floats, Indices, Integers
-from common.errors import ConfigError
-from common.exact.channel import FiniteChannel, exp_lower_bound, randomized_response_rows
-from common.randomizers.base import Problem, Randomizer, checked_problem, register
-from common.randomizers.binning.interval_costs import IntervalCosts, interval_costs
-from common.randomizers.knots import MOST_KNOTS, over_knots
-from common.randomizers.losses import Loss, LossFunction, check_monotone
+from labelveil.common.arrays import Floats, Indices, Integers
+from labelveil.common.errors import ConfigError
+from labelveil.common.exact.channel import FiniteChannel, exp_lower_bound, randomized_response_rows
+from labelveil.common.randomizers.base import Problem, Randomizer, checked_problem, register
+from labelveil.common.randomizers.binning.interval_costs import IntervalCosts, interval_costs
+from labelveil.common.randomizers.knots import MOST_KNOTS, over_knots
+from labelveil.common.randomizers.losses import Loss, LossFunction, check_monotone
 
 _MAX_ROUNDS = 100
 _KEPT = 4096
@@ -62,7 +62,7 @@ def optimal_binning(
     constant output on. (Algorithm 2 of Ghazi et al. tabulates every number of bins instead, in
     O(k³).)
 
-    ``ConfigError`` as of :func:`common.randomizers.losses.check_monotone`.
+    ``ConfigError`` as of :func:`labelveil.common.randomizers.losses.check_monotone`.
     """
     keep = np.flatnonzero(problem.prior > 0)  # a label of no mass may join any bin for free
     check_monotone(problem.loss, problem.labels[keep])
@@ -122,7 +122,7 @@ def losses_by_bins(
     Parameters
     ----------
     labels, prior, epsilon, loss
-        As in :func:`common.randomizers.build_randomizer`.
+        As in :func:`labelveil.common.randomizers.build_randomizer`.
     outputs
         The only values that may be sent, strictly ascending.
     most
@@ -135,7 +135,7 @@ def losses_by_bins(
     Raises
     ------
     ConfigError, PrivacyError
-        As :func:`common.randomizers.build_randomizer`.
+        As :func:`labelveil.common.randomizers.build_randomizer`.
     """
     problem = checked_problem(labels, prior, epsilon, loss)
     given, most = _admissible(outputs, problem.loss), _at_most(most) or 1

@@ -14,18 +14,23 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Floats
-from common.errors import LabelveilError
-from common.randomizers.base import Randomizer, build_randomizer, check_prior, randomizer_names
-from common.randomizers.design.conditionals import (
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import LabelveilError
+from labelveil.common.randomizers.base import (
+    Randomizer,
+    build_randomizer,
+    check_prior,
+    randomizer_names,
+)
+from labelveil.common.randomizers.design.conditionals import (
     EXPLAINED,
     ConditionalFamily,
     effective_rows,
     plausible_conditionals,
 )
-from common.randomizers.design.optimal_design import decoding_values
-from common.randomizers.knots import thinned
-from common.randomizers.losses import Loss, LossFunction, get_loss
+from labelveil.common.randomizers.design.optimal_design import decoding_values
+from labelveil.common.randomizers.knots import thinned
+from labelveil.common.randomizers.losses import Loss, LossFunction, get_loss
 
 _POINTS = 64
 _BISECTIONS = 60

@@ -44,10 +44,10 @@ from itertools import combinations
 import numpy as np
 import scipy
 
-from common.arrays import Floats
-from common.randomizers.cells import Cells
-from common.randomizers.grid import Grid
-from common.randomizers.losses import Loss
+from labelveil.common.arrays import Floats
+from labelveil.common.randomizers.cells import Cells
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.losses import Loss
 
 EXPLAINED = 0.3
 """Share of the variance of the label's normal score that features are taken to explain, where

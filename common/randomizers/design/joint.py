@@ -1,11 +1,11 @@
 """One channel for several labels: the best public mixture, with thresholds that identify each.
 
-As for one label (:mod:`common.randomizers.design.optimal_design`), a fixed share of the events
-goes to uniform randomized thresholds, of one label each, so that every label has an unbiased
+As for one label (:mod:`labelveil.common.randomizers.design.optimal_design`), a fixed share of the
+events goes to uniform randomized thresholds, of one label each, so that every label has an unbiased
 decoding in every cell whatever the others are; the rest is the mixture of
-:mod:`common.randomizers.design.mixture`, optimised around them. A label's part of the criterion is
-its excess error, tempered as for one label, as a share of what it is with no label at all, times
-the label's weight.
+:mod:`labelveil.common.randomizers.design.mixture`, optimised around them. A label's part of the
+criterion is its excess error, tempered as for one label, as a share of what it is with no label at
+all, times the label's weight.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from functools import reduce
 
 import numpy as np
 
-from common.arrays import Floats
-from common.exact.channel import FiniteChannel, exp_lower_bound
-from common.randomizers.base import Randomizer, check_epsilon, check_prior, register_joint
-from common.randomizers.cells import Cells
-from common.randomizers.design.conditionals import (
+from labelveil.common.arrays import Floats
+from labelveil.common.exact.channel import FiniteChannel, exp_lower_bound
+from labelveil.common.randomizers.base import Randomizer, check_epsilon, check_prior, register_joint
+from labelveil.common.randomizers.cells import Cells
+from labelveil.common.randomizers.design.conditionals import (
     EXPLAINED,
     ConditionalFamily,
     effective_rows,
     joint_conditionals,
 )
-from common.randomizers.design.mixture import best_mixture
-from common.randomizers.design.optimal_design import (
+from labelveil.common.randomizers.design.mixture import best_mixture
+from labelveil.common.randomizers.design.optimal_design import (
     POINTS,
     Design,
     largest_share,
     uniform_thresholds,
 )
-from common.randomizers.exact_rows import check_size, exact_rows
-from common.randomizers.grid import Grid
-from common.randomizers.knots import choose_knots, interpolation
-from common.randomizers.losses import get_loss
+from labelveil.common.randomizers.exact_rows import check_size, exact_rows
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.knots import choose_knots, interpolation
+from labelveil.common.randomizers.losses import get_loss
 
 JOINT = "joint-design"
 

@@ -35,8 +35,8 @@ from itertools import compress
 
 import numpy as np
 
-from common.arrays import Floats, Indices
-from common.randomizers.design.conditionals import ConditionalFamily
+from labelveil.common.arrays import Floats, Indices
+from labelveil.common.randomizers.design.conditionals import ConditionalFamily
 
 _STEPS = 40
 _GAP = 5e-3

@@ -10,8 +10,8 @@ For a fixed θ the Fisher information of such a channel is *linear* in u,
 
     I_θ(u) = Σ_S u_S c² ∂q_θ(S) ∂q_θ(S)ᵀ / (1 + c q_θ(S)),
 
-so the predicted excess error of :mod:`common.randomizers.design.conditionals`, an average of
-gᵀ (Λ + effective · I_θ(u))⁻¹ g, is convex in u (a matrix-fractional function of a linear one): a
+so the predicted excess error of :mod:`labelveil.common.randomizers.design.conditionals`, an average
+of gᵀ (Λ + effective · I_θ(u))⁻¹ g, is convex in u (a matrix-fractional function of a linear one): a
 Bayesian A-optimal experimental design over a polytope. Taking for S all intervals of labels and
 their complements includes RR-on-bins, randomized thresholds over any weights and the columns of the
 optimal unbiased randomizer. The minimum is found by Frank and Wolfe's method, whose duality gap
@@ -38,19 +38,19 @@ from typing import Any
 import numpy as np
 import scipy
 
-from common.arrays import Floats
-from common.errors import ConfigError, PrivacyError
-from common.exact.channel import MAX_OUTPUTS, TOTAL, FiniteChannel, exp_lower_bound
-from common.randomizers.base import Problem, Randomizer, register
-from common.randomizers.design.conditionals import (
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import ConfigError, PrivacyError
+from labelveil.common.exact.channel import MAX_OUTPUTS, TOTAL, FiniteChannel, exp_lower_bound
+from labelveil.common.randomizers.base import Problem, Randomizer, register
+from labelveil.common.randomizers.design.conditionals import (
     EXPLAINED,
     ConditionalFamily,
     effective_rows,
     plausible_conditionals,
 )
-from common.randomizers.exact_rows import MAX_WEIGHTS, exact_rows, size_of
-from common.randomizers.knots import rows_between, thinned
-from common.randomizers.response import build_randomized_response
+from labelveil.common.randomizers.exact_rows import MAX_WEIGHTS, exact_rows, size_of
+from labelveil.common.randomizers.knots import rows_between, thinned
+from labelveil.common.randomizers.response import build_randomized_response
 
 POINTS = 32
 """Knots: the program has about POINTS² variables."""

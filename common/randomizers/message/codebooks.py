@@ -14,12 +14,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from common.arrays import Floats, Indices, Integers
-from common.entropy import Entropy
-from common.errors import ConfigError
-from common.exact.channel import MAX_OUTPUTS, Codes
-from common.randomizers.base import LABEL_STREAM
-from common.randomizers.cells import Codebook, Group, stream
+from labelveil.common.arrays import Floats, Indices, Integers
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import ConfigError
+from labelveil.common.exact.channel import MAX_OUTPUTS, Codes
+from labelveil.common.randomizers.base import LABEL_STREAM
+from labelveil.common.randomizers.cells import Codebook, Group, stream
 
 
 @dataclass(frozen=True)

@@ -18,23 +18,29 @@ from functools import reduce
 
 import numpy as np
 
-from common.arrays import Floats
-from common.errors import ConfigError
-from common.exact.channel import MAX_OUTPUTS
-from common.exact.rational import rational
-from common.randomizers.base import Randomizer, build_randomizer
-from common.randomizers.budget import PRIOR_SHARE, round_down, split_budget
-from common.randomizers.cells import Cells, Group, row_products
-from common.randomizers.design.conditionals import effective_rows, plausible_conditionals
-from common.randomizers.design.joint import Targets, build_joint_design
-from common.randomizers.design.mixture import best_mixture
-from common.randomizers.design.optimal_design import POINTS, fitting, most_knots
-from common.randomizers.exact_rows import MAX_WEIGHTS, size_of
-from common.randomizers.grid import Grid
-from common.randomizers.knots import thinned
-from common.randomizers.losses import Loss, get_loss
-from common.randomizers.message.steps import Channels, Laws, MessagePlan, Share, plan_alone
-from common.randomizers.message.terms import Division, LabelTerms
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import ConfigError
+from labelveil.common.exact.channel import MAX_OUTPUTS
+from labelveil.common.exact.rational import rational
+from labelveil.common.randomizers.base import Randomizer, build_randomizer
+from labelveil.common.randomizers.budget import PRIOR_SHARE, round_down, split_budget
+from labelveil.common.randomizers.cells import Cells, Group, row_products
+from labelveil.common.randomizers.design.conditionals import effective_rows, plausible_conditionals
+from labelveil.common.randomizers.design.joint import Targets, build_joint_design
+from labelveil.common.randomizers.design.mixture import best_mixture
+from labelveil.common.randomizers.design.optimal_design import POINTS, fitting, most_knots
+from labelveil.common.randomizers.exact_rows import MAX_WEIGHTS, size_of
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.knots import thinned
+from labelveil.common.randomizers.losses import Loss, get_loss
+from labelveil.common.randomizers.message.steps import (
+    Channels,
+    Laws,
+    MessagePlan,
+    Share,
+    plan_alone,
+)
+from labelveil.common.randomizers.message.terms import Division, LabelTerms
 
 MOST_CELLS = 400
 _FEWEST_POINTS = 8

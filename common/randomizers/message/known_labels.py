@@ -9,10 +9,10 @@ from functools import reduce
 
 import numpy as np
 
-from common.arrays import Floats
-from common.errors import DataError
-from common.randomizers.cells import Group, row_products
-from common.randomizers.knots import interpolation
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import DataError
+from labelveil.common.randomizers.cells import Group, row_products
+from labelveil.common.randomizers.knots import interpolation
 
 _VALUES_AT_ONCE = 1 << 12
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from common.randomizers.base import check_epsilon
-from common.randomizers.budget import PRIOR_SHARE
-from common.randomizers.message.division import plan_several
-from common.randomizers.message.steps import MessagePlan, plan_alone
-from common.randomizers.message.terms import Division, LabelTerms, check_terms
+from labelveil.common.randomizers.base import check_epsilon
+from labelveil.common.randomizers.budget import PRIOR_SHARE
+from labelveil.common.randomizers.message.division import plan_several
+from labelveil.common.randomizers.message.steps import MessagePlan, plan_alone
+from labelveil.common.randomizers.message.terms import Division, LabelTerms, check_terms
 
 
 def plan_message(
@@ -32,7 +32,7 @@ def plan_message(
     epsilon
         What one privacy unit may spend on the whole message, 0 < epsilon <= 40.
     division
-        Of several labels: see :mod:`common.randomizers.message.division`.
+        Of several labels: see :mod:`labelveil.common.randomizers.message.division`.
     records
         Records of one privacy unit.
     prior_share

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from common.arrays import Floats, Indices, Integers, finite, holds_integers, unmasked
-from common.entropy import Entropy, system_entropy
-from common.errors import ConfigError, DataError
-from common.exact.channel import Codes, FiniteChannel
-from common.guarantees import PureDP
-from common.randomizers.grid import Grid
-from common.randomizers.message.known_labels import KnownLabels
-from common.randomizers.message.plan import plan_message
-from common.randomizers.message.questions import Question
-from common.randomizers.message.steps import Message, MessagePlan, Released
-from common.randomizers.message.strata import count_cells
-from common.randomizers.message.terms import Division, LabelTerms
+from labelveil.common.arrays import Floats, Indices, Integers, finite, holds_integers, unmasked
+from labelveil.common.entropy import Entropy, system_entropy
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.exact.channel import Codes, FiniteChannel
+from labelveil.common.guarantees import PureDP
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.known_labels import KnownLabels
+from labelveil.common.randomizers.message.plan import plan_message
+from labelveil.common.randomizers.message.questions import Question
+from labelveil.common.randomizers.message.steps import Message, MessagePlan, Released
+from labelveil.common.randomizers.message.strata import count_cells
+from labelveil.common.randomizers.message.terms import Division, LabelTerms
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -179,7 +179,7 @@ def randomize_labels(
     values
         All labels there are, ascending from ``lower`` to ``upper``, where they are classes.
     randomizer, loss
-        As in :func:`common.randomizers.build_randomizer`.
+        As in :func:`labelveil.common.randomizers.build_randomizer`.
     strata
         (n,) public classes of the events, such as their campaigns, chosen without looking at the
         labels: each that is large enough is sent by a channel that fits its own labels.

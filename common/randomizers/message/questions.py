@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Integers
-from common.errors import ConfigError
-from common.randomizers.cells import Group
-from common.randomizers.grid import Grid
-from common.randomizers.message.plan import plan_message
-from common.randomizers.message.steps import MessagePlan, Released
-from common.randomizers.message.strata import MOST_STRATA, MOST_WEIGHT, Strata
-from common.randomizers.message.terms import LabelTerms
+from labelveil.common.arrays import Integers
+from labelveil.common.errors import ConfigError
+from labelveil.common.randomizers.cells import Group
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.plan import plan_message
+from labelveil.common.randomizers.message.steps import MessagePlan, Released
+from labelveil.common.randomizers.message.strata import MOST_STRATA, MOST_WEIGHT, Strata
+from labelveil.common.randomizers.message.terms import LabelTerms
 
 EXPLAINED = 0.15
 """Share of a stratum's variance that features are taken to explain still. Models of bike rentals,

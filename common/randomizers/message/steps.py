@@ -8,12 +8,12 @@
     message = message.decode(counts_of_codes)         # histograms that codes tell, for no ε
 
 A message is a list of histograms, each over a group of labels, and for each stratum of events
-(:mod:`common.randomizers.message.strata`) a list of channels. One label without strata is a list of
-one in a list of one, and this is then the two-step procedure, Algorithm 3 and Theorem 7 of Ghazi et
-al., *Regression with Label Differential Privacy*, ICLR 2023: ε₁ on a private prior, ε₂ on each
-label. Everything in the message is a function of these releases, so it is (ε₁ + ε₂)-DP. Which plan
-is made says :mod:`common.randomizers.message.plan`, and how several labels share ε
-:mod:`common.randomizers.message.division`.
+(:mod:`labelveil.common.randomizers.message.strata`) a list of channels. One label without strata is
+a list of one in a list of one, and this is then the two-step procedure, Algorithm 3 and Theorem 7
+of Ghazi et al., *Regression with Label Differential Privacy*, ICLR 2023: ε₁ on a private prior, ε₂
+on each label. Everything in the message is a function of these releases, so it is (ε₁ + ε₂)-DP.
+Which plan is made says :mod:`labelveil.common.randomizers.message.plan`, and how several labels
+share ε :mod:`labelveil.common.randomizers.message.division`.
 """
 
 from __future__ import annotations
@@ -29,21 +29,26 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Floats, Integers
-from common.entropy import Entropy
-from common.errors import ConfigError, PrivacyError
-from common.exact.channel import MAX_OUTPUTS
-from common.exact.rational import rational
-from common.guarantees import PureDP, Unit
-from common.randomizers.base import Randomizer, check_epsilon
-from common.randomizers.budget import PRIOR_SHARE, round_down, split_budget
-from common.randomizers.cells import Cells, Codebook, Group, stream
-from common.randomizers.design.optimal_design import fitting, most_knots
-from common.randomizers.grid import Grid
-from common.randomizers.message.codebooks import Codebooks
-from common.randomizers.message.strata import STRATA_STREAM, Strata, StratumTable, keep_strata
-from common.randomizers.message.terms import LabelTerms
-from common.randomizers.prior import (
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import ConfigError, PrivacyError
+from labelveil.common.exact.channel import MAX_OUTPUTS
+from labelveil.common.exact.rational import rational
+from labelveil.common.guarantees import PureDP, Unit
+from labelveil.common.randomizers.base import Randomizer, check_epsilon
+from labelveil.common.randomizers.budget import PRIOR_SHARE, round_down, split_budget
+from labelveil.common.randomizers.cells import Cells, Codebook, Group, stream
+from labelveil.common.randomizers.design.optimal_design import fitting, most_knots
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.codebooks import Codebooks
+from labelveil.common.randomizers.message.strata import (
+    STRATA_STREAM,
+    Strata,
+    StratumTable,
+    keep_strata,
+)
+from labelveil.common.randomizers.message.terms import LabelTerms
+from labelveil.common.randomizers.prior import (
     PRIOR_STREAM,
     NoisyPrior,
     decoded_prior,
@@ -418,7 +423,7 @@ def plan_alone(
     """Send every label by a channel of its own, as if it were alone.
 
     ``epsilons`` are each label's; the others, and errors, are those of
-    :func:`common.randomizers.message.plan.plan_message`.
+    :func:`labelveil.common.randomizers.message.plan.plan_message`.
     """
     histograms, channels, outputs = [], [], []
     for place, (label, epsilon) in enumerate(zip(terms, epsilons, strict=True)):

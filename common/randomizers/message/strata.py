@@ -27,10 +27,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from common.arrays import Floats, Indices, Integers
-from common.entropy import Entropy
-from common.randomizers.cells import Cells
-from common.randomizers.prior import NoisyPrior, private_prior
+from labelveil.common.arrays import Floats, Indices, Integers
+from labelveil.common.entropy import Entropy
+from labelveil.common.randomizers.cells import Cells
+from labelveil.common.randomizers.prior import NoisyPrior, private_prior
 
 MOST_STRATA = 32
 """Each has a channel of its own to design; the smaller ones are taken together."""

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from common.arrays import Floats, is_number
-from common.errors import ConfigError
-from common.randomizers.base import Randomizer, build_randomizer
-from common.randomizers.design.optimal_design import POINTS
-from common.randomizers.grid import Grid, whole_step
+from labelveil.common.arrays import Floats, is_number
+from labelveil.common.errors import ConfigError
+from labelveil.common.randomizers.base import Randomizer, build_randomizer
+from labelveil.common.randomizers.design.optimal_design import POINTS
+from labelveil.common.randomizers.grid import Grid, whole_step
 
 Division = Literal["auto", "split", "joint"]
 """How several labels share one ε."""
@@ -42,7 +42,8 @@ class LabelTerms:
     whole: bool = False
     """Whether labels are whole numbers, where no grid was chosen."""
     randomizer: str = "auto"
-    """As its options in :func:`common.randomizers.build_randomizer`, of a label sent alone."""
+    """As its options in :func:`labelveil.common.randomizers.build_randomizer`, of a label sent
+    alone."""
     options: Mapping[str, Any] = field(hash=False, default_factory=dict)
     explained: float | None = None
     """Share of its variance that features are taken to explain, where a design needs to know that

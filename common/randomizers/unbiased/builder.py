@@ -4,7 +4,7 @@ Of all ε-DP channels whose output equals the label on average, E[o | y] = y, th
 E (o - y)² under the prior (Badanidiyuru et al., *Optimal Unbiased Randomizers for Regression with
 Label Differential Privacy*, NeurIPS 2023). Its outputs reach beyond the label range. Output
 positions are free, so that no linear program on a list of outputs does better; the program and its
-solution are in :mod:`common.randomizers.unbiased.program`.
+solution are in :mod:`labelveil.common.randomizers.unbiased.program`.
 
 Unbiased outputs may be negative. That is sound for training with squared or Poisson loss, which are
 linear in the label, but not as predictions: ``expected_loss`` then means nothing for Poisson loss.
@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import scipy
 
-from common.arrays import Booleans, Floats
-from common.errors import ConfigError, PrivacyError
-from common.exact.channel import exp_lower_bound
-from common.randomizers.base import Problem, Randomizer, register
-from common.randomizers.exact_rows import check_size, sorted_channel
-from common.randomizers.knots import MOST_KNOTS, rows_between, thinned
-from common.randomizers.unbiased.program import Solution, one_thread, solve_unbiased
+from labelveil.common.arrays import Booleans, Floats
+from labelveil.common.errors import ConfigError, PrivacyError
+from labelveil.common.exact.channel import exp_lower_bound
+from labelveil.common.randomizers.base import Problem, Randomizer, register
+from labelveil.common.randomizers.exact_rows import check_size, sorted_channel
+from labelveil.common.randomizers.knots import MOST_KNOTS, rows_between, thinned
+from labelveil.common.randomizers.unbiased.program import Solution, one_thread, solve_unbiased
 
 MAX_POINTS = 128
 """Default number of points: at most 2k - 2 = 254 outputs, so that codes stay one byte."""

@@ -31,8 +31,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from common.arrays import Floats
-from common.errors import PrivacyError
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import PrivacyError
 
 _GAP = 1e-10
 _RESIDUAL = 1e-9

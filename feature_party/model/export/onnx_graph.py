@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from common.errors import ConfigError, present
-from common.extras import install_command
-from feature_party.model.export.torch_module import Column
+from labelveil.common.errors import ConfigError, present
+from labelveil.common.extras import install_command
+from labelveil.feature_party.model.export.torch_module import Column
 
 ML_OPSET = 3
 _PREFIX = "served"

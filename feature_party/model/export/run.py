@@ -26,16 +26,21 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from common.arrays import Floats
-from common.errors import ConfigError, DataError
-from common.files import writing
-from common.formats import EXPORT
-from common.version import software
-from feature_party.model.columns import quantile
-from feature_party.model.export.onnx_graph import onnx_model
-from feature_party.model.export.torch_module import Column, ServedLabels, probes, served_columns
-from feature_party.model.model import Model
-from feature_party.model.several_labels import LabelModels
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.files import writing
+from labelveil.common.formats import EXPORT
+from labelveil.common.version import software
+from labelveil.feature_party.model.columns import quantile
+from labelveil.feature_party.model.export.onnx_graph import onnx_model
+from labelveil.feature_party.model.export.torch_module import (
+    Column,
+    ServedLabels,
+    probes,
+    served_columns,
+)
+from labelveil.feature_party.model.model import Model
+from labelveil.feature_party.model.several_labels import LabelModels
 
 Format = Literal["onnx", "torch"]
 Outputs = Sequence[Floats]

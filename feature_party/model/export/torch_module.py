@@ -4,9 +4,9 @@ Every feature column is one tensor of n rows: a number (NaN if missing), a momen
 1970-01-01 00:00 on the event's own clock (NaN if missing), or a category as its place in the
 column's table (0 if it is not in there). Columns are told apart by their places alone: exporters
 write the names of a dictionary into the programs that they generate, and names come from data.
-What :class:`~feature_party.model.encoding.Encoder` and
-:class:`~feature_party.model.model.Model` do in NumPy is done here in tensor operations that
-exporters can write down.
+What :class:`~labelveil.feature_party.model.encoding.Encoder` and
+:class:`~labelveil.feature_party.model.model.Model` do in NumPy is done here in tensor operations
+that exporters can write down.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ import polars as pl
 import torch
 from torch import Tensor, nn
 
-from common.arrays import Floats, Integers
-from common.errors import present
-from feature_party.model.encoding import CLIP, YEAR, Encoder, NumericColumn, moments
-from feature_party.model.model import Model
-from feature_party.model.several_labels import LabelModels
-from feature_party.schema import MISSING, ColumnMeaning
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.errors import present
+from labelveil.feature_party.model.encoding import CLIP, YEAR, Encoder, NumericColumn, moments
+from labelveil.feature_party.model.model import Model
+from labelveil.feature_party.model.several_labels import LabelModels
+from labelveil.feature_party.schema import MISSING, ColumnMeaning
 
 Kind = Literal["number", "moment", "category"]
 

@@ -26,13 +26,13 @@ import numpy as np
 from scipy.special import betaincinv
 from scipy.stats import binom, norm
 
-from common.arrays import Booleans, Floats, Integers
-from common.entropy import system_entropy
-from common.exact.noise import uniform_below
 from labelveil.audit import power
 from labelveil.audit.attacks.one_run import OneRun, draw_secrets
 from labelveil.audit.attacks.views import Mechanism, Outputs, View, views_of
 from labelveil.audit.verdict import GATE, Bounds, Power
+from labelveil.common.arrays import Booleans, Floats, Integers
+from labelveil.common.entropy import system_entropy
+from labelveil.common.exact.noise import uniform_below
 
 MOST_LABELS = 400  # labels that are piloted; of more, a random sample
 PILOT_RUNS = 150_000  # pilot runs of each label at least, where ``MOST_PILOT`` allows

@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from common.arrays import Integers, Words
-from common.entropy import Entropy, system_entropy
-from common.exact.rational import log_upper_bound
-from common.randomizers.base import LABEL_STREAM
 from labelveil.audit.attacks.views import Outputs
+from labelveil.common.arrays import Integers, Words
+from labelveil.common.entropy import Entropy, system_entropy
+from labelveil.common.exact.rational import log_upper_bound
+from labelveil.common.randomizers.base import LABEL_STREAM
 
 WORDS = 1 << 64
 PROBES = 1 << 20

@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 import scipy
 
-from common.arrays import Floats, Integers
-from common.entropy import system_entropy
-from common.errors import ConfigError
 from labelveil.audit.attacks.one_run import draw_secrets, rare_event
 from labelveil.audit.attacks.views import Mechanism, Outputs, View
 from labelveil.audit.power import FOUND, rarest_event, smallest_excess
 from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.entropy import system_entropy
+from labelveil.common.errors import ConfigError
 
 SPREAD = 40  # outputs of a finite set are seen so often at least, on average
 BINS = 16  # of durations, by quantile
@@ -173,7 +173,8 @@ def _joint_view(sample: Floats) -> list[View]:
 
 
 def static_check(paths: Iterable[Path], subject: str) -> Check:
-    """The static rule: only :mod:`common.entropy` may make noise; sources are parsed, not run.
+    """The static rule: only :mod:`labelveil.common.entropy` may make noise; sources are parsed, not
+    run.
 
     NumPy's generators, torch's and Python's `random` are predictable from their outputs and seeded
     by habit.
@@ -200,9 +201,9 @@ def release_sources() -> list[Path]:
 
     Nothing is imported; `import` statements are followed through the syntax trees.
     """
-    spec = importlib.util.find_spec("label_party")
+    spec = importlib.util.find_spec("labelveil.label_party")
     if spec is None or not spec.submodule_search_locations:
-        raise ConfigError("package 'label_party' is not installed; run this where it is")
+        raise ConfigError("package 'labelveil.label_party' is not installed; run this where it is")
     root = Path(next(iter(spec.submodule_search_locations)))
     files = dict.fromkeys(sorted(root.rglob("*.py")))
     queue = list(files)
@@ -210,9 +211,13 @@ def release_sources() -> list[Path]:
         for _, _, origin in _imports(_parsed(queue.pop())):
             # a name may be a module's, or that of something in it
             for module in (origin, origin.rpartition(".")[0]):
-                base = root.parent.joinpath(*module.split("."))
+                base = root.parents[1].joinpath(*module.split("."))
                 for path in (base.with_suffix(".py"), base / "__init__.py"):
-                    if module.startswith("common.") and path.is_file() and path not in files:
+                    if (
+                        module.startswith("labelveil.common.")
+                        and path.is_file()
+                        and path not in files
+                    ):
                         files[path] = None
                         queue.append(path)
     return list(files)

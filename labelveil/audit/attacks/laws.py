@@ -14,11 +14,11 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.stats import binom, norm
 
-from common.arrays import Floats, Integers
-from common.exact.rational import parse_rational
-from common.release.manifest import Manifest
 from labelveil.audit.power import FOUND, least, rarest_seen
 from labelveil.audit.verdict import GATE, Check, Power, verdict_of
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.exact.rational import parse_rational
+from labelveil.common.release.manifest import Manifest
 
 
 def output_probability(counts: Integers, laws: Floats) -> tuple[float, int, int]:

@@ -29,9 +29,9 @@ from typing import Any
 
 import numpy as np
 
-from common.arrays import Floats, Indices
-from common.randomizers.cells import Codebook, Group, row_products
 from labelveil.audit.verdict import Check, verdict_of
+from labelveil.common.arrays import Floats, Indices
+from labelveil.common.randomizers.cells import Codebook, Group, row_products
 
 _SLACK = 1e-9
 _DOTS = 1500

@@ -24,10 +24,10 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from common.arrays import Booleans, Floats, Integers
-from common.entropy import seeded_entropy
-from common.randomizers.cells import Codebook
 from labelveil.audit.attacks.one_run import OneRun, learn_guesser, score, uniform
+from labelveil.common.arrays import Booleans, Floats, Integers
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.randomizers.cells import Codebook
 
 PILOT = 0.2
 FOURIER = 256

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.arrays import Floats, Integers
-from common.entropy import system_entropy
-from common.errors import present
-from common.exact.noise import uniform_below
 from labelveil.audit.attacks.views import Outputs, View, views_of
 from labelveil.audit.power import detectable_epsilon, one_run_bound
 from labelveil.audit.verdict import GATE, SHOWN, Bounds
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.entropy import system_entropy
+from labelveil.common.errors import present
+from labelveil.common.exact.noise import uniform_below
 
 PILOT = 0.1  # share of the records from which the guess is learnt
 

@@ -19,11 +19,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from common.arrays import Floats
-from common.entropy import Entropy, seeded_entropy
 from labelveil.audit.attacks.laws import noise_check
 from labelveil.audit.attacks.views import Outputs
 from labelveil.audit.verdict import Check, Verdict, verdict_of
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import Entropy, seeded_entropy
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
-from common.arrays import Booleans, Floats, Integers
 from labelveil.audit.attacks.views import Outputs
 from labelveil.audit.power import bernstein_threshold, clopper_pearson_upper, least_share
 from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
+from labelveil.common.arrays import Booleans, Floats, Integers
 
 CELLS = 8
 """Outputs are told apart in so many cells; rarer or neighbouring ones are counted together."""

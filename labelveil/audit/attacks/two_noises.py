@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from common.arrays import Integers, Words
-from common.entropy import Entropy
-from common.randomizers.cells import Codebook
 from labelveil.audit.attacks.rows_apart import Association, cells_of, largest_sum
 from labelveil.audit.attacks.views import Outputs
 from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
+from labelveil.common.arrays import Integers, Words
+from labelveil.common.entropy import Entropy
+from labelveil.common.randomizers.cells import Codebook
 
 NAME = "two noises"
 

@@ -31,12 +31,12 @@ from itertools import permutations, product
 
 import numpy as np
 
-from common.arrays import Integers
-from common.entropy import system_entropy
-from common.exact.channel import FiniteChannel, randomized_response_rows
-from common.randomizers import private_prior
 from labelveil.audit.attacks.one_run import OneRun, draw_secrets
 from labelveil.audit.power import guess_probability
+from labelveil.common.arrays import Integers
+from labelveil.common.entropy import system_entropy
+from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
+from labelveil.common.randomizers import private_prior
 
 BATCH = 1 << 16
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Floats, Integers
+from labelveil.common.arrays import Floats, Integers
 
 Outputs = NDArray[Any]
 

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import polars as pl
 
-from common.errors import PrivacyError, ReleaseError, listed
-from common.exact.rational import parse_rational
-from common.mechanisms.interactive import Terms
-from common.release.manifest import Manifest, manifest_digest
-from common.release.sections import InForceSection, SessionSection, TrialSection
 from labelveil.audit.certificate.fields import fields_of_all
 from labelveil.audit.certificate.run import Evidence, certificate, read_evidence
 from labelveil.audit.verdict import Audit, Check, Progress, Verdict, silent, verdict_of, worst
+from labelveil.common.errors import PrivacyError, ReleaseError, listed
+from labelveil.common.exact.rational import parse_rational
+from labelveil.common.mechanisms.interactive import Terms
+from labelveil.common.release.manifest import Manifest, manifest_digest
+from labelveil.common.release.sections import InForceSection, SessionSection, TrialSection
 
 DELTA = 1e-6  # δ at which a session's guarantee is shown
 

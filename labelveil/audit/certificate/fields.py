@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from common.guarantees import Unit
-from common.release.manifest import Manifest
 from labelveil.audit.certificate.manifest_checks import DECODED
 from labelveil.audit.verdict import Audit, Check, Field, Verdict, verdict_of, worst
+from labelveil.common.guarantees import Unit
+from labelveil.common.release.manifest import Manifest
 
 _REBUILT = "channel is a function of the noisy histogram"
 _CHOSEN = "grid, bounds, ε and options were chosen without looking"

@@ -15,20 +15,20 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from common.arrays import Integers
-from common.errors import ConfigError, PrivacyError, ReleaseError
-from common.exact.channel import BETWEEN
-from common.exact.rational import parse_rational
-from common.guarantees import PureDP
-from common.randomizers import decoded_prior
-from common.release.claims import PureClaim
-from common.release.facts import MOST_DIGITS, check_digits
-from common.release.manifest import Manifest
-from common.release.sections import PriorSection, StatedRandomizer
-from common.version import software
 from labelveil.audit.attacks.exact_channel import WORDS, certify
 from labelveil.audit.certificate.rebuild import prior_share
 from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of, worst
+from labelveil.common.arrays import Integers
+from labelveil.common.errors import ConfigError, PrivacyError, ReleaseError
+from labelveil.common.exact.channel import BETWEEN
+from labelveil.common.exact.rational import parse_rational
+from labelveil.common.guarantees import PureDP
+from labelveil.common.randomizers import decoded_prior
+from labelveil.common.release.claims import PureClaim
+from labelveil.common.release.facts import MOST_DIGITS, check_digits
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.sections import PriorSection, StatedRandomizer
+from labelveil.common.version import software
 
 SectionT = TypeVar("SectionT", PriorSection, StatedRandomizer)
 

@@ -16,20 +16,20 @@ from typing import Any
 
 import numpy as np
 
-from common.errors import LabelveilError
-from common.exact.channel import FiniteChannel
-from common.exact.rational import parse_rational
-from common.randomizers import Randomizer, build_randomizer, split_budget
-from common.randomizers.budget import PRIOR_SHARE, round_down
-from common.randomizers.grid import Grid
-from common.randomizers.message.plan import plan_message
-from common.randomizers.message.questions import plan_asked
-from common.randomizers.message.steps import MessagePlan, Released
-from common.randomizers.message.terms import LabelTerms
-from common.release.facts import MOST_DIGITS
-from common.release.manifest import Manifest
-from common.version import software
 from labelveil.audit.verdict import Check, Verdict
+from labelveil.common.errors import LabelveilError
+from labelveil.common.exact.channel import FiniteChannel
+from labelveil.common.exact.rational import parse_rational
+from labelveil.common.randomizers import Randomizer, build_randomizer, split_budget
+from labelveil.common.randomizers.budget import PRIOR_SHARE, round_down
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.plan import plan_message
+from labelveil.common.randomizers.message.questions import plan_asked
+from labelveil.common.randomizers.message.steps import MessagePlan, Released
+from labelveil.common.randomizers.message.terms import LabelTerms
+from labelveil.common.release.facts import MOST_DIGITS
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.version import software
 
 CLOSE = 1e-6  # largest difference of a probability that another solver or processor may explain
 _DIGITS = 7  # of a probability, by which outputs of equal value are put in order

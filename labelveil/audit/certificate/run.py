@@ -18,9 +18,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from common.errors import LabelveilError, PrivacyError, ReleaseError
-from common.release.blocks import block_ranges, encode_codes
-from common.release.folder import (
+from labelveil.audit.certificate import manifest_checks as claims
+from labelveil.audit.certificate.fields import fields, fields_check, out_of_reach
+from labelveil.audit.certificate.rebuild import rebuilt_check
+from labelveil.audit.verdict import Audit, Check, Progress, Verdict, silent, verdict_of
+from labelveil.common.errors import LabelveilError, PrivacyError, ReleaseError
+from labelveil.common.release.blocks import block_ranges, encode_codes
+from labelveil.common.release.folder import (
     CODES_FILE,
     MANIFEST_FILE,
     SIGNATURE_FILE,
@@ -28,15 +32,16 @@ from common.release.folder import (
     read_manifest,
     withdrawn_reason,
 )
-from common.release.manifest import Manifest, block_digest, content_digest, manifest_digest
-from common.release.rows import Keys, keys_bytes
-from common.release.signature import read_public_key, verify
-from common.release.strict_json import parse_json
-from common.release.table import read_labels
-from labelveil.audit.certificate import manifest_checks as claims
-from labelveil.audit.certificate.fields import fields, fields_check, out_of_reach
-from labelveil.audit.certificate.rebuild import rebuilt_check
-from labelveil.audit.verdict import Audit, Check, Progress, Verdict, silent, verdict_of
+from labelveil.common.release.manifest import (
+    Manifest,
+    block_digest,
+    content_digest,
+    manifest_digest,
+)
+from labelveil.common.release.rows import Keys, keys_bytes
+from labelveil.common.release.signature import read_public_key, verify
+from labelveil.common.release.strict_json import parse_json
+from labelveil.common.release.table import read_labels
 
 QUESTIONS = {
     "manifest is consistent": "Does any claim of the manifest contradict another?",

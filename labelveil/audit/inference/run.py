@@ -11,15 +11,6 @@ import numpy as np
 import polars as pl
 import polars.selectors as cs
 
-from common.arrays import Booleans, Floats, Integers
-from common.csv_files import read_table
-from common.errors import DataError, ReleaseError
-from common.randomizers.cells import Codebook
-from common.release.event_keys import hash_keys, read_secret
-from common.release.folder import MANIFEST_FILE
-from common.release.manifest import Manifest, manifest_digest
-from common.release.rows import keys_column
-from common.release.table import read_release
 from labelveil.audit.attacks.message_attack import beliefs_plot, message_checks, worst_pair
 from labelveil.audit.attacks.model_attack import (
     Canaries,
@@ -43,6 +34,15 @@ from labelveil.audit.verdict import (
     silent,
     verdict_of,
 )
+from labelveil.common.arrays import Booleans, Floats, Integers
+from labelveil.common.csv_files import read_table
+from labelveil.common.errors import DataError, ReleaseError
+from labelveil.common.randomizers.cells import Codebook
+from labelveil.common.release.event_keys import hash_keys, read_secret
+from labelveil.common.release.folder import MANIFEST_FILE
+from labelveil.common.release.manifest import Manifest, manifest_digest
+from labelveil.common.release.rows import keys_column
+from labelveil.common.release.table import read_release
 
 POWER = 0.9
 """Share of the ceiling's bound that the positive control must reach for the attack to count."""

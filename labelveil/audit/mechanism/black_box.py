@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 from scipy.fft import next_fast_len
 
-from common.arrays import Floats
 from labelveil.audit.attacks import implementation, rows_apart
 from labelveil.audit.attacks.every_label import every_label
 from labelveil.audit.attacks.one_run import draw_secrets, one_run, rare_event, uniform
@@ -18,6 +17,7 @@ from labelveil.audit.mechanism.subject import CallableSubject
 from labelveil.audit.mechanism.trial import Probes, Trial
 from labelveil.audit.power import expected_one_run_bound, rarest_event
 from labelveil.audit.verdict import GATE, SHOWN, Check, Power, Verdict
+from labelveil.common.arrays import Floats
 
 PROBES = Probes()
 

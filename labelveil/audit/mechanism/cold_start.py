@@ -20,10 +20,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from common.arrays import Floats
-from common.errors import ConfigError, PrivacyError
 from labelveil.audit.mechanism.subject import CallableSubject, Subject
 from labelveil.children import child_command, child_environment
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import ConfigError, PrivacyError
 
 DIGEST_BYTES = 16  # of a digest of one start's outputs
 

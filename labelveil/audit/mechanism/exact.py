@@ -7,7 +7,6 @@ from functools import cache, partial
 
 import numpy as np
 
-from common.entropy import system_entropy
 from labelveil.audit.attacks import replay as replays
 from labelveil.audit.attacks.exact_channel import PlantedEntropy, certify, count_weights
 from labelveil.audit.attacks.two_noises import correlation, tapes_check
@@ -16,6 +15,7 @@ from labelveil.audit.mechanism.subject import NamedSubject
 from labelveil.audit.mechanism.trial import Probes, Trial
 from labelveil.audit.power import rarest_seen, smallest_excess
 from labelveil.audit.verdict import GATE, Check, Power, verdict_of
+from labelveil.common.entropy import system_entropy
 
 PROBES = Probes()
 probe = partial(PROBES.add, subject=NamedSubject)

@@ -17,11 +17,14 @@ from typing import Any, Self, cast
 
 import numpy as np
 
-from common.arrays import Floats, Integers
-from common.entropy import Entropy, system_entropy
-from common.errors import ConfigError
-from common.exact.channel import FiniteChannel
-from common.randomizers import (
+from labelveil.audit.attacks.implementation import release_sources
+from labelveil.audit.attacks.replay import Published
+from labelveil.audit.attacks.views import Mechanism, Outputs
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.entropy import Entropy, system_entropy
+from labelveil.common.errors import ConfigError
+from labelveil.common.exact.channel import FiniteChannel
+from labelveil.common.randomizers import (
     LabelTerms,
     NoisyPrior,
     Randomizer,
@@ -29,10 +32,7 @@ from common.randomizers import (
     plan_message,
     private_prior,
 )
-from common.randomizers.grid import Grid
-from labelveil.audit.attacks.implementation import release_sources
-from labelveil.audit.attacks.replay import Published
-from labelveil.audit.attacks.views import Mechanism, Outputs
+from labelveil.common.randomizers.grid import Grid
 
 REPLAY_EPSILON = 1.5
 """Budget of replayed releases; their few rows make ε₁ large enough for histograms to coincide."""

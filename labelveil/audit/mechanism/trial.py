@@ -9,14 +9,14 @@ from typing import Self, cast
 
 import numpy as np
 
-from common.arrays import Floats, Integers
-from common.errors import LabelveilError
 from labelveil.audit.attacks import replay as replays
 from labelveil.audit.attacks.one_run import draw_secrets, uniform
 from labelveil.audit.attacks.seeds import STARTS
 from labelveil.audit.attacks.views import Outputs
 from labelveil.audit.mechanism.subject import CallableSubject, NamedSubject, Subject
 from labelveil.audit.verdict import Check, Verdict, cpu_seconds
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.errors import LabelveilError
 
 SOME = 16  # labels that each of many calls has at most
 

@@ -22,20 +22,20 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import polars as pl
 
-from common.arrays import Integers
-from common.exact.rational import parse_rational
-from common.release.event_keys import hash_keys, read_secret
-from common.release.folder import MANIFEST_FILE
-from common.release.manifest import Manifest
-from common.security.pilot_certificates import (
+from labelveil.audit.attacks.one_run import draw_secrets
+from labelveil.audit.settings import CanarySettings, Connection
+from labelveil.children import LABEL_PROGRAM
+from labelveil.common.arrays import Integers
+from labelveil.common.exact.rational import parse_rational
+from labelveil.common.release.event_keys import hash_keys, read_secret
+from labelveil.common.release.folder import MANIFEST_FILE
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.security.pilot_certificates import (
     FEATURE_PARTY,
     LABEL_PARTY,
     CertificateFiles,
     write_certificates,
 )
-from labelveil.audit.attacks.one_run import draw_secrets
-from labelveil.audit.settings import CanarySettings, Connection
-from labelveil.children import LABEL_PROGRAM
 from labelveil.simulation.processes import StageFailed, run_party, serving
 
 NAMES = ("conversions", "installs", "orders", "sales", "sign-ups", "visits")

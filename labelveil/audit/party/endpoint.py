@@ -12,23 +12,23 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from common.arrays import Floats
-from common.error_details import details_of
-from common.errors import ConfigError, ConnectionFailed, present
-from common.files import file_errors, read_private
-from common.release.limits import CHUNK_BYTES, MESSAGE_BYTES
-from common.release.manifest import Manifest
-from common.release.table import write_release
-from common.security.pilot_certificates import write_certificates
-from common.security.proxies import through_proxy
-from common.security.tls import check_tls13_only
-from common.wire import evaluation_pb2, evaluation_pb2_grpc
-from common.wire import label_release_pb2 as pb2
-from common.wire import label_release_pb2_grpc as pb2_grpc
 from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.certificate.run import certify
 from labelveil.audit.settings import Connection
 from labelveil.audit.verdict import Audit, Check, Verdict, verdict_of
+from labelveil.common.arrays import Floats
+from labelveil.common.error_details import details_of
+from labelveil.common.errors import ConfigError, ConnectionFailed, present
+from labelveil.common.files import file_errors, read_private
+from labelveil.common.release.limits import CHUNK_BYTES, MESSAGE_BYTES
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.table import write_release
+from labelveil.common.security.pilot_certificates import write_certificates
+from labelveil.common.security.proxies import through_proxy
+from labelveil.common.security.tls import check_tls13_only
+from labelveil.common.wire import evaluation_pb2, evaluation_pb2_grpc
+from labelveil.common.wire import label_release_pb2 as pb2
+from labelveil.common.wire import label_release_pb2_grpc as pb2_grpc
 
 Described = pb2.DescribeReleaseResponse
 

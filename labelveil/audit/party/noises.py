@@ -14,15 +14,15 @@ from fractions import Fraction
 
 import numpy as np
 
-from common.arrays import Integers
-from common.entropy import system_entropy
-from common.exact.rational import parse_rational
-from common.mechanisms.interactive import DriftTest
-from common.mechanisms.selection.leaders import Leaders
-from common.randomizers import NoisyPrior
 from labelveil.audit.attacks import laws
 from labelveil.audit.party.canary_parties import CATEGORIES, LIST, World
 from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
+from labelveil.common.arrays import Integers
+from labelveil.common.entropy import system_entropy
+from labelveil.common.exact.rational import parse_rational
+from labelveil.common.mechanisms.interactive import DriftTest
+from labelveil.common.mechanisms.selection.leaders import Leaders
+from labelveil.common.randomizers import NoisyPrior
 
 DECISIONS = 4000  # of each kind
 BINS = 8  # of the labels in a synthetic table

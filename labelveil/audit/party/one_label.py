@@ -17,10 +17,10 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from common.release.blocks import KEY_BYTES
 from labelveil.audit.attacks.implementation import timing_check
 from labelveil.audit.party.endpoint import REQUESTS, Endpoint, Fetched, Refusal
 from labelveil.audit.verdict import Check, verdict_of
+from labelveil.common.release.blocks import KEY_BYTES
 
 _VOLATILE = ("time", "seconds", "peer", "address")
 """Fields of a log line that differ from run to run."""

@@ -13,10 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-from common.arrays import Integers
-from common.exact.rational import parse_rational
-from common.release.blocks import decode_codes
-from common.release.manifest import Manifest, manifest_digest
 from labelveil.audit.attacks.implementation import (
     byte_equality_check,
     permutation_check,
@@ -45,6 +41,10 @@ from labelveil.audit.verdict import (
     verdict_of,
 )
 from labelveil.children import child_command, child_environment
+from labelveil.common.arrays import Integers
+from labelveil.common.exact.rational import parse_rational
+from labelveil.common.release.blocks import decode_codes
+from labelveil.common.release.manifest import Manifest, manifest_digest
 from labelveil.simulation.processes import StageFailed
 
 RUNNING_COST = "8 fetches of the release, 20 small requests: all of it is in the partner's log"
@@ -70,7 +70,9 @@ def audit_party(
 
 def canary_cost(settings: CanarySettings) -> float:
     """CPU seconds that canaries will take, from one start of a process of the labels party."""
-    start = child_command("label_party.release.run")  # imports what a release does, and ends
+    start = child_command(
+        "labelveil.label_party.release.run"
+    )  # imports what a release does, and ends
     run = partial(subprocess.run, start, env=child_environment(), check=True)
     starts = _STARTS + (HISTOGRAMS + 2 * QUERIED) * settings.effort + _STARTS_A_ROW * settings.rows
     return starts * cpu_seconds(run)

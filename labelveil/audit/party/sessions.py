@@ -15,14 +15,14 @@ from contextlib import ExitStack, contextmanager
 import numpy as np
 from scipy.stats import binom, gamma
 
-from common.arrays import Floats
-from common.mechanisms.paired_gain import RESOLUTION, PairedGain
-from common.release.manifest import Manifest
 from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.party.canary_parties import LOWER, UPPER, World
 from labelveil.audit.party.endpoint import Described, Endpoint, Refusal, connected
 from labelveil.audit.power import FOUND, least, rarest_seen
 from labelveil.audit.verdict import GATE, Check, Power, verdict_of
+from labelveil.common.arrays import Floats
+from labelveil.common.mechanisms.paired_gain import RESOLUTION, PairedGain
+from labelveil.common.release.manifest import Manifest
 
 ANSWERS, EPSILON = 100, 2  # of the session that is sold
 CLIENTS = 10  # ask at once

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from common.arrays import Floats, Integers
-from common.entropy import system_entropy
-from common.errors import ConfigError, DataError
-from common.files import PRIVATE, PUBLIC, appearing, file_errors
 from labelveil.audit.attacks.one_run import draw_secrets, uniform
 from labelveil.audit.settings import Planting
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.entropy import system_entropy
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.files import PRIVATE, PUBLIC, appearing, file_errors
 
 FORMAT = "labelveil-canaries/1"
 PLAN_FILE = "plan.json"

@@ -12,11 +12,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from common.arrays import Floats, Integers
-from common.errors import ReleaseError
-from common.release.event_keys import hash_keys, read_secret
-from common.release.manifest import Manifest
-from common.release.rows import keys_column
 from labelveil.audit.attacks.laws import same_noise_tails
 from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.attacks.rows_apart import (
@@ -31,6 +26,11 @@ from labelveil.audit.certificate.run import Evidence
 from labelveil.audit.planted.plant import Planted
 from labelveil.audit.power import bernstein_threshold, least_share
 from labelveil.audit.verdict import GATE, Check, Power, Verdict
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.errors import ReleaseError
+from labelveil.common.release.event_keys import hash_keys, read_secret
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.rows import keys_column
 
 BLOCKS = 16  # of the events in the order of either side, looked at by themselves
 

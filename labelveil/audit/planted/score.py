@@ -13,10 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-from common.arrays import Floats, Integers
-from common.exact.rational import parse_rational
-from common.randomizers.cells import row_products
-from common.release.manifest import manifest_digest
 from labelveil.audit.attacks import laws
 from labelveil.audit.attacks.implementation import permutation_check
 from labelveil.audit.attacks.one_run import PILOT, Guesser, OneRun, learn_guesser, uniform
@@ -34,6 +30,10 @@ from labelveil.audit.planted.returned import (
 )
 from labelveil.audit.power import detectable_epsilon
 from labelveil.audit.verdict import GATE, Audit, Check, Power, Progress, Verdict, silent, verdict_of
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.exact.rational import parse_rational
+from labelveil.common.randomizers.cells import row_products
+from labelveil.common.release.manifest import manifest_digest
 
 STEPS = 11  # how many are named on the way
 

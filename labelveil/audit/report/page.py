@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from common.errors import present
-from common.files import write_text
-from common.report.template import page_template
 from labelveil.audit.verdict import GATE, UNSEEN, Audit, Check, Verdict, number
+from labelveil.common.errors import present
+from labelveil.common.files import write_text
+from labelveil.common.report.template import page_template
 
 
 def write_report(path: Path, audit: Audit) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from common.report.figures import INK, MAIN, MUTED, RULE, beside, clean, responsive_figure
+from labelveil.common.report.figures import INK, MAIN, MUTED, RULE, beside, clean, responsive_figure
 
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 

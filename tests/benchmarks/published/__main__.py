@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from common.console import numbers
+from labelveil.common.console import numbers
 from tests.benchmarks.published import (
     erm,
     generalization,

@@ -26,17 +26,17 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from common.arrays import Floats
-from common.entropy import seeded_entropy, system_entropy
-from common.mechanisms.central.losses import HuberHinge, Logistic, Loss
-from common.mechanisms.central.minimiser import Risk, minimise
-from common.mechanisms.central.perturbation import (
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import seeded_entropy, system_entropy
+from labelveil.common.mechanisms.central.losses import HuberHinge, Logistic, Loss
+from labelveil.common.mechanisms.central.minimiser import Risk, minimise
+from labelveil.common.mechanisms.central.perturbation import (
     Perturbation,
     objective_noise,
     output_sensitivity,
 )
-from common.mechanisms.central.scaling import RowScaling
-from common.report.figures import logarithmic
+from labelveil.common.mechanisms.central.scaling import RowScaling
+from labelveil.common.report.figures import logarithmic
 from tests.benchmarks.harness import markdown
 from tests.benchmarks.published import sources
 from tests.benchmarks.published.kept import Kept

@@ -16,16 +16,16 @@ from pathlib import Path
 import numpy as np
 import scipy
 
-from common.arrays import Booleans, Floats
-from common.entropy import Entropy, seeded_entropy
-from common.mechanisms.generalization import (
+from labelveil.common.arrays import Booleans, Floats
+from labelveil.common.entropy import Entropy, seeded_entropy
+from labelveil.common.mechanisms.generalization import (
     expected_gap,
     fresh_gap,
     max_information_gap,
     transfer_gap,
 )
-from common.mechanisms.thresholdout import ReusableHoldout, Thresholdout
-from common.report.figures import picture
+from labelveil.common.mechanisms.thresholdout import ReusableHoldout, Thresholdout
+from labelveil.common.report.figures import picture
 from tests.benchmarks.harness import markdown
 
 Ask = Callable[[Floats, float], float]

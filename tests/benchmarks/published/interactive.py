@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from common.arrays import Floats, Integers
-from common.entropy import Entropy, seeded_entropy
-from common.errors import PrivacyError
-from common.guarantees import Adjacency, Unit, advanced_composition, epsilon_at
-from common.mechanisms.interactive import (
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.entropy import Entropy, seeded_entropy
+from labelveil.common.errors import PrivacyError
+from labelveil.common.guarantees import Adjacency, Unit, advanced_composition, epsilon_at
+from labelveil.common.mechanisms.interactive import (
     IndividualSparseVector,
     Session,
     SparseVector,
@@ -27,9 +27,9 @@ from common.mechanisms.interactive import (
     ThresholdTests,
     largest_call_epsilon,
 )
-from common.mechanisms.interactive.call_count_tail import calls_until
-from common.mechanisms.interactive.targets import not_prior
-from common.mechanisms.pate import (
+from labelveil.common.mechanisms.interactive.call_count_tail import calls_until
+from labelveil.common.mechanisms.interactive.targets import not_prior
+from labelveil.common.mechanisms.pate import (
     BoundaryVote,
     GNMax,
     PriorVote,
@@ -37,8 +37,8 @@ from common.mechanisms.pate import (
     incurred_epsilon,
     partition,
 )
-from common.mechanisms.pate.teachers import train_teachers
-from common.report.figures import logarithmic, picture
+from labelveil.common.mechanisms.pate.teachers import train_teachers
+from labelveil.common.report.figures import logarithmic, picture
 from tests.benchmarks.harness import markdown
 from tests.benchmarks.published import sources
 from tests.benchmarks.published.panels import panels

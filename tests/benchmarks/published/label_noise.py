@@ -10,16 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
-from common.arrays import Floats
-from common.entropy import seeded_entropy
-from common.errors import LabelveilError
-from common.randomizers import LabelTerms, build_randomizer, losses_by_bins, private_prior
-from common.randomizers.as_published import (
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import LabelveilError
+from labelveil.common.randomizers import LabelTerms, build_randomizer, losses_by_bins, private_prior
+from labelveil.common.randomizers.as_published import (
     CONTINUOUS_NOISE,
     integers,
     randomize_as_published,
 )
-from common.report.figures import logarithmic, picture
+from labelveil.common.report.figures import logarithmic, picture
 from tests.benchmarks.harness import markdown
 from tests.data_sets import DataSet
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from common.arrays import Floats
-from common.entropy import seeded_entropy, system_entropy
-from common.mechanisms.central.dp_sgd import DPSGDClassifier
-from common.mechanisms.central.losses import Logistic
-from common.mechanisms.central.minimiser import Risk, minimise
-from common.mechanisms.central.perturbation import Perturbation
-from common.mechanisms.continual import FollowTheLeader, PrivateHedge
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import seeded_entropy, system_entropy
+from labelveil.common.mechanisms.central.dp_sgd import DPSGDClassifier
+from labelveil.common.mechanisms.central.losses import Logistic
+from labelveil.common.mechanisms.central.minimiser import Risk, minimise
+from labelveil.common.mechanisms.central.perturbation import Perturbation
+from labelveil.common.mechanisms.continual import FollowTheLeader, PrivateHedge
 from tests.benchmarks.harness import markdown
 from tests.benchmarks.published import erm, sources
 from tests.benchmarks.published.kept import Kept

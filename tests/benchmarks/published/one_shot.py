@@ -13,15 +13,15 @@ from fractions import Fraction
 
 import numpy as np
 
-from common.arrays import Floats, Integers
-from common.entropy import Entropy, seeded_entropy
-from common.exact.exponential_choice import exponential_peeling
-from common.exact.noise import discrete_laplace
-from common.exact.rounding import multiple_above
-from common.guarantees import BoundedRange, PureDP, total
-from common.mechanisms.interactive import Session, Terms, one_shot_top_k
-from common.mechanisms.interactive.targets import not_prior
-from common.mechanisms.selection import Ranking
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.entropy import Entropy, seeded_entropy
+from labelveil.common.exact.exponential_choice import exponential_peeling
+from labelveil.common.exact.noise import discrete_laplace
+from labelveil.common.exact.rounding import multiple_above
+from labelveil.common.guarantees import BoundedRange, PureDP, total
+from labelveil.common.mechanisms.interactive import Session, Terms, one_shot_top_k
+from labelveil.common.mechanisms.interactive.targets import not_prior
+from labelveil.common.mechanisms.selection import Ranking
 from tests.benchmarks.harness import markdown
 from tests.benchmarks.published import sources
 

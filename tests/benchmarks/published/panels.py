@@ -8,7 +8,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from common.report.figures import picture
+from labelveil.common.report.figures import picture
 
 
 @contextmanager

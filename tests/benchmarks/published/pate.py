@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from common.arrays import Booleans
-from common.entropy import seeded_entropy
-from common.errors import DataError
-from common.guarantees import epsilon_at
-from common.mechanisms.pate import (
+from labelveil.common.arrays import Booleans
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import DataError
+from labelveil.common.guarantees import epsilon_at
+from labelveil.common.mechanisms.pate import (
     BinaryVote,
     ClippedVote,
     ConfidentGNMax,
@@ -34,8 +34,8 @@ from common.mechanisms.pate import (
     train_student,
     train_teachers,
 )
-from common.mechanisms.selection import Law
-from common.report.figures import logarithmic
+from labelveil.common.mechanisms.selection import Law
+from labelveil.common.report.figures import logarithmic
 from tests.benchmarks.harness import markdown
 from tests.benchmarks.published import sources
 from tests.benchmarks.published.panels import panels

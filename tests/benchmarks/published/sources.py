@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from common.arrays import Booleans, Floats, Integers
-from common.entropy import seeded_entropy
-from common.mechanisms.synthesis import Domain
+from labelveil.common.arrays import Booleans, Floats, Integers
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.mechanisms.synthesis import Domain
 from tests.data_sets import CENSUS, FOLDER
 
 

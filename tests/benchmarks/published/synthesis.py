@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from common.entropy import seeded_entropy
-from common.guarantees import largest_rho
-from common.mechanisms.synthesis import (
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.guarantees import largest_rho
+from labelveil.common.mechanisms.synthesis import (
     BLR,
     MWEM,
     ConcentratedBudget,
@@ -24,7 +24,7 @@ from common.mechanisms.synthesis import (
     errors,
     laplace_answers,
 )
-from common.report.figures import logarithmic
+from labelveil.common.report.figures import logarithmic
 from tests.benchmarks.harness import markdown
 from tests.benchmarks.published.panels import panels
 from tests.benchmarks.published.sources import census_table

@@ -17,10 +17,10 @@ import numpy as np
 from scipy import stats
 from scipy.optimize import brentq
 
-from common.arrays import Floats, Integers
-from common.entropy import Entropy, seeded_entropy
-from common.exact.exponential_choice import exponential_peeling
-from common.guarantees import (
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.entropy import Entropy, seeded_entropy
+from labelveil.common.exact.exponential_choice import exponential_peeling
+from labelveil.common.guarantees import (
     DEFAULT_ORDERS,
     Guarantee,
     PureDP,
@@ -30,7 +30,7 @@ from common.guarantees import (
     to_approximate,
     total,
 )
-from common.mechanisms.selection import (
+from labelveil.common.mechanisms.selection import (
     FixedStableTopK,
     Law,
     LimitedDomain,
@@ -43,7 +43,7 @@ from common.mechanisms.selection import (
     TopStable,
     pull_towards,
 )
-from common.report.figures import logarithmic, picture
+from labelveil.common.report.figures import logarithmic, picture
 from tests.benchmarks.harness import markdown
 from tests.benchmarks.published import sources
 

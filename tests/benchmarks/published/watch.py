@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from common.console import progress
+from labelveil.common.console import progress
 from tests.benchmarks.harness import markdown
 from tests.benchmarks.published.kept import Kept
 from tests.data_sets import FOLDER

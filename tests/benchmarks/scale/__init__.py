@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from common.security.tls import only_tls13
+from labelveil.common.security.tls import only_tls13
 
 if TYPE_CHECKING:
     from tests.benchmarks.harness import Bench, Table

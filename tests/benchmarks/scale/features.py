@@ -12,28 +12,28 @@ import polars as pl
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from common.release.blocks import block_ranges
-from common.release.event_keys import hash_keys
-from common.release.folder import read_manifest
-from common.release.manifest import Manifest
-from feature_party.config import FeaturePartyConfig
-from feature_party.learning.objectives import build_objective
-from feature_party.learning.several_labels import view_of
-from feature_party.learning.support import Support
-from feature_party.model.encoding import Encoder
-from feature_party.model.facts import FitSettings
-from feature_party.model.network import NetworkShape
-from feature_party.pipeline.learning import Learning
-from feature_party.training.batches import Rows
-from feature_party.training.encoded_shards import (
+from labelveil.common.release.blocks import block_ranges
+from labelveil.common.release.event_keys import hash_keys
+from labelveil.common.release.folder import read_manifest
+from labelveil.common.release.manifest import Manifest
+from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.learning.objectives import build_objective
+from labelveil.feature_party.learning.several_labels import view_of
+from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.model.encoding import Encoder
+from labelveil.feature_party.model.facts import FitSettings
+from labelveil.feature_party.model.network import NetworkShape
+from labelveil.feature_party.pipeline.learning import Learning
+from labelveil.feature_party.training.batches import Rows
+from labelveil.feature_party.training.encoded_shards import (
     RowStream,
     ShardParts,
     Shards,
     fit_encoder,
     write_shards,
 )
-from feature_party.training.fitting import Fitter
-from feature_party.training.streamed import PreparedShards
+from labelveil.feature_party.training.fitting import Fitter
+from labelveil.feature_party.training.streamed import PreparedShards
 from tests.benchmarks.scale.process import Clock
 from tests.feature_party.learn import prepare
 

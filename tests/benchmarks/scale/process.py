@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from common.allocator import keep_freed_memory
+from labelveil.common.allocator import keep_freed_memory
 
 Stage = Callable[[Path, int], dict[str, Any] | None]
 

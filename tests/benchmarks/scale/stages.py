@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from common.entropy import system_entropy
-from common.randomizers import build_randomizer
-from common.randomizers.grid import Grid
-from common.release.blocks import block_ranges
-from common.release.event_keys import hash_keys
-from common.security.pilot_certificates import write_certificates
-from feature_party.client.release_client import ReleaseClient
-from feature_party.config import LabelsPartySection
-from label_party.config import sections as config
-from label_party.config.sections import LabelPartyConfig
-from label_party.release.run import run_release
+from labelveil.common.entropy import system_entropy
+from labelveil.common.randomizers import build_randomizer
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.release.blocks import block_ranges
+from labelveil.common.release.event_keys import hash_keys
+from labelveil.common.security.pilot_certificates import write_certificates
+from labelveil.feature_party.client.release_client import ReleaseClient
+from labelveil.feature_party.config import LabelsPartySection
+from labelveil.label_party.config import sections as config
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.release.run import run_release
 from tests.benchmarks.scale.process import Clock, Memory, cpu_of
 
 SLICE = 1 << 19
@@ -153,7 +153,7 @@ def fetch(folder: Path, rows: int) -> dict[str, Any]:
     facts.write_text(_toml(chosen), encoding="utf-8")
     port = folder / "port"
     port.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "label_party", "serve", "--config", str(facts)]
+    command = [sys.executable, "-m", "labelveil.label_party", "serve", "--config", str(facts)]
     server = subprocess.Popen([*command, "--port-file", str(port)], stderr=subprocess.DEVNULL)
     try:
         while not port.exists():

@@ -13,11 +13,11 @@ from pydantic import Field, model_validator
 from typer.main import get_group
 from typer.testing import CliRunner
 
-from common.config import Choice, Section, Words, load_config, setting
-from common.config.declare import declared
-from common.config.options import Given, with_options
-from common.config.template import commented_toml, write_config
-from common.errors import ConfigError
+from labelveil.common.config import Choice, Section, Words, load_config, setting
+from labelveil.common.config.declare import declared
+from labelveil.common.config.options import Given, with_options
+from labelveil.common.config.template import commented_toml, write_config
+from labelveil.common.errors import ConfigError
 from tests.imports import ROOT
 
 Name = Annotated[str, Field(pattern="^[a-z]+$"), Words("a name of small letters")]

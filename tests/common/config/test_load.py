@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from pydantic import Field, field_validator, model_validator
 
-from common.config import Section, load_config
-from common.config.load import MOST_BYTES, parse_toml
-from common.config.wording import as_toml
-from common.errors import ConfigError
-from feature_party.config import FeaturePartyConfig
-from label_party.config.sections import LabelPartyConfig
+from labelveil.common.config import Section, load_config
+from labelveil.common.config.load import MOST_BYTES, parse_toml
+from labelveil.common.config.wording import as_toml
+from labelveil.common.errors import ConfigError
+from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.label_party.config.sections import LabelPartyConfig
 
 
 class Privacy(Section):

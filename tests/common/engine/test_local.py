@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.engine.local import open_engine
-from common.engine.task import EngineSection, Secrets
+from labelveil.common.engine.local import open_engine
+from labelveil.common.engine.task import EngineSection, Secrets
 
 _WAIT_MS = 60_000
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.engine.shuffle import Exchange, Files, key_buckets, match_keys, sort_keys
-from common.entropy import seeded_entropy
-from common.errors import DataError
+from labelveil.common.engine.shuffle import Exchange, Files, key_buckets, match_keys, sort_keys
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import DataError
 
 
 def keys(heads: np.ndarray, tails: np.ndarray) -> np.ndarray:

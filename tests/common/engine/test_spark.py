@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.engine.spark import ENCRYPTION, SparkEngine
-from common.engine.task import EngineError, EngineSection, Secrets
-from common.errors import ConfigError
+from labelveil.common.engine.spark import ENCRYPTION, SparkEngine
+from labelveil.common.engine.task import EngineError, EngineSection, Secrets
+from labelveil.common.errors import ConfigError
 from tests.engines import Fails, Interpreter, SparkSession, needs_java
 
 JOIN = bytes(range(32))
@@ -38,7 +38,7 @@ def test_workers_run_this_interpreter(spark: SparkSession) -> None:
 def test_how_far_it_is_is_told_now_and_then(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("common.engine.spark.TELL_SECONDS", 0.001)
+    monkeypatch.setattr("labelveil.common.engine.spark.TELL_SECONDS", 0.001)
     found = SparkEngine(spark.session, 2).run([Interpreter()] * 5, Secrets(JOIN))
     assert found == [sys.executable] * 5
     assert re.search(r"Spark: \d of this step's \d tasks are done", capsys.readouterr().err)
@@ -46,8 +46,8 @@ def test_how_far_it_is_is_told_now_and_then(
 
 _ALONE = """
 import sys
-from common.engine.task import EngineError, EngineSection, Secrets
-from common.engine.spark import ENCRYPTION, SparkEngine
+from labelveil.common.engine.task import EngineError, EngineSection, Secrets
+from labelveil.common.engine.spark import ENCRYPTION, SparkEngine
 from tests.engines import Fails, Interpreter
 
 with SparkEngine.open(EngineSection(name="spark", master="local[1]")) as engine:

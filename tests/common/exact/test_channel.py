@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.entropy import seeded_entropy
-from common.errors import PrivacyError
-from common.exact.channel import (
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import PrivacyError
+from labelveil.common.exact.channel import (
     BETWEEN,
     TOTAL,
     FiniteChannel,

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.entropy import Entropy, seeded_entropy
-from common.exact import exponential_choice as choice
+from labelveil.common.entropy import Entropy, seeded_entropy
+from labelveil.common.exact import exponential_choice as choice
 from tests.common.mechanisms.selection import laws
 from tests.statistics import outcomes_fit
 

@@ -11,9 +11,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from common.arrays import Booleans, Integers, Words
-from common.entropy import WordSource, seeded_entropy
-from common.exact import noise
+from labelveil.common.arrays import Booleans, Integers, Words
+from labelveil.common.entropy import WordSource, seeded_entropy
+from labelveil.common.exact import noise
 from tests.statistics import DRAWS, binomial_range, fits, gaussian_mass, laplace_mass, mean_fits
 
 

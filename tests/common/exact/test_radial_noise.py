@@ -11,9 +11,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from common.arrays import Floats
-from common.entropy import seeded_entropy
-from common.exact.radial_noise import gaussian_vector, radial_laplace
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.exact.radial_noise import gaussian_vector, radial_laplace
 from tests.effort import EXHAUSTIVE, effort
 from tests.statistics import binomial_range, counts_fit, follows
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import PrivacyError
-from common.exact.rational import exp_lower_bound, log_upper_bound, parse_rational
+from labelveil.common.errors import PrivacyError
+from labelveil.common.exact.rational import exp_lower_bound, log_upper_bound, parse_rational
 
 epsilons = st.one_of(
     st.floats(5e-324, 40.0),

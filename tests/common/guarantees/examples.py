@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from common.guarantees import (
+from labelveil.common.guarantees import (
     Adjacency,
     ApproximateDP,
     BoundedRange,

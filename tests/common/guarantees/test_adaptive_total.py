@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import PrivacyError
-from common.guarantees import (
+from labelveil.common.errors import PrivacyError
+from labelveil.common.guarantees import (
     ApproximateDP,
     BoundedRange,
     Guarantee,
@@ -22,7 +22,7 @@ from common.guarantees import (
     adaptive_total,
     total,
 )
-from common.guarantees.accountant import ORDERS
+from labelveil.common.guarantees.accountant import ORDERS
 from tests.common.guarantees.examples import anything
 
 DELTA = Fraction(1, 10**6)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.errors import BudgetError, PrivacyError
-from common.guarantees import (
+from labelveil.common.errors import BudgetError, PrivacyError
+from labelveil.common.guarantees import (
     ApproximateDP,
     BoundedRange,
     Filter,
@@ -24,7 +24,7 @@ from common.guarantees import (
     largest_rho,
     to_renyi,
 )
-from common.guarantees.gaussian import gaussian_zcdp
+from labelveil.common.guarantees.gaussian import gaussian_zcdp
 from tests.common.guarantees import examples
 
 quick = settings(max_examples=25, deadline=None)

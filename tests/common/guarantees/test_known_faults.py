@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import pytest
 
-from common.guarantees import (
+from labelveil.common.guarantees import (
     ApproximateDP,
     BoundedRange,
     PureDP,
@@ -18,9 +18,9 @@ from common.guarantees import (
     poisson_subsample,
     subsampled_gaussian,
 )
-from common.guarantees.gaussian import gaussian_delta, gaussian_sigma
-from common.guarantees.pld import PrivacyLoss, available
-from common.mechanisms.selection.noisy_max import Law, NoisyMax
+from labelveil.common.guarantees.gaussian import gaussian_delta, gaussian_sigma
+from labelveil.common.guarantees.pld import PrivacyLoss, available
+from labelveil.common.mechanisms.selection.noisy_max import Law, NoisyMax
 from tests.common.guarantees import examples
 
 needs_pld = pytest.mark.skipif(

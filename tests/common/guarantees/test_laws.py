@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from common.errors import PrivacyError
-from common.guarantees import (
+from labelveil.common.errors import PrivacyError
+from labelveil.common.guarantees import (
     Adjacency,
     ApproximateDP,
     BoundedRange,

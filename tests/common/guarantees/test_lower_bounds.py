@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.guarantees import (
+from labelveil.common.guarantees import (
     ApproximateDP,
     BoundedRange,
     PureDP,
@@ -24,7 +24,7 @@ from common.guarantees import (
     to_zcdp,
     total,
 )
-from common.guarantees.gaussian import (
+from labelveil.common.guarantees.gaussian import (
     discrete_gaussian_tail,
     gaussian_delta,
     gaussian_sigma,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from common.errors import PrivacyError
-from common.guarantees import (
+from labelveil.common.errors import PrivacyError
+from labelveil.common.guarantees import (
     PureDP,
     ZeroConcentratedDP,
     epsilon_at,
@@ -20,8 +20,8 @@ from common.guarantees import (
     subsampled_gaussian,
     to_renyi,
 )
-from common.guarantees.gaussian import gaussian_delta, gaussian_zcdp
-from common.guarantees.pld import PrivacyLoss, available
+from labelveil.common.guarantees.gaussian import gaussian_delta, gaussian_zcdp
+from labelveil.common.guarantees.pld import PrivacyLoss, available
 from tests.common.guarantees import examples
 
 needs_pld = pytest.mark.skipif(

@@ -10,9 +10,9 @@ from fractions import Fraction
 
 import pytest
 
-from common.guarantees import epsilon_at, subsampled_gaussian, to_renyi
-from common.guarantees.gaussian import gaussian_delta, gaussian_zcdp
-from common.guarantees.pld import PrivacyLoss, available
+from labelveil.common.guarantees import epsilon_at, subsampled_gaussian, to_renyi
+from labelveil.common.guarantees.gaussian import gaussian_delta, gaussian_zcdp
+from labelveil.common.guarantees.pld import PrivacyLoss, available
 
 needs_pld = pytest.mark.skipif(
     not available(), reason="dp-accounting is not installed (labelveil[pld])"

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import scipy
 
-from common.arrays import Floats
-from common.errors import PrivacyError
-from common.guarantees import (
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import PrivacyError
+from labelveil.common.guarantees import (
     Adjacency,
     ApproximateDP,
     PureDP,
@@ -23,7 +23,7 @@ from common.guarantees import (
     fixed_size_subsample,
     to_renyi,
 )
-from common.guarantees.gaussian import gaussian_zcdp
+from labelveil.common.guarantees.gaussian import gaussian_zcdp
 from tests.common.guarantees.examples import hockey_stick, log_ratio_up, renyi
 
 Law = dict[int, Fraction]

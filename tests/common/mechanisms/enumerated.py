@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from common.entropy import Entropy, seeded_entropy
-from common.exact import exponential_choice
-from common.exact.rounding import multiple_above
-from common.guarantees import Guarantee
-from common.mechanisms import paired_gain, thresholdout
-from common.mechanisms.central.gradient_steps import GradientSteps
-from common.mechanisms.continual import FollowTheLeader, PrivateHedge, RunningSums
-from common.mechanisms.continual.tree import TreeNoise
-from common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Lattice, NoisySums
-from common.mechanisms.interactive import (
+from labelveil.common.entropy import Entropy, seeded_entropy
+from labelveil.common.exact import exponential_choice
+from labelveil.common.exact.rounding import multiple_above
+from labelveil.common.guarantees import Guarantee
+from labelveil.common.mechanisms import paired_gain, thresholdout
+from labelveil.common.mechanisms.central.gradient_steps import GradientSteps
+from labelveil.common.mechanisms.continual import FollowTheLeader, PrivateHedge, RunningSums
+from labelveil.common.mechanisms.continual.tree import TreeNoise
+from labelveil.common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Lattice, NoisySums
+from labelveil.common.mechanisms.interactive import (
     BestOfPriors,
     BetweenThresholds,
     Boundary,
@@ -40,9 +40,9 @@ from common.mechanisms.interactive import (
     ThresholdTests,
     hit_cost,
 )
-from common.mechanisms.interactive.targets import not_prior
-from common.mechanisms.paired_gain import NoisyAnswers, PairedGain
-from common.mechanisms.pate import (
+from labelveil.common.mechanisms.interactive.targets import not_prior
+from labelveil.common.mechanisms.paired_gain import NoisyAnswers, PairedGain
+from labelveil.common.mechanisms.pate import (
     BinaryVote,
     BoundaryVote,
     ClippedVote,
@@ -54,7 +54,7 @@ from common.mechanisms.pate import (
     StableMajority,
     StableVote,
 )
-from common.mechanisms.selection import (
+from labelveil.common.mechanisms.selection import (
     ChooseRank,
     FixedStableTopK,
     GaussianTest,
@@ -66,9 +66,9 @@ from common.mechanisms.selection import (
     StableTopK,
     TopStable,
 )
-from common.mechanisms.selection import LaplaceTest as LaplaceGap
-from common.mechanisms.selection.leaders import Leaders, StableLeaders
-from common.mechanisms.synthesis import (
+from labelveil.common.mechanisms.selection import LaplaceTest as LaplaceGap
+from labelveil.common.mechanisms.selection.leaders import Leaders, StableLeaders
+from labelveil.common.mechanisms.synthesis import (
     BLR,
     MWEM,
     ConcentratedBudget,
@@ -76,7 +76,7 @@ from common.mechanisms.synthesis import (
     PureBudget,
     laplace_answers,
 )
-from common.randomizers.prior import NoisyPrior, private_prior
+from labelveil.common.randomizers.prior import NoisyPrior, private_prior
 
 
 def dwork_roth(cutoff: int, epsilon: Fraction, delta: Fraction = Fraction(0)) -> SparseVector:
@@ -508,6 +508,6 @@ def coarse(monkeypatch: Any) -> None:
     """Grids of a few steps, so that noise on them has few values."""
     monkeypatch.setattr(thresholdout, "RESOLUTION", 1)
     monkeypatch.setattr(paired_gain, "RESOLUTION", 1)
-    monkeypatch.setattr("common.mechanisms.continual.online._GRID", 4)
-    monkeypatch.setattr("common.mechanisms.pate.multi_label._GRAIN", 2)
+    monkeypatch.setattr("labelveil.common.mechanisms.continual.online._GRID", 4)
+    monkeypatch.setattr("labelveil.common.mechanisms.pate.multi_label._GRAIN", 2)
     monkeypatch.setattr(GradientSteps, "grid", lambda self, size: 2)

@@ -1,10 +1,10 @@
 """The output law of a mechanism's own code, by trying everything that its exact samplers can draw.
 
-The samplers of :mod:`common.exact` are replaced, wherever they are imported, by choices among all
-of their values with those values' probabilities. A mechanism is then run once for each sequence of
-choices that is likely enough; what the rest could add is counted as lost, and granted to whichever
-side a guarantee needs it on, so that what is found broken *is* broken. A mechanism that takes
-random words in any other way is refused.
+The samplers of :mod:`labelveil.common.exact` are replaced, wherever they are imported, by choices
+among all of their values with those values' probabilities. A mechanism is then run once for each
+sequence of choices that is likely enough; what the rest could add is counted as lost, and granted
+to whichever side a guarantee needs it on, so that what is found broken *is* broken. A mechanism
+that takes random words in any other way is refused.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.entropy import Entropy
-from common.exact import exponential_choice, noise
-from common.guarantees import (
+from labelveil.common.entropy import Entropy
+from labelveil.common.exact import exponential_choice, noise
+from labelveil.common.guarantees import (
     ApproximateDP,
     BoundedRange,
     Guarantee,
@@ -175,7 +175,7 @@ def samplers(thinner: int) -> dict[str, tuple[Any, Any]]:
 def replace_samplers(monkeypatch: pytest.MonkeyPatch, thinner: int = 1) -> None:
     """Let every module draw by choosing."""
     choosers = samplers(thinner)
-    for module in [m for name, m in sys.modules.items() if name.startswith("common.")]:
+    for module in [m for name, m in sys.modules.items() if name.startswith("labelveil.common.")]:
         for name, (real, chooser) in choosers.items():
             if getattr(module, name, None) is real:
                 monkeypatch.setattr(module, name, chooser)

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from common import mechanisms
-from common.randomizers import build_randomizer, randomizer_names
+from labelveil.common import mechanisms
+from labelveil.common.randomizers import build_randomizer, randomizer_names
 from tests.common.mechanisms import enumerated
 from tests.common.mechanisms.enumerated import Case
 from tests.common.mechanisms.enumeration import Law, broken, law, replace_samplers

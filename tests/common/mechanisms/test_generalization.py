@@ -11,10 +11,10 @@ import pytest
 from scipy import stats
 from scipy.optimize import brentq, linprog
 
-from common.arrays import Floats
-from common.entropy import seeded_entropy
-from common.errors import PrivacyError
-from common.mechanisms.generalization import (
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import PrivacyError
+from labelveil.common.mechanisms.generalization import (
     approximate_gap,
     expected_gap,
     fresh_gap,

@@ -7,10 +7,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from common.entropy import seeded_entropy
-from common.errors import DataError, PrivacyError
-from common.guarantees import Adjacency, PureDP, Unit
-from common.mechanisms.paired_gain import RESOLUTION, NoisyAnswers, PairedGain, half_width
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import DataError, PrivacyError
+from labelveil.common.guarantees import Adjacency, PureDP, Unit
+from labelveil.common.mechanisms.paired_gain import RESOLUTION, NoisyAnswers, PairedGain, half_width
 from tests.statistics import fits
 
 GRID = np.linspace(-1, 4, 26)

@@ -8,11 +8,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from common.entropy import Entropy, seeded_entropy
-from common.errors import BudgetError, DataError, PrivacyError
-from common.guarantees import Adjacency, Unit
-from common.mechanisms import thresholdout as generalization
-from common.mechanisms.thresholdout import ReusableHoldout, Thresholdout, rounded
+from labelveil.common.entropy import Entropy, seeded_entropy
+from labelveil.common.errors import BudgetError, DataError, PrivacyError
+from labelveil.common.guarantees import Adjacency, Unit
+from labelveil.common.mechanisms import thresholdout as generalization
+from labelveil.common.mechanisms.thresholdout import ReusableHoldout, Thresholdout, rounded
 from tests.benchmarks.published import generalization as experiment
 from tests.statistics import binomial_range, fits, laplace_mass
 

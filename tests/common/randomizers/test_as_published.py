@@ -9,13 +9,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from common.entropy import seeded_entropy
-from common.errors import ConfigError, PrivacyError
-from common.exact.channel import exp_lower_bound
-from common.randomizers import LabelTerms, build_randomizer, private_prior
-from common.randomizers.as_published import integers, randomize_as_published
-from common.randomizers.budget import round_down
-from common.randomizers.prior import NoisyPrior, rational_epsilon
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import ConfigError, PrivacyError
+from labelveil.common.exact.channel import exp_lower_bound
+from labelveil.common.randomizers import LabelTerms, build_randomizer, private_prior
+from labelveil.common.randomizers.as_published import integers, randomize_as_published
+from labelveil.common.randomizers.budget import round_down
+from labelveil.common.randomizers.prior import NoisyPrior, rational_epsilon
 
 LABELS = np.random.default_rng(3).gamma(2.0, 3.0, 60_000)
 GRID = integers(0.2 - 0.2, 30.9)

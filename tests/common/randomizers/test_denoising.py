@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.entropy import seeded_entropy
-from common.exact.noise import discrete_laplace
-from common.randomizers import denoising
-from common.randomizers.denoising import (
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.exact.noise import discrete_laplace
+from labelveil.common.randomizers import denoising
+from labelveil.common.randomizers.denoising import (
     MOST_CELLS,
     KnownMeans,
     denoise_histogram,
     project_to_simplex,
 )
-from common.randomizers.prior import NoisyPrior, private_prior
+from labelveil.common.randomizers.prior import NoisyPrior, private_prior
 from tests.effort import effort
 
 ROWS = 20_000
@@ -57,7 +57,7 @@ def test_the_average_is_nearer_than_the_estimate_of_least_cp(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In squared distance, which is what Mallows's criterion estimates; 0.87 on 1,500 draws."""
-    monkeypatch.setattr("common.randomizers.prior.denoise_histogram", denoise_histogram)
+    monkeypatch.setattr("labelveil.common.randomizers.prior.denoise_histogram", denoise_histogram)
     counts = geometric_counts(80, 0.8)
 
     def squared_error() -> float:
@@ -242,7 +242,7 @@ import subprocess
 import sys
 
 import numpy as np
-from common.randomizers.denoising import denoise_histogram
+from labelveil.common.randomizers.denoising import denoise_histogram
 noisy = np.array([2043, -58, -12, 45, 2, 13, -15, -93, 30, -4, 1939.0])
 print(denoise_histogram(noisy, 4000, 53.9).tobytes().hex())
 """

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.errors import ConfigError, PrivacyError
-from common.exact.channel import TOTAL, FiniteChannel
-from common.exact.rational import exp_lower_bound
-from common.randomizers.exact_rows import check_size, exact_rows
-from common.randomizers.knots import choose_knots, interpolation
+from labelveil.common.errors import ConfigError, PrivacyError
+from labelveil.common.exact.channel import TOTAL, FiniteChannel
+from labelveil.common.exact.rational import exp_lower_bound
+from labelveil.common.randomizers.exact_rows import check_size, exact_rows
+from labelveil.common.randomizers.knots import choose_knots, interpolation
 
 
 @settings(max_examples=60, deadline=None)

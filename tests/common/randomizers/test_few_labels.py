@@ -8,10 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.entropy import seeded_entropy
-from common.exact.channel import TOTAL, FiniteChannel
-from common.randomizers import LabelTerms, NoisyPrior, build_randomizer, decoded_prior, plan_message
-from common.randomizers.grid import Grid
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.exact.channel import TOTAL, FiniteChannel
+from labelveil.common.randomizers import (
+    LabelTerms,
+    NoisyPrior,
+    build_randomizer,
+    decoded_prior,
+    plan_message,
+)
+from labelveil.common.randomizers.grid import Grid
 from tests.one_label import one_label
 from tests.statistics import mean_fits
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from common.exact.rational import exp_lower_bound
-from common.randomizers import build_randomizer, randomizer_names
-from common.randomizers.exact_rows import MAX_WEIGHTS
+from labelveil.common.exact.rational import exp_lower_bound
+from labelveil.common.randomizers import build_randomizer, randomizer_names
+from labelveil.common.randomizers.exact_rows import MAX_WEIGHTS
 
 CENTS = np.linspace(0.0, 60.0, 6001)
 UNBIASED = ("auto", "unbiased", "two-point", "randomized-thresholds", "laplace", "discrete-laplace")

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.entropy import seeded_entropy
-from common.errors import ConfigError, DataError
-from common.randomizers.grid import LEAST_GAP, MAX_POINTS, Grid, Moved
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.randomizers.grid import LEAST_GAP, MAX_POINTS, Grid, Moved
 
 bounds = st.tuples(st.floats(-1e9, 1e9), st.floats(1e-3, 1e9)).map(
     lambda pair: (round(pair[0], 40), round(pair[0], 40) + pair[1])

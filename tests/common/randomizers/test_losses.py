@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import ConfigError
-from common.randomizers.losses import ABSOLUTE, LOSS_NAMES, POISSON, SQUARED, get_loss
+from labelveil.common.errors import ConfigError
+from labelveil.common.randomizers.losses import ABSOLUTE, LOSS_NAMES, POISSON, SQUARED, get_loss
 
 
 @given(

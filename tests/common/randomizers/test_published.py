@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 from scipy.optimize import minimize
 
-from common.arrays import Floats
-from common.randomizers import build_randomizer, losses_by_bins
+from labelveil.common.arrays import Floats
+from labelveil.common.randomizers import build_randomizer, losses_by_bins
 from labelveil.comparison import Method
 from tests.benchmarks.published.kept import Kept, OutOfTimeError
 from tests.benchmarks.published.label_noise import (

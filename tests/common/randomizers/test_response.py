@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from common.exact.channel import TOTAL
-from common.randomizers import build_randomizer
+from labelveil.common.exact.channel import TOTAL
+from labelveil.common.randomizers import build_randomizer
 
 
 def test_rr_with_prior_picks_the_best_m() -> None:

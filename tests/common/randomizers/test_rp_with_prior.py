@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.arrays import Floats
-from common.errors import ConfigError
-from common.exact.channel import TOTAL, exp_lower_bound
-from common.randomizers.base import Problem, Randomizer, build_randomizer
-from common.randomizers.losses import SQUARED
-from common.randomizers.rp_with_prior import best_interval
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import ConfigError
+from labelveil.common.exact.channel import TOTAL, exp_lower_bound
+from labelveil.common.randomizers.base import Problem, Randomizer, build_randomizer
+from labelveil.common.randomizers.losses import SQUARED
+from labelveil.common.randomizers.rp_with_prior import best_interval
 from tests.statistics import counts_fit
 
 LABELS = np.array([0.0, 1.0, 1.5, 4.0, 4.25, 9.0])

@@ -16,17 +16,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.arrays import Floats
-from common.entropy import seeded_entropy
-from common.exact.channel import (
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.exact.channel import (
     TOTAL,
     FiniteChannel,
     exp_lower_bound,
     log_upper_bound,
     randomized_response_rows,
 )
-from common.guarantees import PureDP
-from common.randomizers import (
+from labelveil.common.guarantees import PureDP
+from labelveil.common.randomizers import (
     Randomizer,
     base,
     build_randomized_response,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from common.errors import ConfigError
-from common.randomizers import build_randomizer, threshold_weights
-from common.randomizers.thresholds import systematic_partitions
+from labelveil.common.errors import ConfigError
+from labelveil.common.randomizers import build_randomizer, threshold_weights
+from labelveil.common.randomizers.thresholds import systematic_partitions
 
 LABELS = np.array([0.0, 1.0, 1.5, 4.0, 9.0])
 PRIOR = np.array([0.4, 0.3, 0.1, 0.15, 0.05])

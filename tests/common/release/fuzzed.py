@@ -18,12 +18,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from common.errors import LabelveilError
-from common.release.folder import CODES_FILE, KEYS_FILE, MANIFEST_FILE
-from common.release.manifest import Manifest
-from common.release.table import read_release
-from feature_party.client.spool import Spool
 from labelveil.audit.certificate.run import certificate, read_evidence
+from labelveil.common.errors import LabelveilError
+from labelveil.common.release.folder import CODES_FILE, KEYS_FILE, MANIFEST_FILE
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.table import read_release
+from labelveil.feature_party.client.spool import Spool
 
 NUMBERS: list[Any] = [
     0, -1, 1, 2**31, 2**40, 2**62, 2**64, 10**400, -(10**18), 0.5, 1e308, -0.0, 5e-324,

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.entropy import seeded_entropy
-from common.exact.channel import FiniteChannel
-from common.guarantees import PureDP, compose
-from common.randomizers import NoisyPrior
-from common.randomizers.grid import Grid
-from common.release.blocks import block_ranges, encode_codes
-from common.release.claims import CMAC_KEYS, SUBMITTED_KEYS
-from common.release.event_keys import secret_check
-from common.release.manifest import FORMAT, Manifest, block_digest, content_digest
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.exact.channel import FiniteChannel
+from labelveil.common.guarantees import PureDP, compose
+from labelveil.common.randomizers import NoisyPrior
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.release.blocks import block_ranges, encode_codes
+from labelveil.common.release.claims import CMAC_KEYS, SUBMITTED_KEYS
+from labelveil.common.release.event_keys import secret_check
+from labelveil.common.release.manifest import FORMAT, Manifest, block_digest, content_digest
 from tests.one_label import one_label
 
 SECRET = bytes(range(32))

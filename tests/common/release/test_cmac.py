@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives import cmac
 from cryptography.hazmat.primitives.ciphers import algorithms
 
-from common.release.cmac import _SLICE_ROWS, CMAC
+from labelveil.common.release.cmac import _SLICE_ROWS, CMAC
 
 MESSAGE = bytes.fromhex(
     "6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e51"

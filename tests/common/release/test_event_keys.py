@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.ciphers import algorithms
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import ConfigError, DataError
-from common.release.event_keys import hash_keys, read_secret, secret_check
-from common.security.new_keys import write_secret
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.release.event_keys import hash_keys, read_secret, secret_check
+from labelveil.common.security.new_keys import write_secret
 from tests.common.security.keys import write_key
 
 SECRET = bytes(range(32))

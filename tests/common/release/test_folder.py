@@ -15,12 +15,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import ReleaseError
-from common.release.blocks import block_ranges, decode_codes, encode_codes
-from common.release.folder import CODES_FILE, KEYS_FILE, MANIFEST_FILE
-from common.release.manifest import Manifest, block_digest, content_digest, manifest_digest
-from common.release.rows import keys_bytes, keys_column
-from common.release.table import Release, read_release, write_release
+from labelveil.common.errors import ReleaseError
+from labelveil.common.release.blocks import block_ranges, decode_codes, encode_codes
+from labelveil.common.release.folder import CODES_FILE, KEYS_FILE, MANIFEST_FILE
+from labelveil.common.release.manifest import (
+    Manifest,
+    block_digest,
+    content_digest,
+    manifest_digest,
+)
+from labelveil.common.release.rows import keys_bytes, keys_column
+from labelveil.common.release.table import Release, read_release, write_release
 from tests.common.release.releases import make_release, text_of
 
 MANIFEST, KEYS, CODES = make_release(200)
@@ -261,7 +266,7 @@ def test_a_hostile_manifest_is_refused_in_one_line(data: bytes) -> None:
 
 
 def test_a_manifest_too_large_is_not_even_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.release.strict_json.MANIFEST_BYTES", 100)
+    monkeypatch.setattr("labelveil.common.release.strict_json.MANIFEST_BYTES", 100)
     with pytest.raises(ReleaseError, match="the most allowed is 100"):
         Manifest.from_bytes(DATA)
 

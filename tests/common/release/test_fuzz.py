@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common.release.table import write_release
+from labelveil.common.release.table import write_release
 from tests.common.release.releases import make_release
 from tests.effort import effort
 from tests.labelveil.audit.conftest import in_key_order

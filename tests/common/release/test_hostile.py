@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.errors import ConfigError, PrivacyError, ReleaseError
-from common.guarantees import guarantee_from_json
-from common.randomizers import build_randomizer, randomizer_names
-from common.release.facts import check_details, check_digits, check_options
-from common.release.folder import MANIFEST_FILE
-from common.release.manifest import Manifest
-from common.release.table import write_release
 from labelveil.audit.certificate.run import certificate, read_evidence
+from labelveil.common.errors import ConfigError, PrivacyError, ReleaseError
+from labelveil.common.guarantees import guarantee_from_json
+from labelveil.common.randomizers import build_randomizer, randomizer_names
+from labelveil.common.release.facts import check_details, check_digits, check_options
+from labelveil.common.release.folder import MANIFEST_FILE
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.table import write_release
 from tests.common.release.releases import make_release, text_of, words_of
 from tests.labelveil.audit.conftest import in_key_order
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import ReleaseError
-from common.release.folder import MANIFEST_FILE, part_paths
-from common.release.rows import open_rows
-from common.release.table import read_release, write_release
+from labelveil.common.errors import ReleaseError
+from labelveil.common.release.folder import MANIFEST_FILE, part_paths
+from labelveil.common.release.rows import open_rows
+from labelveil.common.release.table import read_release, write_release
 from tests.common.release.releases import make_release
 
 ROWS = 200

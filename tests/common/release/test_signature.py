@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from common.release.signature import verify
+from labelveil.common.release.signature import verify
 
 KEY = "7d4d0e7f6153a69b6242b522abbee685fda4420f8834b108c3bdae369ef549fa"
 R = "7c38e026f29e14aabd059a0f2db8b0cd783040609a8be684db12f82a27774ab0"

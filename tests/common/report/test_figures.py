@@ -11,8 +11,8 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from common.errors import ConfigError
-from common.report.figures import (
+from labelveil.common.errors import ConfigError
+from labelveil.common.report.figures import (
     MAIN,
     PAPER,
     SERIES,

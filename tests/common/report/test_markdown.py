@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from common.errors import printable
-from common.report.markdown import markdown
+from labelveil.common.errors import printable
+from labelveil.common.report.markdown import markdown
 from labelveil.comparison.tables import Cell, write_markdown
 from tests.hostile import names
 

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from common.security import pilot_certificates as pilot
-from common.security.pilot_certificates import Authority, Credentials, Role
+from labelveil.common.security import pilot_certificates as pilot
+from labelveil.common.security.pilot_certificates import Authority, Credentials, Role
 
 UNUSABLE: dict[str, tuple[Callable[[], Any], str]] = {
     "ed25519": (ed25519.Ed25519PrivateKey.generate, "Ed25519"),

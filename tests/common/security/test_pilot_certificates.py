@@ -12,11 +12,12 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from common.errors import ConfigError
-from common.release.event_keys import read_secret
-from common.release.signature import read_public_key, read_signing_key, verify
-from common.security.new_keys import write_secret
-from common.security.pilot_certificates import (
+from labelveil.commands.cli import main
+from labelveil.common.errors import ConfigError
+from labelveil.common.release.event_keys import read_secret
+from labelveil.common.release.signature import read_public_key, read_signing_key, verify
+from labelveil.common.security.new_keys import write_secret
+from labelveil.common.security.pilot_certificates import (
     Authority,
     CertificateFiles,
     Credentials,
@@ -25,7 +26,6 @@ from common.security.pilot_certificates import (
     make_authority,
     write_certificates,
 )
-from labelveil.commands.cli import main
 from tests.common.security.keys import write_key
 
 LONG_AGO = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)

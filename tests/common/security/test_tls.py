@@ -14,8 +14,8 @@ from threading import Thread
 
 import pytest
 
-from common.security.pilot_certificates import write_certificates
 from labelveil.children import child_environment
+from labelveil.common.security.pilot_certificates import write_certificates
 
 VARIABLE, PSK = "GRPC_SSL_CIPHER_SUITES", "ECDHE-PSK-CHACHA20-POLY1305"
 
@@ -26,12 +26,12 @@ before = dict(os.environ)
 import labelveil as lv
 for name in lv.__all__:
     getattr(lv, name)
-import feature_party.client.release_client, label_party.server.listener
+import labelveil.feature_party.client.release_client, labelveil.label_party.server.listener
 assert os.environ == before, set(os.environ.items()) ^ set(before.items())
 """
 
 USING = """
-import labelveil as lv, feature_party.client.release_client
+import labelveil as lv, labelveil.feature_party.client.release_client
 lv.system_entropy()
 """
 
@@ -46,12 +46,12 @@ with grpc.secure_channel(sys.argv[1], credentials) as channel:
 """
 
 OPENING = """
-from common.errors import ConfigError
-from feature_party.client.channel import open_channel
-from feature_party.config import LabelsPartySection
-from label_party.config.serving import ServerSection
-from label_party.server.credentials import ServerCredentials
-from label_party.server.handshakes import Handshakes
+from labelveil.common.errors import ConfigError
+from labelveil.feature_party.client.channel import open_channel
+from labelveil.feature_party.config import LabelsPartySection
+from labelveil.label_party.config.serving import ServerSection
+from labelveil.label_party.server.credentials import ServerCredentials
+from labelveil.label_party.server.handshakes import Handshakes
 from labelveil.audit.party.endpoint import connected
 from labelveil.audit.settings import Connection
 for make in (
@@ -123,7 +123,7 @@ def test_the_users_own_client_of_an_old_server_still_connects(first: str, tmp_pa
         python(first, address, str(authority))
         assert shakes[0] == "TLSv1.2"
         shakes.clear()
-        asked = "from common.security.tls import only_tls13\nonly_tls13()\n" + CONNECTING
+        asked = "from labelveil.common.security.tls import only_tls13\nonly_tls13()\n" + CONNECTING
         assert "handshake" in python(asked, address, str(authority)).lower()
         assert set(shakes) == {None}
 
@@ -136,7 +136,7 @@ def test_no_channel_and_no_server_is_made_where_tls12_would_be_taken(early: str)
 
 
 def test_what_imported_grpc_first_is_told_so() -> None:
-    late = "import grpc\nfrom common.security.tls import only_tls13\nonly_tls13()\n"
+    late = "import grpc\nfrom labelveil.common.security.tls import only_tls13\nonly_tls13()\n"
     assert all(VARIABLE in line for line in python(late + OPENING).splitlines())
     in_time = late.removeprefix("import grpc\n")
     for said in (python(in_time + OPENING), python(OPENING, **{VARIABLE: PSK})):

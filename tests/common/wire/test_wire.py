@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor import Descriptor, EnumDescriptor
 
-from common.wire import label_release_pb2 as pb2
-from common.wire import label_release_pb2_grpc as pb2_grpc
+from labelveil.common.wire import label_release_pb2 as pb2
+from labelveil.common.wire import label_release_pb2_grpc as pb2_grpc
 
 PROTO = Path(__file__).parents[3] / "protos/labelveil/v1/label_release.proto"
 FILE = pb2.DESCRIPTOR

@@ -18,16 +18,16 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from common.error_details import ErrorDetails
-from common.errors import ConnectionFailed, ReleaseError
-from common.release.limits import MANIFEST_BYTES, MESSAGE_BYTES
-from common.release.manifest import Manifest
-from common.release.table import read_release, write_release
-from common.security.pilot_certificates import CertificateFiles
-from common.security.proxies import through_proxy
-from feature_party.client.labels_table import write_labels_table
-from feature_party.client.release_client import ReleaseClient, RetryPolicy
-from feature_party.client.spool import PARTIAL
+from labelveil.common.error_details import ErrorDetails
+from labelveil.common.errors import ConnectionFailed, ReleaseError
+from labelveil.common.release.limits import MANIFEST_BYTES, MESSAGE_BYTES
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.table import read_release, write_release
+from labelveil.common.security.pilot_certificates import CertificateFiles
+from labelveil.common.security.proxies import through_proxy
+from labelveil.feature_party.client.labels_table import write_labels_table
+from labelveil.feature_party.client.release_client import ReleaseClient, RetryPolicy
+from labelveil.feature_party.client.spool import PARTIAL
 from tests.common.test_no_space import small_files
 from tests.feature_party.servers import (
     QUICK,
@@ -355,7 +355,7 @@ def test_interrupt_from_the_keyboard_leaves_a_partial_that_goes_on(
         }
         options = [f"--set=labels_party.{key}={value}" for key, value in settings.items()]
         process = subprocess.Popen(
-            [sys.executable, "-m", "feature_party", "fetch", *options],
+            [sys.executable, "-m", "labelveil.feature_party", "fetch", *options],
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -17,11 +17,16 @@ from pathlib import Path
 import grpc
 import pytest
 
-from common.errors import ConfigError, ConnectionFailed, ReleaseError
-from common.release.signature import read_signing_key
-from common.security.new_keys import write_signing_key
-from common.security.pilot_certificates import CertificateFiles, Role, issue, make_authority
-from feature_party.client.release_client import ReleaseClient, RetryPolicy
+from labelveil.common.errors import ConfigError, ConnectionFailed, ReleaseError
+from labelveil.common.release.signature import read_signing_key
+from labelveil.common.security.new_keys import write_signing_key
+from labelveil.common.security.pilot_certificates import (
+    CertificateFiles,
+    Role,
+    issue,
+    make_authority,
+)
+from labelveil.feature_party.client.release_client import ReleaseClient, RetryPolicy
 from tests.common.security.keys import write_key
 from tests.common.security.odd_keys import UNUSABLE, issue_for
 from tests.feature_party.servers import (
@@ -304,7 +309,7 @@ def test_a_failed_handshake_is_one_line_on_the_screen(
             "data_set": "sales",
         }
         ended = subprocess.run(
-            [sys.executable, "-m", "feature_party", "fetch", "--quiet",
+            [sys.executable, "-m", "labelveil.feature_party", "fetch", "--quiet",
              *(f"--set=labels_party.{key}={value}" for key, value in settings.items())],
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from common.errors import ReleaseError
-from common.formats import QUESTION, RELEASE
-from common.release.manifest import Manifest
-from common.release.peers import own_software, writes_ours
-from common.security.pilot_certificates import CertificateFiles
-from common.version import software
-from common.wire import label_release_pb2 as pb2
-from feature_party.client.release_client import ReleaseClient
+from labelveil.common.errors import ReleaseError
+from labelveil.common.formats import QUESTION, RELEASE
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.peers import own_software, writes_ours
+from labelveil.common.security.pilot_certificates import CertificateFiles
+from labelveil.common.version import software
+from labelveil.common.wire import label_release_pb2 as pb2
+from labelveil.feature_party.client.release_client import ReleaseClient
 from tests.feature_party.servers import QUICK, Behaviour, client_settings, fetch_error, serving
 from tests.feature_party.worlds import World
 

@@ -10,12 +10,18 @@ import grpc
 import polars as pl
 import pytest
 
-from common.errors import ConfigError, ConnectionFailed, DataError, LabelveilError, ReleaseError
-from common.release.event_keys import hash_keys, secret_check
-from common.security.pilot_certificates import CertificateFiles
-from common.wire import label_release_pb2 as pb2
-from feature_party.client.release_client import RetryPolicy
-from feature_party.client.submission import Population, SubmittingClient, hash_population
+from labelveil.common.errors import (
+    ConfigError,
+    ConnectionFailed,
+    DataError,
+    LabelveilError,
+    ReleaseError,
+)
+from labelveil.common.release.event_keys import hash_keys, secret_check
+from labelveil.common.security.pilot_certificates import CertificateFiles
+from labelveil.common.wire import label_release_pb2 as pb2
+from labelveil.feature_party.client.release_client import RetryPolicy
+from labelveil.feature_party.client.submission import Population, SubmittingClient, hash_population
 from tests.feature_party.servers import Behaviour, client_settings, serving
 from tests.feature_party.worlds import SECRET, World
 

@@ -14,11 +14,11 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from common.config import load_config
-from common.config.template import commented_toml
-from common.errors import LabelveilError
-from feature_party.commands.cli import app
-from feature_party.config import FeaturePartyConfig
+from labelveil.common.config import load_config
+from labelveil.common.config.template import commented_toml
+from labelveil.common.errors import LabelveilError
+from labelveil.feature_party.commands.cli import app
+from labelveil.feature_party.config import FeaturePartyConfig
 from tests.feature_party.servers import Behaviour, certificates, serving
 from tests.feature_party.worlds import World, build_world
 
@@ -222,7 +222,7 @@ def test_every_mistake_is_one_line(
 def test_help_does_not_wait_for_torch() -> None:
     code = (
         "import sys; from typer.testing import CliRunner;"
-        "from feature_party.commands.cli import app;"
+        "from labelveil.feature_party.commands.cli import app;"
         "print(CliRunner().invoke(app, ['run', '--help']).output);"
         "sys.exit('torch' in sys.modules or 'polars' in sys.modules)"
     )
@@ -234,7 +234,7 @@ def test_help_does_not_wait_for_torch() -> None:
 def test_the_module_runs_and_fails_in_one_line(tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[3]
     done = subprocess.run(
-        [sys.executable, "-m", "feature_party", "train", "--config", "nowhere.toml"],
+        [sys.executable, "-m", "labelveil.feature_party", "train", "--config", "nowhere.toml"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(root)},
         capture_output=True,

@@ -12,10 +12,15 @@ import grpc
 import polars as pl
 import pytest
 
-from common.release.event_keys import hash_keys, read_secret
-from common.security.pilot_certificates import CertificateFiles, Role, issue, make_authority
-from feature_party.commands.cli import main
-from feature_party.tables import scan_table
+from labelveil.common.release.event_keys import hash_keys, read_secret
+from labelveil.common.security.pilot_certificates import (
+    CertificateFiles,
+    Role,
+    issue,
+    make_authority,
+)
+from labelveil.feature_party.commands.cli import main
+from labelveil.feature_party.tables import scan_table
 from tests.commands import Result, RunCommand
 from tests.feature_party.servers import Behaviour, certificates, serving
 from tests.feature_party.worlds import World

@@ -6,16 +6,16 @@ from functools import cache
 
 import numpy as np
 
-from common.entropy import seeded_entropy
-from common.exact.channel import FiniteChannel
-from common.randomizers.grid import Grid
-from common.randomizers.prior import NoisyPrior, private_prior
-from feature_party.evaluation.decoded_labels import Scored, decode_labels
-from feature_party.evaluation.explained import Explained, explained
-from feature_party.evaluation.spread import ReleasedCodes, Spread, label_spread
-from feature_party.learning.problem import LabelProblem
-from feature_party.learning.support import Support
-from feature_party.model.model import Predictions
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.exact.channel import FiniteChannel
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.prior import NoisyPrior, private_prior
+from labelveil.feature_party.evaluation.decoded_labels import Scored, decode_labels
+from labelveil.feature_party.evaluation.explained import Explained, explained
+from labelveil.feature_party.evaluation.spread import ReleasedCodes, Spread, label_spread
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.model.model import Predictions
 from tests.feature_party.worlds import thresholds_channel
 
 ROWS, RELEASES = 2000, 30

@@ -9,11 +9,11 @@ import pytest
 from scipy.optimize import linear_sum_assignment
 from scipy.special import ndtr
 
-from feature_party.evaluation.decoded_labels import DecodedLabels, Scored, decode_labels
-from feature_party.evaluation.intervals import NORMAL_95, half_width
-from feature_party.evaluation.spread import ReleasedCodes
-from feature_party.learning.support import Support
-from feature_party.model.model import Predictions
+from labelveil.feature_party.evaluation.decoded_labels import DecodedLabels, Scored, decode_labels
+from labelveil.feature_party.evaluation.intervals import NORMAL_95, half_width
+from labelveil.feature_party.evaluation.spread import ReleasedCodes
+from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.model.model import Predictions
 from tests.feature_party.evaluation.simulated import (
     GRID,
     events,

@@ -6,18 +6,18 @@ import numpy as np
 import polars as pl
 import pytest
 
-from feature_party.evaluation.breakdown import (
+from labelveil.feature_party.evaluation.breakdown import (
     groups_by,
     importance,
     interval_coverage,
     segments,
     tenths,
 )
-from feature_party.evaluation.decoded_labels import DecodedLabels, Scored, decode_labels
-from feature_party.evaluation.sentences import importance_line, segment_lines
-from feature_party.learning.support import Support
-from feature_party.model.model import Predictions
-from feature_party.schema import ColumnMeaning
+from labelveil.feature_party.evaluation.decoded_labels import DecodedLabels, Scored, decode_labels
+from labelveil.feature_party.evaluation.sentences import importance_line, segment_lines
+from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.model.model import Predictions
+from labelveil.feature_party.schema import ColumnMeaning
 from tests.feature_party.evaluation.simulated import GRID, ROWS, events, gaussian, sources
 from tests.feature_party.worlds import thresholds_channel
 from tests.statistics import binomial_range

@@ -8,16 +8,16 @@ from functools import cache
 import numpy as np
 import pytest
 
-from common.entropy import seeded_entropy
-from common.randomizers.grid import Grid
-from feature_party.evaluation.clipped_labels import explained_below
-from feature_party.evaluation.decoded_labels import Scored, tilted
-from feature_party.evaluation.explained import Explained
-from feature_party.evaluation.spread import ReleasedCodes, label_spread
-from feature_party.evaluation.unseen import Unseen
-from feature_party.learning.problem import LabelProblem, LabelSource
-from feature_party.learning.support import Support
-from feature_party.model.model import Predictions
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.randomizers.grid import Grid
+from labelveil.feature_party.evaluation.clipped_labels import explained_below
+from labelveil.feature_party.evaluation.decoded_labels import Scored, tilted
+from labelveil.feature_party.evaluation.explained import Explained
+from labelveil.feature_party.evaluation.spread import ReleasedCodes, label_spread
+from labelveil.feature_party.evaluation.unseen import Unseen
+from labelveil.feature_party.learning.problem import LabelProblem, LabelSource
+from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.model.model import Predictions
 from tests.feature_party.evaluation.simulated import compared, sources
 from tests.feature_party.evaluation.simulated import events as light_tailed
 from tests.feature_party.worlds import thresholds_channel

@@ -8,17 +8,17 @@ from functools import cache
 import numpy as np
 import pytest
 
-from common.entropy import seeded_entropy
-from common.exact.channel import FiniteChannel
-from common.randomizers.grid import Grid
-from common.randomizers.prior import private_prior
-from feature_party.evaluation.decoded_labels import Scored
-from feature_party.evaluation.explained import Explained
-from feature_party.evaluation.sentences import summary
-from feature_party.evaluation.spread import ReleasedCodes
-from feature_party.learning.problem import LabelProblem
-from feature_party.learning.support import Support
-from feature_party.model.model import Predictions
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.exact.channel import FiniteChannel
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.prior import private_prior
+from labelveil.feature_party.evaluation.decoded_labels import Scored
+from labelveil.feature_party.evaluation.explained import Explained
+from labelveil.feature_party.evaluation.sentences import summary
+from labelveil.feature_party.evaluation.spread import ReleasedCodes
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.model.model import Predictions
 from tests.feature_party.evaluation.simulated import compared
 from tests.one_label import one_label
 from tests.statistics import binomial_range

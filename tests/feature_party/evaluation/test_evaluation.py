@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from common.entropy import seeded_entropy
-from common.exact.channel import FiniteChannel, randomized_response_rows
-from common.randomizers.grid import Grid
-from feature_party.evaluation.error_estimates import estimate_absolute_error
-from feature_party.evaluation.intervals import Estimate
-from feature_party.learning.problem import LabelProblem
-from feature_party.learning.support import Support
-from feature_party.model.model import Predictions
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
+from labelveil.common.randomizers.grid import Grid
+from labelveil.feature_party.evaluation.error_estimates import estimate_absolute_error
+from labelveil.feature_party.evaluation.intervals import Estimate
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.model.model import Predictions
 from tests.feature_party.worlds import thresholds_channel
 from tests.statistics import binomial_range, mean_fits
 

@@ -7,19 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from common.exact.channel import FiniteChannel, randomized_response_rows
-from feature_party.evaluation.decoded_labels import Scored, believed, decode_labels
-from feature_party.evaluation.explained import explained
-from feature_party.evaluation.intervals import Measured
-from feature_party.evaluation.sentences import (
+from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
+from labelveil.feature_party.evaluation.decoded_labels import Scored, believed, decode_labels
+from labelveil.feature_party.evaluation.explained import explained
+from labelveil.feature_party.evaluation.intervals import Measured
+from labelveil.feature_party.evaluation.sentences import (
     error_words,
     share_words,
     summary,
     verdict_sentence,
 )
-from feature_party.evaluation.spread import label_spread
-from feature_party.learning.support import Support
-from feature_party.model.model import Predictions
+from labelveil.feature_party.evaluation.spread import label_spread
+from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.model.model import Predictions
 from tests.feature_party.evaluation.simulated import (
     GRID,
     RELEASES,

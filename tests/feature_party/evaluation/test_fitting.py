@@ -8,24 +8,24 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.entropy import seeded_entropy
-from common.exact.channel import FiniteChannel, randomized_response_rows
-from common.randomizers.grid import Grid
-from common.randomizers.prior import NoisyPrior, private_prior
-from feature_party.evaluation.decoded_labels import Scored, decode_labels
-from feature_party.evaluation.fitting import (
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.prior import NoisyPrior, private_prior
+from labelveil.feature_party.evaluation.decoded_labels import Scored, decode_labels
+from labelveil.feature_party.evaluation.fitting import (
     Fitting,
     area_under_curve,
     calibration_error,
     estimate_fitting,
     measure_fitting,
 )
-from feature_party.evaluation.losses import SQUARED, fitting_loss
-from feature_party.evaluation.spread import ReleasedCodes, label_spread
-from feature_party.evaluation.unseen import Unseen
-from feature_party.learning.problem import LabelProblem
-from feature_party.learning.support import Support
-from feature_party.model.model import Predictions
+from labelveil.feature_party.evaluation.losses import SQUARED, fitting_loss
+from labelveil.feature_party.evaluation.spread import ReleasedCodes, label_spread
+from labelveil.feature_party.evaluation.unseen import Unseen
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.model.model import Predictions
 from tests.feature_party.worlds import thresholds_channel
 from tests.statistics import binomial_range, mean_fits
 

@@ -11,19 +11,19 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from common.entropy import seeded_entropy
-from common.randomizers.message.terms import LabelTerms
-from common.randomizers.prior import private_prior
-from feature_party.evaluation.decoded_labels import Scored
-from feature_party.evaluation.explained import Explained
-from feature_party.evaluation.spread import ReleasedCodes
-from feature_party.learning.decoding import decoder
-from feature_party.learning.problem import LabelProblem
-from feature_party.learning.questions import ask
-from feature_party.learning.several_labels import strata_view
-from feature_party.learning.several_releases import join_problems
-from feature_party.learning.support import Support
-from feature_party.model.model import Predictions
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.randomizers.message.terms import LabelTerms
+from labelveil.common.randomizers.prior import private_prior
+from labelveil.feature_party.evaluation.decoded_labels import Scored
+from labelveil.feature_party.evaluation.explained import Explained
+from labelveil.feature_party.evaluation.spread import ReleasedCodes
+from labelveil.feature_party.learning.decoding import decoder
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.questions import ask
+from labelveil.feature_party.learning.several_labels import strata_view
+from labelveil.feature_party.learning.several_releases import join_problems
+from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.model.model import Predictions
 from tests.feature_party.evaluation.simulated import GRID, compared, gaussian
 from tests.feature_party.worlds import thresholds_channel
 

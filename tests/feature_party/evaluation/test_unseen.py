@@ -9,12 +9,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.errors import DataError
-from feature_party.config import FeaturePartyConfig
-from feature_party.evaluation.decoded_labels import Scored
-from feature_party.evaluation.losses import SQUARED
-from feature_party.evaluation.unseen import Unseen, unseen
-from feature_party.model.model import Predictions
+from labelveil.common.errors import DataError
+from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.evaluation.decoded_labels import Scored
+from labelveil.feature_party.evaluation.losses import SQUARED
+from labelveil.feature_party.evaluation.unseen import Unseen, unseen
+from labelveil.feature_party.model.model import Predictions
 from tests.feature_party.learn import prepare, train
 from tests.feature_party.worlds import build_world
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from common.mechanisms.group_sums import GroupQuestion, Lattice
-from feature_party.groups.asking import Expected, first_question
+from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice
+from labelveil.feature_party.groups.asking import Expected, first_question
 
 
 @pytest.mark.parametrize("steps", [1, 2, 10, 255, 511, 8191])

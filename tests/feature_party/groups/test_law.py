@@ -8,9 +8,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from common.entropy import seeded_entropy
-from common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Lattice, NoisySums, PrivateSums
-from feature_party.groups.law import SumRows, clipped_moments, inside_share
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.mechanisms.group_sums import (
+    NO_GROUP,
+    GroupQuestion,
+    Lattice,
+    NoisySums,
+    PrivateSums,
+)
+from labelveil.feature_party.groups.law import SumRows, clipped_moments, inside_share
 from tests.statistics import mean_fits
 
 LATTICE = Lattice(-20.0, 20.0, 400)

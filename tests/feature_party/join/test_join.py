@@ -9,13 +9,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.errors import DataError
-from feature_party.join.matches import JoinInputs, Party
-from feature_party.join.on_disk import join_to_shards
-from feature_party.join.shards import JoinedShards
-from feature_party.join.tasks import CODE
-from feature_party.tables import collect_table, scan_table
-from feature_party.training.holdout import draw_holdout
+from labelveil.common.errors import DataError
+from labelveil.feature_party.join.matches import JoinInputs, Party
+from labelveil.feature_party.join.on_disk import join_to_shards
+from labelveil.feature_party.join.shards import JoinedShards
+from labelveil.feature_party.join.tasks import CODE
+from labelveil.feature_party.tables import collect_table, scan_table
+from labelveil.feature_party.training.holdout import draw_holdout
 from tests.feature_party.worlds import SECRET, World, build_world
 
 

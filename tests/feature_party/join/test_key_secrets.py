@@ -10,14 +10,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-from common.config.load import load_config
-from common.errors import ConfigError, DataError, LabelveilError
-from common.release.event_keys import hash_keys
-from common.release.folder import POPULATION_FILE
-from common.release.table import write_release
-from feature_party.config import FeaturePartyConfig
-from feature_party.join.shards import JoinedShards
-from feature_party.pipeline.learning import Learning
+from labelveil.common.config.load import load_config
+from labelveil.common.errors import ConfigError, DataError, LabelveilError
+from labelveil.common.release.event_keys import hash_keys
+from labelveil.common.release.folder import POPULATION_FILE
+from labelveil.common.release.table import write_release
+from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.join.shards import JoinedShards
+from labelveil.feature_party.pipeline.learning import Learning
 from tests.feature_party.worlds import World, build_manifest, build_world
 
 OLD, NEW, OTHER = (bytes([number]) * 32 for number in (1, 2, 3))

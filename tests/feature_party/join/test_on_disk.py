@@ -16,18 +16,18 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.engine.local import InProcess, Pool
-from common.engine.task import Engine, EngineError, Secrets
-from common.errors import DataError, ReleaseError
-from common.files import exclusive
-from common.release.folder import CODES_FILE, KEYS_FILE
-from feature_party.config import FeaturePartyConfig
-from feature_party.join.matches import JoinInputs, MatchCounts, Party
-from feature_party.join.on_disk import JoinSizes, join_to_shards
-from feature_party.join.shards import JoinedShards
-from feature_party.join.tasks import CODE, ROW
-from feature_party.training.in_memory import Prepared
-from feature_party.training.streamed import PreparedShards
+from labelveil.common.engine.local import InProcess, Pool
+from labelveil.common.engine.task import Engine, EngineError, Secrets
+from labelveil.common.errors import DataError, ReleaseError
+from labelveil.common.files import exclusive
+from labelveil.common.release.folder import CODES_FILE, KEYS_FILE
+from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.join.matches import JoinInputs, MatchCounts, Party
+from labelveil.feature_party.join.on_disk import JoinSizes, join_to_shards
+from labelveil.feature_party.join.shards import JoinedShards
+from labelveil.feature_party.join.tasks import CODE, ROW
+from labelveil.feature_party.training.in_memory import Prepared
+from labelveil.feature_party.training.streamed import PreparedShards
 from tests.feature_party.learn import prepare
 from tests.feature_party.worlds import SECRET, World, build_world
 

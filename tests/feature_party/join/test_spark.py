@@ -8,11 +8,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from common.engine.spark import SparkEngine
-from common.engine.task import Engine
-from common.errors import DataError
-from feature_party.join.matches import JoinInputs, Party
-from feature_party.join.on_disk import JoinSizes, join_to_shards
+from labelveil.common.engine.spark import SparkEngine
+from labelveil.common.engine.task import Engine
+from labelveil.common.errors import DataError
+from labelveil.feature_party.join.matches import JoinInputs, Party
+from labelveil.feature_party.join.on_disk import JoinSizes, join_to_shards
 from tests.engines import Failing, SparkSession, needs_java
 from tests.feature_party.worlds import SECRET, World
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from common.exact.channel import FiniteChannel, randomized_response_rows
-from feature_party.learning.calibration import decoding_slope
-from feature_party.learning.decoding import convex_targets, decoder, indicator_decoder
-from feature_party.learning.mixing import mixture_weights
-from feature_party.learning.problem import LabelProblem
+from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
+from labelveil.feature_party.learning.calibration import decoding_slope
+from labelveil.feature_party.learning.decoding import convex_targets, decoder, indicator_decoder
+from labelveil.feature_party.learning.mixing import mixture_weights
+from labelveil.feature_party.learning.problem import LabelProblem
 from tests.feature_party.worlds import thresholds_channel
 
 

@@ -7,17 +7,17 @@ import pytest
 import torch
 from scipy import stats
 
-from common.errors import ConfigError
-from common.randomizers import build_randomizer
-from feature_party.learning.heads import (
+from labelveil.common.errors import ConfigError
+from labelveil.common.randomizers import build_randomizer
+from labelveil.feature_party.learning.heads import (
     HEAD_NAMES,
     build_head,
     candidate_heads,
     canonical_tilts,
 )
-from feature_party.learning.objectives import LikelihoodObjective
-from feature_party.learning.problem import LabelProblem
-from feature_party.learning.support import Support
+from labelveil.feature_party.learning.objectives import LikelihoodObjective
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.support import Support
 from tests.feature_party.worlds import thresholds_channel
 
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from common.randomizers import build_randomizer
-from feature_party.learning.heads import build_head
-from feature_party.learning.law_table import LawTable
-from feature_party.learning.objectives import LikelihoodObjective
-from feature_party.learning.problem import LabelProblem
-from feature_party.learning.support import Support
-from feature_party.learning.target_encoding import TargetEncoding, scores_of_codes
+from labelveil.common.randomizers import build_randomizer
+from labelveil.feature_party.learning.heads import build_head
+from labelveil.feature_party.learning.law_table import LawTable
+from labelveil.feature_party.learning.objectives import LikelihoodObjective
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.learning.target_encoding import TargetEncoding, scores_of_codes
 
 
 def problem_with(prior: np.ndarray, epsilon: float) -> LabelProblem:
@@ -138,10 +138,10 @@ def test_scores_of_codes_are_standardised_posterior_means() -> None:
 MAKING = """
 import resource
 import numpy as np
-from feature_party.learning.heads import build_head
-from feature_party.learning.law_table import LawTable
-from feature_party.learning.problem import LabelProblem
-from feature_party.learning.support import Support
+from labelveil.feature_party.learning.heads import build_head
+from labelveil.feature_party.learning.law_table import LawTable
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.support import Support
 
 grid, sent, channels = np.arange(40.0), np.linspace(-5, 45, 80), 12
 shifts = np.random.default_rng(0).normal(size=channels)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from feature_party.learning.mixing import choose_mixture, null_share, prior_adjustment
+from labelveil.feature_party.learning.mixing import choose_mixture, null_share, prior_adjustment
 
 
 def _losses(gain: float, spread: float, rows: int) -> tuple[np.ndarray, np.ndarray]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from common.randomizers import build_randomizer
-from feature_party.learning.heads import build_head
-from feature_party.learning.objectives import LikelihoodObjective, SharedObjective
-from feature_party.learning.problem import LabelProblem
-from feature_party.learning.support import Support
+from labelveil.common.randomizers import build_randomizer
+from labelveil.feature_party.learning.heads import build_head
+from labelveil.feature_party.learning.objectives import LikelihoodObjective, SharedObjective
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.support import Support
 
 
 def test_laws_that_share_layers_are_an_equal_mixture() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from common.arrays import Floats
-from common.randomizers.grid import Grid
-from common.randomizers.knots import interpolation
-from common.randomizers.message.questions import Question
-from common.randomizers.message.strata import MOST_WEIGHT
-from feature_party.learning.questions import explained_by, quantized, unpaid_grid
-from feature_party.learning.several_releases import unrounded
+from labelveil.common.arrays import Floats
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.knots import interpolation
+from labelveil.common.randomizers.message.questions import Question
+from labelveil.common.randomizers.message.strata import MOST_WEIGHT
+from labelveil.feature_party.learning.questions import explained_by, quantized, unpaid_grid
+from labelveil.feature_party.learning.several_releases import unrounded
 
 POINTS = Grid(np.array([0.0, 1.0, 4.0]))
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import scipy
 
-from common.entropy import seeded_entropy
-from common.randomizers.denoising import KnownMeans, denoise_histogram
-from common.randomizers.grid import Grid
-from common.randomizers.prior import NoisyPrior
-from feature_party.learning.problem import prior_given_codes
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.randomizers.denoising import KnownMeans, denoise_histogram
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.prior import NoisyPrior
+from labelveil.feature_party.learning.problem import prior_given_codes
 from tests.one_label import one_label
 
 ROWS = 2_000

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from common.entropy import seeded_entropy
-from common.errors import ConfigError
-from common.randomizers import build_randomizer, private_prior
-from common.randomizers.cells import Cells, Codebook, Group
-from common.randomizers.prior import NoisyPrior
-from feature_party.learning.decoding import convex_targets, decoder
-from feature_party.learning.objectives import JointObjective, build_objective
-from feature_party.learning.problem import LabelProblem
-from feature_party.learning.several_labels import joint_support, label_view
-from feature_party.learning.support import Support
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import ConfigError
+from labelveil.common.randomizers import build_randomizer, private_prior
+from labelveil.common.randomizers.cells import Cells, Codebook, Group
+from labelveil.common.randomizers.prior import NoisyPrior
+from labelveil.feature_party.learning.decoding import convex_targets, decoder
+from labelveil.feature_party.learning.objectives import JointObjective, build_objective
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.several_labels import joint_support, label_view
+from labelveil.feature_party.learning.support import Support
 from tests.feature_party.two_labels import BOTH, CELLS, NAMES, channel_of_both, channels_alone
 
 

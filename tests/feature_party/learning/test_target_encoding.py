@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from feature_party.learning.target_encoding import TargetEncoding
+from labelveil.feature_party.learning.target_encoding import TargetEncoding
 
 
 def test_codes_that_say_nothing_encode_every_category_alike() -> None:

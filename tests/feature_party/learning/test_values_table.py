@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from common.randomizers import build_randomizer
-from feature_party.learning.derivatives import ValuesTable
-from feature_party.learning.heads import LinearHead, build_head
-from feature_party.learning.problem import LabelProblem
-from feature_party.learning.support import Support
+from labelveil.common.randomizers import build_randomizer
+from labelveil.feature_party.learning.derivatives import ValuesTable
+from labelveil.feature_party.learning.heads import LinearHead, build_head
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.support import Support
 
 CASES = [("bernoulli", 2), ("softmax", 2), ("softmax", 5)]
 

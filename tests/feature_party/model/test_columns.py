@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from common.errors import DataError
-from common.exact.channel import FiniteChannel, randomized_response_rows
-from feature_party.learning.problem import LabelProblem
-from feature_party.learning.support import Support
-from feature_party.model.columns import columns
+from labelveil.common.errors import DataError
+from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.model.columns import columns
 
 
 def problem_of(grid: np.ndarray, prior: np.ndarray) -> LabelProblem:

@@ -15,10 +15,10 @@ import polars as pl
 import pytest
 import torch
 
-from common.errors import DataError, LabelveilError
-from feature_party.config import FeaturePartyConfig
-from feature_party.model.model import MODEL_FILE, WEIGHTS_FILE
-from feature_party.model.several_labels import LabelModels
+from labelveil.common.errors import DataError, LabelveilError
+from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.model.model import MODEL_FILE, WEIGHTS_FILE
+from labelveil.feature_party.model.several_labels import LabelModels
 from tests.common.release.fuzzed import mutate_bytes, mutate_json
 from tests.common.release.fuzzed import refusal as refusal_in_a_line
 from tests.effort import effort

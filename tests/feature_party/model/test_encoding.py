@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.errors import ConfigError, DataError, LabelveilError
-from feature_party.model.encoding import MIN_OCCURRENCES, Encoder, moments
-from feature_party.model.export.torch_module import served_columns
-from feature_party.schema import Stated
+from labelveil.common.errors import ConfigError, DataError, LabelveilError
+from labelveil.feature_party.model.encoding import MIN_OCCURRENCES, Encoder, moments
+from labelveil.feature_party.model.export.torch_module import served_columns
+from labelveil.feature_party.schema import Stated
 
 
 @pytest.fixture

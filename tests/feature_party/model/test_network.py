@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from feature_party.model.network import EMBEDDING, Ensemble, NetworkShape
+from labelveil.feature_party.model.network import EMBEDDING, Ensemble, NetworkShape
 
 
 def _plain(

@@ -10,19 +10,19 @@ import polars as pl
 import pytest
 import torch
 
-from common.entropy import seeded_entropy
-from common.exact.channel import FiniteChannel, randomized_response_rows
-from common.randomizers.message.terms import LabelTerms
-from feature_party.config import DataSection, TrainingSection
-from feature_party.learning.problem import LabelProblem
-from feature_party.learning.support import Support
-from feature_party.model.model import Model
-from feature_party.model.reach import Reach
-from feature_party.training.events import TrainingSetup
-from feature_party.training.holdout import draw_holdout
-from feature_party.training.in_memory import Prepared
-from feature_party.training.quick import QuickLearners
-from feature_party.training.run import train
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
+from labelveil.common.randomizers.message.terms import LabelTerms
+from labelveil.feature_party.config import DataSection, TrainingSection
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.model.model import Model
+from labelveil.feature_party.model.reach import Reach
+from labelveil.feature_party.training.events import TrainingSetup
+from labelveil.feature_party.training.holdout import draw_holdout
+from labelveil.feature_party.training.in_memory import Prepared
+from labelveil.feature_party.training.quick import QuickLearners
+from labelveil.feature_party.training.run import train
 from tests.one_label import one_label
 
 ROWS = 12_000

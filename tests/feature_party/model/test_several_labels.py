@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from feature_party.model.several_labels import label_files, label_folders
+from labelveil.feature_party.model.several_labels import label_files, label_folders
 
 
 def test_plain_names_are_folders_and_ends_of_files() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from feature_party.model.trees import MOST_LEAVES, Trees, TreesShape
+from labelveil.feature_party.model.trees import MOST_LEAVES, Trees, TreesShape
 
 MEMBERS, ROUNDS, OUTPUTS = 3, 4, 2
 NUMBERS, SIZES = (1, 3), (5, 9)

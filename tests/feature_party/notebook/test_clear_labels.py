@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import labelveil as lv
-from common.errors import DataError
-from feature_party.notebook.sources import problem_of
+from labelveil.common.errors import DataError
+from labelveil.feature_party.notebook.sources import problem_of
 
 ROWS, KNOWN = 1200, 300
 

@@ -14,11 +14,11 @@ import pytest
 from sklearn.base import clone
 
 import labelveil as lv
-from common.arrays import Floats
-from common.errors import ConfigError, DataError
-from common.release.event_keys import hash_keys
-from feature_party.learning.problem import LabelProblem
-from feature_party.notebook.sources import prior_of_codes, problem_of
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.release.event_keys import hash_keys
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.notebook.sources import prior_of_codes, problem_of
 from labelveil.programs import feature_party
 from tests.commands import RunCommand
 from tests.feature_party.two_labels import NAMES, Division, two_labels

@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import ConfigError, ConnectionFailed, ReleaseError
-from common.files import write_durably
-from common.release.folder import (
+from labelveil.common.errors import ConfigError, ConnectionFailed, ReleaseError
+from labelveil.common.files import write_durably
+from labelveil.common.release.folder import (
     CHECK_FILE,
     CODES_FILE,
     MANIFEST_FILE,
     POPULATION_FILE,
     QUESTION_FILE,
 )
-from feature_party.client.channel import Withdrawn
-from feature_party.client.release_client import ReleaseClient
-from feature_party.client.submission import Population, SubmittingClient
-from feature_party.config import DataSection, FeaturePartyConfig
-from feature_party.pipeline.rounds import Rounds
-from feature_party.pipeline.stages import Stages
-from feature_party.pipeline.transfer import kept_in, read_kept
+from labelveil.feature_party.client.channel import Withdrawn
+from labelveil.feature_party.client.release_client import ReleaseClient
+from labelveil.feature_party.client.submission import Population, SubmittingClient
+from labelveil.feature_party.config import DataSection, FeaturePartyConfig
+from labelveil.feature_party.pipeline.rounds import Rounds
+from labelveil.feature_party.pipeline.stages import Stages
+from labelveil.feature_party.pipeline.transfer import kept_in, read_kept
 from tests.feature_party.worlds import SECRET
 
 FIRST = Population(b"k" * 32, b"c" * 16, b"first")
@@ -107,7 +107,7 @@ def test_keys_never_lie_beside_another_question(
         write_durably(path, data)
 
     with monkeypatch.context() as patched:
-        patched.setattr("feature_party.pipeline.transfer.write_durably", write_some)
+        patched.setattr("labelveil.feature_party.pipeline.transfer.write_durably", write_some)
         with pytest.raises(KeyboardInterrupt):
             send(rounds, patched, SECOND, lambda: "stored")
     folder = rounds.config.round_folder(2)

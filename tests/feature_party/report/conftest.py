@@ -11,23 +11,23 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.entropy import seeded_entropy
-from common.randomizers.grid import Grid
-from common.release.blocks import encode_codes
-from common.release.manifest import Manifest
-from feature_party.evaluation.breakdown import segments, tenths
-from feature_party.evaluation.decoded_labels import DecodedLabels
-from feature_party.evaluation.explained import Explained
-from feature_party.evaluation.fitting import Fitting
-from feature_party.evaluation.intervals import Estimate, Measured
-from feature_party.evaluation.scores import Scores
-from feature_party.evaluation.true_labels import TrueErrors
-from feature_party.join.matches import MatchCounts
-from feature_party.learning.calibration import Slope
-from feature_party.model.encoding import ColumnShares
-from feature_party.model.facts import EpochLosses, FitSettings, ModelFacts
-from feature_party.report import ReportInputs
-from feature_party.schema import ColumnMeaning, Schema
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.release.blocks import encode_codes
+from labelveil.common.release.manifest import Manifest
+from labelveil.feature_party.evaluation.breakdown import segments, tenths
+from labelveil.feature_party.evaluation.decoded_labels import DecodedLabels
+from labelveil.feature_party.evaluation.explained import Explained
+from labelveil.feature_party.evaluation.fitting import Fitting
+from labelveil.feature_party.evaluation.intervals import Estimate, Measured
+from labelveil.feature_party.evaluation.scores import Scores
+from labelveil.feature_party.evaluation.true_labels import TrueErrors
+from labelveil.feature_party.join.matches import MatchCounts
+from labelveil.feature_party.learning.calibration import Slope
+from labelveil.feature_party.model.encoding import ColumnShares
+from labelveil.feature_party.model.facts import EpochLosses, FitSettings, ModelFacts
+from labelveil.feature_party.report import ReportInputs
+from labelveil.feature_party.schema import ColumnMeaning, Schema
 from tests.common.release.releases import manifest_of
 from tests.one_label import one_label
 

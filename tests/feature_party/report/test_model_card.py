@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from feature_party.report import write_report
-from feature_party.report.model_card import write_model_card
-from feature_party.report.words import headline
+from labelveil.feature_party.report import write_report
+from labelveil.feature_party.report.model_card import write_model_card
+from labelveil.feature_party.report.words import headline
 from tests.feature_party.report.conftest import MakeInputs
 
 SECTIONS = "The model", "What it is for, and what not", "Data", "How good it is"

@@ -12,7 +12,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from feature_party.report import ReportInputs, write_report
+from labelveil.feature_party.report import ReportInputs, write_report
 
 MakeInputs = Callable[..., ReportInputs]
 

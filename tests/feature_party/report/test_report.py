@@ -11,19 +11,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from feature_party.evaluation.breakdown import number
-from feature_party.evaluation.clipped_labels import Clipped
-from feature_party.evaluation.explained import Verdict
-from feature_party.evaluation.intervals import Measured
-from feature_party.evaluation.true_labels import TrueErrors
-from feature_party.join.matches import MatchCounts
-from feature_party.learning.names import HEAD_NAMES, LEARNER_NAMES
-from feature_party.model.facts import EpochLosses
-from feature_party.report import ReportInputs, write_report
-from feature_party.report.page import render_report
-from feature_party.report.plots import compact
-from feature_party.report.score_plots import ErrorRow, error_end, error_scale
-from feature_party.report.words import error_rows, headline, model_words
+from labelveil.feature_party.evaluation.breakdown import number
+from labelveil.feature_party.evaluation.clipped_labels import Clipped
+from labelveil.feature_party.evaluation.explained import Verdict
+from labelveil.feature_party.evaluation.intervals import Measured
+from labelveil.feature_party.evaluation.true_labels import TrueErrors
+from labelveil.feature_party.join.matches import MatchCounts
+from labelveil.feature_party.learning.names import HEAD_NAMES, LEARNER_NAMES
+from labelveil.feature_party.model.facts import EpochLosses
+from labelveil.feature_party.report import ReportInputs, write_report
+from labelveil.feature_party.report.page import render_report
+from labelveil.feature_party.report.plots import compact
+from labelveil.feature_party.report.score_plots import ErrorRow, error_end, error_scale
+from labelveil.feature_party.report.words import error_rows, headline, model_words
 from tests.feature_party.report.conftest import EXPLAINED
 
 MakeInputs = Callable[..., ReportInputs]

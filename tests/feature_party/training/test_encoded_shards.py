@@ -12,23 +12,23 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from common.errors import ConfigError, DataError
-from feature_party import tables as streaming
-from feature_party.commands.cli import app
-from feature_party.config import FeaturePartyConfig
-from feature_party.join import on_disk as external_join
-from feature_party.learning.objectives import build_objective
-from feature_party.model.encoding import Encoded, Encoder
-from feature_party.model.network import NetworkShape
-from feature_party.pipeline.stages import Stages
-from feature_party.schema import Stated
-from feature_party.training import encoded_shards as shards
-from feature_party.training import fitting
-from feature_party.training.batches import MemoryParts, Rows
-from feature_party.training.encoded_shards import RowStream, Shards, fit_encoder
-from feature_party.training.fitting import Fitter
-from feature_party.training.in_memory import Prepared
-from feature_party.training.streamed import PreparedShards
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.feature_party import tables as streaming
+from labelveil.feature_party.commands.cli import app
+from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.join import on_disk as external_join
+from labelveil.feature_party.learning.objectives import build_objective
+from labelveil.feature_party.model.encoding import Encoded, Encoder
+from labelveil.feature_party.model.network import NetworkShape
+from labelveil.feature_party.pipeline.stages import Stages
+from labelveil.feature_party.schema import Stated
+from labelveil.feature_party.training import encoded_shards as shards
+from labelveil.feature_party.training import fitting
+from labelveil.feature_party.training.batches import MemoryParts, Rows
+from labelveil.feature_party.training.encoded_shards import RowStream, Shards, fit_encoder
+from labelveil.feature_party.training.fitting import Fitter
+from labelveil.feature_party.training.in_memory import Prepared
+from labelveil.feature_party.training.streamed import PreparedShards
 from tests.feature_party.learn import prepare, train
 from tests.feature_party.worlds import World, build_world
 
@@ -161,7 +161,7 @@ def test_auto_streams_what_is_too_large_and_removes_its_shards(
     written: list[str] = []
     plain = shards.write_shards
     monkeypatch.setattr(
-        "feature_party.training.streamed.write_shards",
+        "labelveil.feature_party.training.streamed.write_shards",
         lambda folder, *rest: (written.append(folder.name), plain(folder, *rest)),
     )
     Stages(settings, quiet=True).train()
@@ -179,7 +179,7 @@ def test_shards_are_used_again_only_for_the_same_rows(
     written: list[int] = []
     plain = shards.write_shards
     monkeypatch.setattr(
-        "feature_party.training.streamed.write_shards",
+        "labelveil.feature_party.training.streamed.write_shards",
         lambda *given: (written.append(1), plain(*given)),
     )
 

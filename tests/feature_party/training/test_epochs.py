@@ -12,24 +12,24 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from common.entropy import seeded_entropy
-from common.errors import ConfigError, DataError
-from common.exact.channel import FiniteChannel, randomized_response_rows
-from common.randomizers import private_prior
-from common.randomizers.grid import Grid
-from common.release.blocks import encode_codes
-from common.release.event_keys import hash_keys
-from common.release.table import write_release
-from feature_party.commands.cli import app
-from feature_party.config import FeaturePartyConfig
-from feature_party.evaluation.error_estimates import estimate_absolute_error
-from feature_party.learning.decoding import decoder
-from feature_party.learning.heads import build_head
-from feature_party.learning.objectives import LikelihoodObjective
-from feature_party.learning.problem import LabelProblem, first_codes
-from feature_party.learning.several_releases import join_problems
-from feature_party.learning.support import Support
-from feature_party.model.model import Model, Predictions
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
+from labelveil.common.randomizers import private_prior
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.release.blocks import encode_codes
+from labelveil.common.release.event_keys import hash_keys
+from labelveil.common.release.table import write_release
+from labelveil.feature_party.commands.cli import app
+from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.evaluation.error_estimates import estimate_absolute_error
+from labelveil.feature_party.learning.decoding import decoder
+from labelveil.feature_party.learning.heads import build_head
+from labelveil.feature_party.learning.objectives import LikelihoodObjective
+from labelveil.feature_party.learning.problem import LabelProblem, first_codes
+from labelveil.feature_party.learning.several_releases import join_problems
+from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.model.model import Model, Predictions
 from tests.feature_party.learn import prepare, train
 from tests.feature_party.worlds import (
     SECRET,

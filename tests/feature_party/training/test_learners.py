@@ -11,22 +11,22 @@ import pytest
 import torch
 from polars.testing import assert_frame_equal
 
-from common.entropy import seeded_entropy
-from common.errors import ConfigError
-from common.randomizers import build_randomizer
-from feature_party.config import FeaturePartyConfig
-from feature_party.evaluation.unseen import unseen
-from feature_party.learning.law_table import LawTable
-from feature_party.learning.problem import LabelProblem
-from feature_party.model.export.run import export_model
-from feature_party.model.model import Model
-from feature_party.model.several_labels import LabelModels
-from feature_party.model.trees import Trees
-from feature_party.training import run, trees
-from feature_party.training.fitting import EpochRecord, out_of_reach
-from feature_party.training.folds import FoldedRows
-from feature_party.training.holdout import draw_holdout
-from feature_party.training.in_memory import Prepared
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import ConfigError
+from labelveil.common.randomizers import build_randomizer
+from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.evaluation.unseen import unseen
+from labelveil.feature_party.learning.law_table import LawTable
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.model.export.run import export_model
+from labelveil.feature_party.model.model import Model
+from labelveil.feature_party.model.several_labels import LabelModels
+from labelveil.feature_party.model.trees import Trees
+from labelveil.feature_party.training import run, trees
+from labelveil.feature_party.training.fitting import EpochRecord, out_of_reach
+from labelveil.feature_party.training.folds import FoldedRows
+from labelveil.feature_party.training.holdout import draw_holdout
+from labelveil.feature_party.training.in_memory import Prepared
 from tests.feature_party.learn import train
 
 GRID = np.arange(31.0)
@@ -84,7 +84,7 @@ def test_trees_find_an_interaction_and_say_the_same_wherever_they_are(
     table = data.table.head(500)
     found = model.predict(table, 0.9)
     assert loaded.predict(table, 0.9).equals(found)
-    monkeypatch.setattr("feature_party.model.trees._ROWS", 7)
+    monkeypatch.setattr("labelveil.feature_party.model.trees._ROWS", 7)
     assert loaded.predict(table, 0.9).equals(found)
     assert loaded.predict(table[:0], 0.9).equals(found[:0])
     few = pl.concat([loaded.predict(rows, 0.9) for rows in table.iter_slices(100)])
@@ -220,7 +220,7 @@ def test_networks_go_on_where_lightgbm_cannot_be_loaded(monkeypatch: pytest.Monk
     def missing() -> None:
         raise ConfigError("boosted trees are left out: no libgomp; install libgomp1")
 
-    monkeypatch.setattr("feature_party.training.trees.lightgbm", missing)
+    monkeypatch.setattr("labelveil.feature_party.training.trees.lightgbm", missing)
     data, _ = interaction()
     model = fitted(data, epochs=1)
     assert "install libgomp1" in model.facts.warnings[0]

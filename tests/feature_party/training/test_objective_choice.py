@@ -9,18 +9,18 @@ import polars as pl
 import pytest
 import torch
 
-from common.entropy import seeded_entropy
-from common.randomizers import build_randomizer
-from feature_party.config import FeaturePartyConfig
-from feature_party.learning.derivatives import MeanTable
-from feature_party.learning.heads import build_head
-from feature_party.learning.mixing import least_squares_share
-from feature_party.learning.objectives import LikelihoodObjective
-from feature_party.learning.problem import LabelProblem
-from feature_party.learning.support import Support
-from feature_party.model.model import Model
-from feature_party.training.holdout import draw_holdout
-from feature_party.training.in_memory import Prepared
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.randomizers import build_randomizer
+from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.learning.derivatives import MeanTable
+from labelveil.feature_party.learning.heads import build_head
+from labelveil.feature_party.learning.mixing import least_squares_share
+from labelveil.feature_party.learning.objectives import LikelihoodObjective
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.model.model import Model
+from labelveil.feature_party.training.holdout import draw_holdout
+from labelveil.feature_party.training.in_memory import Prepared
 from tests.feature_party.learn import train
 
 GRID = np.arange(21.0)
@@ -53,7 +53,7 @@ def two_kinds(rows: int) -> tuple[np.ndarray, np.ndarray]:
 def test_a_share_makes_the_prediction_a_mixture(monkeypatch: pytest.MonkeyPatch) -> None:
     data = prepared(*two_kinds(3_000), "discrete-laplace")
     seen: list[tuple[np.ndarray, np.ndarray]] = []
-    monkeypatch.setattr("feature_party.training.run.prior_adjustment", lambda *_: None)
+    monkeypatch.setattr("labelveil.feature_party.training.run.prior_adjustment", lambda *_: None)
     points = {}
     for share in (0.0, 0.5, 1.0):
         seen.clear()
@@ -62,7 +62,7 @@ def test_a_share_makes_the_prediction_a_mixture(monkeypatch: pytest.MonkeyPatch)
             seen.append((beyond, away))
             return share if len(seen) == 1 else 0.0
 
-        monkeypatch.setattr("feature_party.training.run.least_squares_share", of_trees)
+        monkeypatch.setattr("labelveil.feature_party.training.run.least_squares_share", of_trees)
         model = fitted(data)
         assert model.facts.heads[TREES].weight == pytest.approx(share)
         points[share] = model.predict(data.table)["prediction"].to_numpy()
@@ -82,7 +82,7 @@ def test_codes_count_for_what_they_say_beyond_the_mixture(monkeypatch: pytest.Mo
         seen.append(beyond)
         return 0.0
 
-    monkeypatch.setattr("feature_party.training.run.least_squares_share", none)
+    monkeypatch.setattr("labelveil.feature_party.training.run.least_squares_share", none)
     fitted(data)
     said = Support.of(data.problem).estimates
     alone = np.sqrt(said.information[0]) * said.of_code[data.codes]

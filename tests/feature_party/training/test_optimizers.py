@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from feature_party.training.optimizers import Optimizer
+from labelveil.feature_party.training.optimizers import Optimizer
 
 
 @pytest.mark.parametrize("name", ["adamw", "rmsprop"])

@@ -10,15 +10,15 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from common.errors import ConfigError, DataError
-from feature_party.commands.cli import app
-from feature_party.config import FeaturePartyConfig, TrueLabels
-from feature_party.join.matches import JoinInputs, Party
-from feature_party.model.export.run import export_model
-from feature_party.model.several_labels import LabelModels
-from feature_party.pipeline.stages import Stages
-from feature_party.training.prepare import Preparation
-from feature_party.training.streamed import PreparedShards
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.feature_party.commands.cli import app
+from labelveil.feature_party.config import FeaturePartyConfig, TrueLabels
+from labelveil.feature_party.join.matches import JoinInputs, Party
+from labelveil.feature_party.model.export.run import export_model
+from labelveil.feature_party.model.several_labels import LabelModels
+from labelveil.feature_party.pipeline.stages import Stages
+from labelveil.feature_party.training.prepare import Preparation
+from labelveil.feature_party.training.streamed import PreparedShards
 from tests.feature_party.two_labels import NAMES, Division, two_labels
 from tests.feature_party.worlds import SECRET
 

@@ -11,28 +11,28 @@ import polars as pl
 import pytest
 import torch
 
-from common.entropy import seeded_entropy
-from common.errors import ConfigError, DataError
-from common.exact.channel import FiniteChannel, randomized_response_rows
-from common.randomizers import private_prior
-from common.randomizers.grid import Grid
-from common.release.blocks import encode_codes
-from common.release.event_keys import hash_keys
-from common.release.manifest import Manifest
-from common.release.table import write_release
-from feature_party.config import FeaturePartyConfig
-from feature_party.evaluation.scores import score
-from feature_party.join.matches import JoinInputs, Party
-from feature_party.learning.decoding import decoder
-from feature_party.learning.problem import LabelProblem, first_codes
-from feature_party.learning.sources import join_sources, own_cells, own_labels
-from feature_party.learning.support import Support
-from feature_party.model.export.torch_module import ServedModel, served_columns
-from feature_party.model.model import Model
-from feature_party.model.prediction import predict_file
-from feature_party.training.in_memory import Prepared
-from feature_party.training.prepare import Preparation
-from feature_party.training.streamed import PreparedShards
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
+from labelveil.common.randomizers import private_prior
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.release.blocks import encode_codes
+from labelveil.common.release.event_keys import hash_keys
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.table import write_release
+from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.evaluation.scores import score
+from labelveil.feature_party.join.matches import JoinInputs, Party
+from labelveil.feature_party.learning.decoding import decoder
+from labelveil.feature_party.learning.problem import LabelProblem, first_codes
+from labelveil.feature_party.learning.sources import join_sources, own_cells, own_labels
+from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.model.export.torch_module import ServedModel, served_columns
+from labelveil.feature_party.model.model import Model
+from labelveil.feature_party.model.prediction import predict_file
+from labelveil.feature_party.training.in_memory import Prepared
+from labelveil.feature_party.training.prepare import Preparation
+from labelveil.feature_party.training.streamed import PreparedShards
 from tests.feature_party.learn import train
 from tests.feature_party.worlds import SECRET, build_manifest, made_up_events, thresholds_channel
 

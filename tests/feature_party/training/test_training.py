@@ -13,15 +13,15 @@ import polars as pl
 import pytest
 import torch
 
-from common.csv_files import read_table
-from common.errors import ConfigError, DataError
-from feature_party.config import FeaturePartyConfig
-from feature_party.evaluation.true_labels import match_true_labels
-from feature_party.model.model import Model
-from feature_party.model.prediction import predict_file
-from feature_party.training.fitting import EpochRecord
-from feature_party.training.in_memory import Prepared
-from feature_party.training.settings import choose_device, resolve_settings
+from labelveil.common.csv_files import read_table
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.evaluation.true_labels import match_true_labels
+from labelveil.feature_party.model.model import Model
+from labelveil.feature_party.model.prediction import predict_file
+from labelveil.feature_party.training.fitting import EpochRecord
+from labelveil.feature_party.training.in_memory import Prepared
+from labelveil.feature_party.training.settings import choose_device, resolve_settings
 from tests.feature_party.learn import prepare, train
 from tests.feature_party.worlds import SECRET, World, build_world
 

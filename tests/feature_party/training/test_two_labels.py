@@ -11,18 +11,18 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 import labelveil as lv
-from common.arrays import Floats, Integers
+from labelveil.common.arrays import Floats, Integers
 
 torch = pytest.importorskip("torch")
 metrics = pytest.importorskip("sklearn.metrics")
 
-from feature_party.config import TrainingSection  # noqa: E402
-from feature_party.notebook.sources import problem_of  # noqa: E402
-from feature_party.training import trees  # noqa: E402
-from feature_party.training.events import TrainingSetup  # noqa: E402
-from feature_party.training.in_memory import Prepared  # noqa: E402
-from feature_party.training.quick import QuickLearners  # noqa: E402
-from feature_party.training.run import train  # noqa: E402
+from labelveil.feature_party.config import TrainingSection  # noqa: E402
+from labelveil.feature_party.notebook.sources import problem_of  # noqa: E402
+from labelveil.feature_party.training import trees  # noqa: E402
+from labelveil.feature_party.training.events import TrainingSetup  # noqa: E402
+from labelveil.feature_party.training.in_memory import Prepared  # noqa: E402
+from labelveil.feature_party.training.quick import QuickLearners  # noqa: E402
+from labelveil.feature_party.training.run import train  # noqa: E402
 from tests.effort import effort  # noqa: E402
 
 COLUMNS, RATE, EPSILON = 8, 0.025, 2.0

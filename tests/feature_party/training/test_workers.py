@@ -16,20 +16,20 @@ import numpy as np
 import pytest
 import torch
 
-from feature_party.commands.cli import main
-from feature_party.model.model import Model
-from feature_party.pipeline import learning
-from feature_party.training.run import train
-from feature_party.training.workers import Workers
+from labelveil.feature_party.commands.cli import main
+from labelveil.feature_party.model.model import Model
+from labelveil.feature_party.pipeline import learning
+from labelveil.feature_party.training.run import train
+from labelveil.feature_party.training.workers import Workers
 from tests.commands import RunCommand
 from tests.feature_party.worlds import World
 
 TRAINER = """
 import os, signal, sys
 from pathlib import Path
-from common.errors import DataError
-from feature_party.training import fitting
-from feature_party.commands.cli import main
+from labelveil.common.errors import DataError
+from labelveil.feature_party.training import fitting
+from labelveil.feature_party.commands.cli import main
 
 epoch, rank = int(os.environ.get("KILL_EPOCH", "0")), os.environ.get("RANK", "0")
 plain = fitting.Fitter._train_part

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from common.release.folder import MANIFEST_FILE
-from label_party.events.completion import SEVERAL
-from label_party.server.run import Running, open_server
+from labelveil.common.release.folder import MANIFEST_FILE
+from labelveil.label_party.events.completion import SEVERAL
+from labelveil.label_party.server.run import Running, open_server
 from tests.commands import Result
 from tests.label_party.conftest import Party
 
@@ -21,7 +21,7 @@ QUESTION = b"[y/N] "
 _ON_TERMINAL = """
 import fcntl, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that ^C typed there is a signal
-from label_party.commands.cli import main
+from labelveil.label_party.commands.cli import main
 main()
 """
 

@@ -11,9 +11,9 @@ import pytest
 from typer.core import TyperCommand
 from typer.main import get_group
 
-from common.config.declare import declared
-from label_party.commands.cli import app
-from label_party.config.sections import LabelPartyConfig
+from labelveil.common.config.declare import declared
+from labelveil.label_party.commands.cli import app
+from labelveil.label_party.config.sections import LabelPartyConfig
 from tests.label_party.conftest import EVENTS, Party, Result
 
 COMMANDS = get_group(app).commands

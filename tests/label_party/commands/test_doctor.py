@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from label_party.events.epoch import Rows
+from labelveil.label_party.events.epoch import Rows
 from tests.label_party.conftest import EVENTS, Party
 
 CHECKS = [

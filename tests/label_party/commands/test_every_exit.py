@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from label_party.store.ledger import Ledger
+from labelveil.label_party.store.ledger import Ledger
 from tests.label_party.conftest import Party
 
 CHARGED = "charged all the same, for labels of data set 'labels', epoch '1': ε = 1"
@@ -22,7 +22,7 @@ CHARGED = "charged all the same, for labels of data set 'labels', epoch '1': ε 
 
 def shell(party: Party, command: str, streams: str, **environment: str) -> tuple[int, str]:
     """Run ``label-party`` with redirections of a shell; return its code, and what "err" got."""
-    words = shlex.join([sys.executable, "-m", "label_party", *shlex.split(command)])
+    words = shlex.join([sys.executable, "-m", "labelveil.label_party", *shlex.split(command)])
     done = subprocess.run(
         ["sh", "-c", f"{words} {streams}"],
         cwd=party.folder,

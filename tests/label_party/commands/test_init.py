@@ -9,10 +9,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from label_party.commands.cli import main
-from label_party.config.sections import load
-from label_party.events.epoch import rows_of_epoch
 from labelveil.commands.cli import main as labelveil_main
+from labelveil.label_party.commands.cli import main
+from labelveil.label_party.config.sections import load
+from labelveil.label_party.events.epoch import rows_of_epoch
 from tests.commands import RunCommand
 
 

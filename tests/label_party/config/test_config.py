@@ -11,10 +11,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from common.config.declare import declared, sections
-from common.config.wording import as_toml
-from common.exact.rational import decimal_value
-from label_party.config import sections as config
+from labelveil.common.config.declare import declared, sections
+from labelveil.common.config.wording import as_toml
+from labelveil.common.exact.rational import decimal_value
+from labelveil.label_party.config import sections as config
 from tests.label_party.conftest import Party, Result
 
 

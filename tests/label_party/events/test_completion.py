@@ -10,17 +10,17 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.engine.shuffle import Keys, count_repeated
-from common.errors import DataError
-from common.release.event_keys import hash_keys
-from label_party.events import steps
-from label_party.events.completion import SEVERAL, Rules
-from label_party.events.epoch import Rows
-from label_party.events.steps import Events, Sources, Table, Work
-from label_party.events.tally import Duplicates
-from label_party.events.tasks import Slice, SubmittedRows
-from label_party.sources.oddities import NOTHING
-from label_party.sources.tables import KEY, LABEL, PLACE, USER
+from labelveil.common.engine.shuffle import Keys, count_repeated
+from labelveil.common.errors import DataError
+from labelveil.common.release.event_keys import hash_keys
+from labelveil.label_party.events import steps
+from labelveil.label_party.events.completion import SEVERAL, Rules
+from labelveil.label_party.events.epoch import Rows
+from labelveil.label_party.events.steps import Events, Sources, Table, Work
+from labelveil.label_party.events.tally import Duplicates
+from labelveil.label_party.events.tasks import Slice, SubmittedRows
+from labelveil.label_party.sources.oddities import NOTHING
+from labelveil.label_party.sources.tables import KEY, LABEL, PLACE, USER
 
 SECRET = bytes(range(32))
 
@@ -179,7 +179,7 @@ def raw_keys(*values: bytes) -> Keys:
 def test_repeated_keys_are_counted_whatever_their_bytes(
     at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.engine.shuffle._SORTED_AT_ONCE", at_once)
+    monkeypatch.setattr("labelveil.common.engine.shuffle._SORTED_AT_ONCE", at_once)
     generator = random.Random(3)
     # few different halves, zeros at the end among them, so that many first halves are alike
     halves = [bytes(8), b"\0" * 7 + b"\1", b"\1" + b"\0" * 7, *map(generator.randbytes, [8] * 9)]

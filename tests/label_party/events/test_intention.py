@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.randomizers.grid import Grid, Moved
-from label_party.events.completion import Rules, complete_part
-from label_party.events.intention import Intention, Spread
-from label_party.events.tally import LabelTally, Tally
-from label_party.sources.tables import KEY, LABEL, PLACE
+from labelveil.common.randomizers.grid import Grid, Moved
+from labelveil.label_party.events.completion import Rules, complete_part
+from labelveil.label_party.events.intention import Intention, Spread
+from labelveil.label_party.events.tally import LabelTally, Tally
+from labelveil.label_party.sources.tables import KEY, LABEL, PLACE
 
 USUAL = Tally(
     rows=1000,

@@ -21,20 +21,20 @@ import numpy as np
 import polars as pl
 import pytest
 
-import label_party
-from common.arrays import Integers
-from common.entropy import seeded_entropy
-from common.mechanisms.paired_gain import PairedGain
-from common.mechanisms.selection import Ranking
-from common.mechanisms.selection.leaders import Leaders, StableLeaders
-from common.randomizers.base import ROUNDING_STREAM
-from common.randomizers.cells import Cells, Group
-from common.randomizers.grid import Grid
-from label_party.config.sections import LabelPartyConfig
-from label_party.events.open import open_events
-from label_party.queries import synthetic_table, top_k
-from label_party.queries.evaluation import Evaluation
-from label_party.store.release_store import Store
+from labelveil import label_party
+from labelveil.common.arrays import Integers
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.mechanisms.paired_gain import PairedGain
+from labelveil.common.mechanisms.selection import Ranking
+from labelveil.common.mechanisms.selection.leaders import Leaders, StableLeaders
+from labelveil.common.randomizers.base import ROUNDING_STREAM
+from labelveil.common.randomizers.cells import Cells, Group
+from labelveil.common.randomizers.grid import Grid
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.events.open import open_events
+from labelveil.label_party.queries import synthetic_table, top_k
+from labelveil.label_party.queries.evaluation import Evaluation
+from labelveil.label_party.store.release_store import Store
 from tests.label_party.conftest import Party
 from tests.one_label import OneLabel, one_label
 

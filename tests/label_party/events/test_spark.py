@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from common.engine.spark import SparkEngine
-from common.errors import DataError
-from label_party.events.steps import Sizes
+from labelveil.common.engine.spark import SparkEngine
+from labelveil.common.errors import DataError
+from labelveil.label_party.events.steps import Sizes
 from tests.engines import Failing, SparkSession, needs_java
 from tests.label_party import engines
 from tests.label_party.engines import JOIN, RELEASE_KEY, Message, settings

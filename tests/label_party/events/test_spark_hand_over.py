@@ -15,8 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from common.engine.spark import SparkEngine
-from label_party.events.steps import Sizes
+from labelveil.common.engine.spark import SparkEngine
+from labelveil.label_party.events.steps import Sizes
 from tests.label_party import engines
 from tests.label_party.engines import JOIN, RELEASE_KEY, settings
 

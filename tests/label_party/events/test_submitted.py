@@ -16,14 +16,14 @@ import grpc
 import polars as pl
 import pytest
 
-from common.release.blocks import decode_codes
-from common.release.event_keys import hash_keys, read_secret, secret_check
-from common.release.manifest import Manifest
-from common.wire import label_release_pb2 as wire
-from label_party.events.submitted import Populations, Upload
-from label_party.server.run import running
-from label_party.store.disk import StoreError
-from label_party.store.release_store import Store
+from labelveil.common.release.blocks import decode_codes
+from labelveil.common.release.event_keys import hash_keys, read_secret, secret_check
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.wire import label_release_pb2 as wire
+from labelveil.label_party.events.submitted import Populations, Upload
+from labelveil.label_party.server.run import running
+from labelveil.label_party.store.disk import StoreError
+from labelveil.label_party.store.release_store import Store
 from tests.label_party.conftest import Client, Party, eventually
 
 Connect = Callable[..., Client]

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 
-from common.release.event_keys import read_secret
-from label_party.events.submitted import Populations
-from label_party.server.run import running
-from label_party.store.release_store import Store
+from labelveil.common.release.event_keys import read_secret
+from labelveil.label_party.events.submitted import Populations
+from labelveil.label_party.server.run import running
+from labelveil.label_party.store.release_store import Store
 from tests.faults import Experiments
 from tests.label_party.conftest import BODIES, Client, Party, eventually
 
@@ -52,7 +52,7 @@ def test_killed_at_a_step(
     with running(submitted) as address:
         connect(address).submit(OLD, secret)
     with ThreadPoolExecutor(1) as threads:
-        step = f"label_party.events.submitted:{place}.{name}"
+        step = f"labelveil.label_party.events.submitted:{place}.{name}"
         port_file = party.folder / "port"
         ended = threads.submit(
             patient.run, f"{BODIES}:submission", str(party.folder), str(port_file), step, moment,

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.engine.shuffle import KEY_TYPE, Exchange, Files, Held
-from common.errors import DataError
-from label_party.events.tasks import Piece, Range
-from label_party.sources.tables import KEY, LABEL
+from labelveil.common.engine.shuffle import KEY_TYPE, Exchange, Files, Held
+from labelveil.common.errors import DataError
+from labelveil.label_party.events.tasks import Piece, Range
+from labelveil.label_party.sources.tables import KEY, LABEL
 
 ROWS, LABELS = 10, 2
 TYPES = {KEY: KEY_TYPE, LABEL: f"({LABELS},)<f8"}

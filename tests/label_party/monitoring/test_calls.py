@@ -18,11 +18,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from common.security.certificate_checks import certificate_holder, certificate_names
-from common.security.pilot_certificates import Authority, Credentials, Role, issue
-from common.wire import label_release_pb2 as wire
-from label_party.monitoring.logs import JsonLines, TextLines
-from label_party.server.run import Running, open_server
+from labelveil.common.security.certificate_checks import certificate_holder, certificate_names
+from labelveil.common.security.pilot_certificates import Authority, Credentials, Role, issue
+from labelveil.common.wire import label_release_pb2 as wire
+from labelveil.label_party.monitoring.logs import JsonLines, TextLines
+from labelveil.label_party.server.run import Running, open_server
 from tests.label_party.conftest import CLIENT, Client, Party, eventually
 from tests.label_party.serving import metrics
 

@@ -17,18 +17,18 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
-from common.errors import ConfigError
-from common.security.pilot_certificates import Authority, Role, issue
-from common.wire import label_release_pb2 as wire
-from label_party.monitoring.calls import OncePerMinute
-from label_party.server import health as server_health
-from label_party.server.calls import ActiveCalls
-from label_party.server.catalog import Catalog
-from label_party.server.credentials import ServerCredentials
-from label_party.server.handshakes import Handshakes
-from label_party.server.health import Probes
-from label_party.server.run import Running, open_server
-from label_party.store.release_store import Store
+from labelveil.common.errors import ConfigError
+from labelveil.common.security.pilot_certificates import Authority, Role, issue
+from labelveil.common.wire import label_release_pb2 as wire
+from labelveil.label_party.monitoring.calls import OncePerMinute
+from labelveil.label_party.server import health as server_health
+from labelveil.label_party.server.calls import ActiveCalls
+from labelveil.label_party.server.catalog import Catalog
+from labelveil.label_party.server.credentials import ServerCredentials
+from labelveil.label_party.server.handshakes import Handshakes
+from labelveil.label_party.server.health import Probes
+from labelveil.label_party.server.run import Running, open_server
+from labelveil.label_party.store.release_store import Store
 from tests.common.security.keys import write_key
 from tests.label_party.conftest import EVENTS, Client, Party, eventually
 from tests.label_party.serving import get, metrics
@@ -109,7 +109,7 @@ def test_an_ended_certificate_is_not_ready_until_it_is_renewed(
         ends = metrics(address)[name]
         assert abs(ends - (now + timedelta(days=30)).timestamp()) < 2
         with monkeypatch.context() as later:
-            later.setattr("common.security.certificate_checks.datetime", Later)
+            later.setattr("labelveil.common.security.certificate_checks.datetime", Later)
             assert get(address, "/readyz") == (503, "a certificate is not valid\n")
             assert get(address, "/livez")[0] == 200
             fresh = issue(authority, Role.SERVER, ["localhost"], days=90)
@@ -165,7 +165,7 @@ def test_nobody_who_takes_connections_is_not_ready(
     party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A listening socket is not enough: the kernel would accept for a process that never does."""
-    monkeypatch.setattr("label_party.server.handshakes.SECONDS", 0.1)
+    monkeypatch.setattr("labelveil.label_party.server.handshakes.SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as threads:
         address = f"127.0.0.1:{listening.getsockname()[1]}"
         with parts(party, address, threads) as found:

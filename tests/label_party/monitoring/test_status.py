@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 import grpc
 import pytest
 
-from label_party.monitoring.status import status
-from label_party.server.run import open_server
+from labelveil.label_party.monitoring.status import status
+from labelveil.label_party.server.run import open_server
 from tests.label_party.conftest import CLIENT, Client, Party
 from tests.label_party.serving import get
 

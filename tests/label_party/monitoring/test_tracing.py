@@ -12,7 +12,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp_grpc
 
-from label_party.server.run import running
+from labelveil.label_party.server.run import running
 from tests.label_party.conftest import CLIENT, EVENTS, Client, Party, eventually
 
 Connect = Callable[..., Client]

@@ -16,20 +16,20 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.guarantees import PureDP, Unit, guarantee_from_json
-from common.mechanisms.paired_gain import NoisyAnswers, PairedGain
-from common.release.event_keys import hash_keys, read_secret
-from common.release.manifest import Manifest
-from common.wire import evaluation_pb2 as wire
-from common.wire import evaluation_pb2_grpc as stubs
-from common.wire.label_release_pb2 import DescribeReleaseResponse
-from label_party.config.sections import EvaluationSection
-from label_party.queries import evaluation
-from label_party.queries.evaluation import Evaluation, Session
-from label_party.server.run import running
-from label_party.store.entries import EVALUATION, Answer, Charge, Purchase
-from label_party.store.ledger import Ledger, LedgerError
-from label_party.store.release_store import Store, outcome_name
+from labelveil.common.guarantees import PureDP, Unit, guarantee_from_json
+from labelveil.common.mechanisms.paired_gain import NoisyAnswers, PairedGain
+from labelveil.common.release.event_keys import hash_keys, read_secret
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.wire import evaluation_pb2 as wire
+from labelveil.common.wire import evaluation_pb2_grpc as stubs
+from labelveil.common.wire.label_release_pb2 import DescribeReleaseResponse
+from labelveil.label_party.config.sections import EvaluationSection
+from labelveil.label_party.queries import evaluation
+from labelveil.label_party.queries.evaluation import Evaluation, Session
+from labelveil.label_party.server.run import running
+from labelveil.label_party.store.entries import EVALUATION, Answer, Charge, Purchase
+from labelveil.label_party.store.ledger import Ledger, LedgerError
+from labelveil.label_party.store.release_store import Store, outcome_name
 from tests.label_party.conftest import EVENTS, Client, Party
 
 Connect = Callable[..., Client]

@@ -13,15 +13,15 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from common.arrays import Floats, Integers
-from common.errors import LabelveilError
-from common.release.manifest import Manifest
-from common.security.pilot_certificates import Credentials
-from feature_party.commands.cli import app
-from feature_party.config import FeaturePartyConfig
-from feature_party.training.holdout import draw_holdout
-from label_party.server.run import running
-from label_party.store.entries import EVALUATION
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.errors import LabelveilError
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.security.pilot_certificates import Credentials
+from labelveil.feature_party.commands.cli import app
+from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.training.holdout import draw_holdout
+from labelveil.label_party.server.run import running
+from labelveil.label_party.store.entries import EVALUATION
 from tests.label_party.conftest import EVENTS, Party
 from tests.label_party.release.test_several import with_labels
 

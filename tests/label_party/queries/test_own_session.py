@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.arrays import Floats
-from common.entropy import WordSource
-from common.errors import BudgetError, ConfigError, ReleaseError
-from common.mechanisms.interactive import HeldOutcome, NotPrior, Terms
-from common.mechanisms.interactive.targets import not_prior
-from label_party.queries.own_session import open_session
-from label_party.store.ledger import Ledger
-from label_party.store.release_store import ANSWERED_FILE, Store
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import WordSource
+from labelveil.common.errors import BudgetError, ConfigError, ReleaseError
+from labelveil.common.mechanisms.interactive import HeldOutcome, NotPrior, Terms
+from labelveil.common.mechanisms.interactive.targets import not_prior
 from labelveil.exact import discrete_laplace
+from labelveil.label_party.queries.own_session import open_session
+from labelveil.label_party.store.ledger import Ledger
+from labelveil.label_party.store.release_store import ANSWERED_FILE, Store
 from tests.label_party.conftest import Party
 
 SPENT: dict[str, Any] = {"privacy__total_epsilon": 40, "privacy__total_delta": 1e-6}

@@ -10,13 +10,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.guarantees import Adjacency, PureDP, ZeroConcentratedDP, guarantee_from_json
-from label_party.config.sections import LabelPartyConfig
-from label_party.events.open import open_events
-from label_party.queries import synthetic_table as synthesize
-from label_party.queries.synthetic_table import OTHER, TableRequest
-from label_party.store.ledger import Ledger
-from label_party.store.release_store import Store
+from labelveil.common.guarantees import Adjacency, PureDP, ZeroConcentratedDP, guarantee_from_json
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.events.open import open_events
+from labelveil.label_party.queries import synthetic_table as synthesize
+from labelveil.label_party.queries.synthetic_table import OTHER, TableRequest
+from labelveil.label_party.store.ledger import Ledger
+from labelveil.label_party.store.release_store import Store
 from tests.label_party.conftest import Party
 from tests.label_party.release.test_several import with_labels
 

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from common.guarantees import (
+from labelveil.common.guarantees import (
     Adjacency,
     PureDP,
     ZeroConcentratedDP,
@@ -17,10 +17,10 @@ from common.guarantees import (
     epsilon_at,
     guarantee_from_json,
 )
-from common.mechanisms.selection.leaders import StableLeaders
-from label_party.queries import top_k
-from label_party.store.ledger import Ledger
-from label_party.store.release_store import Store
+from labelveil.common.mechanisms.selection.leaders import StableLeaders
+from labelveil.label_party.queries import top_k
+from labelveil.label_party.store.ledger import Ledger
+from labelveil.label_party.store.release_store import Store
 from tests.label_party.conftest import Party
 
 SIZES = {"shoes": 900, "hats": 700, "coats": 650, "socks": 20, "belts": 5}

@@ -15,22 +15,22 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.entropy import seeded_entropy
-from common.errors import DataError
-from common.guarantees import PureDP
-from common.randomizers.grid import MAX_POINTS, Grid
-from common.randomizers.message.questions import Question
-from common.randomizers.message.terms import LabelTerms
-from common.release.blocks import decode_codes
-from common.release.event_keys import hash_keys, read_secret, secret_check
-from common.release.limits import MANIFEST_BYTES
-from common.release.manifest import Manifest
-from common.release.question import decode_question, encode_question
-from common.release.size import check_message
-from common.wire import label_release_pb2 as wire
-from label_party.release.answer import answering
-from label_party.server.run import running
-from label_party.server.submission import MAX_PART_BYTES
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import DataError
+from labelveil.common.guarantees import PureDP
+from labelveil.common.randomizers.grid import MAX_POINTS, Grid
+from labelveil.common.randomizers.message.questions import Question
+from labelveil.common.randomizers.message.terms import LabelTerms
+from labelveil.common.release.blocks import decode_codes
+from labelveil.common.release.event_keys import hash_keys, read_secret, secret_check
+from labelveil.common.release.limits import MANIFEST_BYTES
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.question import decode_question, encode_question
+from labelveil.common.release.size import check_message
+from labelveil.common.wire import label_release_pb2 as wire
+from labelveil.label_party.release.answer import answering
+from labelveil.label_party.server.run import running
+from labelveil.label_party.server.submission import MAX_PART_BYTES
 from tests.label_party.conftest import EVENTS, Client, Party
 
 Connect = Callable[..., Client]
@@ -241,7 +241,7 @@ def test_an_answer_that_is_too_large_is_of_its_epoch_alone(
     asked.write_bytes(asking())
     world.submit(asking())
     with monkeypatch.context() as patched:
-        patched.setattr("common.release.size.MANIFEST_BYTES", 20_000)
+        patched.setattr("labelveil.common.release.size.MANIFEST_BYTES", 20_000)
         config = world.party.config(**ASKED | {"data__epoch": '"1"'})
         events = SimpleNamespace(rows=EVENTS, submitted=SimpleNamespace(question=asked))
         with pytest.raises(

@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from label_party.server.catalog import Catalog
-from label_party.store.release_store import Store
+from labelveil.label_party.server.catalog import Catalog
+from labelveil.label_party.store.release_store import Store
 from tests.faults import Experiments
 from tests.label_party.conftest import BODIES, Party
 from tests.label_party.store.ledgers import reserve
 
-STORE = "label_party.store.release_store"
+STORE = "labelveil.label_party.store.release_store"
 PLACES = {
-    "Ledger": "label_party.store.ledger:Ledger",
+    "Ledger": "labelveil.label_party.store.ledger:Ledger",
     "Store": f"{STORE}:Store",
     "Writer": f"{STORE}:ReleaseWriter",
 }
@@ -69,7 +69,7 @@ def test_killed_while_clearing_up(party: Party, patient: Experiments) -> None:
 
 def test_a_living_builder_is_left_alone(party: Party) -> None:
     """The server clears up at its start, but not while somebody is building."""
-    from label_party.server.run import running
+    from labelveil.label_party.server.run import running
 
     store = Store(party.store)
     store.create()

@@ -12,15 +12,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.engine.local import InProcess, Pool
-from common.engine.task import EngineError, Secrets
-from common.randomizers.cells import Cells, Group
-from common.randomizers.grid import Grid
-from common.randomizers.knots import interpolation
-from label_party.events import open as opening
-from label_party.events.steps import Sizes
-from label_party.release.prior_knowledge import from_raw_labels
-from label_party.store.disk import clean, scratch
+from labelveil.common.engine.local import InProcess, Pool
+from labelveil.common.engine.task import EngineError, Secrets
+from labelveil.common.randomizers.cells import Cells, Group
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.knots import interpolation
+from labelveil.label_party.events import open as opening
+from labelveil.label_party.events.steps import Sizes
+from labelveil.label_party.release.prior_knowledge import from_raw_labels
+from labelveil.label_party.store.disk import clean, scratch
 from tests.engines import Dies
 from tests.label_party import engines
 from tests.label_party.conftest import Party

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import grpc
 
-from common.wire import label_release_pb2 as wire
-from label_party.events.submitted import Populations
-from label_party.server.catalog import Catalog
-from label_party.server.run import running
-from label_party.store.release_store import Store
+from labelveil.common.wire import label_release_pb2 as wire
+from labelveil.label_party.events.submitted import Populations
+from labelveil.label_party.server.catalog import Catalog
+from labelveil.label_party.server.run import running
+from labelveil.label_party.store.release_store import Store
 from tests.faults import SOCKETS, Ended, Experiments, Mode
 from tests.label_party import fault_bodies
 from tests.label_party.conftest import BODIES, EVENTS, Client, Party, eventually

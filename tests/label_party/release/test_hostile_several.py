@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.entropy import Entropy
-from common.errors import ReleaseError
-from common.exact.channel import FiniteChannel, randomized_response_rows
-from common.guarantees import PureDP
-from common.release.manifest import Manifest
-from label_party.config.sections import LabelPartyConfig
-from label_party.release.message import build
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import ReleaseError
+from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
+from labelveil.common.guarantees import PureDP
+from labelveil.common.release.manifest import Manifest
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.release.message import build
 from tests.common.release.releases import text_of
 from tests.label_party.made_up import Kept, numbered
 

@@ -24,10 +24,10 @@ import grpc
 import pytest
 from scipy import stats
 
-from common.release.manifest import Manifest
-from common.wire import label_release_pb2 as wire
-from label_party.server import release_service as service
-from label_party.server.run import running
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.wire import label_release_pb2 as wire
+from labelveil.label_party.server import release_service as service
+from labelveil.label_party.server.run import running
 from tests.label_party.conftest import EVENTS, Client, Party
 from tests.statistics import RATE
 

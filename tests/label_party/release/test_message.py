@@ -10,15 +10,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from common.entropy import Entropy, seeded_entropy, system_entropy
-from common.errors import PrivacyError, ReleaseError
-from common.exact.channel import exp_lower_bound
-from common.randomizers import decoded_prior
-from common.release.blocks import decode_codes
-from common.release.manifest import Manifest
-from label_party.config.sections import LabelPartyConfig
-from label_party.events.steps import Events
-from label_party.release.message import Built, build
+from labelveil.common.entropy import Entropy, seeded_entropy, system_entropy
+from labelveil.common.errors import PrivacyError, ReleaseError
+from labelveil.common.exact.channel import exp_lower_bound
+from labelveil.common.randomizers import decoded_prior
+from labelveil.common.release.blocks import decode_codes
+from labelveil.common.release.manifest import Manifest
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.events.steps import Events
+from labelveil.label_party.release.message import Built, build
 from tests.label_party.made_up import Kept, numbered
 from tests.statistics import fits, laplace_mass, mean_fits
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from common.security.new_keys import write_secret
+from labelveil.common.security.new_keys import write_secret
 from tests.commands import Result
 
 Plan = Callable[..., Result]

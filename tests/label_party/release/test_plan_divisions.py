@@ -10,15 +10,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.randomizers.base import Randomizer
-from common.randomizers.cells import Cells, Group, check_outputs
-from common.randomizers.design.assessment import Assessment, Assessor
-from common.randomizers.grid import Grid
-from common.security.new_keys import write_secret
-from label_party.commands.plan import print_divisions
-from label_party.config.sections import LabelPartyConfig
-from label_party.release.plan_divisions import DivisionPlan, plan_divisions
-from label_party.release.prior_knowledge import KnownLabels, PriorKnowledge, from_domain
+from labelveil.common.randomizers.base import Randomizer
+from labelveil.common.randomizers.cells import Cells, Group, check_outputs
+from labelveil.common.randomizers.design.assessment import Assessment, Assessor
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.security.new_keys import write_secret
+from labelveil.label_party.commands.plan import print_divisions
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.release.plan_divisions import DivisionPlan, plan_divisions
+from labelveil.label_party.release.prior_knowledge import KnownLabels, PriorKnowledge, from_domain
 from tests.commands import Result
 
 RETURNED = {"name": "returned", "kind": "binary"}

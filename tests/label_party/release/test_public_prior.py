@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.guarantees import PureDP
-from common.randomizers import build_randomizer
-from common.release.manifest import Manifest
-from label_party.release.message import count_labels
-from label_party.release.prior_in_force import prior_in_force
-from label_party.store.release_store import Store
 from labelveil.audit.certificate.run import certify
 from labelveil.audit.verdict import Verdict
+from labelveil.common.guarantees import PureDP
+from labelveil.common.randomizers import build_randomizer
+from labelveil.common.release.manifest import Manifest
+from labelveil.label_party.release.message import count_labels
+from labelveil.label_party.release.prior_in_force import prior_in_force
+from labelveil.label_party.store.release_store import Store
 from tests.label_party.conftest import Party
 
 EVENTS = 2_400

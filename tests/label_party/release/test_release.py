@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from common.release.manifest import Manifest
-from label_party.server.catalog import Catalog
-from label_party.store.release_store import Store
+from labelveil.common.release.manifest import Manifest
+from labelveil.label_party.server.catalog import Catalog
+from labelveil.label_party.store.release_store import Store
 from tests.label_party.conftest import Party
 from tests.label_party.store.ledgers import reserve
 
@@ -205,7 +205,7 @@ def _release_process(
 ) -> subprocess.CompletedProcess[str]:
     root = str(Path(__file__).parents[3])
     return subprocess.run(
-        command or [sys.executable, "-m", "label_party", "release"],
+        command or [sys.executable, "-m", "labelveil.label_party", "release"],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": root},
         capture_output=True,

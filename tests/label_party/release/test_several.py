@@ -12,15 +12,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.engine.local import InProcess
-from common.release.folder import MANIFEST_FILE
-from common.release.manifest import Manifest
-from common.release.table import read_release
-from label_party.config import sections as config
-from label_party.server.run import running
-from label_party.store.release_store import Store
 from labelveil.audit.certificate.run import certify
 from labelveil.audit.verdict import Verdict
+from labelveil.common.engine.local import InProcess
+from labelveil.common.release.folder import MANIFEST_FILE
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.table import read_release
+from labelveil.label_party.config import sections as config
+from labelveil.label_party.server.run import running
+from labelveil.label_party.store.release_store import Store
 from tests.label_party import engines
 from tests.label_party.conftest import EVENTS, Client, Party
 

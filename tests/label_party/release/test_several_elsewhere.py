@@ -11,15 +11,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.engine.local import Pool
-from common.engine.spark import SparkEngine
-from common.release.blocks import decode_codes
-from common.release.event_keys import hash_keys, read_secret
-from common.release.folder import MANIFEST_FILE
-from common.release.manifest import Manifest
-from label_party.events.steps import Sizes
-from label_party.server.run import running
-from label_party.store.release_store import Store
+from labelveil.common.engine.local import Pool
+from labelveil.common.engine.spark import SparkEngine
+from labelveil.common.release.blocks import decode_codes
+from labelveil.common.release.event_keys import hash_keys, read_secret
+from labelveil.common.release.folder import MANIFEST_FILE
+from labelveil.common.release.manifest import Manifest
+from labelveil.label_party.events.steps import Sizes
+from labelveil.label_party.server.run import running
+from labelveil.label_party.store.release_store import Store
 from tests.engines import SparkSession, needs_java
 from tests.label_party import engines
 from tests.label_party.conftest import EVENTS, Client, Party

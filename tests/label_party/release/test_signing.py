@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from common.release.folder import SIGNATURE_FILE
-from common.release.signature import read_public_key, verify
-from common.security.new_keys import public_path, write_signing_key
-from label_party.config import sections as config
-from label_party.server.run import running
 from labelveil.audit.certificate.run import signature_check
 from labelveil.audit.verdict import Verdict
+from labelveil.common.release.folder import SIGNATURE_FILE
+from labelveil.common.release.signature import read_public_key, verify
+from labelveil.common.security.new_keys import public_path, write_signing_key
+from labelveil.label_party.config import sections as config
+from labelveil.label_party.server.run import running
 from tests.label_party.conftest import Client, Party, Result
 
 Connect = Callable[..., Client]

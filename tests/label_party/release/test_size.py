@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from common.errors import ConfigError
-from common.randomizers import LabelTerms, plan_message, randomizer_names
-from common.randomizers.grid import MAX_POINTS, Grid
-from common.release.limits import MANIFEST_BYTES, ROWS
-from common.release.manifest import Manifest
-from common.release.size import check_manifest, largest_manifest
+from labelveil.common.errors import ConfigError
+from labelveil.common.randomizers import LabelTerms, plan_message, randomizer_names
+from labelveil.common.randomizers.grid import MAX_POINTS, Grid
+from labelveil.common.release.limits import MANIFEST_BYTES, ROWS
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.size import check_manifest, largest_manifest
 from tests.label_party.conftest import Party
 from tests.label_party.release.test_message import built, configuration
 
@@ -54,7 +54,7 @@ def test_labels_that_fit_together_fit(labels: int, monkeypatch: pytest.MonkeyPat
     terms = [LabelTerms(f"y{j}", 0.0, 1.0, grid) for j in range(labels)]
     plan = plan_message(terms, ROWS, 8.0)
     assert check_manifest(plan) <= MANIFEST_BYTES
-    monkeypatch.setattr("common.release.size.MANIFEST_BYTES", 1_000_000)
+    monkeypatch.setattr("labelveil.common.release.size.MANIFEST_BYTES", 1_000_000)
     with pytest.raises(ConfigError, match=r"8,192 grid points each, can have .*larger steps"):
         check_manifest(plan)
 
@@ -77,8 +77,8 @@ def test_what_cannot_be_delivered_is_neither_drawn_nor_charged(
         raise AssertionError("noise is drawn")
 
     with monkeypatch.context() as patch:
-        patch.setattr("label_party.release.run.system_entropy", drawn)
-        patch.setattr("common.release.size.MANIFEST_BYTES", 1000)
+        patch.setattr("labelveil.label_party.release.run.system_entropy", drawn)
+        patch.setattr("labelveil.common.release.size.MANIFEST_BYTES", 1000)
         for arguments in ((), ("--dry-run",)):
             result = party.run("release", *arguments)
             assert result.code != 0

@@ -12,19 +12,19 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.engine.local import InProcess
-from common.errors import ReleaseError
-from common.guarantees import PureDP
-from common.release.blocks import decode_codes
-from common.release.event_keys import hash_keys, read_secret
-from common.release.limits import MANIFEST_BYTES
-from common.release.manifest import Manifest, manifest_digest
-from common.release.size import largest_manifest
-from label_party.store.release_store import StoredRelease
 from labelveil.audit.certificate.run import certify
 from labelveil.audit.inference.run import audit_inference
 from labelveil.audit.settings import RunFiles
 from labelveil.audit.verdict import Verdict
+from labelveil.common.engine.local import InProcess
+from labelveil.common.errors import ReleaseError
+from labelveil.common.guarantees import PureDP
+from labelveil.common.release.blocks import decode_codes
+from labelveil.common.release.event_keys import hash_keys, read_secret
+from labelveil.common.release.limits import MANIFEST_BYTES
+from labelveil.common.release.manifest import Manifest, manifest_digest
+from labelveil.common.release.size import largest_manifest
+from labelveil.label_party.store.release_store import StoredRelease
 from tests.label_party.conftest import Party
 from tests.label_party.engines import in_memory, settings, with_engine
 

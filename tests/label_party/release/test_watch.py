@@ -18,24 +18,24 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from common.errors import ReleaseError
-from common.guarantees import PureDP, Unit, compose
-from common.release.event_keys import hash_keys, read_secret, secret_check
-from common.release.manifest import Manifest
-from common.release.table import read_release
-from common.security.pilot_certificates import Credentials
-from common.signals import Stop
-from feature_party.commands.cli import app
-from label_party.config.sections import LabelPartyConfig
-from label_party.events.submitted import Populations, Submitted
-from label_party.release.prior_in_force import TESTS
-from label_party.release.run import ReleaseOutcome, run_release
-from label_party.release.watch import arrived, keep_releasing
-from label_party.server.run import running
-from label_party.store.disk import StoreBusy
-from label_party.store.entries import LABELS, Purchase
-from label_party.store.ledger import Ledger, LedgerError
-from label_party.store.release_store import Store
+from labelveil.common.errors import ReleaseError
+from labelveil.common.guarantees import PureDP, Unit, compose
+from labelveil.common.release.event_keys import hash_keys, read_secret, secret_check
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.table import read_release
+from labelveil.common.security.pilot_certificates import Credentials
+from labelveil.common.signals import Stop
+from labelveil.feature_party.commands.cli import app
+from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.events.submitted import Populations, Submitted
+from labelveil.label_party.release.prior_in_force import TESTS
+from labelveil.label_party.release.run import ReleaseOutcome, run_release
+from labelveil.label_party.release.watch import arrived, keep_releasing
+from labelveil.label_party.server.run import running
+from labelveil.label_party.store.disk import StoreBusy
+from labelveil.label_party.store.entries import LABELS, Purchase
+from labelveil.label_party.store.ledger import Ledger, LedgerError
+from labelveil.label_party.store.release_store import Store
 from tests.common.security.keys import write_key
 from tests.faults import Experiments
 from tests.label_party.conftest import BODIES, CLIENT, Party, Result
@@ -191,8 +191,8 @@ def test_a_session_needs_a_delta_and_no_disjoint_epochs(party: Party) -> None:
     assert party.nothing_left()
 
 
-PUBLISH = "label_party.store.release_store:ReleaseWriter.publish"
-COMMIT = "label_party.store.ledger:Ledger.commit"
+PUBLISH = "labelveil.label_party.store.release_store:ReleaseWriter.publish"
+COMMIT = "labelveil.label_party.store.ledger:Ledger.commit"
 
 
 @pytest.mark.parametrize(
@@ -450,12 +450,12 @@ def test_whatever_an_epoch_ends_with_the_others_are_released(
 
     for day in ("d1", "d2"):
         write_day(party, day, rows=500)
-    monkeypatch.setattr("label_party.release.watch.run_release", failing)
+    monkeypatch.setattr("labelveil.label_party.release.watch.run_release", failing)
     assert keep_watching(party, nothing) == ["d2"]
     (told,) = capfd.readouterr().err.splitlines()
     assert told.startswith("error: epoch 'd1': ")
     assert "planted" not in told
-    monkeypatch.setattr("label_party.release.watch.run_release", run_release)
+    monkeypatch.setattr("labelveil.label_party.release.watch.run_release", run_release)
     assert keep_watching(party) == ["d1"]
 
 
@@ -507,7 +507,7 @@ def test_a_watching_process_ends_at_a_signal_with_code_0(party: Party) -> None:
     watch(party, data__labels="nothing-{epoch}.csv")  # takes the population out of the file
     arguments = party.arguments(data__labels="days/{epoch}.parquet", privacy__epochs="disjoint")
     process = subprocess.Popen(
-        [sys.executable, "-m", "label_party", "watch", *arguments],
+        [sys.executable, "-m", "labelveil.label_party", "watch", *arguments],
         cwd=party.folder,
         stdout=subprocess.PIPE,
         text=True,

@@ -6,8 +6,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from common.security.pilot_certificates import Authority, Role, issue
-from label_party.server.access import AccessPolicy, certificate_of
+from labelveil.common.security.pilot_certificates import Authority, Role, issue
+from labelveil.label_party.server.access import AccessPolicy, certificate_of
 
 POLICY = AccessPolicy({"partner.example": ["d"], "spiffe://example/client": ["e"]})
 

@@ -15,15 +15,15 @@ from typing import Any
 import grpc
 import pytest
 
-from common.security.pilot_certificates import Credentials
-from common.wire import label_release_pb2 as wire
-from label_party.server import run as server_run
-from label_party.server.catalog import Catalog, Damaged, Unreadable
-from label_party.server.run import running
-from label_party.store.entries import Charge
-from label_party.store.ledger import Ledger
-from label_party.store.release_store import Store, StoredRelease
-from label_party.store.seal import Seal
+from labelveil.common.security.pilot_certificates import Credentials
+from labelveil.common.wire import label_release_pb2 as wire
+from labelveil.label_party.server import run as server_run
+from labelveil.label_party.server.catalog import Catalog, Damaged, Unreadable
+from labelveil.label_party.server.run import running
+from labelveil.label_party.store.entries import Charge
+from labelveil.label_party.store.ledger import Ledger
+from labelveil.label_party.store.release_store import Store, StoredRelease
+from labelveil.label_party.store.seal import Seal
 from tests.common.security.keys import write_key
 from tests.faults import Ended, Experiments, Mode
 from tests.label_party.conftest import BODIES, Client, Party, eventually

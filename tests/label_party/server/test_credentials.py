@@ -9,8 +9,8 @@ from collections.abc import Callable
 import grpc
 import pytest
 
-from common.security.pilot_certificates import Authority, Credentials, Role, issue
-from label_party.server.run import running
+from labelveil.common.security.pilot_certificates import Authority, Credentials, Role, issue
+from labelveil.label_party.server.run import running
 from tests.common.security.keys import write_key
 from tests.common.security.odd_keys import UNUSABLE, USABLE, issue_for
 from tests.label_party.conftest import CLIENT, Client, Party, eventually
@@ -58,7 +58,7 @@ def test_a_server_that_no_client_could_use_does_not_start(
 def test_an_authority_of_tomorrow_does_not_start(
     party: Party, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from common.security import pilot_certificates as pilot
+    from labelveil.common.security import pilot_certificates as pilot
 
     monkeypatch.setattr(pilot, "_CLOCK_SKEW", datetime.timedelta(days=-1))
     coming = pilot.make_authority("the next")
@@ -114,7 +114,10 @@ def test_a_clock_that_is_years_back_is_not_ready(
 ) -> None:
     assert party.release().code == 0
     with observed(party) as (_, address):
-        for module in ("common.security.certificate_checks", "label_party.server.catalog"):
+        for module in (
+            "labelveil.common.security.certificate_checks",
+            "labelveil.label_party.server.catalog",
+        ):
             monkeypatch.setattr(f"{module}.datetime", Earlier)
         status, text = get(address, "/readyz")
         assert status == 503

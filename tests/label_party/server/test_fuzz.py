@@ -20,10 +20,10 @@ import grpc
 import psutil
 import pytest
 
-from common.release.event_keys import read_secret, secret_check
-from common.security.pilot_certificates import Authority, Credentials, Role, issue
-from common.wire import label_release_pb2 as wire
-from label_party.server.run import SERVICE, running
+from labelveil.common.release.event_keys import read_secret, secret_check
+from labelveil.common.security.pilot_certificates import Authority, Credentials, Role, issue
+from labelveil.common.wire import label_release_pb2 as wire
+from labelveil.label_party.server.run import SERVICE, running
 from tests.common.security.keys import write_key
 from tests.effort import effort
 from tests.label_party.conftest import Client, Party

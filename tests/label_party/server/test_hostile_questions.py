@@ -12,13 +12,13 @@ import polars as pl
 import psutil
 import pytest
 
-from common.randomizers.grid import MAX_POINTS
-from common.release.event_keys import hash_keys, read_secret
-from common.release.limits import MANIFEST_BYTES
-from common.release.question import LAWS_BYTES
-from common.security.pilot_certificates import Authority, Role, issue
-from common.wire import label_release_pb2 as wire
-from label_party.server.submission import MAX_PART_BYTES
+from labelveil.common.randomizers.grid import MAX_POINTS
+from labelveil.common.release.event_keys import hash_keys, read_secret
+from labelveil.common.release.limits import MANIFEST_BYTES
+from labelveil.common.release.question import LAWS_BYTES
+from labelveil.common.security.pilot_certificates import Authority, Role, issue
+from labelveil.common.wire import label_release_pb2 as wire
+from labelveil.label_party.server.submission import MAX_PART_BYTES
 from tests.effort import effort
 from tests.label_party.conftest import CLIENT, Client, Party
 from tests.label_party.serving import Served, get, serving

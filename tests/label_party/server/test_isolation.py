@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from common.security.pilot_certificates import Credentials
+from labelveil.common.security.pilot_certificates import Credentials
 from tests.common.security.keys import write_key
 from tests.label_party.conftest import Party
 
@@ -16,19 +16,22 @@ import sys
 
 BLOCKED = ("torch", "pandas", "pyarrow", "matplotlib", "jinja2", "sklearn", "feature_party")
 
+def package(name):
+    return name.removeprefix("labelveil.").partition(".")[0]
+
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in BLOCKED:
+        if package(name) in BLOCKED:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Absent())
 
 import grpc
 from pathlib import Path
-from label_party.commands import cli
-from label_party.config import sections as config
-from label_party.server import run as server
-from common.wire import label_release_pb2 as wire, label_release_pb2_grpc as stubs
+from labelveil.label_party.commands import cli
+from labelveil.label_party.config import sections as config
+from labelveil.label_party.server import run as server
+from labelveil.common.wire import label_release_pb2 as wire, label_release_pb2_grpc as stubs
 
 for command in (["release"], ["budget"]):
     sys.argv = ["label-party", *command]
@@ -43,7 +46,7 @@ with server.running(config.load(Path("label_party.toml"))) as address:
     with grpc.secure_channel(address, credentials) as channel:
         stub = stubs.LabelReleaseServiceStub(channel)
         assert stub.DescribeRelease(wire.DescribeReleaseRequest(data_set="labels"), timeout=300)
-assert not {name.partition(".")[0] for name in sys.modules} & set(BLOCKED)
+assert not {package(name) for name in sys.modules} & set(BLOCKED)
 """
 
 

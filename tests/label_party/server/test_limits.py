@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from label_party.server.limits import Places, RateLimits
-from label_party.server.refusal import Refusal, too_many_calls
+from labelveil.label_party.server.limits import Places, RateLimits
+from labelveil.label_party.server.refusal import Refusal, too_many_calls
 
 
 class Clock:

@@ -12,8 +12,8 @@ import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from common.release.manifest import Manifest
-from common.wire import label_release_pb2 as wire
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.wire import label_release_pb2 as wire
 from tests.label_party.conftest import Client, Party
 from tests.label_party.serving import Served, get, serving
 

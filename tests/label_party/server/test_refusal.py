@@ -11,10 +11,10 @@ import pytest
 from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
-from common.security.pilot_certificates import Authority, Role, issue
-from label_party.monitoring.calls import REASONS, Telemetry, Traces
-from label_party.server import handshakes, refusal
-from label_party.server.run import running
+from labelveil.common.security.pilot_certificates import Authority, Role, issue
+from labelveil.label_party.monitoring.calls import REASONS, Telemetry, Traces
+from labelveil.label_party.server import handshakes, refusal
+from labelveil.label_party.server.run import running
 from tests.label_party.conftest import Client, Party
 
 SOURCES = sorted((Path(__file__).parents[3] / "label_party").rglob("*.py"))

@@ -18,12 +18,12 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from common.release.blocks import block_ranges
-from common.release.manifest import Manifest, block_digest
-from common.security.pilot_certificates import Authority, Role, issue, make_authority
-from common.wire import label_release_pb2 as wire
-from common.wire import label_release_pb2_grpc as stubs
-from label_party.server.run import SERVICE, open_server, running
+from labelveil.common.release.blocks import block_ranges
+from labelveil.common.release.manifest import Manifest, block_digest
+from labelveil.common.security.pilot_certificates import Authority, Role, issue, make_authority
+from labelveil.common.wire import label_release_pb2 as wire
+from labelveil.common.wire import label_release_pb2_grpc as stubs
+from labelveil.label_party.server.run import SERVICE, open_server, running
 from tests.common.security.keys import write_key
 from tests.label_party.conftest import CLIENT, EVENTS, Client, Party, eventually
 
@@ -320,7 +320,7 @@ def test_serve_tells_its_port_logs_no_secret_and_stops_when_asked(
     port_file = party.folder / "port"
     options = ["--port-file", str(port_file), "--set", "server.log_format=json"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "label_party", "serve", *options],
+        [sys.executable, "-m", "labelveil.label_party", "serve", *options],
         cwd=party.folder,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

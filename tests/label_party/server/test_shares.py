@@ -14,14 +14,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.release.event_keys import hash_keys, read_secret
-from common.security.pilot_certificates import Authority, Role, issue
-from common.wire import evaluation_pb2_grpc
-from common.wire import label_release_pb2 as wire
-from label_party.server.limits import Places, share_of
-from label_party.server.refusal import Refusal, too_many_streams
-from label_party.server.run import running
-from label_party.server.submission import Submissions
+from labelveil.common.release.event_keys import hash_keys, read_secret
+from labelveil.common.security.pilot_certificates import Authority, Role, issue
+from labelveil.common.wire import evaluation_pb2_grpc
+from labelveil.common.wire import label_release_pb2 as wire
+from labelveil.label_party.server.limits import Places, share_of
+from labelveil.label_party.server.refusal import Refusal, too_many_streams
+from labelveil.label_party.server.run import running
+from labelveil.label_party.server.submission import Submissions
 from tests.label_party.conftest import CLIENT, Client, Party
 from tests.label_party.serving import get, serving
 

@@ -11,11 +11,11 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 
-from common.security.pilot_certificates import Authority, Role, issue
-from common.wire import label_release_pb2 as wire
-from label_party.server import calls, limits
-from label_party.server.refusal import too_many_calls, too_many_streams
-from label_party.server.run import SERVICE, open_server
+from labelveil.common.security.pilot_certificates import Authority, Role, issue
+from labelveil.common.wire import label_release_pb2 as wire
+from labelveil.label_party.server import calls, limits
+from labelveil.label_party.server.refusal import too_many_calls, too_many_streams
+from labelveil.label_party.server.run import SERVICE, open_server
 from tests.label_party.conftest import CLIENT, Client, Party, eventually
 from tests.label_party.server.silent import Silent
 from tests.label_party.server.test_unauthorized import tls

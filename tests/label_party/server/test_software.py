@@ -9,12 +9,12 @@ import grpc
 import polars as pl
 import pytest
 
-from common.formats import RELEASE
-from common.release.event_keys import hash_keys, read_secret
-from common.release.manifest import Manifest
-from common.release.peers import own_software
-from common.wire import label_release_pb2 as wire
-from label_party.server.run import running
+from labelveil.common.formats import RELEASE
+from labelveil.common.release.event_keys import hash_keys, read_secret
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.peers import own_software
+from labelveil.common.wire import label_release_pb2 as wire
+from labelveil.label_party.server.run import running
 from tests.label_party.conftest import Client, Party
 
 Connect = Callable[..., Client]
@@ -37,7 +37,7 @@ def test_a_release_is_described_with_what_serves_it(served: str, connect: Connec
 def test_the_manifest_states_the_check_of_the_join_secret(
     served: str, connect: Connect, party: Party
 ) -> None:
-    from common.release.event_keys import secret_check
+    from labelveil.common.release.event_keys import secret_check
 
     manifest = Manifest.from_bytes(connect(served).describe().manifest)
     secret = read_secret(party.folder / "join.key")

@@ -15,9 +15,15 @@ from typing import Any
 import grpc
 import pytest
 
-from common.errors import ConfigError
-from common.security.pilot_certificates import Authority, Credentials, Role, issue, make_authority
-from label_party.server.handshakes import Handshakes, reason_of
+from labelveil.common.errors import ConfigError
+from labelveil.common.security.pilot_certificates import (
+    Authority,
+    Credentials,
+    Role,
+    issue,
+    make_authority,
+)
+from labelveil.label_party.server.handshakes import Handshakes, reason_of
 from tests.label_party.conftest import CLIENT, Client, Party, eventually
 from tests.label_party.serving import serving
 

@@ -11,19 +11,19 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner, Result
 
-from common.release.event_keys import hash_keys, read_secret
-from common.release.folder import withdrawn_reason
-from common.release.manifest import Manifest
-from common.release.table import read_release
-from common.security.pilot_certificates import Credentials
-from common.wire import evaluation_pb2, evaluation_pb2_grpc
-from feature_party.commands.cli import app
-from label_party.server.catalog import Catalog
-from label_party.server.run import running
-from label_party.store.ledger import LedgerError
-from label_party.store.release_store import Store, StoredRelease
-from label_party.store.withdrawal import withdraw
 from labelveil.audit.certificate.run import certify
+from labelveil.common.release.event_keys import hash_keys, read_secret
+from labelveil.common.release.folder import withdrawn_reason
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.table import read_release
+from labelveil.common.security.pilot_certificates import Credentials
+from labelveil.common.wire import evaluation_pb2, evaluation_pb2_grpc
+from labelveil.feature_party.commands.cli import app
+from labelveil.label_party.server.catalog import Catalog
+from labelveil.label_party.server.run import running
+from labelveil.label_party.store.ledger import LedgerError
+from labelveil.label_party.store.release_store import Store, StoredRelease
+from labelveil.label_party.store.withdrawal import withdraw
 from tests.common.security.keys import write_key
 from tests.label_party.conftest import EVENTS, Client, Party
 from tests.label_party.queries.test_evaluation import GAIN, OFFERED

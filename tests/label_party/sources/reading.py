@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from common.csv_files import Dialect
-from label_party.events.columns import Column
-from label_party.events.epoch import Rows
-from label_party.sources.foreign import Source
-from label_party.sources.oddities import Oddities
-from label_party.sources.tables import CSV
+from labelveil.common.csv_files import Dialect
+from labelveil.label_party.events.columns import Column
+from labelveil.label_party.events.epoch import Rows
+from labelveil.label_party.sources.foreign import Source
+from labelveil.label_party.sources.oddities import Oddities
+from labelveil.label_party.sources.tables import CSV
 
 
 def read_events(

@@ -9,11 +9,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from common.csv_files import Dialect
-from common.errors import ConfigError, DataError
-from label_party.sources.addresses import check_address, locate
-from label_party.sources.databases import Query
-from label_party.sources.object_stores import Remote
+from labelveil.common.csv_files import Dialect
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.label_party.sources.addresses import check_address, locate
+from labelveil.label_party.sources.databases import Query
+from labelveil.label_party.sources.object_stores import Remote
 from tests.label_party.conftest import Party
 from tests.label_party.objects import Objects, serving
 from tests.label_party.sources.reading import read_events

@@ -11,10 +11,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from common.csv_files import Dialect
-from common.errors import DataError
-from label_party.sources import csv_rows
-from label_party.sources.csv_rows import (
+from labelveil.common.csv_files import Dialect
+from labelveil.common.errors import DataError
+from labelveil.label_party.sources import csv_rows
+from labelveil.label_party.sources.csv_rows import (
     Holds,
     Layout,
     any_rows,
@@ -22,9 +22,9 @@ from label_party.sources.csv_rows import (
     regular_rows,
     rows_of,
 )
-from label_party.sources.object_stores import Remote
-from label_party.sources.oddities import LINE
-from label_party.sources.tables import copy_as_parquet, read_columns
+from labelveil.label_party.sources.object_stores import Remote
+from labelveil.label_party.sources.oddities import LINE
+from labelveil.label_party.sources.tables import copy_as_parquet, read_columns
 from tests.label_party.objects import serving
 from tests.label_party.sources.reading import read_events
 

@@ -17,12 +17,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.errors import ConfigError, DataError, printable
-from label_party.commands.init import select
-from label_party.events.epoch import Rows
-from label_party.events.open import open_events
-from label_party.sources import databases
-from label_party.sources.databases import Query, snapshot
+from labelveil.common.errors import ConfigError, DataError, printable
+from labelveil.label_party.commands.init import select
+from labelveil.label_party.events.epoch import Rows
+from labelveil.label_party.events.open import open_events
+from labelveil.label_party.sources import databases
+from labelveil.label_party.sources.databases import Query, snapshot
 from tests.label_party.conftest import EVENTS, Party, Result
 from tests.label_party.postgres import PASSWORD, Postgres, started
 from tests.label_party.release.test_several import with_labels

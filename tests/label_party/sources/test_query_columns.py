@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from label_party.sources.query_columns import gives_away, made_of, tables_of
+from labelveil.label_party.sources.query_columns import gives_away, made_of, tables_of
 
 TWICE = [
     "SELECT id AS key, amount AS label, amount AS band FROM sales",

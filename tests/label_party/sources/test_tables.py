@@ -8,9 +8,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from common.csv_files import Dialect
-from common.errors import DataError
-from label_party.events.epoch import Rows
+from labelveil.common.csv_files import Dialect
+from labelveil.common.errors import DataError
+from labelveil.label_party.events.epoch import Rows
 from tests.label_party.conftest import Party
 from tests.label_party.sources.reading import read_events
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.guarantees import Guarantee
-from label_party.store.entries import LABELS, Purchase
-from label_party.store.ledger import Ledger
+from labelveil.common.guarantees import Guarantee
+from labelveil.label_party.store.entries import LABELS, Purchase
+from labelveil.label_party.store.ledger import Ledger
 
 
 def reserve(

@@ -7,9 +7,9 @@ import shutil
 from dataclasses import fields
 from typing import Any
 
-from common.release.manifest import manifest_digest
-from label_party.store.entries import Purchase
-from label_party.store.release_store import CHARGE_FILE, Store
+from labelveil.common.release.manifest import manifest_digest
+from labelveil.label_party.store.entries import Purchase
+from labelveil.label_party.store.release_store import CHARGE_FILE, Store
 from tests.label_party.conftest import Party
 
 

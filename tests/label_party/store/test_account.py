@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from label_party.config.sections import StoreSection
-from label_party.events import open as opening
-from label_party.store.account import read_accounts
-from label_party.store.ledger import Ledger, LedgerError
-from label_party.store.seal import key_path
+from labelveil.label_party.config.sections import StoreSection
+from labelveil.label_party.events import open as opening
+from labelveil.label_party.store.account import read_accounts
+from labelveil.label_party.store.ledger import Ledger, LedgerError
+from labelveil.label_party.store.seal import key_path
 from tests.label_party.conftest import EVENTS, Party
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from common.guarantees import (
+from labelveil.common.guarantees import (
     ApproximateDP,
     BoundedRange,
     Guarantee,
@@ -25,12 +25,12 @@ from common.guarantees import (
     ZeroConcentratedDP,
     guarantee_from_json,
 )
-from common.guarantees.base import _KINDS
-from common.release.manifest import Manifest
-from label_party.server.run import running
-from label_party.store.ledger import Ledger
-from label_party.store.release_store import ReleaseWriter, Store
-from label_party.store.seal import adopt
+from labelveil.common.guarantees.base import _KINDS
+from labelveil.common.release.manifest import Manifest
+from labelveil.label_party.server.run import running
+from labelveil.label_party.store.ledger import Ledger
+from labelveil.label_party.store.release_store import ReleaseWriter, Store
+from labelveil.label_party.store.seal import adopt
 from tests.effort import EXHAUSTIVE
 from tests.faults import Ended, Experiments, Mode
 from tests.label_party.conftest import BODIES, Client, Party, Result

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from label_party.store.backup import make_backup
-from label_party.store.release_store import Store
+from labelveil.label_party.store.backup import make_backup
+from labelveil.label_party.store.release_store import Store
 from tests.faults import Mode, experiments
 from tests.label_party.conftest import Party
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-import label_party
-from label_party.store.entries import EVALUATION
-from label_party.store.release_store import Store
+from labelveil import label_party
+from labelveil.label_party.store.entries import EVALUATION
+from labelveil.label_party.store.release_store import Store
 from tests.effort import EXHAUSTIVE, effort
 from tests.faults import Ended, Experiments, Mode
 from tests.label_party.conftest import BODIES, Party

@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.entropy import seeded_entropy
-from common.errors import DataError
-from label_party.store import fingerprints
-from label_party.store.fingerprints import fingerprint, one_spelling, overlap, write
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import DataError
+from labelveil.label_party.store import fingerprints
+from labelveil.label_party.store.fingerprints import fingerprint, one_spelling, overlap, write
 
 SECRET = bytes(range(32))
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import BudgetError, LabelveilError, PrivacyError
-from common.guarantees import (
+from labelveil.common.errors import BudgetError, LabelveilError, PrivacyError
+from labelveil.common.guarantees import (
     ApproximateDP,
     PureDP,
     RenyiDP,
@@ -17,12 +17,12 @@ from common.guarantees import (
     ZeroConcentratedDP,
     adaptive_total,
 )
-from common.guarantees.base import Adjacency
-from label_party.store import ledger as ledger_module
-from label_party.store.budget import remaining
-from label_party.store.entries import Composition, Covered, Purchase
-from label_party.store.ledger import Ledger, LedgerError
-from label_party.store.schema import VERSION
+from labelveil.common.guarantees.base import Adjacency
+from labelveil.label_party.store import ledger as ledger_module
+from labelveil.label_party.store.budget import remaining
+from labelveil.label_party.store.entries import Composition, Covered, Purchase
+from labelveil.label_party.store.ledger import Ledger, LedgerError
+from labelveil.label_party.store.schema import VERSION
 from tests.label_party.store.ledgers import reserve
 
 DIGEST = "ab" * 32

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from common.errors import BudgetError, ReleaseError
-from common.guarantees import ApproximateDP, PureDP, Unit, ZeroConcentratedDP
-from label_party.store.disk import StoreError
-from label_party.store.ledger import Ledger
-from label_party.store.pay_once import Outcome, find_paid, pay_once
-from label_party.store.purchase import Order
-from label_party.store.recovery import recover
-from label_party.store.release_store import Store
+from labelveil.common.errors import BudgetError, ReleaseError
+from labelveil.common.guarantees import ApproximateDP, PureDP, Unit, ZeroConcentratedDP
+from labelveil.label_party.store.disk import StoreError
+from labelveil.label_party.store.ledger import Ledger
+from labelveil.label_party.store.pay_once import Outcome, find_paid, pay_once
+from labelveil.label_party.store.purchase import Order
+from labelveil.label_party.store.recovery import recover
+from labelveil.label_party.store.release_store import Store
 
 PURCHASE = Order(
     "shop", "1", "drift", PureDP.of(Fraction(1)), limit=PureDP.of(Fraction(2)), request={"bins": 7}
@@ -108,7 +108,7 @@ def test_bytes_that_cannot_be_removed_stay_reserved(
 
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "commit", refused)
-        patch.setattr("label_party.store.release_store.shutil.rmtree", refused)
+        patch.setattr("labelveil.label_party.store.release_store.shutil.rmtree", refused)
         with pytest.raises(StoreError, match="refused"):
             pay_once(store, PURCHASE, lambda: b"one")
     assert charges(store) == ["1 drift reserved"]

@@ -17,15 +17,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.engine.shuffle import Keys
-from common.release.event_keys import hash_keys, read_secret
-from label_party.events import open as opening
-from label_party.events import steps, tasks
-from label_party.events.steps import Sizes
-from label_party.events.tasks import fingerprints_of
-from label_party.server.run import running
-from label_party.store import coverage
-from label_party.store.fingerprints import Prints, fingerprint, fingerprint_hashed
+from labelveil.common.engine.shuffle import Keys
+from labelveil.common.release.event_keys import hash_keys, read_secret
+from labelveil.label_party.events import open as opening
+from labelveil.label_party.events import steps, tasks
+from labelveil.label_party.events.steps import Sizes
+from labelveil.label_party.events.tasks import fingerprints_of
+from labelveil.label_party.server.run import running
+from labelveil.label_party.store import coverage
+from labelveil.label_party.store.fingerprints import Prints, fingerprint, fingerprint_hashed
 from tests.label_party.conftest import Client, Party
 
 NAMES = [f"event-{i}" for i in range(1009)]

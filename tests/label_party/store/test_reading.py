@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from common.errors import LabelveilError
-from common.guarantees import PureDP
-from label_party.store.entries import Charge
-from label_party.store.ledger import Ledger
+from labelveil.common.errors import LabelveilError
+from labelveil.common.guarantees import PureDP
+from labelveil.label_party.store.entries import Charge
+from labelveil.label_party.store.ledger import Ledger
 from tests.label_party.store.ledgers import reserve
 
 LIMIT = PureDP.of(10)

@@ -12,12 +12,12 @@ from typing import Any
 import grpc
 import pytest
 
-from common.errors import ReleaseError
-from common.guarantees import PureDP
-from label_party.server.run import running
-from label_party.store import coverage, recovery
-from label_party.store.recovery import recover
-from label_party.store.release_store import Store
+from labelveil.common.errors import ReleaseError
+from labelveil.common.guarantees import PureDP
+from labelveil.label_party.server.run import running
+from labelveil.label_party.store import coverage, recovery
+from labelveil.label_party.store.recovery import recover
+from labelveil.label_party.store.release_store import Store
 from tests.label_party.conftest import Client, Party
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import LabelveilError
-from common.guarantees import PureDP
-from label_party.store.ledger import Ledger
-from label_party.store.seal import SealError, key_path
+from labelveil.common.errors import LabelveilError
+from labelveil.common.guarantees import PureDP
+from labelveil.label_party.store.ledger import Ledger
+from labelveil.label_party.store.seal import SealError, key_path
 from tests.label_party.conftest import Party
 from tests.label_party.store.ledgers import reserve
 

@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from common.errors import ReleaseError
-from common.release.folder import WITHDRAWN_FILE, withdrawn_reason
-from label_party.monitoring.budget_metrics import BudgetMetrics
-from label_party.store import recovery
-from label_party.store.account import read_accounts
-from label_party.store.disk import StoreError
-from label_party.store.recovery import recover
-from label_party.store.release_store import Store
-from label_party.store.withdrawal import withdraw
+from labelveil.common.errors import ReleaseError
+from labelveil.common.release.folder import WITHDRAWN_FILE, withdrawn_reason
+from labelveil.label_party.monitoring.budget_metrics import BudgetMetrics
+from labelveil.label_party.store import recovery
+from labelveil.label_party.store.account import read_accounts
+from labelveil.label_party.store.disk import StoreError
+from labelveil.label_party.store.recovery import recover
+from labelveil.label_party.store.release_store import Store
+from labelveil.label_party.store.withdrawal import withdraw
 from tests.effort import EXHAUSTIVE
 from tests.faults import Ended, Experiments, Mode
 from tests.label_party import fault_bodies

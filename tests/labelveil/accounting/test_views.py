@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.config import checked
-from common.errors import ConfigError, PrivacyError
-from common.guarantees import Filter, ZeroConcentratedDP, epsilon_at, largest_rho, to_zcdp
-from common.guarantees.gaussian import gaussian_delta, gaussian_zcdp
-from common.mechanisms.interactive import Terms
-from common.mechanisms.interactive.targets import not_prior
 from labelveil.accounting.allocation import Stage, allocate
 from labelveil.accounting.mechanisms import MECHANISMS, Mechanism, Numbers, mechanism
 from labelveil.accounting.views import METHODS, composition_view
 from labelveil.commands.cli import main
+from labelveil.common.config import checked
+from labelveil.common.errors import ConfigError, PrivacyError
+from labelveil.common.guarantees import Filter, ZeroConcentratedDP, epsilon_at, largest_rho, to_zcdp
+from labelveil.common.guarantees.gaussian import gaussian_delta, gaussian_zcdp
+from labelveil.common.mechanisms.interactive import Terms
+from labelveil.common.mechanisms.interactive.targets import not_prior
 from tests.commands import RunCommand
 
 TIMES = [1, 7, 100]

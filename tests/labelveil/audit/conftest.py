@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.release.blocks import block_ranges
-from common.release.manifest import Manifest, block_digest, content_digest
-from common.release.table import write_release
-from common.version import software
 from labelveil.audit.verdict import Audit, Verdict
+from labelveil.common.release.blocks import block_ranges
+from labelveil.common.release.manifest import Manifest, block_digest, content_digest
+from labelveil.common.release.table import write_release
+from labelveil.common.version import software
 from tests.common.release.releases import make_release
 
 WriteRelease = Callable[..., Path]

@@ -7,9 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from common.entropy import system_entropy
-from common.exact.channel import randomized_response_rows
-from common.exact.noise import uniform_below
 from labelveil.audit.attacks import implementation
 from labelveil.audit.attacks.every_label import every_label
 from labelveil.audit.mechanism.black_box import (
@@ -25,6 +22,9 @@ from labelveil.audit.mechanism.run import PROBES
 from labelveil.audit.mechanism.subject import CallableSubject, NamedSubject
 from labelveil.audit.mechanism.trial import Sizes, Trial
 from labelveil.audit.verdict import Verdict
+from labelveil.common.entropy import system_entropy
+from labelveil.common.exact.channel import randomized_response_rows
+from labelveil.common.exact.noise import uniform_below
 from tests.effort import effort
 from tests.labelveil.audit.twins import (
     auditorium,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from common.arrays import Floats
+from labelveil.common.arrays import Floats
 from labelveil.comparison.worker import serve
 
 UPPER = 10.0

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from feature_party.config import TrainingSection
 from labelveil.comparison.as_published import published_predictions
+from labelveil.feature_party.config import TrainingSection
 from tests.labelveil.comparison.runs import UPPER, answers, made_up
 
 ROWS = 4000

@@ -10,14 +10,13 @@ import polars as pl
 import pytest
 import torch
 
-from common.arrays import Floats
-from common.entropy import seeded_entropy
-from common.errors import ConfigError, PrivacyError
-from common.guarantees import epsilon_at, guarantee_from_json, subsampled_gaussian
-from common.guarantees.gaussian import gaussian_sigma
-from common.guarantees.pld import PrivacyLoss
-from feature_party.model.encoding import Encoder
 from labelveil.commands.cli import main
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import ConfigError, PrivacyError
+from labelveil.common.guarantees import epsilon_at, guarantee_from_json, subsampled_gaussian
+from labelveil.common.guarantees.gaussian import gaussian_sigma
+from labelveil.common.guarantees.pld import PrivacyLoss
 from labelveil.comparison import central as baselines
 from labelveil.comparison.central import (
     MOST_VALUES,
@@ -29,6 +28,7 @@ from labelveil.comparison.central import (
     train_privately,
 )
 from labelveil.comparison.names import CENTRAL, NEED_DELTA
+from labelveil.feature_party.model.encoding import Encoder
 from tests.commands import RunCommand
 
 

@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.entropy import seeded_entropy
-from common.errors import ConfigError
 from labelveil.commands.cli import main
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import ConfigError
 from labelveil.comparison.run import WorkerFailed, run_jobs
 from labelveil.comparison.settings import Job, Method, make_jobs
 from labelveil.comparison.tables import (

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from feature_party.model.encoding import Encoder
-from feature_party.schema import Stated
 from labelveil.comparison import Job
+from labelveil.feature_party.model.encoding import Encoder
+from labelveil.feature_party.schema import Stated
 from tests.benchmarks.equal_information import (
     REFERENCE,
     equally_noisy,

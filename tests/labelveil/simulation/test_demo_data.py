@@ -8,8 +8,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from common.errors import ConfigError
 from labelveil.commands.cli import main
+from labelveil.common.errors import ConfigError
 from labelveil.simulation.demo_data import EXAMPLES, KEY, write_demo_data
 from tests.commands import RunCommand
 

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from common.errors import ConfigError, DataError
+from labelveil.common.errors import ConfigError, DataError
 from labelveil.simulation.inputs import read_inputs
 from tests.labelveil.simulation.conftest import TABLE
 

@@ -13,12 +13,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.errors import ConfigError
-from common.release.event_keys import hash_keys
-from common.release.folder import POPULATION_FILE, QUESTION_FILE, is_complete
-from common.release.manifest import Manifest
-from common.release.question import read_question
 from labelveil.children import FEATURE_PROGRAM, LABEL_PROGRAM
+from labelveil.common.errors import ConfigError
+from labelveil.common.release.event_keys import hash_keys
+from labelveil.common.release.folder import POPULATION_FILE, QUESTION_FILE, is_complete
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.question import read_question
 from labelveil.simulation import Settings, run_simulation
 from labelveil.simulation.inputs import read_inputs
 from labelveil.simulation.processes import Party, StageFailed, run_party, serving
@@ -27,8 +27,8 @@ from tests.label_party.conftest import eventually
 
 pytest.importorskip("torch", reason="the features party needs torch")
 
-from feature_party.pipeline.rounds import deal
-from feature_party.training.holdout import deal_holdout
+from labelveil.feature_party.pipeline.rounds import deal
+from labelveil.feature_party.training.holdout import deal_holdout
 
 ROWS = 1500
 QUICK = (

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from common.config import checked
-from common.errors import LabelveilError
+from labelveil.common.config import checked
+from labelveil.common.errors import LabelveilError
 from labelveil.simulation import Settings
 from labelveil.simulation.settings import LabelColumn
 

@@ -21,11 +21,11 @@ import psutil
 import pytest
 
 import labelveil as lv
-from common.errors import DataError, LabelveilError
-from common.release.table import read_release
 from labelveil.audit.inference.run import audit_inference
 from labelveil.audit.settings import RunFiles
 from labelveil.children import FEATURE_PROGRAM
+from labelveil.common.errors import DataError, LabelveilError
+from labelveil.common.release.table import read_release
 from labelveil.runs import write_events
 from labelveil.simulation import Settings, run_simulation
 from labelveil.simulation.processes import StageFailed, run_party

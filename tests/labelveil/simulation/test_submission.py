@@ -10,13 +10,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.errors import ReleaseError
-from common.release.event_keys import read_secret
-from common.release.table import read_release
-from common.security.pilot_certificates import LABEL_PARTY
-from feature_party.client.submission import SubmittingClient, hash_population
-from feature_party.config import LabelsPartySection
 from labelveil.children import FEATURE_PROGRAM, LABEL_PROGRAM
+from labelveil.common.errors import ReleaseError
+from labelveil.common.release.event_keys import read_secret
+from labelveil.common.release.table import read_release
+from labelveil.common.security.pilot_certificates import LABEL_PARTY
+from labelveil.feature_party.client.submission import SubmittingClient, hash_population
+from labelveil.feature_party.config import LabelsPartySection
 from labelveil.simulation import Settings, run_simulation
 from labelveil.simulation.inputs import read_inputs
 from labelveil.simulation.processes import StageFailed, run_party, serving

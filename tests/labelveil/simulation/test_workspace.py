@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from common.errors import ConfigError
+from labelveil.common.errors import ConfigError
 from labelveil.simulation import Settings
 from labelveil.simulation.inputs import read_inputs
 from labelveil.simulation.workspace import Workspace, furnish

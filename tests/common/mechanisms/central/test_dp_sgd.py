@@ -15,19 +15,19 @@ import scipy
 from sklearn.datasets import load_digits
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from common.arrays import Floats
-from common.entropy import seeded_entropy
-from common.errors import ConfigError, PrivacyError
-from common.guarantees import Adjacency, ApproximateDP, PureDP, RenyiDP
-from common.mechanisms.central import dp_sgd
-from common.mechanisms.central.dp_sgd import (
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import ConfigError, PrivacyError
+from labelveil.common.guarantees import Adjacency, ApproximateDP, PureDP, RenyiDP
+from labelveil.common.mechanisms.central import dp_sgd
+from labelveil.common.mechanisms.central.dp_sgd import (
     DPSGDClassifier,
     DPSGDRegressor,
     activations,
     gradients,
     start,
 )
-from common.mechanisms.central.gradient_steps import GradientSteps
+from labelveil.common.mechanisms.central.gradient_steps import GradientSteps
 from tests.common.mechanisms.central.test_minimiser import uniforms
 from tests.effort import effort
 from tests.statistics import binomial_range, counts_fit, fits, gaussian_mass, laplace_mass

@@ -11,17 +11,17 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from common.entropy import seeded_entropy, system_entropy
-from common.errors import ConfigError, PrivacyError
-from common.guarantees import Adjacency, PureDP
-from common.mechanisms.central.estimators import (
+from labelveil.common.entropy import seeded_entropy, system_entropy
+from labelveil.common.errors import ConfigError, PrivacyError
+from labelveil.common.guarantees import Adjacency, PureDP
+from labelveil.common.mechanisms.central.estimators import (
     PrivateHuberClassifier,
     PrivateHuberRegressor,
     PrivateLogisticRegression,
     PrivateRidge,
 )
-from common.mechanisms.central.perturbation import PERTURBATIONS
-from common.mechanisms.central.scaling import LabelScaling, RowScaling
+from labelveil.common.mechanisms.central.perturbation import PERTURBATIONS
+from labelveil.common.mechanisms.central.scaling import LabelScaling, RowScaling
 from tests.common.mechanisms.central.test_minimiser import uniforms
 
 CLASSIFIERS = (PrivateLogisticRegression, PrivateHuberClassifier)

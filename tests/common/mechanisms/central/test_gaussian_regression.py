@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from common.arrays import Floats
-from common.entropy import seeded_entropy
-from common.errors import DataError, PrivacyError
-from common.guarantees import Adjacency
-from common.guarantees.gaussian import gaussian_delta
-from common.mechanisms.central import gaussian_regression as module
-from common.mechanisms.central.gaussian_regression import (
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import DataError, PrivacyError
+from labelveil.common.guarantees import Adjacency
+from labelveil.common.guarantees.gaussian import gaussian_delta
+from labelveil.common.mechanisms.central import gaussian_regression as module
+from labelveil.common.mechanisms.central.gaussian_regression import (
     LabelProcess,
     Rectifiers,
     best_measurement,
     water_filling,
 )
-from common.mechanisms.central.label_ridge import LabelRidge
+from labelveil.common.mechanisms.central.label_ridge import LabelRidge
 from tests.common.mechanisms.central.test_minimiser import uniforms
 from tests.effort import EXHAUSTIVE, effort
 from tests.statistics import follows, mean_fits

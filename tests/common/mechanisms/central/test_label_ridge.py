@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from common.arrays import Floats
-from common.entropy import seeded_entropy
-from common.errors import DataError, PrivacyError
-from common.guarantees import Adjacency, PureDP
-from common.mechanisms.central import label_ridge as module
-from common.mechanisms.central.label_ridge import LabelRidge, design_measurement
-from common.mechanisms.central.label_statistics import Measurement, gaussian_release
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import DataError, PrivacyError
+from labelveil.common.guarantees import Adjacency, PureDP
+from labelveil.common.mechanisms.central import label_ridge as module
+from labelveil.common.mechanisms.central.label_ridge import LabelRidge, design_measurement
+from labelveil.common.mechanisms.central.label_statistics import Measurement, gaussian_release
 from tests.common.mechanisms.central.test_minimiser import uniforms
 from tests.effort import EXHAUSTIVE, effort
 from tests.statistics import follows

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from common.errors import PrivacyError
-from common.mechanisms.central.losses import Huber, HuberHinge, Logistic, Loss, ridge_loss
-from common.mechanisms.central.minimiser import Risk, minimise
+from labelveil.common.errors import PrivacyError
+from labelveil.common.mechanisms.central.losses import Huber, HuberHinge, Logistic, Loss, ridge_loss
+from labelveil.common.mechanisms.central.minimiser import Risk, minimise
 
 LOSSES: list[Loss] = [Logistic(), HuberHinge(), HuberHinge(0.1), Huber(0.3), ridge_loss(0.01)]
 

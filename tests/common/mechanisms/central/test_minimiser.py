@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from common.arrays import Floats
-from common.entropy import seeded_entropy
-from common.errors import PrivacyError
-from common.mechanisms.central.losses import Huber, HuberHinge, Logistic, Loss
-from common.mechanisms.central.minimiser import Risk, least_tolerance, minimise
-from common.mechanisms.clipping import clip_rows
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import PrivacyError
+from labelveil.common.mechanisms.central.losses import Huber, HuberHinge, Logistic, Loss
+from labelveil.common.mechanisms.central.minimiser import Risk, least_tolerance, minimise
+from labelveil.common.mechanisms.clipping import clip_rows
 
 LOSSES: list[Loss] = [Logistic(), HuberHinge(), HuberHinge(0.01), Huber(0.1)]
 

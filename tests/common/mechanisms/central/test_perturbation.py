@@ -10,23 +10,30 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from common.arrays import Floats
-from common.entropy import seeded_entropy
-from common.errors import ConfigError, DataError, PrivacyError
-from common.exact.radial_noise import radial_laplace
-from common.guarantees import Adjacency, ApproximateDP, Guarantee, PureDP, epsilon_at, largest_rho
-from common.guarantees.gaussian import gaussian_sigma, gaussian_zcdp
-from common.mechanisms.central import perturbation
-from common.mechanisms.central.losses import Huber, HuberHinge, Logistic, Loss, ridge_loss
-from common.mechanisms.central.minimiser import Risk, minimise
-from common.mechanisms.central.perturbation import (
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import ConfigError, DataError, PrivacyError
+from labelveil.common.exact.radial_noise import radial_laplace
+from labelveil.common.guarantees import (
+    Adjacency,
+    ApproximateDP,
+    Guarantee,
+    PureDP,
+    epsilon_at,
+    largest_rho,
+)
+from labelveil.common.guarantees.gaussian import gaussian_sigma, gaussian_zcdp
+from labelveil.common.mechanisms.central import perturbation
+from labelveil.common.mechanisms.central.losses import Huber, HuberHinge, Logistic, Loss, ridge_loss
+from labelveil.common.mechanisms.central.minimiser import Risk, minimise
+from labelveil.common.mechanisms.central.perturbation import (
     PERTURBATIONS,
     Perturbation,
     objective_noise,
     output_sensitivity,
     taylor_terms,
 )
-from common.mechanisms.clipping import clip_rows
+from labelveil.common.mechanisms.clipping import clip_rows
 from tests.common.mechanisms.central.test_minimiser import uniforms
 from tests.effort import EXHAUSTIVE, effort
 from tests.statistics import follows

@@ -8,14 +8,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from common.arrays import Floats
-from common.entropy import seeded_entropy
-from common.errors import ConfigError
-from common.exact.rational import exp_lower_bound
-from common.guarantees import Adjacency, PureDP
-from common.mechanisms.central.dp_sgd import DPSGDClassifier
-from common.mechanisms.central.gradient_steps import GradientSteps
-from common.mechanisms.central.random_direction import RandomDirections
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import ConfigError
+from labelveil.common.exact.rational import exp_lower_bound
+from labelveil.common.guarantees import Adjacency, PureDP
+from labelveil.common.mechanisms.central.dp_sgd import DPSGDClassifier
+from labelveil.common.mechanisms.central.gradient_steps import GradientSteps
+from labelveil.common.mechanisms.central.random_direction import RandomDirections
 from tests.common.mechanisms.central.test_minimiser import uniforms
 
 

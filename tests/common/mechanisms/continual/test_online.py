@@ -8,11 +8,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from common.entropy import seeded_entropy
-from common.errors import DataError, PrivacyError
-from common.guarantees import Adjacency, ZeroConcentratedDP
-from common.mechanisms.clipping import rounded_within
-from common.mechanisms.continual import FollowTheLeader, PrivateHedge
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import DataError, PrivacyError
+from labelveil.common.guarantees import Adjacency, ZeroConcentratedDP
+from labelveil.common.mechanisms.clipping import rounded_within
+from labelveil.common.mechanisms.continual import FollowTheLeader, PrivateHedge
 from tests.common.mechanisms.central.test_minimiser import uniforms
 
 

@@ -8,11 +8,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from common.entropy import seeded_entropy
-from common.errors import BudgetError, DataError, PrivacyError
-from common.guarantees import PureDP, ZeroConcentratedDP
-from common.mechanisms.continual import RunningSums
-from common.mechanisms.continual.tree import TreeNoise
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import BudgetError, DataError, PrivacyError
+from labelveil.common.guarantees import PureDP, ZeroConcentratedDP
+from labelveil.common.mechanisms.continual import RunningSums
+from labelveil.common.mechanisms.continual.tree import TreeNoise
 from tests.statistics import fits, gaussian_mass, laplace_mass
 
 QUIET = Fraction(1, 64)

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 import labelveil as lv
-from common.arrays import Integers
-from common.entropy import seeded_entropy, system_entropy
-from common.errors import ConfigError, DataError, PrivacyError
-from common.exact.noise import discrete_laplace_each
-from common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Lattice, NoisySums
-from common.mechanisms.group_sums import noisy_sums as module
-from common.randomizers.grid import Grid
+from labelveil.common.arrays import Integers
+from labelveil.common.entropy import seeded_entropy, system_entropy
+from labelveil.common.errors import ConfigError, DataError, PrivacyError
+from labelveil.common.exact.noise import discrete_laplace_each
+from labelveil.common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Lattice, NoisySums
+from labelveil.common.mechanisms.group_sums import noisy_sums as module
+from labelveil.common.randomizers.grid import Grid
 from tests.statistics import DRAWS, fits, laplace_mass, repeatable_entropy
 
 LOWER, STEP, STEPS = Fraction(3, 10), Fraction(1, 2), 5

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linprog
 
-from common.arrays import Floats, Integers
-from common.entropy import seeded_entropy
-from common.guarantees import ApproximateDP
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.guarantees import ApproximateDP
 
 Law = dict[Hashable, float]
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.entropy import seeded_entropy
-from common.errors import BudgetError, DataError, PrivacyError
-from common.guarantees import ApproximateDP, RenyiDP, epsilon_at, to_approximate, to_renyi
-from common.mechanisms.interactive import (
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import BudgetError, DataError, PrivacyError
+from labelveil.common.guarantees import ApproximateDP, RenyiDP, epsilon_at, to_approximate, to_renyi
+from labelveil.common.mechanisms.interactive import (
     ChangeStream,
     DistinctCountTest,
     HeldOutcome,
@@ -30,8 +30,8 @@ from common.mechanisms.interactive import (
     mixed_budget,
     one_shot_top_k,
 )
-from common.mechanisms.interactive.optimal_curve import vertices
-from common.mechanisms.interactive.targets import Target, boundary, not_prior, run_twice
+from labelveil.common.mechanisms.interactive.optimal_curve import vertices
+from labelveil.common.mechanisms.interactive.targets import Target, boundary, not_prior, run_twice
 from tests.common.mechanisms.interactive import laws
 from tests.common.mechanisms.interactive.laws import Law
 from tests.common.mechanisms.selection.laws import drawn

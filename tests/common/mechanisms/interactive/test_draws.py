@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.entropy import Entropy, seeded_entropy
-from common.errors import DataError, PrivacyError
-from common.mechanisms.interactive import (
+from labelveil.common.entropy import Entropy, seeded_entropy
+from labelveil.common.errors import DataError, PrivacyError
+from labelveil.common.mechanisms.interactive import (
     BetweenThresholds,
     Boundary,
     ExponentialMechanism,
@@ -21,7 +21,7 @@ from common.mechanisms.interactive import (
     SparseVector,
     ThresholdTests,
 )
-from common.mechanisms.interactive.boundary import Oracle
+from labelveil.common.mechanisms.interactive.boundary import Oracle
 from tests.common.mechanisms.interactive import laws
 from tests.common.mechanisms.interactive.test_privacy import sparse_law
 from tests.common.mechanisms.selection.laws import (

@@ -10,10 +10,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from common.entropy import seeded_entropy
-from common.errors import PrivacyError
-from common.mechanisms.interactive import DriftTest, affordable_epsilon
-from common.randomizers import NoisyPrior, private_prior
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import PrivacyError
+from labelveil.common.mechanisms.interactive import DriftTest, affordable_epsilon
+from labelveil.common.randomizers import NoisyPrior, private_prior
 
 PRIOR = NoisyPrior(np.array([3, 9, -1, 5]), Fraction(1, 2), 16)
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.entropy import seeded_entropy
-from common.errors import BudgetError
-from common.guarantees import ApproximateDP, PureDP, to_approximate
-from common.mechanisms.interactive import (
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import BudgetError
+from labelveil.common.guarantees import ApproximateDP, PureDP, to_approximate
+from labelveil.common.mechanisms.interactive import (
     BestOfPriors,
     NotPrior,
     Session,
@@ -23,7 +23,7 @@ from common.mechanisms.interactive import (
     Target,
     Terms,
 )
-from common.mechanisms.interactive.targets import not_prior
+from labelveil.common.mechanisms.interactive.targets import not_prior
 from tests.common.mechanisms.enumerated import dwork_roth
 from tests.common.mechanisms.interactive import laws
 from tests.common.mechanisms.interactive.laws import Law

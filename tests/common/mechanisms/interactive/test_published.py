@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.entropy import seeded_entropy
-from common.mechanisms.interactive import Terms
-from common.mechanisms.interactive.targets import not_prior
-from common.mechanisms.pate import BoundaryVote
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.mechanisms.interactive import Terms
+from labelveil.common.mechanisms.interactive.targets import not_prior
+from labelveil.common.mechanisms.pate import BoundaryVote
 from tests.benchmarks.published import interactive, one_shot, sources
 
 

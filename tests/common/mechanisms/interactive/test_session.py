@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.entropy import seeded_entropy
-from common.errors import BudgetError, DataError, PrivacyError
-from common.mechanisms.interactive import (
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import BudgetError, DataError, PrivacyError
+from labelveil.common.mechanisms.interactive import (
     AnySession,
     BestOfPriors,
     BetweenThresholds,
@@ -28,7 +28,7 @@ from common.mechanisms.interactive import (
     mixed_budget,
     one_shot_top_k,
 )
-from common.mechanisms.interactive.targets import not_prior
+from labelveil.common.mechanisms.interactive.targets import not_prior
 
 EPSILON = Fraction(1, 2)
 TERMS = Terms(not_prior(EPSILON), 3)

@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from common.errors import PrivacyError
-from common.mechanisms.interactive.targets import (
+from labelveil.common.errors import PrivacyError
+from labelveil.common.mechanisms.interactive.targets import (
     Target,
     between_thresholds,
     boundary,

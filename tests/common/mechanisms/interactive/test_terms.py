@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.entropy import seeded_entropy
-from common.errors import PrivacyError
-from common.guarantees import (
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import PrivacyError
+from labelveil.common.guarantees import (
     Adjacency,
     Filter,
     PureDP,
@@ -21,10 +21,15 @@ from common.guarantees import (
     guarantee_from_json,
     optimal_composition,
 )
-from common.mechanisms.interactive.call_count_tail import calls_until, least_hits, overrun
-from common.mechanisms.interactive.optimal_curve import Curve, optimal_curve, vertices
-from common.mechanisms.interactive.targets import Target, boundary, not_prior
-from common.mechanisms.interactive.terms import Terms, hit_cost, largest_call_epsilon, most_hits
+from labelveil.common.mechanisms.interactive.call_count_tail import calls_until, least_hits, overrun
+from labelveil.common.mechanisms.interactive.optimal_curve import Curve, optimal_curve, vertices
+from labelveil.common.mechanisms.interactive.targets import Target, boundary, not_prior
+from labelveil.common.mechanisms.interactive.terms import (
+    Terms,
+    hit_cost,
+    largest_call_epsilon,
+    most_hits,
+)
 from tests.benchmarks.published.interactive import published_calls
 
 DELTA = 1e-6
@@ -52,7 +57,7 @@ def test_the_tail_in_rational_arithmetic() -> None:
 
 
 def test_the_table_of_the_module_is_what_it_computes() -> None:
-    import common.mechanisms.interactive.call_count_tail as module
+    import labelveil.common.mechanisms.interactive.call_count_tail as module
 
     lines = [line.split() for line in (module.__doc__ or "").splitlines()]
     rows = {int(cells[0]): cells[1:] for cells in lines if cells and cells[0].isdigit()}

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.entropy import seeded_entropy
-from common.errors import PrivacyError
-from common.guarantees import Adjacency, epsilon_at
-from common.mechanisms.interactive import Boundary, ExponentialMechanism, Session
-from common.mechanisms.pate import (
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import PrivacyError
+from labelveil.common.guarantees import Adjacency, epsilon_at
+from labelveil.common.mechanisms.interactive import Boundary, ExponentialMechanism, Session
+from labelveil.common.mechanisms.pate import (
     NO_ANSWER,
     BinaryVote,
     BoundaryVote,
@@ -33,14 +33,14 @@ from common.mechanisms.pate import (
     data_dependent,
     incurred_epsilon,
 )
-from common.mechanisms.pate.data_dependent import (
+from labelveil.common.mechanisms.pate.data_dependent import (
     ORDERS,
     data_dependent_curve,
     difference_tails,
     error_probability,
     per_query,
 )
-from common.mechanisms.pate.gnmax import threshold_error
+from labelveil.common.mechanisms.pate.gnmax import threshold_error
 from tests.common.mechanisms.interactive.laws import violation
 from tests.common.mechanisms.selection import laws
 from tests.common.mechanisms.selection.test_privacy import rank_law

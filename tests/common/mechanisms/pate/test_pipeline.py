@@ -12,9 +12,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
-from common.entropy import seeded_entropy
-from common.errors import DataError, PrivacyError
-from common.mechanisms.pate import (
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import DataError, PrivacyError
+from labelveil.common.mechanisms.pate import (
     GNMax,
     StableVote,
     TorchModel,

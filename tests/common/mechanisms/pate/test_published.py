@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from common.arrays import Booleans
-from common.entropy import seeded_entropy
-from common.mechanisms.pate import StableVote
+from labelveil.common.arrays import Booleans
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.mechanisms.pate import StableVote
 from tests.benchmarks.published import pate, sources
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from common.entropy import Entropy, seeded_entropy
-from common.guarantees import Guarantee
+from labelveil.common.entropy import Entropy, seeded_entropy
+from labelveil.common.guarantees import Guarantee
 from tests.common.mechanisms import enumeration
 
 Law = dict[Any, float]

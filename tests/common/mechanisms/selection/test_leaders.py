@@ -9,10 +9,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from common.entropy import seeded_entropy
-from common.errors import PrivacyError
-from common.guarantees import Adjacency, Unit
-from common.mechanisms.selection.leaders import Leaders
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import PrivacyError
+from labelveil.common.guarantees import Adjacency, Unit
+from labelveil.common.mechanisms.selection.leaders import Leaders
 from tests.common.mechanisms.selection import laws
 from tests.common.mechanisms.selection.test_privacy import peel_law
 from tests.statistics import outcomes_fit

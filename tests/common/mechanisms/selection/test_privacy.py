@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.entropy import Entropy
-from common.errors import PrivacyError
-from common.guarantees import (
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import PrivacyError
+from labelveil.common.guarantees import (
     DEFAULT_ORDERS,
     ApproximateDP,
     BoundedRange,
@@ -25,7 +25,7 @@ from common.guarantees import (
     ZeroConcentratedDP,
     to_renyi,
 )
-from common.mechanisms.selection import (
+from labelveil.common.mechanisms.selection import (
     ChooseRank,
     FixedStableTopK,
     GaussianTest,
@@ -40,7 +40,7 @@ from common.mechanisms.selection import (
     indifferent,
     pull_towards,
 )
-from common.mechanisms.selection.base import ADJACENCY, UNIT
+from labelveil.common.mechanisms.selection.base import ADJACENCY, UNIT
 from tests.common.mechanisms.selection import laws
 from tests.statistics import outcomes_fit
 

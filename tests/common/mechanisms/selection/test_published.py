@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.entropy import seeded_entropy
-from common.guarantees import total
-from common.mechanisms.selection import (
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.guarantees import total
+from labelveil.common.mechanisms.selection import (
     Law,
     LimitedDomain,
     NoisyMax,

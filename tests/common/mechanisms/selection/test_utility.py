@@ -8,10 +8,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from common.entropy import seeded_entropy
-from common.errors import DataError, PrivacyError
-from common.guarantees import epsilon_at
-from common.mechanisms.selection import (
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import DataError, PrivacyError
+from labelveil.common.guarantees import epsilon_at
+from labelveil.common.mechanisms.selection import (
     ChooseRank,
     FixedStableTopK,
     GaussianTest,

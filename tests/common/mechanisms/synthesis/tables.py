@@ -7,7 +7,7 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 
-from common.arrays import Integers
+from labelveil.common.arrays import Integers
 
 
 def tables(cells: int, rows: int) -> Iterator[Integers]:

@@ -7,10 +7,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from common.entropy import WordSource, seeded_entropy
-from common.errors import ConfigError, PrivacyError
-from common.guarantees import ZeroConcentratedDP, epsilon_at, largest_rho
-from common.mechanisms.synthesis import (
+from labelveil.common.entropy import WordSource, seeded_entropy
+from labelveil.common.errors import ConfigError, PrivacyError
+from labelveil.common.guarantees import ZeroConcentratedDP, epsilon_at, largest_rho
+from labelveil.common.mechanisms.synthesis import (
     MWEM,
     Budget,
     ConcentratedBudget,
@@ -21,8 +21,8 @@ from common.mechanisms.synthesis import (
     errors,
     laplace_answers,
 )
-from common.mechanisms.synthesis import select_measure_project as adaptive
-from common.mechanisms.synthesis.select_measure_project import NoisyMarginal, project
+from labelveil.common.mechanisms.synthesis import select_measure_project as adaptive
+from labelveil.common.mechanisms.synthesis.select_measure_project import NoisyMarginal, project
 from tests.benchmarks.published.sources import census_table
 from tests.common.mechanisms.synthesis.tables import neighbours, tables
 from tests.data_sets import CENSUS

@@ -10,11 +10,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from common.arrays import Integers
-from common.entropy import seeded_entropy
-from common.errors import ConfigError, PrivacyError
-from common.guarantees import Adjacency
-from common.mechanisms.synthesis import BLR, LinearQueries
+from labelveil.common.arrays import Integers
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import ConfigError, PrivacyError
+from labelveil.common.guarantees import Adjacency
+from labelveil.common.mechanisms.synthesis import BLR, LinearQueries
 from tests.common.mechanisms.synthesis.tables import neighbours, tables
 from tests.statistics import binomial_range, counts_fit
 

@@ -7,10 +7,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from common.entropy import seeded_entropy
-from common.errors import PrivacyError
-from common.guarantees import Adjacency
-from common.mechanisms.synthesis import (
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import PrivacyError
+from labelveil.common.guarantees import Adjacency
+from labelveil.common.mechanisms.synthesis import (
     MWEM,
     Domain,
     LinearQueries,

@@ -8,9 +8,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from common.entropy import seeded_entropy
-from common.errors import ConfigError, DataError
-from common.mechanisms.synthesis import (
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.mechanisms.synthesis import (
     Domain,
     LinearQueries,
     Marginals,

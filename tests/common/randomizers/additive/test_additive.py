@@ -7,12 +7,12 @@ import pytest
 from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
 
-from common.arrays import Floats
-from common.entropy import seeded_entropy
-from common.errors import ConfigError
-from common.exact.rational import exp_lower_bound
-from common.randomizers import build_randomizer
-from common.randomizers.additive.laws import (
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import ConfigError
+from labelveil.common.exact.rational import exp_lower_bound
+from labelveil.common.randomizers import build_randomizer
+from labelveil.common.randomizers.additive.laws import (
     DiscreteLaplace,
     DiscreteStaircase,
     Laplace,
@@ -20,7 +20,7 @@ from common.randomizers.additive.laws import (
     best_gamma,
     best_stair,
 )
-from common.randomizers.as_published import with_noise
+from labelveil.common.randomizers.as_published import with_noise
 from tests.statistics import follows
 
 LABELS = np.linspace(0.0, 2.0, 21)

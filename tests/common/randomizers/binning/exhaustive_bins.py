@@ -7,8 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Floats
-from common.randomizers.base import Problem
+from labelveil.common.arrays import Floats
+from labelveil.common.randomizers.base import Problem
 
 Extended = NDArray[np.longdouble]
 

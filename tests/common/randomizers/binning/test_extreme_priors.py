@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from common.arrays import Floats
-from common.randomizers import optimal_binning
-from common.randomizers.base import Problem, check_prior
-from common.randomizers.binning.interval_costs import interval_costs
-from common.randomizers.losses import LOSS_NAMES, get_loss
+from labelveil.common.arrays import Floats
+from labelveil.common.randomizers import optimal_binning
+from labelveil.common.randomizers.base import Problem, check_prior
+from labelveil.common.randomizers.binning.interval_costs import interval_costs
+from labelveil.common.randomizers.losses import LOSS_NAMES, get_loss
 from tests.common.randomizers.binning.exhaustive_bins import (
     adversarial_priors,
     exhaustive_objective,
@@ -51,7 +51,7 @@ def test_thousands_of_labels_end_at_the_same_optimum(
     loss: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if name == "steps":
-        monkeypatch.setattr("common.randomizers.binning.rr_on_bins._KEPT", 0)
+        monkeypatch.setattr("labelveil.common.randomizers.binning.rr_on_bins._KEPT", 0)
     k = 2_200
     weights = adversarial_priors(k, 1)[name]
     assert_optimal(Problem(grid(k, "integers"), check_prior(weights, k), 3.0, get_loss(loss)))

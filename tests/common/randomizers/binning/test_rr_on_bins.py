@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from common.arrays import Floats
-from common.entropy import seeded_entropy
-from common.errors import ConfigError, PrivacyError
-from common.exact.rational import exp_lower_bound
-from common.randomizers import build_randomizer, losses_by_bins, optimal_binning
-from common.randomizers.base import Problem, check_prior
-from common.randomizers.binning.interval_costs import MAX_CUSTOM_LABELS
-from common.randomizers.losses import Loss, check_monotone, get_loss
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import ConfigError, PrivacyError
+from labelveil.common.exact.rational import exp_lower_bound
+from labelveil.common.randomizers import build_randomizer, losses_by_bins, optimal_binning
+from labelveil.common.randomizers.base import Problem, check_prior
+from labelveil.common.randomizers.binning.interval_costs import MAX_CUSTOM_LABELS
+from labelveil.common.randomizers.losses import Loss, check_monotone, get_loss
 from tests.effort import effort
 
 Minimiser = Callable[[Floats, Floats], float]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from common.randomizers import build_randomizer
-from common.randomizers.design.assessment import Assessor
+from labelveil.common.randomizers import build_randomizer
+from labelveil.common.randomizers.design.assessment import Assessor
 
 GRID = np.linspace(0.0, 10.0, 21)
 PRIOR = np.exp(-GRID / 3)

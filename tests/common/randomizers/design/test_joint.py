@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from common.arrays import Floats
-from common.exact.channel import FiniteChannel, exp_lower_bound
-from common.randomizers import build_randomizer
-from common.randomizers.cells import Cells
-from common.randomizers.design.conditionals import (
+from labelveil.common.arrays import Floats
+from labelveil.common.exact.channel import FiniteChannel, exp_lower_bound
+from labelveil.common.randomizers import build_randomizer
+from labelveil.common.randomizers.cells import Cells
+from labelveil.common.randomizers.design.conditionals import (
     effective_rows,
     joint_conditionals,
     plausible_conditionals,
 )
-from common.randomizers.design.joint import Targets, build_joint_design
-from common.randomizers.design.mixture import best_mixture
-from common.randomizers.design.optimal_design import decoding_values, optimal_design
-from common.randomizers.grid import Grid
-from common.randomizers.losses import ABSOLUTE, SQUARED
-from common.randomizers.message.division import allocate
-from common.randomizers.message.terms import LabelTerms
+from labelveil.common.randomizers.design.joint import Targets, build_joint_design
+from labelveil.common.randomizers.design.mixture import best_mixture
+from labelveil.common.randomizers.design.optimal_design import decoding_values, optimal_design
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.losses import ABSOLUTE, SQUARED
+from labelveil.common.randomizers.message.division import allocate
+from labelveil.common.randomizers.message.terms import LabelTerms
 
 BINARY = Grid.from_edges([0.0, 1.0])
 AMOUNT = Grid.from_log(0.0, 100.0, 24, 5.0)

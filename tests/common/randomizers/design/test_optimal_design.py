@@ -8,22 +8,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from common.entropy import seeded_entropy
-from common.errors import ConfigError
-from common.exact.channel import exp_lower_bound
-from common.randomizers import build_randomizer
-from common.randomizers.design.conditionals import (
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import ConfigError
+from labelveil.common.exact.channel import exp_lower_bound
+from labelveil.common.randomizers import build_randomizer
+from labelveil.common.randomizers.design.conditionals import (
     ConditionalFamily,
     effective_rows,
     plausible_conditionals,
 )
-from common.randomizers.design.optimal_design import (
+from labelveil.common.randomizers.design.optimal_design import (
     identifying_design,
     optimal_design,
     uniform_thresholds,
 )
-from common.randomizers.knots import choose_knots, interpolation
-from common.randomizers.losses import ABSOLUTE, POISSON, SQUARED, Loss
+from labelveil.common.randomizers.knots import choose_knots, interpolation
+from labelveil.common.randomizers.losses import ABSOLUTE, POISSON, SQUARED, Loss
 from tests.ending import ending
 
 GRID = np.linspace(0.0, 5.0, 21)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from common.entropy import seeded_entropy
-from common.errors import ConfigError
-from common.randomizers.base import Randomizer, build_randomizer
-from common.randomizers.design.optimal_design import fitting, most_knots
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import ConfigError
+from labelveil.common.randomizers.base import Randomizer, build_randomizer
+from labelveil.common.randomizers.design.optimal_design import fitting, most_knots
 
 
 def test_knots_are_few_enough_that_all_codes_fit_two_bytes() -> None:

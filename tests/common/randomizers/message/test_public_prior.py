@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 import labelveil as lv
-from common.arrays import Floats
-from common.entropy import seeded_entropy
-from common.errors import ConfigError, DataError
-from common.randomizers.message.known_labels import KnownLabels
-from common.randomizers.message.plan import plan_message
-from common.randomizers.message.private_labels import randomize
-from common.randomizers.message.terms import Division, LabelTerms
-from common.randomizers.prior import expected_prior, private_prior
-from common.release.size import check_manifest
-from feature_party.notebook.sources import problem_of
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.randomizers.message.known_labels import KnownLabels
+from labelveil.common.randomizers.message.plan import plan_message
+from labelveil.common.randomizers.message.private_labels import randomize
+from labelveil.common.randomizers.message.terms import Division, LabelTerms
+from labelveil.common.randomizers.prior import expected_prior, private_prior
+from labelveil.common.release.size import check_manifest
+from labelveil.feature_party.notebook.sources import problem_of
 from tests.statistics import repeatable_entropy
 
 GRID = np.arange(31.0)

@@ -9,25 +9,25 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from common.arrays import Floats
-from common.entropy import seeded_entropy
-from common.errors import ConfigError
-from common.exact.channel import exp_lower_bound
-from common.guarantees import PureDP
-from common.randomizers.cells import Cells
-from common.randomizers.design.joint import JOINT, Targets
-from common.randomizers.design.optimal_design import decoding_values
-from common.randomizers.grid import Grid
-from common.randomizers.message.division import (
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import ConfigError
+from labelveil.common.exact.channel import exp_lower_bound
+from labelveil.common.guarantees import PureDP
+from labelveil.common.randomizers.cells import Cells
+from labelveil.common.randomizers.design.joint import JOINT, Targets
+from labelveil.common.randomizers.design.optimal_design import decoding_values
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.division import (
     at_knots,
     cell_grids,
     divide,
     joint_channel,
     own_channels,
 )
-from common.randomizers.message.plan import plan_message
-from common.randomizers.message.private_labels import PrivateEvents, randomize
-from common.randomizers.message.terms import Division, LabelTerms
+from labelveil.common.randomizers.message.plan import plan_message
+from labelveil.common.randomizers.message.private_labels import PrivateEvents, randomize
+from labelveil.common.randomizers.message.terms import Division, LabelTerms
 from tests.statistics import mean_fits
 
 RETURNED = LabelTerms("returned", 0, 1, Grid.from_edges([0.0, 1.0]), values=True)

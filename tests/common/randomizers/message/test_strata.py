@@ -7,18 +7,22 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from common.arrays import Floats, Indices
-from common.entropy import seeded_entropy
-from common.errors import ConfigError
-from common.exact.channel import exp_lower_bound
-from common.guarantees import Unit
-from common.randomizers.base import LABEL_STREAM
-from common.randomizers.cells import Cells
-from common.randomizers.grid import Grid
-from common.randomizers.message.plan import plan_message
-from common.randomizers.message.private_labels import PrivateEvents, randomize, randomize_labels
-from common.randomizers.message.questions import Question
-from common.randomizers.message.strata import (
+from labelveil.common.arrays import Floats, Indices
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import ConfigError
+from labelveil.common.exact.channel import exp_lower_bound
+from labelveil.common.guarantees import Unit
+from labelveil.common.randomizers.base import LABEL_STREAM
+from labelveil.common.randomizers.cells import Cells
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.plan import plan_message
+from labelveil.common.randomizers.message.private_labels import (
+    PrivateEvents,
+    randomize,
+    randomize_labels,
+)
+from labelveil.common.randomizers.message.questions import Question
+from labelveil.common.randomizers.message.strata import (
     MOST_STRATA,
     OTHERS,
     bins_of,
@@ -26,7 +30,7 @@ from common.randomizers.message.strata import (
     keep_strata,
     stratum_law,
 )
-from common.randomizers.message.terms import Division, LabelTerms
+from labelveil.common.randomizers.message.terms import Division, LabelTerms
 from tests.statistics import counts_fit
 
 GRID = Grid.from_count(0.0, 30.0, 16)

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.arrays import Integers
-from common.entropy import WordSource, seeded_entropy
-from common.errors import DataError, PrivacyError
-from common.exact.noise import discrete_laplace
-from common.guarantees import Unit
-from common.randomizers import prior as prior_module
-from common.randomizers import private_prior, split_budget
-from common.randomizers.grid import Grid
-from common.randomizers.prior import rational_epsilon
+from labelveil.common.arrays import Integers
+from labelveil.common.entropy import WordSource, seeded_entropy
+from labelveil.common.errors import DataError, PrivacyError
+from labelveil.common.exact.noise import discrete_laplace
+from labelveil.common.guarantees import Unit
+from labelveil.common.randomizers import prior as prior_module
+from labelveil.common.randomizers import private_prior, split_budget
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.prior import rational_epsilon
 from tests.effort import effort
 from tests.one_label import OneLabel, one_label
 from tests.statistics import DRAWS, fits, laplace_mass

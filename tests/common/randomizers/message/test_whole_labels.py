@@ -7,11 +7,11 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from common.arrays import holds_integers
-from common.errors import ConfigError
-from common.randomizers.message.plan import plan_message
-from common.randomizers.message.private_labels import randomize_events, randomize_labels
-from common.randomizers.message.terms import LabelTerms
+from labelveil.common.arrays import holds_integers
+from labelveil.common.errors import ConfigError
+from labelveil.common.randomizers.message.plan import plan_message
+from labelveil.common.randomizers.message.private_labels import randomize_events, randomize_labels
+from labelveil.common.randomizers.message.terms import LabelTerms
 
 COIN = [0, 1] * 500
 

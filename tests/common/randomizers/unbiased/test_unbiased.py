@@ -11,11 +11,11 @@ import pytest
 from scipy.optimize import linprog
 from scipy.sparse import coo_matrix
 
-from common.arrays import Floats
-from common.errors import PrivacyError
-from common.exact.rational import exp_lower_bound
-from common.randomizers import build_randomizer
-from common.randomizers.unbiased.program import Solution, _Newton, solve_unbiased
+from labelveil.common.arrays import Floats
+from labelveil.common.errors import PrivacyError
+from labelveil.common.exact.rational import exp_lower_bound
+from labelveil.common.randomizers import build_randomizer
+from labelveil.common.randomizers.unbiased.program import Solution, _Newton, solve_unbiased
 from tests.ending import ending
 
 

@@ -14,22 +14,22 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from common.errors import ConfigError, DataError
-from common.exact.channel import FiniteChannel, randomized_response_rows
-from feature_party.commands.cli import app
-from feature_party.learning.names import HEAD_NAMES
-from feature_party.learning.objectives import build_objective
-from feature_party.learning.problem import LabelProblem
-from feature_party.learning.support import Support
-from feature_party.model.encoding import Encoder
-from feature_party.model.export import torch_module
-from feature_party.model.export.run import export_format, export_model, onnx_inputs
-from feature_party.model.export.torch_module import ServedModel, probes, served_columns
-from feature_party.model.model import Expert, Model
-from feature_party.model.network import Ensemble, NetworkShape
-from feature_party.model.reach import Reach
-from feature_party.model.several_labels import LabelModels
-from feature_party.schema import Stated
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
+from labelveil.feature_party.commands.cli import app
+from labelveil.feature_party.learning.names import HEAD_NAMES
+from labelveil.feature_party.learning.objectives import build_objective
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.model.encoding import Encoder
+from labelveil.feature_party.model.export import torch_module
+from labelveil.feature_party.model.export.run import export_format, export_model, onnx_inputs
+from labelveil.feature_party.model.export.torch_module import ServedModel, probes, served_columns
+from labelveil.feature_party.model.model import Expert, Model
+from labelveil.feature_party.model.network import Ensemble, NetworkShape
+from labelveil.feature_party.model.reach import Reach
+from labelveil.feature_party.model.several_labels import LabelModels
+from labelveil.feature_party.schema import Stated
 from tests.feature_party.worlds import model_facts
 from tests.hostile import names
 

@@ -8,8 +8,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from common.exact.channel import FiniteChannel, randomized_response_rows
-from common.randomizers import NoisyPrior, build_randomizer
 from labelveil.audit.attacks.exact_channel import certify, count_weights
 from labelveil.audit.attacks.one_run import draw_secrets, one_run
 from labelveil.audit.attacks.replay import (
@@ -21,6 +19,8 @@ from labelveil.audit.attacks.replay import (
 )
 from labelveil.audit.attacks.two_steps import joint_audit
 from labelveil.audit.verdict import Verdict
+from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
+from labelveil.common.randomizers import NoisyPrior, build_randomizer
 from tests.labelveil.audit.twins import samplers as twins
 
 LABELS = np.array([0.0, 0.0, 0.0, 1.0, 2.0, 2.0])

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from common.entropy import seeded_entropy
-from common.guarantees import PureDP
-from common.randomizers.grid import Grid
-from common.randomizers.message.questions import Question
-from common.randomizers.message.terms import LabelTerms
-from common.release.blocks import encode_codes
-from common.release.limits import block_rows_for
-from common.release.manifest import Manifest, block_digest, content_digest
-from common.release.table import write_release
-from common.version import software
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.guarantees import PureDP
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.questions import Question
+from labelveil.common.randomizers.message.terms import LabelTerms
+from labelveil.common.release.blocks import encode_codes
+from labelveil.common.release.limits import block_rows_for
+from labelveil.common.release.manifest import Manifest, block_digest, content_digest
+from labelveil.common.release.table import write_release
+from labelveil.common.version import software
 from tests.common.release.releases import make_release
 
 ROWS, EPSILON = 300, 1.5

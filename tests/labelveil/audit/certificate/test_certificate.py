@@ -14,12 +14,12 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from common.errors import ReleaseError
-from common.release.folder import CODES_FILE, KEYS_FILE, MANIFEST_FILE, SIGNATURE_FILE
-from common.release.table import write_release
 from labelveil.audit.certificate import manifest_checks as claims
 from labelveil.audit.certificate.run import certificate, read_evidence
 from labelveil.audit.verdict import Audit, Verdict
+from labelveil.common.errors import ReleaseError
+from labelveil.common.release.folder import CODES_FILE, KEYS_FILE, MANIFEST_FILE, SIGNATURE_FILE
+from labelveil.common.release.table import write_release
 from tests.common.release.releases import make_release, text_of, words_of
 from tests.labelveil.audit.conftest import WriteRelease, other_population, without_power
 
@@ -138,7 +138,7 @@ def test_another_version_is_no_verdict_on_the_channel(write: WriteRelease) -> No
 REBUILD = """
 import sys
 from labelveil.audit.certificate.rebuild import rebuilt_check
-from common.release.manifest import Manifest
+from labelveil.common.release.manifest import Manifest
 print(rebuilt_check(Manifest.from_bytes(sys.stdin.buffer.read())).found)
 """
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from common.release.folder import MANIFEST_FILE
-from common.release.manifest import Manifest
-from common.release.sections import DriftSection, InForceSection
 from labelveil.audit.certificate.epochs import epochs_certificate
 from labelveil.audit.certificate.fields import _DECIDED_BY, out_of_reach
 from labelveil.audit.certificate.run import certificate, certify, read_evidence
 from labelveil.audit.verdict import Audit, Verdict
+from labelveil.common.release.folder import MANIFEST_FILE
+from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.sections import DriftSection, InForceSection
 from tests.labelveil.audit.certificate.answers import answered
 from tests.labelveil.audit.conftest import WriteRelease, other_population
 

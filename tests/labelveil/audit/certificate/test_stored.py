@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import ReleaseError
-from common.release.blocks import encode_codes
-from common.release.folder import MANIFEST_FILE, part_paths, release_folders
-from common.release.rows import keys_bytes
-from common.release.table import read_release
 from labelveil.audit.certificate.run import certificate, read_evidence
 from labelveil.audit.verdict import Verdict
+from labelveil.common.errors import ReleaseError
+from labelveil.common.release.blocks import encode_codes
+from labelveil.common.release.folder import MANIFEST_FILE, part_paths, release_folders
+from labelveil.common.release.rows import keys_bytes
+from labelveil.common.release.table import read_release
 from tests.labelveil.audit.conftest import WriteRelease
 
 

@@ -9,13 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from common.arrays import Words
-from common.entropy import seeded_entropy
-from common.exact.channel import TOTAL, FiniteChannel, randomized_response_rows
-from common.guarantees import PureDP
-from common.randomizers import build_randomizer
-from common.randomizers.cells import Cells, Codebook, Group
-from common.randomizers.grid import Grid
 from labelveil.audit.attacks.message_attack import (
     Counted,
     counted_labels,
@@ -31,6 +24,13 @@ from labelveil.audit.attacks.model_attack import (
 )
 from labelveil.audit.attacks.one_run import score
 from labelveil.audit.verdict import Verdict
+from labelveil.common.arrays import Words
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.exact.channel import TOTAL, FiniteChannel, randomized_response_rows
+from labelveil.common.guarantees import PureDP
+from labelveil.common.randomizers import build_randomizer
+from labelveil.common.randomizers.cells import Cells, Codebook, Group
+from labelveil.common.randomizers.grid import Grid
 from tests.statistics import binomial_range, counts_fit
 
 EVENTS = 20_000

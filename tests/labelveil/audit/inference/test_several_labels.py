@@ -8,13 +8,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.entropy import Entropy
-from common.errors import DataError
-from common.randomizers.cells import Codebook
 from labelveil.audit.attacks.model_attack import Canaries, attack_predictions
 from labelveil.audit.inference.run import audit_inference, inference_cost
 from labelveil.audit.settings import RunFiles
 from labelveil.audit.verdict import Audit, Verdict
+from labelveil.common.entropy import Entropy
+from labelveil.common.errors import DataError
+from labelveil.common.randomizers.cells import Codebook
 from tests.feature_party.two_labels import CELLS, NAMES, Division, Draw, randomize, two_labels
 from tests.feature_party.worlds import SECRET
 

@@ -10,9 +10,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from common.entropy import Entropy, system_entropy
-from common.errors import ConfigError
-from common.randomizers import build_randomizer
 from labelveil.audit.attacks import implementation
 from labelveil.audit.attacks.exact_channel import (
     PlantedEntropy,
@@ -30,6 +27,9 @@ from labelveil.audit.mechanism.subject import CallableSubject, NamedSubject
 from labelveil.audit.mechanism.trial import Trial
 from labelveil.audit.verdict import Verdict
 from labelveil.commands.cli import app
+from labelveil.common.entropy import Entropy, system_entropy
+from labelveil.common.errors import ConfigError
+from labelveil.common.randomizers import build_randomizer
 from tests.labelveil.audit.conftest import without_power
 from tests.labelveil.audit.twins import samplers as twins
 from tests.labelveil.audit.twins.library import SMALL

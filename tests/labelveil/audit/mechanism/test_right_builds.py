@@ -8,8 +8,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from common.entropy import Entropy, system_entropy
-from common.exact.noise import discrete_laplace
 from labelveil.audit.attacks import implementation
 from labelveil.audit.attacks.implementation import (
     byte_equality_check,
@@ -24,6 +22,8 @@ from labelveil.audit.mechanism.subject import CallableSubject
 from labelveil.audit.mechanism.trial import Sizes, Trial
 from labelveil.audit.party.one_label import one_label_checks
 from labelveil.audit.verdict import Verdict
+from labelveil.common.entropy import Entropy, system_entropy
+from labelveil.common.exact.noise import discrete_laplace
 from tests.effort import effort
 from tests.labelveil.audit.twins import samplers as twins
 

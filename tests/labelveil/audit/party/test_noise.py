@@ -11,12 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.entropy import system_entropy
-from common.exact.exponential_choice import exponential_peeling
-from common.exact.noise import discrete_laplace
-from common.mechanisms.paired_gain import RESOLUTION, PairedGain
-from common.security.pilot_certificates import write_certificates
-from label_party.commands.cli import main
 from labelveil.audit.attacks.laws import noise_tails
 from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.party import canary_parties, sessions
@@ -27,6 +21,12 @@ from labelveil.audit.party.run import _answered
 from labelveil.audit.party.sessions import ANSWERS, EPSILON
 from labelveil.audit.settings import CanarySettings
 from labelveil.audit.verdict import GATE, Check, Verdict
+from labelveil.common.entropy import system_entropy
+from labelveil.common.exact.exponential_choice import exponential_peeling
+from labelveil.common.exact.noise import discrete_laplace
+from labelveil.common.mechanisms.paired_gain import RESOLUTION, PairedGain
+from labelveil.common.security.pilot_certificates import write_certificates
+from labelveil.label_party.commands.cli import main
 from labelveil.simulation.processes import StageFailed
 from tests.commands import RunCommand
 from tests.effort import effort
@@ -151,8 +151,8 @@ def one_exact(scale: Fraction, size: int, source: Any) -> np.ndarray:
 
 
 QUERIES = {
-    "leaders": (leaders_check, "common.mechanisms.selection.leaders"),
-    "tables": (tables_check, "common.mechanisms.synthesis.select_measure_project"),
+    "leaders": (leaders_check, "labelveil.common.mechanisms.selection.leaders"),
+    "tables": (tables_check, "labelveil.common.mechanisms.synthesis.select_measure_project"),
 }
 
 
@@ -214,13 +214,13 @@ def test_counts_that_say_how_little_noise_they_have_and_an_exact_category_are_se
 def test_the_noise_of_tests_for_drift(
     noise: Callable[..., np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.mechanisms.interactive.drift.discrete_laplace", noise)
+    monkeypatch.setattr("labelveil.common.mechanisms.interactive.drift.discrete_laplace", noise)
     assert decisions_check().verdict is (Verdict.PASS if noise is right else Verdict.FAIL)
 
 
 def test_names_that_depend_on_counts_too_much_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "common.mechanisms.selection.leaders.exponential_peeling",
+        "labelveil.common.mechanisms.selection.leaders.exponential_peeling",
         lambda scores, rate, draws, source: exponential_peeling(scores, 2 * rate, draws, source),
     )
     assert decisions_check().verdict is Verdict.FAIL

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from common.release.manifest import Manifest
 from labelveil.audit.attacks import implementation
 from labelveil.audit.attacks.implementation import byte_equality_check
 from labelveil.audit.party.canary_parties import make_worlds
@@ -38,6 +37,7 @@ from labelveil.audit.party.run import _cold_start_check, audit_party
 from labelveil.audit.settings import CanarySettings
 from labelveil.audit.verdict import Verdict
 from labelveil.commands.cli import app
+from labelveil.common.release.manifest import Manifest
 from tests.common.release.releases import make_release
 from tests.labelveil.audit.conftest import (
     WriteRelease,

@@ -15,10 +15,6 @@ import pytest
 from scipy.stats import binom
 
 import labelveil.commands.cli
-from common.errors import ConfigError, DataError, ReleaseError
-from common.security.new_keys import write_secret
-from label_party.config.sections import load
-from label_party.release.run import run_release
 from labelveil.audit.attacks.laws import noise_probability, output_probability
 from labelveil.audit.certificate.run import Evidence, read_evidence
 from labelveil.audit.planted.plant import (
@@ -33,6 +29,10 @@ from labelveil.audit.planted.score import bounds_check, distinguish, score
 from labelveil.audit.power import detectable_epsilon, guess_probability, one_run_bound
 from labelveil.audit.settings import Planting
 from labelveil.audit.verdict import GATE, Verdict
+from labelveil.common.errors import ConfigError, DataError, ReleaseError
+from labelveil.common.security.new_keys import write_secret
+from labelveil.label_party.config.sections import load
+from labelveil.label_party.release.run import run_release
 from tests.commands import RunCommand
 from tests.effort import effort
 from tests.labelveil.audit.conftest import without_power

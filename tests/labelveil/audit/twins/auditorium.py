@@ -13,8 +13,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from common.arrays import Floats, Integers
-from common.entropy import system_entropy
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.entropy import system_entropy
 from tests.labelveil.audit.twins.library import SIZES, MechanismTwin, Outputs, twin
 
 QUERIES = 6

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from common.arrays import Booleans, Floats, Integers, Words
-from common.entropy import Entropy, system_entropy
-from common.exact.channel import randomized_response_rows
+from labelveil.common.arrays import Booleans, Floats, Integers, Words
+from labelveil.common.entropy import Entropy, system_entropy
+from labelveil.common.exact.channel import randomized_response_rows
 from tests.labelveil.audit.twins import samplers
 from tests.labelveil.audit.twins.library import Outputs
 from tests.labelveil.audit.twins.samplers import word_sampler

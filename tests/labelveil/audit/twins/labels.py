@@ -7,11 +7,11 @@ from unittest import mock
 
 import numpy as np
 
-from common.arrays import Floats
-from common.entropy import system_entropy
-from common.exact.channel import TOTAL, randomized_response_rows
 from labelveil.audit.attacks import implementation
 from labelveil.audit.verdict import Check
+from labelveil.common.arrays import Floats
+from labelveil.common.entropy import system_entropy
+from labelveil.common.exact.channel import TOTAL, randomized_response_rows
 from tests.labelveil.audit.twins import samplers
 from tests.labelveil.audit.twins.library import SIZES, MechanismTwin, Outputs, twin
 from tests.labelveil.audit.twins.samplers import Rows, word_sampler

@@ -7,13 +7,13 @@ from typing import ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Floats, Words
-from common.entropy import system_entropy
-from common.exact.channel import randomized_response_rows
 from labelveil.audit.mechanism.run import PROBES
 from labelveil.audit.mechanism.subject import CallableSubject
 from labelveil.audit.mechanism.trial import Sizes, Trial
 from labelveil.audit.verdict import Check
+from labelveil.common.arrays import Floats, Words
+from labelveil.common.entropy import system_entropy
+from labelveil.common.exact.channel import randomized_response_rows
 from tests.labelveil.audit.twins.samplers import word_sampler
 
 Outputs = NDArray[np.generic]

@@ -13,9 +13,9 @@ import tempfile
 from pathlib import Path
 from typing import ClassVar
 
-from common.entropy import Entropy
 from labelveil.audit.party.canary_parties import World
 from labelveil.audit.verdict import Check
+from labelveil.common.entropy import Entropy
 from tests.label_party.rehearsed import Starts, make_world, starts_check
 from tests.labelveil.audit.twins.library import Twin, twin
 

@@ -7,14 +7,14 @@ from fractions import Fraction
 
 import numpy as np
 
-from common.arrays import Integers, Words
-from common.entropy import Entropy, seeded_entropy, system_entropy
-from common.mechanisms.paired_gain import RESOLUTION, NoisyAnswers, PairedGain
-from common.randomizers import private_prior
 from labelveil.audit.attacks import implementation, replay, two_noises
 from labelveil.audit.attacks.two_steps import histogram_event
 from labelveil.audit.party.one_label import one_label_checks
 from labelveil.audit.verdict import Check
+from labelveil.common.arrays import Integers, Words
+from labelveil.common.entropy import Entropy, seeded_entropy, system_entropy
+from labelveil.common.mechanisms.paired_gain import RESOLUTION, NoisyAnswers, PairedGain
+from labelveil.common.randomizers import private_prior
 from tests.label_party import answered, rehearsed
 from tests.labelveil.audit.twins import samplers
 from tests.labelveil.audit.twins.library import RESPONSE, Twin, twin

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from common.arrays import Floats, Words
-from common.entropy import Entropy, system_entropy
+from labelveil.common.arrays import Floats, Words
+from labelveil.common.entropy import Entropy, system_entropy
 from tests.effort import effort
 from tests.labelveil.audit.twins.library import SIZES, MechanismTwin, Outputs, twin
 

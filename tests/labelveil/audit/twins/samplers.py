@@ -13,14 +13,14 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Floats, Integers
-from common.entropy import Entropy, seeded_entropy, system_entropy
-from common.exact.channel import TOTAL, FiniteChannel, randomized_response_rows
-from common.randomizers import build_randomizer, private_prior
 from labelveil.audit.attacks.exact_channel import WordSampler
 from labelveil.audit.attacks.replay import Published
 from labelveil.audit.party.one_label import Shown
 from labelveil.audit.power import guess_probability
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.entropy import Entropy, seeded_entropy, system_entropy
+from labelveil.common.exact.channel import TOTAL, FiniteChannel, randomized_response_rows
+from labelveil.common.randomizers import build_randomizer, private_prior
 
 Rows = list[list[int]]
 Labels = Floats

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from common.arrays import Floats, Integers
-from common.entropy import system_entropy
-from common.exact.noise import discrete_laplace_each
-from common.mechanisms.group_sums import GroupQuestion, Lattice, group_sums
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.entropy import system_entropy
+from labelveil.common.exact.noise import discrete_laplace_each
+from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice, group_sums
 
 
 def question(rows: int) -> GroupQuestion:

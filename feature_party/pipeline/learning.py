@@ -33,6 +33,7 @@ from labelveil.feature_party.training.quick import QuickLearners
 from labelveil.feature_party.training.run import train
 from labelveil.feature_party.training.workers import ALONE, Workers
 
+_NAMELESS = "the column without a name"
 _COLUMNS = "columns"
 """Stands among the warnings that were given for the list of columns."""
 
@@ -163,7 +164,7 @@ class Learning(Transfer):
         for folder in folders.values() if section.shards == "auto" else ():
             remove_shards(folder / "shards")
         for name, why in () if quiet else trained.encoder.left_out:
-            stderr.print(f"left out: {name}, which {why}")
+            stderr.print(f"left out: {name or _NAMELESS}, which {why}")
         for label, model in models.items():
             for warning in model.facts.warnings:
                 self.warn(self.prefix(label) + warning)
@@ -178,7 +179,9 @@ class Learning(Transfer):
         ignored = self.config.data.stated.ignored
         for name, line in found.lines:
             taken = "ignored" if name in ignored else line
-            stderr.print(f"{name}: {taken}", markup=False, highlight=False, soft_wrap=True)
+            stderr.print(
+                f"{name or _NAMELESS}: {taken}", markup=False, highlight=False, soft_wrap=True
+            )
 
     def load(self) -> LabelModels:
         """Read the saved models, and refuse those of another release or split."""

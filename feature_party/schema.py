@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, Self
@@ -291,12 +291,23 @@ class Schema:
         return self.by_name.get(name, ColumnMeaning(name, "category"))
 
 
+NAMELESS = "the column without a name"
+"""How pandas' index is called, where a file has it."""
+
+
 @dataclass(frozen=True)
 class Found:
     """A schema, and in a line for each column what it was found from."""
 
     schema: Schema
     lines: tuple[tuple[str, str], ...]  # column, and what it is taken for and why
+
+    def told(self, ignored: Collection[str] = ()) -> list[str]:
+        """A line for each column, as it is shown."""
+        return [
+            f"{name or NAMELESS}: {'ignored' if name in ignored else line}"
+            for name, line in self.lines
+        ]
 
 
 def find_schema(

@@ -60,8 +60,7 @@ def _columns(config: FeaturePartyConfig) -> str:
 
     found = FeatureFile(config.features).find_schema(config.data.stated, config.key)
     ignored = config.data.stated.ignored
-    lines = (f"\n  {n}: {'ignored' if n in ignored else line}" for n, line in found.lines)
-    return f"{len(found.lines)} are taken for{''.join(lines)}"
+    return "\n  ".join([f"{len(found.lines)} are taken for", *found.told(ignored)])
 
 
 def _keys(config: FeaturePartyConfig, party: LabelsPartySection) -> str:

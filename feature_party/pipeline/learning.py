@@ -24,6 +24,7 @@ from labelveil.feature_party.model.prediction import Predicted
 from labelveil.feature_party.model.several_labels import LabelModels, label_folders
 from labelveil.feature_party.pipeline.predicting import predict
 from labelveil.feature_party.pipeline.transfer import Transfer
+from labelveil.feature_party.schema import NAMELESS
 from labelveil.feature_party.training.distributed import joined_workers
 from labelveil.feature_party.training.encoded_shards import remove_shards
 from labelveil.feature_party.training.events import Events, TrainingSetup
@@ -33,7 +34,6 @@ from labelveil.feature_party.training.quick import QuickLearners
 from labelveil.feature_party.training.run import train
 from labelveil.feature_party.training.workers import ALONE, Workers
 
-_NAMELESS = "the column without a name"
 _COLUMNS = "columns"
 """Stands among the warnings that were given for the list of columns."""
 
@@ -164,7 +164,7 @@ class Learning(Transfer):
         for folder in folders.values() if section.shards == "auto" else ():
             remove_shards(folder / "shards")
         for name, why in () if quiet else trained.encoder.left_out:
-            stderr.print(f"left out: {name or _NAMELESS}, which {why}")
+            stderr.print(f"left out: {name or NAMELESS}, which {why}")
         for label, model in models.items():
             for warning in model.facts.warnings:
                 self.warn(self.prefix(label) + warning)
@@ -176,12 +176,8 @@ class Learning(Transfer):
         if found is None or quiet or _COLUMNS in self._warned:
             return
         self._warned.add(_COLUMNS)
-        ignored = self.config.data.stated.ignored
-        for name, line in found.lines:
-            taken = "ignored" if name in ignored else line
-            stderr.print(
-                f"{name or _NAMELESS}: {taken}", markup=False, highlight=False, soft_wrap=True
-            )
+        for line in found.told(self.config.data.stated.ignored):
+            stderr.print(line, highlight=False, soft_wrap=True)
 
     def load(self) -> LabelModels:
         """Read the saved models, and refuse those of another release or split."""

@@ -34,7 +34,7 @@ def backup(config: LabelPartyConfig, wanted: BackupOptions) -> None:
 
     made = make_backup(Store(config.store.directory), wanted.to, quiet=wanted.quiet)
     wanted.answer(
-        asdict(made), f"wrote {made.path}: {made.releases:,} releases, {made.size:,} bytes"
+        asdict(made), f"wrote {made.path}: {_releases(made.releases)}, {made.size:,} bytes"
     )
     _fail_if_damaged(
         made.damaged,
@@ -82,7 +82,7 @@ def restore(
     stated.answer(
         asdict(done),
         f"restored {f'the backup of {done.made_at}' if file else 'the ledger from the store'}:"
-        f" {done.releases:,} releases",
+        f" {_releases(done.releases)}",
         *(f"found in the store and counted as spent: {name}" for name in done.counted),
         *(f"withdrawn, as before: {name}" for name in done.withdrawn),
     )
@@ -99,3 +99,7 @@ def _fail_if_damaged(damaged: Mapping[str, str], what: str, remedy: str) -> None
         names = ", ".join([*damaged][:_NAMED])
         more = f" and {len(damaged) - _NAMED} more" if len(damaged) > _NAMED else ""
         raise ReleaseError(f"{what}: {names}{more} ({next(iter(damaged.values()))}); {remedy}")
+
+
+def _releases(count: int) -> str:
+    return f"{count:,} release{'s' * (count != 1)}"

@@ -104,7 +104,7 @@ def test_the_copy_holds_no_reservation_and_is_one_file(party: Party) -> None:
     with store.open_ledger() as ledger:
         reserve(ledger, "labels", "2", privacy.charge, privacy.limit)
         made = party.run("backup", "--to", "b.tar")
-        assert "1 releases" in made.out
+        assert "1 release" in made.out
         assert len(ledger.reservations()) == 1
     assert (party.folder / "b.tar").stat().st_mode & 0o777 == 0o600
     with tarfile.open(party.folder / "b.tar") as archive:

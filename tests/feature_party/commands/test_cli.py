@@ -90,7 +90,7 @@ def test_run_does_everything(
     assert metrics["randomizer"] == "randomized-thresholds"
     assert metrics["objective"] == "likelihood"
     assert metrics["estimated_mse_low"] < metrics["estimated_mse"] < metrics["estimated_mse_high"]
-    assert metrics["estimated_mse_method"] == "bounded-bias"
+    assert metrics["estimated_mse_method"] == "model-assisted"
     assert 0 < metrics["test_mse"] < metrics["constant_mse"]
     assert set(metrics["timings"]) == {"fetch", "join", "train", "predict", "evaluate", "report"}
     predictions = pl.read_parquet(tmp_path / "predictions.parquet")

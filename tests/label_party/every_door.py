@@ -83,8 +83,7 @@ def look(
 
     Briefly, a release is made and served.
     """
-    shutil.rmtree(party.store, ignore_errors=True)
-    (party.folder / "backup.tar").unlink(missing_ok=True)
+    _begin_anew(party)
     chosen = SETTINGS | write(party, source, variant, at) | settings
     if population == "submitted":
         chosen["data__population"] = "submitted"
@@ -108,7 +107,7 @@ def unlist(party: Party) -> None:
 
 def watch(party: Party, variant: Variant, at: int, source: str = "csv", **settings: Any) -> Seen:
     """Let a watch release three days, whose rows lie in one file, which may name the events."""
-    shutil.rmtree(party.store, ignore_errors=True)
+    _begin_anew(party)
     days = [DAYS[i % len(DAYS)] for i in range(len(EVENTS))]
     party.write_population({"key": EVENTS, "day": days})
     if source.startswith(FRONTS):
@@ -243,6 +242,20 @@ def ledger_rows(path: Path, name: str) -> Iterator[tuple[str, Any]]:
     ledger.close()
 
 
+def _begin_anew(party: Party) -> None:
+    """As if nothing had been released from here: store, receipt and backup go."""
+    shutil.rmtree(party.store, ignore_errors=True)
+    for name in ("label_party.toml.receipt", "backup.tar"):
+        (party.folder / name).unlink(missing_ok=True)
+
+
+ABOUT_THE_LEDGER: dict[str, Callable[[Any], object]] = {
+    "backup.json": lambda index: index.pop("ledger"),
+    "digests.json": lambda index: index["files"].pop("ledger.sqlite"),
+}
+"""What a backup says of itself, and how the digest of its ledger is taken out of it."""
+
+
 def backup_members(path: Path) -> Iterator[tuple[str, Any]]:
     """Everything in a backup; of its ledger the rows."""
     with tarfile.open(path) as archive:
@@ -255,12 +268,12 @@ def backup_members(path: Path) -> Iterator[tuple[str, Any]]:
                 yield from ledger_rows(copy, "backup's ledger")
                 copy.unlink()
                 continue
-            if member.name == "backup.json":
-                index = json.loads(data)
-                del index["files"]["ledger.sqlite"]
-                data = json.dumps(index).encode()
             facts = (member.mode, member.mtime, member.uid, member.size)
-            yield f"backup: {member.name}", (facts if member.name != "backup.json" else 0, data)
+            if member.name in ABOUT_THE_LEDGER:  # whose rows are compared, and not its pages
+                index = json.loads(data)
+                ABOUT_THE_LEDGER[member.name](index)
+                facts, data = (), json.dumps(index).encode()
+            yield f"backup: {member.name}", (facts, data)
 
 
 NOISY = {"cells", "leaders", "measurements"}
@@ -308,8 +321,9 @@ def _without(name: str, what: Any, rows: list[int]) -> Any:
     if not name.startswith(("store: ", "backup: ")) or isinstance(what[1], str):
         return what
     first, data = what
-    if name == "backup: backup.json":
-        return sorted(json.loads(data)["files"])
+    if name == "backup: digests.json":
+        index = json.loads(data)
+        return sorted(index["files"]), index["damaged"]
     size = len(data)
     if name.endswith("/codes.bin"):
         return first, _without_rows(data, rows)

@@ -103,7 +103,7 @@ class Reach(nn.Module):
         means = distributions @ self.values
         beyond = self.beyond(means, of_trees @ self.values)
         # with so much of the prior a distribution has just the mean that is left
-        share = (beyond / torch.clamp(means - self.mean, min=1e-300))[:, None]
+        share = (beyond / torch.clamp(means - self.mean, min=1e-30))[:, None]
         limited: Tensor = (1 - share) * distributions + share * self.prior
         return limited
 

@@ -100,7 +100,7 @@ def in_two_rounds(seed: int) -> tuple[Explained, float]:
 @pytest.mark.slow
 def test_intervals_cover_what_a_model_of_two_rounds_explains() -> None:
     found = [in_two_rounds(seed) for seed in range(200)]
-    for name in ("free", "assisted"):
+    for name in ("free", "share"):
         shares = [(getattr(told, name), truth) for told, truth in found]
         covered = sum(share.low <= truth <= share.high for share, truth in shares)
         assert covered >= 184, f"{name}: {covered} of 200"  # fewer have chance .01 at 95 %

@@ -49,7 +49,7 @@ class Lines(logging.Handler):
 @contextmanager
 def watched(party: Party, **settings: Any) -> Iterator[tuple[Running, Lines]]:
     """A server in this process, and what its log says of calls."""
-    lines, root = Lines(), logging.getLogger("label_party")
+    lines, root = Lines(), logging.getLogger("labelveil.label_party")
     root.addHandler(lines)
     level, _ = root.level, root.setLevel(logging.INFO)
     try:

@@ -150,7 +150,7 @@ def _submit() -> None:
 
 
 def _run(program: str, *arguments: str) -> None:
-    command = f"from {program}.commands.cli import main; main()"
+    command = f"from labelveil.{program}.commands.cli import main; main()"
     subprocess.run([sys.executable, "-c", command, *arguments], check=True)
 
 

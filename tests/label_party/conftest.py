@@ -249,13 +249,13 @@ def connect(authority: Authority, client_identity: Credentials) -> Iterator[Call
         channel.close()
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 500.0) -> None:
-    """Wait for a condition; fail if it does not come true."""
-    pause, polls = threading.Event(), int(seconds / 0.02)
+def eventually(condition: Callable[[], bool], seconds: float = 500.0, every: float = 0.02) -> None:
+    """Wait for a condition, which is looked at so often; fail if it does not come true."""
+    pause, polls = threading.Event(), int(seconds / every)
     for _ in range(polls):
         if condition():
             return
-        pause.wait(0.02)
+        pause.wait(every)
     raise AssertionError("waited in vain")
 
 

@@ -206,7 +206,8 @@ def test_a_killed_run_goes_on_with_what_it_asked(settings: Settings, stop: str) 
         sets = [part for each in QUICK for part in ("--set", each)]
         command = ["run", "--config", "feature_party.toml", "--address", world.address, *sets]
         with Party(FEATURE_PROGRAM, command, ours, settings.out / "logs" / "killed.log") as party:
-            eventually((world.release / stop).exists, 120)
+            # what is on its way to the labels party is there for milliseconds
+            eventually((world.release / stop).exists, 120, every=0.0005)
             party.kill()
         kept = {
             world.release / path.relative_to(world.release).parts[0] / path.name: path.read_bytes()

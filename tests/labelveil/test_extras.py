@@ -33,16 +33,18 @@ SIMULATE = ("labelveil", "simulate", *FACTS, "--features", "events.parquet", "--
             *(part for one in QUICK for part in ("--set-feature", f"training.{one}")))  # fmt: skip
 COMMANDS = {
     "": [
-        ("label_party", "init", *FACTS, "--data-set", "tests", "--new-secret"),
-        ("label_party", "release"),
+        ("labelveil.label_party", "init", *FACTS, "--data-set", "tests", "--new-secret"),
+        ("labelveil.label_party", "release"),
     ],
     "report": [("labelveil", "audit", "certificate", "run/release", "--out", "audit")],
     "predict": [
-        ("feature_party", "predict", "--model", "run/model", "--features", "events.parquet",
-         "--key", "id", "--output", "predictions.parquet"),
-        ("feature_party", "export", "--model", "run/model", "--output", "model.pt2"),
+        ("labelveil.feature_party", "predict", "--model", "run/model", "--features",
+         "events.parquet", "--key", "id", "--output", "predictions.parquet"),
+        ("labelveil.feature_party", "export", "--model", "run/model", "--output", "model.pt2"),
     ],
-    "export": [("feature_party", "export", "--model", "run/model", "--output", "model.onnx")],
+    "export": [
+        ("labelveil.feature_party", "export", "--model", "run/model", "--output", "model.onnx"),
+    ],
     "features": [(*SIMULATE, "--out", "again")],
 }  # fmt: skip
 

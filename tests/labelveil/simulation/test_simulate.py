@@ -275,7 +275,7 @@ def test_one_line_in_a_notebook(tmp_path: Path) -> None:
     assert outcome.metrics["epsilon_prior"] == 0
     assert outcome.release.manifest.label.grid == [0, 1]
     assert 0 < outcome.metrics["test_log_loss"] < 1
-    assert "4 for labels" in repr(outcome)
+    assert "all for labels" in repr(outcome)
     page = outcome._repr_html_()
     assert "randomized-response" in page
     assert "<iframe srcdoc=" in page

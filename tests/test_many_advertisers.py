@@ -168,7 +168,10 @@ def test_one_that_cannot_be_reached_keeps_nobody_elses_back(
 def test_another_partners_secret_is_found_out(publisher: Publisher) -> None:
     publisher.run("fetch")
     theirs = publisher.sections["labels_party"][1]["secret_file"]
-    with pytest.raises(DataError, match=r"none of the 600 events of 'shoes' .* secret_file"):
+    with pytest.raises(
+        DataError,
+        match=r"epoch '1' of 'shoes' are hashed with another secret .* old_secret_files",
+    ):
         publisher.changed(0, secret_file=theirs).run("train")
 
 

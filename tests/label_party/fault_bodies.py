@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 from pkgutil import resolve_name
+from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 import grpc
@@ -163,6 +164,7 @@ class _Arriving:
 
     def __init__(self, others: list[wire.SubmitPopulationRequest]) -> None:
         self._others = others
+        self.record = SimpleNamespace(moved=lambda rows, size: None)
 
     async def messages(self, seconds: float) -> AsyncIterator[wire.SubmitPopulationRequest]:
         for message in self._others:

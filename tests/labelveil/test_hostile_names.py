@@ -206,7 +206,7 @@ def test_init_and_release_take_them_for_data(
     assert "\x1b" not in done.out + done.err
     assert {path.name for path in tmp_path.iterdir()} <= {
         *("labels *.parquet", "events [1].parquet", "label_party.toml", "strata.txt"),
-        *("label_store", "certificates"),
+        *("label_party.toml.receipt", "label_store", "certificates"),
     }
     for command in ("budget", "status"):
         assert run_command(label_party, command).code == 0

@@ -65,12 +65,12 @@ def invoke(command: str, *arguments: str) -> str:
 
 
 def test_the_labels_party_compares_the_held_out_events(party: Party, features: list[str]) -> None:
-    assert party.release(privacy__total_epsilon=40).code == 0
+    assert party.release(privacy__epsilon=0.25, privacy__total_epsilon=60).code == 0
     offered = {
         "evaluation__offered": "true",
-        "evaluation__epsilon": 30,
+        "evaluation__epsilon": 40,
         "evaluation__answers": 2,
-        "privacy__total_epsilon": 40,
+        "privacy__total_epsilon": 60,
     }
     with running(party.config(**offered)) as address:
         features = [*features, f"--set=labels_party.address={address}"]

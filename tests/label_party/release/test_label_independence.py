@@ -26,7 +26,7 @@ from scipy import stats
 
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.wire import label_release_pb2 as wire
-from labelveil.label_party.server import release_service as service
+from labelveil.label_party.server.release_service import LabelReleaseService
 from labelveil.label_party.server.run import running
 from tests.label_party.conftest import EVENTS, Client, Party
 from tests.statistics import RATE
@@ -165,8 +165,8 @@ def test_time_does_not_depend_on_labels(
     with worlds(party, connect, 500) as pair:
         assert _p_value(*pair) > RATE
         # a twin that looks at each code that it sends: high ones then take longer
-        read = service._rows
-        monkeypatch.setattr(service, "_rows", lambda *asked: _looking(read(*asked)))
+        read = LabelReleaseService._rows
+        monkeypatch.setattr(LabelReleaseService, "_rows", lambda *asked: _looking(read(*asked)))
         assert _p_value(*pair) < RATE
 
 

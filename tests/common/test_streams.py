@@ -15,15 +15,15 @@ from labelveil.common.config.answers import json_text
 
 COMMANDS = {
     "labelveil": "certificates --out made",
-    "label_party": "budget",
-    "feature_party": "train -h",
+    "labelveil.label_party": "budget",
+    "labelveil.feature_party": "train -h",
 }
 
 
 def ended(folder: Path, program: str, streams: str, **environment: str) -> tuple[int, str, bytes]:
     """Run a command of a program; return its code, and what "err" and "out" got."""
     command = shlex.join([sys.executable, "-m", program, *COMMANDS[program].split()])
-    if program == "label_party":
+    if program == "labelveil.label_party":
         (folder / "label_party.toml").write_text(
             "[data]\nlabels='l.csv'\n[domain]\nlower=0\nupper=1\n"
             "[privacy]\nepsilon=1\ntotal_epsilon=1\n"

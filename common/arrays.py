@@ -67,7 +67,7 @@ def finite(values: ArrayLike, name: str) -> Floats:
     if lacking.size:
         raise DataError(
             f"{name}: {lacking.size:,} of {numbers.size:,} are missing or infinite, the first in"
-            f" row {lacking[0] + 1:,}; fill them in, or leave these events out"
+            f" row {lacking[0] + 1:,}; fill them in with a constant"
         )
     return numbers
 

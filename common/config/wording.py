@@ -10,7 +10,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from annotated_types import MinLen
+from annotated_types import MaxLen, MinLen
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema
 from pydantic_core.core_schema import no_info_after_validator_function
@@ -91,7 +91,8 @@ def in_words(kind: Any, notes: Any = ()) -> str:
         return f"a list{some}, each {in_words(parts[0])}"
     if origin is dict or kind is dict:
         return "a table"
-    return NOUNS.get(kind, "a value") + (_range(notes) if kind in (int, float) else "")
+    more = _range(notes) if kind in (int, float) else _length(notes) if kind is str else ""
+    return NOUNS.get(kind, "a value") + more
 
 
 def _range(notes: Any) -> str:
@@ -105,6 +106,14 @@ def _range(notes: Any) -> str:
         return f" from {shown['at least']} to {shown['at most']}"
     words = " and ".join(f"{word} {end}" for word, end in shown.items())
     return f" of {words}" if words.startswith("at") else f" {words}" if words else ""
+
+
+def _length(notes: Any) -> str:
+    least = max((note.min_length for note in notes if isinstance(note, MinLen)), default=0)
+    most = min((note.max_length for note in notes if isinstance(note, MaxLen)), default=None)
+    if most is not None:
+        return f" of {least} to {most:,} characters"
+    return f" of at least {least} character{'s' * (least != 1)}" if least else ""
 
 
 def _choice(names: tuple[Any, ...]) -> str:

@@ -69,6 +69,8 @@ def withdraw(
         },
         f"withdrawn{already}: data set {data_set}, epoch {epoch}: {withdrawal.reason}",
         f"it stays spent: {charge.guarantee}",
-        f"the latest release is {'none' if done.latest is None else f'epoch {done.latest}'} now",
+        "no release of this data set is left to serve"
+        if done.latest is None
+        else f"the latest release is epoch {done.latest} now",
         "next: label-party backup, so that a restored ledger knows it, too",
     )

@@ -160,7 +160,7 @@ class GroupQuestion:
     def __repr__(self) -> str:
         return (
             f"<a question about {self.groups.size:,} events in {self.half_widths.size:,} groups,"
-            f" {self.offsets.size} offsets>"
+            f" {self.offsets.size} offset{'s' * (self.offsets.size != 1)}>"
         )
 
     def __len__(self) -> int:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
+from scipy.cluster.vq import kmeans2
 
 from labelveil.common.arrays import Floats, Indices
 
 _AT_ONCE = 128
 """Groups that are looked for at once; of more, parts are split one by one."""
 _STEPS = 12
-_ROWS_AT_ONCE = 1 << 14
 
 
 def clusters(points: Floats, count: int, rng: np.random.Generator) -> Indices:
@@ -33,28 +35,11 @@ def clusters(points: Floats, count: int, rng: np.random.Generator) -> Indices:
 
 
 def _k_means(points: Floats, count: int, rng: np.random.Generator) -> Indices:
-    """Lloyd's algorithm from points drawn at random."""
-    centres = points[rng.choice(len(points), count, replace=False)]
-    nearest = _nearest(points, centres)
-    for _ in range(_STEPS if count > 1 else 0):
-        sizes = np.bincount(nearest, minlength=count)
-        sums = np.zeros_like(centres)
-        np.add.at(sums, nearest, points)
-        there = sizes > 0
-        centres[there] = sums[there] / sizes[there, None]
-        # a mean without points goes where there are many
-        centres[~there] = points[rng.choice(len(points), int((~there).sum()), replace=False)]
-        moved = _nearest(points, centres)
-        if (moved == nearest).all():
-            break
-        nearest = moved
-    return nearest
-
-
-def _nearest(points: Floats, centres: Floats) -> Indices:
-    halves = 0.5 * np.square(centres).sum(axis=1)
-    parts = [
-        (points[at : at + _ROWS_AT_ONCE] @ centres.T - halves).argmax(axis=1)
-        for at in range(0, len(points), _ROWS_AT_ONCE)
-    ]
-    return np.concatenate(parts).astype(np.int64)
+    """Lloyd's algorithm from points drawn at random; groups may stay empty."""
+    if count == 1:
+        return np.zeros(len(points), dtype=np.int64)
+    first = points[rng.choice(len(points), count, replace=False)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of points that are alike some groups are
+        _, nearest = kmeans2(points, first, iter=_STEPS, minit="matrix", missing="warn")
+    return np.asarray(nearest, dtype=np.int64)

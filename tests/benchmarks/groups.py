@@ -37,6 +37,8 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     sets = {each.name: each for each in ROWS if not each.missing}
+    if unknown := set(options.names) - set(sets):
+        parser.error(f"{', '.join(sorted(unknown))}: not here; there are {', '.join(sets)}")
     grid = product(
         range(options.runs),
         options.names or sets,

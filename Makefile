@@ -89,7 +89,7 @@ lowest: ## Run the doors' tests with the lowest versions that pyproject.toml adm
 
 .PHONY: test-exhaustive
 test-exhaustive: $(STAMP) ## Run every test, and where one tries a sample, try everything (hours)
-	LABELVEIL_EXHAUSTIVE=1 $(PYTHON) -m pytest $(PYTEST_ARGS)
+	LABELVEIL_EXHAUSTIVE=1 LABELVEIL_TEST_SEED=fresh $(PYTHON) -m pytest $(PYTEST_ARGS)
 
 .PHONY: check
 check: $(STAMP) check-wire ## Check format, lint, types and the generated stubs; advise on sizes

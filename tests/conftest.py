@@ -27,6 +27,7 @@ from labelveil.common.security.tls import only_tls13
 from tests.commands import run_command, same_environment
 from tests.effort import effort
 from tests.engines import spark
+from tests.noise import SEED, install, noise_of
 from tests.statistics import repeatable
 
 only_tls13()  # as programs do, before any test module imports gRPC
@@ -57,6 +58,32 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)
+
+
+install(pytest.MonkeyPatch())  # for as long as tests run
+
+
+def pytest_report_header() -> str:
+    """Say what the noise of this run follows from."""
+    return f"noise: LABELVEIL_TEST_SEED={SEED}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Iterator[None]:
+    """Let what fixtures draw not depend on which test of a file, or of a worker, comes first."""
+    case = getattr(request, "param_index", 0)
+    alone = request.node.nodeid if fixturedef.scope == "function" else fixturedef.baseid
+    with noise_of(f"{alone} {fixturedef.argname} {case}"):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Let what a test draws depend on its name alone."""
+    with noise_of(item.nodeid):
+        return (yield)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

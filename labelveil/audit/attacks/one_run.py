@@ -56,6 +56,7 @@ class Guesser:
     view: View
     guess: Integers
     expected: float  # bound at the gate that the pilot's counts promise
+    known: float  # what these counts prove by themselves, at the level of people
 
     def __call__(self, outputs: Outputs) -> Integers:
         return self.guess[self.view.encode(outputs)]
@@ -100,7 +101,8 @@ def learn_guesser(
             if (best is None or bound > best.expected) and made[size - 1] >= least * secrets.size:
                 guess = np.full(view.size, -1, dtype=np.int64)
                 guess[order[:size]] = table[order[:size]].argmax(axis=1)
-                best = Guesser(view, guess, bound)
+                known = one_run_bound(hits[size - 1], made[size - 1], SHOWN)
+                best = Guesser(view, guess, bound, known)
     return present(best)
 
 

@@ -163,7 +163,8 @@ def distinguish(
             counted = round(pilot * (1 - PILOT) / PILOT)
             guesser = learn_guesser(codes[chosen[:pilot]], bits[:pilot], counted)
             guessers[pair] = guesser, chosen[pilot:], bits[pilot:]
-    best = sorted(guessers, key=lambda pair: -guessers[pair][0].expected)[: TESTED - 1]
+    # by what the pilot proves: of many pairs, the few records of a rare one promise most by chance
+    best = sorted(guessers, key=lambda pair: -guessers[pair][0].known)[: TESTED - 1]
     tested = {max(guessers, key=lambda pair: _rarer(pair, shares)), *best}
     return {
         pair: score_guesses(guesser(codes[rest]), bits, TESTED)

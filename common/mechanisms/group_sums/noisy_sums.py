@@ -19,16 +19,19 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 
 from labelveil.common.arrays import Floats, Indices, Integers
 from labelveil.common.entropy import Entropy
-from labelveil.common.errors import PrivacyError
+from labelveil.common.errors import ConfigError, PrivacyError
 from labelveil.common.exact.noise import discrete_laplace_each
 from labelveil.common.guarantees import Adjacency, PureDP
 from labelveil.common.guarantees.limits import within
+from labelveil.common.mechanisms.group_sums.lattice import Lattice
 from labelveil.common.mechanisms.group_sums.question import GroupQuestion
+from labelveil.common.randomizers.message.terms import LabelTerms
 
 _MOST_TERM = 1 << 48
 _GRAIN = 1 << 12
@@ -76,11 +79,44 @@ class NoisySums:
         numerators, denominator = self._terms
         return np.array(numerators, dtype=np.int64)[self._spans[1]], denominator
 
+    @classmethod
+    def of_label(cls, question: GroupQuestion, terms: LabelTerms, epsilon: Fraction) -> Self:
+        """Answer about a label as it is configured.
+
+        Raises
+        ------
+        ConfigError, PrivacyError
+            If labels are of another range, or their points are not the question's.
+        """
+        asked = question.lattice
+        if (asked.lower, asked.upper) != (terms.lower, terms.upper):
+            raise ConfigError(
+                f"the question is about labels in {asked.lower:g} … {asked.upper:g}, not in"
+                f" {terms.lower:g} … {terms.upper:g}; name the same bounds"
+            )
+        if terms.grid is not None and (own := Lattice.of_grid(terms.grid)) != asked:
+            raise ConfigError(
+                f"the question is about labels on {asked.steps:,} steps, and they are on"
+                f" {own.steps:,} of {own.step:g}; ask on these"
+            )
+        return cls(question, epsilon)
+
     @property
     def scales(self) -> Floats:
         """(G,) scales of the noise, in steps of the lattice."""
         numerators, denominator = self._scales
         return numerators / denominator
+
+    @property
+    def widths(self) -> list[tuple[int, int, Fraction]]:
+        """Half-widths in steps, ascending, each with its number of groups and the scale of their
+        noise, in steps."""
+        numerators, denominator = self._scales
+        found, first, counts = np.unique(
+            self.question.half_widths, return_index=True, return_counts=True
+        )
+        scales = (Fraction(int(numerators[at]), denominator) for at in first)
+        return list(zip(found.tolist(), counts.tolist(), scales, strict=True))
 
     @property
     def guarantee(self) -> PureDP:
@@ -112,5 +148,10 @@ class NoisySums:
 
         ``PrivacyError`` if this entropy has drawn this answer's noise before.
         """
-        noise = discrete_laplace_each(*self._scales, entropy.source(self.stream))
-        return self.question.sums(places) + noise
+        if places.size != len(self.question):
+            raise ValueError(f"places of shape {places.shape} must be one for each event")
+        return self.question.sums(places) + self.noise(entropy)
+
+    def noise(self, entropy: Entropy) -> Integers:
+        """(G,) noise of the answer, in steps; as of :meth:`draw`."""
+        return discrete_laplace_each(*self._scales, entropy.source(self.stream))

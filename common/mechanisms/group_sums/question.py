@@ -17,6 +17,7 @@ As bytes every number is at a place that follows from those before it, little en
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -182,6 +183,12 @@ class GroupQuestion:
         widths = self.half_widths.astype(np.int64)
         return np.minimum(2 * widths, self.lattice.steps) * self.largest_weight
 
+    @property
+    def bits(self) -> float:
+        """The most that it tells of each event: see :func:`bits_of`."""
+        weight = 0 if self.weights is None else self.largest_weight
+        return bits_of(self.half_widths.size, self.offsets.size, weight)
+
     @cached_property
     def sizes(self) -> Integers:
         """(G,) how many events are in each group."""
@@ -191,20 +198,23 @@ class GroupQuestion:
             sizes += np.bincount(group[group != NO_GROUP], minlength=sizes.size)
         return sizes
 
-    def sums(self, places: Indices) -> Integers:
-        """(G,) sums of (n,) labels as they are, in steps: secret, and never to be shown.
+    def sums(self, places: Indices, first: int = 0) -> Integers:
+        """(G,) sums of labels as they are, in steps: secret, and never to be shown.
 
-        ``places`` are labels on the lattice, 0 … steps; others are moved to its ends.
+        ``places`` are (m,) labels on the lattice, 0 … steps, of the events from number ``first``
+        on, all of them by default; others are moved to its ends.
         """
-        if places.shape != self.groups.shape:
+        stop = first + places.size
+        if places.ndim != 1 or first < 0 or stop > len(self):
             raise ValueError(f"places of shape {places.shape} must be one for each event")
         sums = np.zeros(self.half_widths.size, dtype=np.int64)
         offsets, widths = (each.astype(np.int64) for each in (self.offsets, self.half_widths))
-        for part in self._parts():
+        for part in self._parts(first, stop):
             asked = np.flatnonzero(self.groups[part] != NO_GROUP)
             group = self.groups[part][asked].astype(np.int64)
             offset = offsets if self.levels is None else offsets[self.levels[part][asked]]
-            width, place = widths[group], np.clip(places[part][asked], 0, self.lattice.steps)
+            place = places[part.start - first : part.stop - first][asked]
+            width, place = widths[group], np.clip(place, 0, self.lattice.steps)
             clipped = np.clip(place - offset, -width, width)
             if self.weights is not None:
                 clipped *= self.weights[part][asked]
@@ -223,8 +233,16 @@ class GroupQuestion:
             hashed.update(piece)
         return hashed.digest()
 
+    @staticmethod
+    def most_bytes(rows: int) -> int:
+        """The most bytes that a question about so many events has."""
+        sizes = {"offsets": MOST_LEVELS}
+        return _HEADER.itemsize + sum(
+            sizes.get(name, rows) * np.dtype(form).itemsize for name, form in _FORMS.items()
+        )
+
     @classmethod
-    def decode(cls, data: bytes, rows: int) -> Self:
+    def decode(cls, data: bytes | memoryview, rows: int) -> Self:
         """Read a question about so many events; ``ConfigError`` if it is none."""
         if len(data) < _HEADER.itemsize:
             raise ConfigError(f"{len(data)} bytes are too few for a question about groups")
@@ -272,10 +290,17 @@ class GroupQuestion:
             if (numbers := getattr(self, name)) is not None:
                 yield numbers.data.cast("B")
 
-    def _parts(self) -> Iterator[slice]:
+    def _parts(self, first: int = 0, stop: int | None = None) -> Iterator[slice]:
         """Rows a million at a time: what is made of them is small."""
-        for start in range(0, self.groups.size, _ROWS_AT_ONCE):
-            yield slice(start, start + _ROWS_AT_ONCE)
+        last = self.groups.size if stop is None else stop
+        for start in range(first, last, _ROWS_AT_ONCE):
+            yield slice(start, min(start + _ROWS_AT_ONCE, last))
+
+
+def bits_of(groups: int, levels: int, largest_weight: int) -> float:
+    """The most that a question tells whoever answers it of each event, in bits: its group or none,
+    its offset, and its weight, if weights are said (else their largest is 0)."""
+    return math.log2((groups + 1) * levels * (2 * largest_weight + 1))
 
 
 def _check(name: str, values: Wholes, what: str, holds: bool = True) -> None:
@@ -296,7 +321,8 @@ def _within(
 def _frozen(values: Wholes, form: str) -> Wholes:
     """A copy that nobody changes; what is such a one already is taken as it is."""
     base: object = values.base
-    if values.dtype == form and values.flags.c_contiguous and isinstance(base, bytes):
+    owner = base.obj if isinstance(base, memoryview) else base
+    if values.dtype == form and values.flags.c_contiguous and isinstance(owner, bytes):
         return values  # as np.frombuffer gives it
     copy = np.array(values, dtype=form, order="C")
     copy.setflags(write=False)

@@ -1,0 +1,110 @@
+"""A release of sums over groups, read with the question that they answer."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from labelveil.common.errors import ConfigError, PrivacyError, ReleaseError
+from labelveil.common.files import file_errors, sha256_of
+from labelveil.common.mechanisms.group_sums import GroupQuestion, NoisySums, PrivateSums
+from labelveil.common.release.blocks import block_ranges, decode_sums
+from labelveil.common.release.folder import QUESTION_FILE, read_manifest, withdrawn_reason
+from labelveil.common.release.manifest import Manifest, block_digest
+from labelveil.common.release.question import read_question
+from labelveil.common.release.rows import open_rows
+
+
+def read_sums(folder: str | Path) -> PrivateSums:
+    """Read and verify sums that were fetched, or that a store keeps, and what was asked.
+
+    ::
+
+        sums = lv.read_sums("release")
+        model = lv.LabelDPRegressor().fit(X, sums)
+
+    The question's events are those that were submitted, in their order. A release that its labels
+    party has withdrawn is read, with a ``UserWarning`` that says why. ``ReleaseError`` if the
+    release is of codes, a file is missing or damaged, or the question is another than was answered.
+    """
+    folder = Path(folder)
+    if (reason := withdrawn_reason(folder)) is not None:
+        warnings.warn(f"the release in {folder} was withdrawn: {reason}", stacklevel=2)
+    manifest = Manifest.from_bytes(read_manifest(folder))
+    noisy = answered(folder, manifest)
+    content, rows = manifest.content, open_rows(folder, manifest)
+    if rows.rows != manifest.rows:
+        raise ReleaseError(f"{folder} has {rows.rows:,} sums instead of {manifest.rows:,}")
+    sums = []
+    for digest, (start, stop) in zip(
+        content.blocks, block_ranges(manifest.rows, content.block_rows), strict=True
+    ):
+        keys, sent = rows.read_bytes(start, stop)
+        if block_digest(keys, sent) != digest:
+            raise ReleaseError(
+                f"sums {start:,} to {stop:,} in {folder} do not match the manifest's digest; fetch"
+                " again"
+            )
+        sums.append(decode_sums(sent))
+    return PrivateSums(noisy, np.concatenate(sums))
+
+
+def check_question(folder: Path, manifest: Manifest) -> None:
+    """Make sure that the question which a manifest's sums answer lies in a folder.
+
+    Nothing is looked at where a manifest has codes. ``ReleaseError`` if it is missing, or another.
+    """
+    if manifest.sums is None:
+        return
+    path = folder / QUESTION_FILE
+    if not path.is_file():
+        raise ReleaseError(
+            f"{path} is missing, without which nobody knows of which events the sums are; name the"
+            " folder that they were submitted with, or put the question there"
+        )
+    with file_errors(ReleaseError, f"{path} cannot be read"):
+        found = sha256_of(path)
+    if found != manifest.sums.question:
+        raise ReleaseError(
+            f"{path} has SHA-256 {found}, but the labels party answered"
+            f" {manifest.sums.question}: put the question there that was submitted last before the"
+            " release"
+        )
+
+
+def answered(folder: Path, manifest: Manifest) -> NoisySums:
+    """The question that a manifest's sums answer, and the noise on them as the manifest states it.
+
+    ``ReleaseError`` if the manifest has codes, or states something else than the question says.
+    """
+    sums = manifest.sums
+    if sums is None:
+        raise ReleaseError(
+            f"the release of data set {manifest.data_set!r}, epoch {manifest.epoch!r}, has codes,"
+            " and no sums over groups: read it with labelveil.read_release(FOLDER)"
+        )
+    check_question(folder, manifest)
+    question = read_question(folder / QUESTION_FILE, manifest.population.rows)
+    if not isinstance(question, GroupQuestion):
+        raise ReleaseError(f"{folder / QUESTION_FILE} does not ask for sums")
+    try:
+        noisy = NoisySums(question, sums.spent.exact_epsilon / manifest.privacy.records_per_unit)
+    except (ConfigError, PrivacyError) as error:
+        raise ReleaseError(f"the question in {folder} cannot have been answered: {error}") from None
+    weight = 0 if question.weights is None else question.largest_weight
+    widths = [(each.half_width, each.groups, each.scale) for each in sums.widths]
+    asked = [(width, groups, str(scale)) for width, groups, scale in noisy.widths]
+    same = (
+        question.lattice == manifest.lattice,
+        question.offsets.tolist() == sums.offsets,
+        weight == sums.largest_weight,
+        asked == widths,
+    )
+    if not all(same):
+        raise ReleaseError(
+            f"the manifest in {folder} states other groups, offsets, weights, widths or noise than"
+            " the question that it says it answers"
+        )
+    return noisy

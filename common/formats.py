@@ -104,13 +104,13 @@ def known_software(stated: object) -> str:
     return stated if type(stated) is str and _SOFTWARE.fullmatch(stated) else ""
 
 
-RELEASE = Format("labelveil-release", 3, 1, "3b65e1db7f245665")
+RELEASE = Format("labelveil-release", 3, 1, "b7f0c8715ad7a96f")
 """The manifest of a release, with the rows that it describes."""
 
 QUESTION = Format("labelveil-question", 2, 1, "1a45218df5e021c5")
 """What is asked of a submitted population."""
 
-GROUPS = Format("labelveil-groups", 1, 1, "827629f945c7c3d3")
+GROUPS = Format("labelveil-groups", 1, 1, "be3290f9ca36fed9")
 """The same, where sums over groups of its events are asked for."""
 
 STORE = Format("labelveil-store", 2, 1, "22b81c9f831694fe")

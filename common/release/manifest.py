@@ -531,8 +531,8 @@ class Manifest(ManifestSection):
     def _check_sums(self, sums: SumsSection) -> None:
         """Recompute what one label may tell: by how much it moves a sum, in scales of its noise."""
         steps, weight = self.lattice.steps, max(sums.largest_weight, 1)
-        widths = [stated.half_width for stated in sums.widths]
-        if sorted(set(widths)) != widths or widths[-1] > steps:
+        ways = [(stated.squares, stated.half_width) for stated in sums.widths]
+        if sorted(set(ways)) != ways or max(width for _, width in ways) > steps:
             raise ReleaseError(f"half-widths of sums must be 1 … {steps:,} steps, ascending")
         if max(sums.offsets) > steps:
             raise ReleaseError(f"offsets of sums must be 0 … {steps:,} steps")
@@ -540,10 +540,11 @@ class Manifest(ManifestSection):
             raise ReleaseError("every group must have one half-width")
         worst, unit = Fraction(0), sums.spent.unit
         for stated in sums.widths:
-            scale = parse_rational(stated.scale)
+            scale, width = parse_rational(stated.scale), stated.half_width
             if not scale:
                 raise ReleaseError("sums must have noise")
-            worst = max(worst, min(2 * stated.half_width, steps) * weight / scale)
+            moved = width**2 if stated.squares else min(2 * width, steps)
+            worst = max(worst, moved * weight / scale)
         derived = PureDP.of(worst, unit=unit).scale(self.privacy.records_per_unit)
         if derived != sums.spent:
             raise ReleaseError(

@@ -151,18 +151,21 @@ class WidthSection(ManifestSection):
     """Groups whose labels are clipped to one width, in steps of the label's grid."""
 
     half_width: int = Field(ge=1, le=MOST_STEPS)
+    squares: bool
+    """Whether they are asked for squares of what is clipped, in steps²."""
     groups: int = Field(ge=1, lt=NO_GROUP)
     """How many these are."""
     scale: Rational
-    """Scale of the noise on each of their sums."""
+    """Scale of the noise on each of their sums, in steps, or steps²."""
 
 
 class SumsSection(SpendingSection):
     """Noisy sums over the groups of a question, which are the rows of the release.
 
-    Sum g is of ``w clip(y - o, -h, h)`` over the events of group g, in steps of the label's grid:
-    labels y are placed on its points. Group, offset o and weight w of each event, and the
-    half-width h of each group, are in the question, which the features party has.
+    Sum g is of ``w clip(y - o, -h, h)``, or of ``w clip(y - o, -h, h)²``, over the events of group
+    g, in steps of the label's grid: labels y are placed on its points. Group, offset o and weight w
+    of each event, and the half-width h of each group, are in the question, which the features party
+    has.
     """
 
     question: Digest
@@ -177,8 +180,10 @@ class SumsSection(SpendingSection):
     largest_weight: int = Field(ge=0, le=MOST_GROUP_WEIGHT)
     """max |w|; 0 where no weights were said, and all are 1."""
     noise: Literal["discrete-laplace"]
-    widths: Annotated[list[WidthSection], Field(min_length=1, max_length=MOST_STEPS), FailFast()]
-    """Ascending; every group is in one."""
+    widths: Annotated[
+        list[WidthSection], Field(min_length=1, max_length=2 * MOST_STEPS), FailFast()
+    ]
+    """Of sums, ascending, and then of squares; every group is in one."""
 
 
 class StatedPrivacy(ManifestSection):

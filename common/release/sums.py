@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from labelveil.common.errors import ConfigError, PrivacyError, ReleaseError
+from labelveil.common.exact.rational import parse_rational
 from labelveil.common.files import file_errors, sha256_of
 from labelveil.common.mechanisms.group_sums import GroupQuestion, NoisySums, PrivateSums
+from labelveil.common.mechanisms.group_sums.noisy_sums import Width
 from labelveil.common.release.blocks import block_ranges, decode_sums
 from labelveil.common.release.folder import QUESTION_FILE, read_manifest, withdrawn_reason
 from labelveil.common.release.manifest import Manifest, block_digest
@@ -94,13 +96,15 @@ def answered(folder: Path, manifest: Manifest) -> NoisySums:
     except (ConfigError, PrivacyError) as error:
         raise ReleaseError(f"the question in {folder} cannot have been answered: {error}") from None
     weight = 0 if question.weights is None else question.largest_weight
-    widths = [(each.half_width, each.groups, each.scale) for each in sums.widths]
-    asked = [(width, groups, str(scale)) for width, groups, scale in noisy.widths]
+    widths = [
+        Width(each.half_width, each.squares, each.groups, parse_rational(each.scale))
+        for each in sums.widths
+    ]
     same = (
         question.lattice == manifest.lattice,
         question.offsets.tolist() == sums.offsets,
         weight == sums.largest_weight,
-        asked == widths,
+        noisy.widths == widths,
     )
     if not all(same):
         raise ReleaseError(

@@ -68,8 +68,13 @@ def build_sums(
         largest_weight=0 if question.weights is None else question.largest_weight,
         noise="discrete-laplace",
         widths=[
-            WidthSection(half_width=width, groups=groups, scale=str(scale))
-            for width, groups, scale in noisy.widths
+            WidthSection(
+                half_width=each.half_width,
+                squares=each.squares,
+                groups=each.groups,
+                scale=str(each.scale),
+            )
+            for each in noisy.widths
         ],
         guarantee=spent.to_json(),
     )

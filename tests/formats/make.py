@@ -49,6 +49,7 @@ GROUPS = GroupQuestion(
     np.array([0, 6]),
     levels=np.arange(EVENTS) % 2,
     weights=np.arange(EVENTS) % 5 - 2,
+    squares=1,
 )
 
 LABEL_PARTY = """

@@ -38,6 +38,20 @@ _GRAIN = 1 << 12
 
 
 @dataclass(frozen=True)
+class Width:
+    """Groups whose labels are clipped alike, and so have sums with noise of one scale."""
+
+    half_width: int
+    """In steps of the lattice."""
+    squares: bool
+    """Whether they ask for squares."""
+    groups: int
+    """How many these are."""
+    scale: Fraction
+    """Of their noise, in steps, or steps² of squares."""
+
+
+@dataclass(frozen=True)
 class NoisySums:
     """The answer to a question about groups at 0 < ε <= 40.
 
@@ -108,15 +122,21 @@ class NoisySums:
         return numerators / denominator
 
     @property
-    def widths(self) -> list[tuple[int, int, Fraction]]:
-        """Half-widths in steps, ascending, each with its number of groups and the scale of their
-        noise, in steps."""
+    def widths(self) -> list[Width]:
+        """Every way in which labels are clipped: of sums, ascending, and then of squares."""
         numerators, denominator = self._scales
-        found, first, counts = np.unique(
-            self.question.half_widths, return_index=True, return_counts=True
-        )
-        scales = (Fraction(int(numerators[at]), denominator) for at in first)
-        return list(zip(found.tolist(), counts.tolist(), scales, strict=True))
+        asked = self.question
+        ways = asked.half_widths.astype(np.int64) + (asked.squared.astype(np.int64) << 32)
+        _, first, counts = np.unique(ways, return_index=True, return_counts=True)
+        return [
+            Width(
+                int(asked.half_widths[at]),
+                bool(asked.squared[at]),
+                groups,
+                Fraction(int(numerators[at]), denominator),
+            )
+            for at, groups in zip(first, counts.tolist(), strict=True)
+        ]
 
     @property
     def guarantee(self) -> PureDP:

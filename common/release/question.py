@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from labelveil.common.errors import ConfigError, ReleaseError
+from labelveil.common.files import appearing, writing
 from labelveil.common.formats import GROUPS, QUESTION, Format
 from labelveil.common.mechanisms.group_sums.question import GroupQuestion
 from labelveil.common.randomizers.grid import MAX_POINTS, Grid
@@ -56,6 +57,18 @@ def encode_question(question: Asked) -> bytes:
     sizes = np.array(laws.shape[::-1], dtype="<u4")
     grid = question.grid.points.astype("<f8")
     return _LINE + b"".join(part.tobytes() for part in (strata, sizes, grid, laws))
+
+
+def write_question(question: Asked, path: str | Path) -> None:
+    """Write a question to a file, for ``feature-party submit --question``.
+
+    ::
+
+        lv.write_question(lv.ask_groups(X, epsilon=0.1, lower=0, upper=1000), "question.bin")
+    """
+    path = Path(path)
+    with writing(path), appearing(path) as file:
+        file.write(encode_question(question))
 
 
 def decode_question(data: bytes, rows: int) -> Asked:

@@ -63,26 +63,29 @@ def read_sums(
         warnings.warn(f"the release in {folder} was withdrawn: {reason}", stacklevel=2)
     manifest = Manifest.from_bytes(read_manifest(folder))
     noisy = answered(folder, manifest)
-    content, rows = manifest.content, open_rows(folder, manifest)
-    if rows.rows != manifest.rows:
-        raise ReleaseError(f"{folder} has {rows.rows:,} sums instead of {manifest.rows:,}")
-    sums = []
-    for digest, (start, stop) in zip(
-        content.blocks, block_ranges(manifest.rows, content.block_rows), strict=True
-    ):
-        keys, sent = rows.read_bytes(start, stop)
-        if block_digest(keys, sent) != digest:
-            raise ReleaseError(
-                f"sums {start:,} to {stop:,} in {folder} do not match the manifest's digest; fetch"
-                " again"
-            )
-        sums.append(decode_sums(sent))
-    answer = PrivateSums(noisy, np.concatenate(sums))
+    answer = PrivateSums(noisy, _sums(folder, manifest))
     if keys is None:
         return answer
     if secret_file is None:
         raise ConfigError("secret_file is missing: name the secret that keys are hashed with")
     return _about(answer, _rows_of(folder, manifest, keys, Path(secret_file)))
+
+
+def _sums(folder: Path, manifest: Manifest) -> Integers:
+    """(G,) sums as they were sent, verified."""
+    content, rows = manifest.content, open_rows(folder, manifest)
+    if rows.rows != manifest.rows:
+        raise ReleaseError(f"{folder} has {rows.rows:,} sums instead of {manifest.rows:,}")
+    sums, blocks = [], block_ranges(manifest.rows, content.block_rows)
+    for digest, (start, stop) in zip(content.blocks, blocks, strict=True):
+        sent = rows.read_bytes(start, stop)
+        if block_digest(*sent) != digest:
+            raise ReleaseError(
+                f"sums {start:,} to {stop:,} in {folder} do not match the manifest's digest; fetch"
+                " again"
+            )
+        sums.append(decode_sums(sent[1]))
+    return np.concatenate(sums)
 
 
 def _rows_of(folder: Path, manifest: Manifest, keys: Any, secret_file: Path) -> Integers:
@@ -102,6 +105,8 @@ def _rows_of(folder: Path, manifest: Manifest, keys: Any, secret_file: Path) -> 
         raise ReleaseError(f"{path} is not the population that the sums in {folder} are of")
     submitted = np.frombuffer(kept, dtype=KEY_TYPE)
     mine = np.frombuffer(hash_keys(pl.Series("keys", keys), secret), dtype=KEY_TYPE)
+    if not mine.size:
+        raise DataError("there are no keys; give those of the submitted events")
     if repeated := count_repeated(mine):
         raise DataError(f"{repeated:,} keys occurred before; give each event once")
     order = sort_keys(submitted)

@@ -336,7 +336,8 @@ def test_sums_and_codes_of_an_event_are_two_uses(world: World) -> None:
     for epoch, asked in (("3", asking(np.full(41, NO_GROUP))), ("4", b"")):
         world.submit(asked, range(EVENTS - 1, EVENTS + 40), epoch=epoch)
         refused = world.party.release(**ASKED, data__epoch=epoch)
-        assert "1 events of epoch" in refused.error
+        assert refused.code == 1
+        assert "1 events of epoch" in refused.err
 
 
 def test_two_groupings_of_one_population_cost_twice_and_share_no_noise(world: World) -> None:
@@ -358,7 +359,7 @@ def test_two_groupings_of_one_population_cost_twice_and_share_no_noise(world: Wo
     world.submit(asking(EACH), epoch="3")
     refused = world.party.release(**one)
     assert refused.code == 1
-    assert "budget" in refused.error
+    assert "but ε = 0 (replace-label, per record) is left" in refused.error
 
 
 def test_the_last_question_before_the_release_counts_and_none_after_it(world: World) -> None:

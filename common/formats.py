@@ -104,11 +104,14 @@ def known_software(stated: object) -> str:
     return stated if type(stated) is str and _SOFTWARE.fullmatch(stated) else ""
 
 
-RELEASE = Format("labelveil-release", 2, 1, "dc2d8f561106790d")
+RELEASE = Format("labelveil-release", 3, 1, "b7f0c8715ad7a96f")
 """The manifest of a release, with the rows that it describes."""
 
 QUESTION = Format("labelveil-question", 2, 1, "1a45218df5e021c5")
 """What is asked of a submitted population."""
+
+GROUPS = Format("labelveil-groups", 1, 1, "be3290f9ca36fed9")
+"""The same, where sums over groups of its events are asked for."""
 
 STORE = Format("labelveil-store", 2, 1, "22b81c9f831694fe")
 """The ledger, and what lies beside it in the store, but for releases."""
@@ -131,7 +134,7 @@ EXPORT = Format("labelveil-export", 2, 2, "32a08747a02984cb")
 JOIN = Format("labelveil-join", 3, 3, "be58cb3e9a0e466a")
 """The folder of a join, which is made again where it is older."""
 
-FORMATS = (RELEASE, QUESTION, STORE, TERMS, BACKUP, MODEL, MODELS, EXPORT, JOIN)
+FORMATS = (RELEASE, QUESTION, GROUPS, STORE, TERMS, BACKUP, MODEL, MODELS, EXPORT, JOIN)
 
-EXCHANGED = (RELEASE, QUESTION)
+EXCHANGED = (RELEASE, QUESTION, GROUPS)
 """Those that cross between the parties."""

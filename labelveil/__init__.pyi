@@ -40,6 +40,8 @@ from labelveil.common.randomizers.message.private_labels import PrivateLabels as
 from labelveil.common.randomizers.message.private_labels import randomize_events as randomize_events
 from labelveil.common.randomizers.message.private_labels import randomize_labels as randomize_labels
 from labelveil.common.randomizers.message.questions import Question as Question
+from labelveil.common.release.question import write_question as write_question
+from labelveil.common.release.sums import read_sums as read_sums
 from labelveil.common.release.table import Release as Release
 from labelveil.common.release.table import read_release as read_release
 from labelveil.common.version import __version__ as __version__

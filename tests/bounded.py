@@ -17,6 +17,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from functools import partial
 from itertools import chain, product
 from pathlib import Path
@@ -28,14 +29,17 @@ from labelveil.audit.certificate.run import certify
 from labelveil.common.config import load_config
 from labelveil.common.config.load import MOST_BYTES as CONFIGURATION
 from labelveil.common.engine.shuffle import count_repeated
+from labelveil.common.entropy import system_entropy
 from labelveil.common.errors import LabelveilError
+from labelveil.common.formats import GROUPS
+from labelveil.common.mechanisms.group_sums import GroupQuestion, NoisySums
 from labelveil.common.mechanisms.paired_gain import NoisyAnswers, PairedGain
 from labelveil.common.randomizers.grid import LARGEST, LEAST_GAP, MAX_POINTS
 from labelveil.common.randomizers.message.strata import MOST_STRATA
 from labelveil.common.randomizers.message.terms import LabelTerms
 from labelveil.common.release.limits import MANIFEST_BYTES
 from labelveil.common.release.manifest import Manifest
-from labelveil.common.release.question import LAWS_BYTES, decode_question
+from labelveil.common.release.question import decode_question, most_bytes
 from labelveil.feature_party.config import FeaturePartyConfig
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.queries.evaluation import question_name
@@ -180,11 +184,43 @@ def question_of(chance: random.Random, rows: int) -> bytes:
     return data if chance.random() < 0.7 else mutate_bytes(chance, data)
 
 
+def groups_of(chance: random.Random, rows: int) -> bytes:
+    """A question about groups, its sizes as they are, or not."""
+    groups, levels = chance.choice([1, 7, rows, rows + 1]), chance.choice([1, 2, 256, 257])
+    steps, weight = chance.choice([1, 20, 8191, 8192]), chance.choice([0, 0, 1, 1 << 20, 1 << 21])
+    header = [steps, groups, levels, weight]
+    if chance.random() < 0.2:
+        header[chance.randrange(4)] = chance.choice([0, 7, 2**32 - 1])
+    words, wide = np.random.default_rng(chance.randrange(2**32)), min(steps, 8191)
+    parts = [
+        np.array([0.0, chance.choice([60.0, 60.0, 1e300, np.nan])]),
+        np.array(header, "<u4"),
+        words.integers(0, wide + 1, levels).astype("<u4"),
+        words.integers(chance.choice([0, 1]), wide + 1, groups).astype("<u4"),
+        words.integers(0, groups, rows).astype("<u4"),
+    ]
+    if levels > 1:
+        parts.append(words.integers(0, min(levels, 256), rows).astype("u1"))
+    if weight:
+        parts.append(np.full(rows, chance.choice([weight, -weight]), dtype="<i4"))
+    data = f"{GROUPS}\n".encode() + b"".join(part.tobytes() for part in parts)
+    return data if chance.random() < 0.7 else mutate_bytes(chance, data)
+
+
 def questions(chance: random.Random, cases: int, folder: Path) -> Cases:
     """What the server does with a question when it comes, and a release for each stratum."""
 
     def ask(data: bytes, rows: int) -> None:
         question = decode_question(data, rows)
+        if isinstance(question, GroupQuestion):
+            lattice = question.lattice
+            for upper in (60.0, lattice.upper):
+                terms = LabelTerms("label", 0.0, upper)
+                epsilon = chance.choice([Fraction(1, 10**6), Fraction(1), Fraction(40)])
+                noisy = NoisySums.of_label(question, terms, epsilon)
+                question.sums(np.zeros(rows, dtype=np.int64))
+                noisy.noise(system_entropy())
+            return
         grid = question.grid
         for upper, own in ((60.0, None), (grid.upper, None), (grid.upper, grid)):
             terms = LabelTerms("label", 0.0, upper, own)
@@ -193,8 +229,10 @@ def questions(chance: random.Random, cases: int, folder: Path) -> Cases:
             if len(question.laws) <= 3:  # all take as long, one after another
                 plan.build(released)
 
-    text = [b"[" * LAWS_BYTES, b'{"":' * (LAWS_BYTES // 4), b"[]," * (LAWS_BYTES // 3), b"", b"0"]
-    for data in (*text, *(question_of(chance, 40) for _ in range(cases))):
+    most = most_bytes(40)
+    text = [b"[" * most, b'{"":' * (most // 4), b"[]," * (most // 3), b"", b"0"]
+    made = (chance.choice([question_of, groups_of])(chance, 40) for _ in range(cases))
+    for data in (*text, *made):
         yield f"{data[:80]!r}… of {len(data)}", partial(ask, data, 40)
 
 

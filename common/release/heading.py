@@ -35,6 +35,11 @@ class Heading(ManifestSection):
     population: ServedEvents
     content: ServedRows
 
+    @property
+    def rows(self) -> int:
+        """Rows that are sent."""
+        return self.content.rows or self.population.rows
+
     @classmethod
     def of(cls, manifest: bytes) -> Self:
         """Read them from a manifest that was committed: sorted keys have them at its beginning."""

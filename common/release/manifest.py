@@ -22,9 +22,11 @@ from pydantic import FailFast, Field, ValidationError, model_validator
 from labelveil.common.arrays import Floats
 from labelveil.common.errors import ConfigError, PrivacyError, ReleaseError
 from labelveil.common.exact.channel import FiniteChannel
-from labelveil.common.exact.rational import parse_rational
+from labelveil.common.exact.rational import decimal_value, parse_rational
 from labelveil.common.formats import RELEASE, known_software
 from labelveil.common.guarantees import Guarantee, PureDP, Unit, compose, guarantee_from_json
+from labelveil.common.mechanisms.group_sums.lattice import Lattice
+from labelveil.common.mechanisms.group_sums.question import bits_of
 from labelveil.common.randomizers import NoisyPrior, decoded_prior
 from labelveil.common.randomizers.cells import Cells, Codebook, Group
 from labelveil.common.randomizers.grid import Grid
@@ -39,6 +41,7 @@ from labelveil.common.randomizers.message.strata import (
     bins_of,
 )
 from labelveil.common.randomizers.message.terms import MOST_LABELS
+from labelveil.common.release.blocks import SUM_BYTES
 from labelveil.common.release.claims import Name
 from labelveil.common.release.facts import items
 from labelveil.common.release.limits import block_rows_for
@@ -53,10 +56,11 @@ from labelveil.common.release.sections import (
     StatedPrivacy,
     StatedRandomizer,
     StratumSection,
+    SumsSection,
 )
 from labelveil.common.release.strict_json import parse_json
 
-FORMAT: Final = "labelveil-release/2"
+FORMAT: Final = "labelveil-release/3"
 
 SectionT = TypeVar("SectionT")
 
@@ -73,10 +77,14 @@ class Manifest(ManifestSection):
     parties know have a table beside each noisy prior; those that a question gathered are of one
     label, which no prior counts.
 
-    Format 1 is as 2, but says neither ``population.secret_check`` nor anything ``optional``.
+    A release of sums over groups is of one label, has neither priors nor randomizers, and its rows
+    are the sums.
+
+    Format 2 is as 3, but has no sums. Format 1 is as 2, but says neither
+    ``population.secret_check`` nor anything ``optional``.
     """
 
-    format: Literal["labelveil-release/1", "labelveil-release/2"]
+    format: Literal["labelveil-release/1", "labelveil-release/2", "labelveil-release/3"]
     software: str = Field(pattern=r"^labelveil/[0-9A-Za-z.+-]{1,40}$")
     data_set: Name
     epoch: Name
@@ -91,12 +99,16 @@ class Manifest(ManifestSection):
     population: PopulationSection
     content: ContentSection
     drift: DriftSection | None
+    sums: SumsSection | None = None
     optional: dict[str, Any] = Field(default_factory=dict)
     """What a later version says besides, and a reader may skip: all of it is unknown here."""
 
     @model_validator(mode="after")
     def _check_format(self) -> Self:
-        first = RELEASE.number_of(self.format) == 1
+        number = RELEASE.number_of(self.format) or 0
+        if number < 3 and (self.sums or self.content.rows is not None):
+            raise ValueError("formats 1 and 2 have no sums")
+        first = number == 1
         if first and (self.population.secret_check or self.optional):
             raise ValueError("format 1 says neither secret_check nor anything optional")
         if not first and self.population.secret_check is None:
@@ -108,6 +120,9 @@ class Manifest(ManifestSection):
         names = self.names
         if len(set(names)) < len(names):
             raise ValueError("two labels have one name")
+        if self.sums is not None:
+            self._check_alone()
+            return self
         sent = [[made.labels for made in stratum] for stratum in self.by_stratum]
         counted = [] if self.asked else [[prior.labels for prior in self.priors]]
         if any(sorted(chain.from_iterable(each)) != sorted(names) for each in [*counted, *sent]):
@@ -124,6 +139,11 @@ class Manifest(ManifestSection):
             if not any({*randomizer.labels} <= {*prior.labels} for prior in self.priors):
                 raise ValueError("the labels of one randomizer must be counted by one prior")
         return self
+
+    def _check_alone(self) -> None:
+        beside = self.strata, self.priors, self.tables, self.randomizers, self.drift
+        if len(self.labels) > 1 or any(beside):
+            raise ValueError("sums must be of one label, with neither codes nor a histogram")
 
     def _check_strata(self) -> None:
         strata, counted = self.strata, [prior.labels for prior in self.priors if prior.noisy]
@@ -156,6 +176,8 @@ class Manifest(ManifestSection):
     @property
     def question_bits(self) -> float:
         """What a question told of each event's prediction, at most: the entropy of its strata."""
+        if (sums := self.sums) is not None:
+            return bits_of(sums.groups, len(sums.offsets), sums.largest_weight)
         rows = np.array([stratum.rows for stratum in self.strata if stratum.rows])
         shares = rows / max(rows.sum(), 1)
         return float(-shares @ np.log2(shares)) if self.asked else 0.0
@@ -166,6 +188,32 @@ class Manifest(ManifestSection):
         parts = len(self.strata) or 1
         each = len(self.randomizers) // parts
         return [self.randomizers[each * i : each * (i + 1)] for i in range(parts)]
+
+    @property
+    def rows(self) -> int:
+        """Rows that are sent: a code for each event, or a sum for each group."""
+        return self.content.rows or self.population.rows
+
+    @property
+    def lattice(self) -> Lattice:
+        """Where labels, offsets and widths lie of which sums are.
+
+        ``ReleaseError`` if a grid is stated that is no such thing.
+        """
+        grid = self.label.grid
+        lattice = Lattice(grid[0], grid[-1], max(len(grid) - 1, 0))
+        if lattice.grid.points.tolist() != grid:
+            raise ReleaseError("sums must be of labels on the equally spaced points of a grid")
+        return lattice
+
+    def check_codes(self) -> None:
+        """``ReleaseError`` if what is sent are not codes, for whoever knows nothing else."""
+        if self.sums is not None:
+            raise ReleaseError(
+                f"the release of data set {self.data_set!r}, epoch {self.epoch!r}, has"
+                f" {self.rows:,} sums over groups of events, and no codes: learn from it with"
+                " labelveil.read_sums(FOLDER)"
+            )
 
     def _only(self, sections: list[SectionT]) -> SectionT:
         if len(self.labels) > 1 or len(sections) != 1:
@@ -217,6 +265,8 @@ class Manifest(ManifestSection):
 
     @cached_property
     def codebooks(self) -> Codebooks:
+        """What the codes mean; ``ReleaseError`` if there are none."""
+        self.check_codes()
         channels, books = iter(self.channels), []
         for stratum in self.by_stratum:
             groups = tuple(self.group(stated.labels) for stated in stratum)
@@ -241,7 +291,8 @@ class Manifest(ManifestSection):
 
     @cached_property
     def released(self) -> Released:
-        """What is public of the labels besides the codes."""
+        """What is public of the labels besides the codes; ``ReleaseError`` if there are none."""
+        self.check_codes()
         if self.asked:
             laws = np.array([stratum.law for stratum in self.strata])
             return Released.expected(self.group(self.names), self.classes, laws)
@@ -327,7 +378,10 @@ class Manifest(ManifestSection):
 
     @property
     def labels_guarantee(self) -> PureDP:
-        """Of all codes of one event, which is in one stratum, whatever its labels are."""
+        """Of all codes of one event, which is in one stratum, whatever its labels are; or of all
+        sums, of which it is in one."""
+        if self.sums is not None:
+            return self.sums.spent
         each = [reduce(PureDP.compose, (s.spent for s in stratum)) for stratum in self.by_stratum]
         return max(each, key=lambda spent: spent.exact_epsilon)
 
@@ -338,8 +392,11 @@ class Manifest(ManifestSection):
     def to_bytes(self) -> bytes:
         """Canonical JSON: sorted keys, no white space, UTF-8; no member for what is not said."""
         document = self.model_dump(mode="json")
-        if not self.optional:
-            del document["optional"]
+        for name in ("optional", "sums"):
+            if not document[name]:
+                del document[name]
+        if self.content.rows is None:
+            del document["content"]["rows"]
         if self.population.secret_check is None:
             del document["population"]["secret_check"]
         text = json.dumps(
@@ -411,13 +468,16 @@ class Manifest(ManifestSection):
             self._check_channel(randomizer, channel)
         for prior in (*self.priors, *self.tables):
             self._check_prior(prior)
+        if self.sums is not None:
+            self._check_sums(self.sums)
         if self.tables:
             self.released.laws_of_strata  # noqa: B018  that there are some is checked on the way
         self._check_drift(group)
         total = compose(self.parts)
         if total != self.total_guarantee:
             raise ReleaseError(f"the parts add up to {total}, not {self.total_guarantee}")
-        if not total.within(PureDP.of(self.privacy.requested_epsilon, unit=total.unit)):
+        requested = decimal_value(self.privacy.requested_epsilon)  # as it was written
+        if not total.within(PureDP.of(requested, unit=total.unit)):
             raise ReleaseError(
                 f"the release spends {total}, more than the {self.privacy.requested_epsilon:g}"
                 " that was asked for"
@@ -427,7 +487,7 @@ class Manifest(ManifestSection):
                 f"keys of {self.content.key_bytes} bytes for {self.population.keys!r} keys;"
                 " only a submitted population goes without"
             )
-        self._check_layout(self.codebooks)
+        self._check_layout()
 
     def _check_channel(self, stated: StatedRandomizer, channel: FiniteChannel) -> None:
         cells, group = self.group(stated.labels).cells, self.privacy.records_per_unit
@@ -468,6 +528,31 @@ class Manifest(ManifestSection):
                 f" must be {both}"
             )
 
+    def _check_sums(self, sums: SumsSection) -> None:
+        """Recompute what one label may tell: by how much it moves a sum, in scales of its noise."""
+        steps, weight = self.lattice.steps, max(sums.largest_weight, 1)
+        ways = [(stated.squares, stated.half_width) for stated in sums.widths]
+        if sorted(set(ways)) != ways or max(width for _, width in ways) > steps:
+            raise ReleaseError(f"half-widths of sums must be 1 … {steps:,} steps, ascending")
+        if max(sums.offsets) > steps:
+            raise ReleaseError(f"offsets of sums must be 0 … {steps:,} steps")
+        if sum(stated.groups for stated in sums.widths) != sums.groups:
+            raise ReleaseError("every group must have one half-width")
+        worst, unit = Fraction(0), sums.spent.unit
+        for stated in sums.widths:
+            scale, width = parse_rational(stated.scale), stated.half_width
+            if not scale:
+                raise ReleaseError("sums must have noise")
+            moved = width**2 if stated.squares else min(2 * width, steps)
+            worst = max(worst, moved * weight / scale)
+        derived = PureDP.of(worst, unit=unit).scale(self.privacy.records_per_unit)
+        if derived != sums.spent:
+            raise ReleaseError(
+                f"the noise on the sums gives {derived}, but the manifest claims {sums.spent}"
+            )
+        if not self.population.submitted or sums.groups > self.population.rows:
+            raise ReleaseError("sums must be of a submitted population, of no more groups than it")
+
     def _size(self, prior: PriorSection) -> int:
         return 0 if prior in self.tables else len(self.group(prior.labels).cells)
 
@@ -488,19 +573,21 @@ class Manifest(ManifestSection):
                 f" epsilon must be {group}"
             )
 
-    def _check_layout(self, codebook: Codebooks) -> None:
-        most = block_rows_for(self.population.rows)
+    def _check_layout(self) -> None:
+        most = block_rows_for(self.rows)
         if self.content.block_rows > most:  # a reader holds a whole block
             raise ReleaseError(f"blocks of {self.content.block_rows:,} rows, more than {most:,}")
-        blocks = -(-self.population.rows // self.content.block_rows)
+        blocks = -(-self.rows // self.content.block_rows)
         if len(self.content.blocks) != blocks:
             raise ReleaseError(f"{len(self.content.blocks)} block digests for {blocks} blocks")
         if content_digest(self.content.blocks) != self.content.digest:
             raise ReleaseError("the block digests do not give the content digest")
-        if self.content.code_bytes != codebook.code_bytes:
-            raise ReleaseError(
-                f"codes of {self.content.code_bytes} bytes for {codebook.outputs} outputs"
-            )
+        sums, width = self.sums, self.content.code_bytes
+        if (groups := None if sums is None else sums.groups) != self.content.rows:
+            raise ReleaseError(f"{self.content.rows} rows for {groups} sums")
+        expected = self.codebooks.code_bytes if sums is None else SUM_BYTES
+        if width != expected:
+            raise ReleaseError(f"rows of {width} bytes where they must have {expected}")
 
 
 def manifest_digest(data: bytes) -> str:

@@ -9,6 +9,10 @@
 All are little endian. Nothing has to be parsed, so that what is no question costs no more than to
 compare its length with two numbers. Format 1 has no first line: its first byte is a stratum, and so
 never a letter.
+
+Where sums over groups of the events are asked for, the line is ``labelveil-groups/1`` and a line
+feed, and what follows is :meth:`GroupQuestion.encode's
+<labelveil.common.mechanisms.group_sums.question.GroupQuestion.encode>`.
 """
 
 from __future__ import annotations
@@ -18,7 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from labelveil.common.errors import ConfigError, ReleaseError
-from labelveil.common.formats import QUESTION
+from labelveil.common.files import appearing, writing
+from labelveil.common.formats import GROUPS, QUESTION, Format
+from labelveil.common.mechanisms.group_sums.question import GroupQuestion
 from labelveil.common.randomizers.grid import MAX_POINTS, Grid
 from labelveil.common.randomizers.message.questions import Question
 from labelveil.common.randomizers.message.strata import MOST_STRATA
@@ -28,23 +34,49 @@ _NUMBER = 8
 
 _NAME = QUESTION.name.encode() + b"/"
 _LINE = f"{QUESTION}\n".encode()
+_GROUPS_NAME = GROUPS.name.encode() + b"/"
+_GROUPS_LINE = f"{GROUPS}\n".encode()
 _LONGEST_LINE = 64
 
-LAWS_BYTES = len(_LINE) + _SIZES + _NUMBER * MAX_POINTS * (1 + MOST_STRATA)
+_LAWS_BYTES = len(_LINE) + _SIZES + _NUMBER * MAX_POINTS * (1 + MOST_STRATA)
 """The most that stands before and behind the events' strata."""
 
+Asked = Question | GroupQuestion
 
-def encode_question(question: Question) -> bytes:
+
+def most_bytes(rows: int) -> int:
+    """The most bytes that a question about so many events has."""
+    return max(rows + _LAWS_BYTES, _LONGEST_LINE + GroupQuestion.most_bytes(rows))
+
+
+def encode_question(question: Asked) -> bytes:
     """Write a question about n events."""
+    if isinstance(question, GroupQuestion):
+        return _GROUPS_LINE + question.encode()
     strata, laws = question.strata.astype(np.uint8), question.laws.astype("<i8")
     sizes = np.array(laws.shape[::-1], dtype="<u4")
     grid = question.grid.points.astype("<f8")
     return _LINE + b"".join(part.tobytes() for part in (strata, sizes, grid, laws))
 
 
-def decode_question(data: bytes, rows: int) -> Question:
+def write_question(question: Asked, path: str | Path) -> None:
+    """Write a question to a file, for ``feature-party submit --question``.
+
+    ::
+
+        lv.write_question(lv.ask_groups(X, epsilon=0.1, lower=0, upper=1000), "question.bin")
+    """
+    path = Path(path)
+    with writing(path), appearing(path) as file:
+        file.write(encode_question(question))
+
+
+def decode_question(data: bytes, rows: int) -> Asked:
     """Read a question about so many events; ``ReleaseError`` if it is none."""
     try:
+        if asks_groups(data):
+            at = _after_line(data[:_LONGEST_LINE], GROUPS)
+            return GroupQuestion.decode(memoryview(data)[at:], rows)
         return _decode(memoryview(data)[_strata_at(data[:_LONGEST_LINE]) :], rows)
     except ConfigError as error:
         raise ReleaseError(f"the question about {rows:,} events is none: {error}") from error
@@ -74,19 +106,31 @@ def _strata_at(begin: bytes) -> int:
     """Where the events' strata are in a question that begins so."""
     if not begin.startswith(_NAME):
         return 0
+    return _after_line(begin, QUESTION)
+
+
+def _after_line(begin: bytes, read: Format) -> int:
+    """Where what follows the first line is, which must be of a format that is read here."""
     line, _, _ = begin.partition(b"\n")
     who = "the labels party must update labelveil"
-    QUESTION.check(line.decode("latin-1"), "the question", ReleaseError, update=who)
+    read.check(line.decode("latin-1"), "the question", ReleaseError, update=who)
     return len(line) + 1
 
 
-def strata_at(path: Path) -> int:
-    """At which byte of a file with a question the events' strata begin, one byte each."""
-    with path.open("rb") as file:
-        return _strata_at(file.read(_LONGEST_LINE))
+def asks_groups(begin: bytes) -> bool:
+    """Whether a question that begins so asks for sums over groups."""
+    return begin.startswith(_GROUPS_NAME)
 
 
-def read_question(path: Path, rows: int) -> Question:
-    """Read a file with a question about so many events."""
+def strata_at(path: Path) -> int | None:
+    """At which byte of a file with a question the events' strata begin, one byte each; None where
+    it gathers none."""
     with path.open("rb") as file:
-        return decode_question(file.read(rows + LAWS_BYTES + 1), rows)
+        begin = file.read(_LONGEST_LINE)
+    return None if asks_groups(begin) else _strata_at(begin)
+
+
+def read_question(path: Path, rows: int) -> Asked:
+    """Read a file with a question about so many events; ``ReleaseError`` if it is none."""
+    with path.open("rb") as file:
+        return decode_question(file.read(most_bytes(rows) + 1), rows)

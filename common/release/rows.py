@@ -58,6 +58,13 @@ class WireRows:
 
     def read(self, start: int, stop: int) -> tuple[Keys, Codes]:
         """(n, key_bytes) keys and (n,) codes of rows ``start`` … ``stop``, not verified."""
+        keys, codes = self.read_bytes(start, stop)
+        decoded = decode_codes(codes, self.code_bytes)
+        table = np.frombuffer(keys, dtype=np.uint8)
+        return table.reshape(decoded.size, self.key_bytes), decoded
+
+    def read_bytes(self, start: int, stop: int) -> tuple[bytes, bytes]:
+        """Keys and codes of these rows as they are sent."""
         keys, codes = [b""], [b""]
         firsts = accumulate((rows for _, _, rows in self.parts), initial=0)
         for (key_file, code_file, rows), first in zip(self.parts, firsts, strict=False):
@@ -65,11 +72,10 @@ class WireRows:
             if low < high:
                 keys.append(_part(key_file, low, high, self.key_bytes))
                 codes.append(_part(code_file, low, high, self.code_bytes))
-        decoded = decode_codes(b"".join(codes), self.code_bytes)
-        if decoded.size != stop - start:
+        sent = b"".join(codes)
+        if len(sent) != (stop - start) * self.code_bytes:
             raise ReleaseError(f"rows {start:,} to {stop:,} are not all on the disk; fetch again")
-        table = np.frombuffer(b"".join(keys), dtype=np.uint8)
-        return table.reshape(decoded.size, self.key_bytes), decoded
+        return b"".join(keys), sent
 
 
 def _part(path: Path, low: int, high: int, width: int) -> bytes:
@@ -93,7 +99,7 @@ def open_rows(folder: Path, manifest: Manifest) -> WireRows:
 
     ``ReleaseError`` if files of keys and codes are not of the same rows, or those are too many.
     """
-    content, most = manifest.content, manifest.population.rows
+    content, most = manifest.content, manifest.rows
     parts: list[tuple[Path, Path, int]] = []
     keys = codes = 0
     with file_errors(ReleaseError, f"{folder} cannot be read"):

@@ -7,6 +7,9 @@ from typing import Annotated, Any, Literal, Self, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 
 from labelveil.common.guarantees import PureDP, guarantee_from_json
+from labelveil.common.mechanisms.group_sums.lattice import MOST_STEPS
+from labelveil.common.mechanisms.group_sums.question import MOST_LEVELS, NO_GROUP
+from labelveil.common.mechanisms.group_sums.question import MOST_WEIGHT as MOST_GROUP_WEIGHT
 from labelveil.common.randomizers import NoisyPrior
 from labelveil.common.randomizers.message.strata import MOST_WEIGHT
 from labelveil.common.randomizers.message.terms import MOST_LABELS
@@ -144,6 +147,45 @@ class StatedRandomizer(SpendingSection):
         return ", ".join(f"{name}={value!r}" for name, value in self.options.items()) or "none"
 
 
+class WidthSection(ManifestSection):
+    """Groups whose labels are clipped to one width, in steps of the label's grid."""
+
+    half_width: int = Field(ge=1, le=MOST_STEPS)
+    squares: bool
+    """Whether they are asked for squares of what is clipped, in steps²."""
+    groups: int = Field(ge=1, lt=NO_GROUP)
+    """How many these are."""
+    scale: Rational
+    """Scale of the noise on each of their sums, in steps, or steps²."""
+
+
+class SumsSection(SpendingSection):
+    """Noisy sums over the groups of a question, which are the rows of the release.
+
+    Sum g is of ``w clip(y - o, -h, h)``, or of ``w clip(y - o, -h, h)²``, over the events of group
+    g, in steps of the label's grid: labels y are placed on its points. Group, offset o and weight w
+    of each event, and the half-width h of each group, are in the question, which the features party
+    has.
+    """
+
+    question: Digest
+    """SHA-256 of the question as it was submitted."""
+    groups: int = Field(ge=1, lt=NO_GROUP)
+    offsets: Annotated[
+        list[Annotated[int, Field(ge=0, le=MOST_STEPS)]],
+        Field(min_length=1, max_length=MOST_LEVELS),
+        FailFast(),
+    ]
+    """Places of the levels on the grid, as the question lists them."""
+    largest_weight: int = Field(ge=0, le=MOST_GROUP_WEIGHT)
+    """max |w|; 0 where no weights were said, and all are 1."""
+    noise: Literal["discrete-laplace"]
+    widths: Annotated[
+        list[WidthSection], Field(min_length=1, max_length=2 * MOST_STEPS), FailFast()
+    ]
+    """Of sums, ascending, and then of squares; every group is in one."""
+
+
 class StatedPrivacy(ManifestSection):
     """The claim: what one privacy unit spends by this release."""
 
@@ -173,7 +215,10 @@ class PopulationSection(ManifestSection):
 class ContentSection(ManifestSection):
     """How the rows are laid out, and their digests."""
 
-    code_bytes: Literal[1, 2]
+    code_bytes: Literal[1, 2, 8]
+    """Of a code; 8 of a sum, a signed whole number."""
+    rows: Rows | None = None
+    """How many these are, where they are sums; of codes there is one for each event."""
     key_bytes: Literal[0, 16]
     block_rows: Rows
     blocks: Items[Digest]

@@ -109,6 +109,7 @@ def read_release(directory: str | Path) -> Release:
         warnings.warn(f"the release in {directory} was withdrawn: {reason}", stacklevel=2)
     data = read_manifest(directory)
     manifest = Manifest.from_bytes(data)
+    manifest.check_codes()
     content, population = manifest.content, manifest.population
     rows = open_rows(directory, manifest)
     if rows.rows != population.rows:

@@ -24,6 +24,7 @@ def write_labels_table(folder: Path, manifest: Manifest) -> Path:
     Its columns are those of :class:`labelveil.common.release.table.Release`; a million rows are in
     memory at a time.
     """
+    manifest.check_codes()
     path = folder / LABELS_FILE
     if path.is_file():
         return path

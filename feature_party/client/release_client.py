@@ -29,6 +29,7 @@ from labelveil.common.release.folder import (
 from labelveil.common.release.manifest import Manifest, OlderForm
 from labelveil.common.release.peers import own_software, version_of, writes_ours
 from labelveil.common.release.signature import read_public_key, verify
+from labelveil.common.release.sums import check_question
 from labelveil.common.version import software
 from labelveil.common.wire import label_release_pb2 as pb2
 from labelveil.common.wire import label_release_pb2_grpc as pb2_grpc
@@ -79,7 +80,7 @@ class Fetched:
 
     @property
     def rows(self) -> int:
-        return self.manifest.population.rows
+        return self.manifest.rows
 
 
 class Patience:
@@ -158,9 +159,10 @@ class ReleaseClient:
             else:
                 replaced = name_of(directory)
                 withdrawn = self._withdrawal_of(stub, directory)
-                self._check_rows(manifest.population.rows)
+                self._check_rows(manifest.rows)
+                check_question(directory, manifest)
                 with Spool(directory, manifest, described.manifest) as spool:
-                    received = manifest.population.rows - spool.rows
+                    received = manifest.rows - spool.rows
                     spool.check_room()
                     try:
                         self._stream(stub, spool, described.manifest_sha256, on_rows)
@@ -278,7 +280,7 @@ class ReleaseClient:
         digest: bytes,
         on_rows: RowsCallback,
     ) -> None:
-        failures, total = 0, spool.manifest.population.rows
+        failures, total = 0, spool.manifest.rows
         while not spool.complete:
             received = before = spool.rows
             spool.drop_pending()

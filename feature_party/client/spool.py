@@ -39,7 +39,8 @@ class Spool:
         self.key_bytes = manifest.content.key_bytes
         self.block_rows = manifest.content.block_rows
         self.rows = 0
-        self._outputs = manifest.codebooks.outputs
+        # codes that there are; every sum is one
+        self._outputs = None if manifest.sums else manifest.codebooks.outputs
         self._population = hashlib.sha256()
         self._keys = bytearray()
         self._codes = bytearray()
@@ -67,11 +68,11 @@ class Spool:
     @property
     def complete(self) -> bool:
         """Whether every row has arrived and every block's digest was right."""
-        return self.rows == self.manifest.population.rows
+        return self.rows == self.manifest.rows
 
     def check_room(self) -> None:
         """Refuse a release whose rows the disk has no room for, whatever its manifest claims."""
-        rows = self.manifest.population.rows
+        rows = self.manifest.rows
         missing = (rows - self.rows) * (self.key_bytes + self.code_bytes)
         free = shutil.disk_usage(self.folder).free
         if missing > free:
@@ -93,10 +94,9 @@ class Spool:
             raise ReleaseError(f"rows from {start_row:,} arrived where row {pending:,} was due")
         if rest or count == 0 or len(keys) != count * self.key_bytes:
             raise ReleaseError(f"{len(keys)} bytes of keys arrived with {len(codes)} of codes")
-        if pending + count > self.manifest.population.rows:
+        if pending + count > self.manifest.rows:
             raise ReleaseError(
-                f"{pending + count:,} rows arrived, but the manifest states"
-                f" {self.manifest.population.rows:,}"
+                f"{pending + count:,} rows arrived, but the manifest states {self.manifest.rows:,}"
             )
         self._keys += keys
         self._codes += codes
@@ -112,7 +112,7 @@ class Spool:
     def finish(self) -> None:
         if not self.complete:
             raise ReleaseError(
-                f"{self.rows:,} of {self.manifest.population.rows:,} rows have arrived;"
+                f"{self.rows:,} of {self.manifest.rows:,} rows have arrived;"
                 " run fetch again to go on"
             )
         if self.key_bytes and self._population.hexdigest() != self.manifest.population.digest:
@@ -131,7 +131,7 @@ class Spool:
 
     def _take_block(self) -> bool:
         index = self.rows // self.block_rows
-        size = min(self.block_rows, self.manifest.population.rows - self.rows)
+        size = min(self.block_rows, self.manifest.rows - self.rows)
         if size == 0 or len(self._codes) < size * self.code_bytes:
             return False
         with memoryview(self._keys) as all_keys, memoryview(self._codes) as all_codes:
@@ -144,9 +144,10 @@ class Spool:
                 " nothing of them was kept"
             )
         del self._keys[: size * self.key_bytes], self._codes[: size * self.code_bytes]
-        top = int(decode_codes(codes, self.code_bytes).max())
-        if top >= self._outputs:
-            raise ReleaseError(f"code {top} is outside the {self._outputs} outputs")
+        if self._outputs is not None:
+            top = int(decode_codes(codes, self.code_bytes).max())
+            if top >= self._outputs:
+                raise ReleaseError(f"code {top} is outside the {self._outputs} outputs")
         self._population.update(keys)
         with writing(self.folder):
             self._key_file.write(keys)
@@ -165,7 +166,7 @@ class Spool:
         """Rows in whole blocks on disk whose digests are right, from the first on."""
         rows = 0
         for digest in self.manifest.content.blocks:
-            size = min(self.block_rows, self.manifest.population.rows - rows)
+            size = min(self.block_rows, self.manifest.rows - rows)
             keys = self._key_file.read(size * self.key_bytes)
             codes = self._code_file.read(size * self.code_bytes)
             if block_digest(keys, codes) != digest:

@@ -25,10 +25,11 @@ from labelveil.feature_party.client.release_client import (
     RowsCallback,
 )
 
+FROZEN = "released already"
 _ENDINGS = {
     pb2.POPULATION_STATUS_STORED: "stored",
     pb2.POPULATION_STATUS_ALREADY_STORED: "stored before",
-    pb2.POPULATION_STATUS_FROZEN: "released already",
+    pb2.POPULATION_STATUS_FROZEN: FROZEN,
 }
 
 _CHUNK_BYTES = 1 << 20

@@ -25,6 +25,7 @@ def fetch(config: FeaturePartyConfig, shown: Shown) -> None:
                 "data_set": manifest.data_set,
                 "epoch": manifest.epoch,
                 "rows": rows,
+                "events": manifest.population.rows,
                 "received": release.received,
                 "seconds": release.seconds,
                 "guarantee": manifest.total_guarantee.to_json(),
@@ -33,8 +34,9 @@ def fetch(config: FeaturePartyConfig, shown: Shown) -> None:
                 "withdrawn": release.withdrawn,
             }
         )
+        sent = "rows" if manifest.sums is None else f"sums over {manifest.population.rows:,} events"
         lines.append(
-            f"{rows:,} rows of {manifest.data_set!r}, epoch {manifest.epoch!r}, in {folder}"
+            f"{rows:,} {sent} of {manifest.data_set!r}, epoch {manifest.epoch!r}, in {folder}"
             f" ({release.received:,} received, {release.seconds:.1f} s); {manifest.total_guarantee}"
         )
         if release.replaced is not None:
@@ -45,4 +47,6 @@ def fetch(config: FeaturePartyConfig, shown: Shown) -> None:
                 f"it took the place of {release.replaced[0]!r}, epoch {release.replaced[1]!r},"
                 f" which {again}"
             )
-    shown.answer(documents, *lines, "next: feature-party train")
+    summed = any(release.manifest.sums for release in fetched)
+    then = "labelveil.read_sums, in a notebook" if summed else "feature-party train"
+    shown.answer(documents, *lines, f"next: {then}")

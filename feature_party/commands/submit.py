@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labelveil.common.config import setting
+from labelveil.common.errors import ConfigError
+from labelveil.common.files import file_errors
 from labelveil.feature_party.commands.options import LABELS_PARTY, Shown, options, start
 from labelveil.feature_party.config import FeaturePartyConfig, LabelsPartySection
 
@@ -19,6 +22,12 @@ class SubmitOptions(Shown):
         " that takes questions. It learns roughly what the model predicts of each.",
         flag="--ask",
     )
+    question: Path | None = setting(
+        None,
+        "File of a question about these events, of `labelveil.write_question`: sums over groups of"
+        " them, say.",
+        flag="--question",
+    )
 
 
 @options("data.features", "data.key", "keys.secret_file", *LABELS_PARTY, "output.model")
@@ -29,6 +38,12 @@ def submit(config: FeaturePartyConfig, wanted: SubmitOptions) -> None:
     on the rounds before.
     """
     start()
+    if wanted.question is not None and (wanted.ask or config.rounds.shares):
+        other = "--ask" if wanted.ask else f"[rounds] shares={config.rounds.shares}"
+        raise ConfigError(
+            f"--question {wanted.question} and {other} exclude each other: events are asked one"
+            " question; leave one of them out"
+        )
     if config.rounds.shares:
         from labelveil.feature_party.pipeline.rounds import Rounds
         from labelveil.feature_party.pipeline.stages import Stages
@@ -47,6 +62,9 @@ def submit(config: FeaturePartyConfig, wanted: SubmitOptions) -> None:
         from labelveil.feature_party.pipeline.rounds import question_of
 
         question = question_of(LabelModels.load(config.output.model), config)
+    elif wanted.question is not None:
+        with file_errors(ConfigError, f"{wanted.question} cannot be read", "; name --question"):
+            question = wanted.question.read_bytes()
     wanted.answer(*submitted(config.only_labels_party, *stages.submit_all(question)))
 
 

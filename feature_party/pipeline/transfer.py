@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import time
 from collections.abc import Iterator
@@ -24,9 +25,15 @@ from labelveil.common.release.folder import (
     read_manifest,
 )
 from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.question import decode_question
 from labelveil.feature_party.client.channel import Withdrawn
 from labelveil.feature_party.client.release_client import Fetched, ReleaseClient, noting_withdrawal
-from labelveil.feature_party.client.submission import Population, SubmittingClient, hash_population
+from labelveil.feature_party.client.submission import (
+    FROZEN,
+    Population,
+    SubmittingClient,
+    hash_population,
+)
 from labelveil.feature_party.config import FeaturePartyConfig, LabelsPartySection
 from labelveil.feature_party.tables import check_key, check_type_of_key, collect_table, scan_table
 
@@ -57,8 +64,13 @@ class Transfer:
             )
 
     def submit_all(self, question: bytes = b"") -> tuple[Population, str]:
-        """Submit the keys of the features as the population; returns them, and how it ended."""
+        """Submit the keys of the features as the population; returns them, and how it ended.
+
+        ``ReleaseError`` if a question is none about as many events.
+        """
         population = replace(self.population(), question=question)
+        if question:
+            decode_question(question, population.rows)
         return population, self.submit(population, self.config.release.directory)
 
     def submit(self, population: Population, folder: Path) -> str:
@@ -87,10 +99,27 @@ class Transfer:
                 if isinstance(error, Withdrawn) and self._goes_on(folder):
                     return "withdrawn"
                 raise
-            _keep(population, folder)  # a second time: at any moment one of the two is complete
+            if self._is_answered(client, population, ending):
+                _keep(population, folder)  # a second time: at any moment one of the two is complete
             shutil.rmtree(sending)
             bar.update(task, completed=population.rows)
             return ending
+
+    def _is_answered(self, client: SubmittingClient, population: Population, ending: str) -> bool:
+        """Whether the epoch's release is, or can be, about the question that was submitted.
+
+        Another one is not asked any more; nor may it take the place of the one whose sums came.
+        """
+        if ending != FROZEN:
+            return True
+        sums = client.describe("submit").sums
+        if sums is None or hashlib.sha256(population.question).hexdigest() == sums.question:
+            return True
+        warn(
+            "the release exists, and answers another question than this one, which stays where it"
+            " is: name another epoch to ask anew"
+        )
+        return False
 
     def fetch(self) -> list[Fetched]:
         """Fetch and verify the release, or one of each epoch and labels party configured.

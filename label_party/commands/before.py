@@ -28,6 +28,7 @@ from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.store.budget import short
 
 if TYPE_CHECKING:
+    from labelveil.common.mechanisms.group_sums import NoisySums
     from labelveil.label_party.events.intention import Intention
     from labelveil.label_party.events.tally import Tally
     from labelveil.label_party.store.entries import Charge
@@ -139,7 +140,6 @@ class Before:
         """
         from labelveil.label_party.events.intention import NotBought
         from labelveil.label_party.release.plan import too_few_events
-        from labelveil.label_party.store.entries import LABELS
         from labelveil.label_party.store.purchase import rehearsing
 
         terminal = sys.stdin.isatty() and sys.stderr.isatty()
@@ -155,7 +155,7 @@ class Before:
         else:
             with rehearsing(self._store) as rehearsal:
                 outlook = rehearsal.buy(intention.purchases)
-        if intention.purchases[-1].purpose == LABELS:
+        if intention.plan is not None:
             rows = intention.events.rows
             intention = replace(intention, too_few=lambda: too_few_events(self.config, rows))
         warnings = intention.warnings()
@@ -175,7 +175,6 @@ class Before:
     def _facts(self, intention: Intention, outlook: Outlook) -> Iterator[tuple[str, object]]:
         from labelveil.common.release.limits import MANIFEST_BYTES
         from labelveil.common.release.size import largest_manifest
-        from labelveil.label_party.store.entries import LABELS
 
         bought, events = intention.purchases, intention.events
         data, engine = self.config.at(bought[-1].epoch).data, self.config.engine
@@ -198,7 +197,9 @@ class Before:
         yield "duplicates", data.duplicates
         if self.config.privacy.max_records_per_user is not None:
             yield "  over a user's limit", f"{tally.over_limit:,}"
-        if bought[-1].purpose == LABELS:
+        if intention.sums is not None:
+            yield from _sums_facts(intention.sums)
+        if intention.plan is not None:
             most = largest_manifest(self.config.plan_message(tally.rows))
             yield "manifest", f"at most {most:,} bytes, of {MANIFEST_BYTES:,}"
         how = "in memory" if events.in_memory else f"{engine.name}, {engine.workers} workers"
@@ -224,6 +225,7 @@ class Before:
             "total": outlook.limit.to_json(),
             "charges": {order.purpose: order.guarantee.to_json() for order in bought},
             "left": None if left is None else left.to_json(),
+            **_sums_document(intention.sums),
             "grids": [
                 {"points": len(grid), **asdict(moved), "variance_added": moved.share}
                 for grid, moved in intention.placed
@@ -234,6 +236,31 @@ class Before:
 
     def _outputs(self, intention: Intention) -> list[Path]:
         return [*(self._store.folder(*order.name) for order in intention.purchases), *self.outputs]
+
+
+def _sums_document(noisy: NoisySums | None) -> dict[str, Any]:
+    if noisy is None:
+        return {"sums": 0, "question_bits": 0.0}
+    return {"sums": noisy.question.half_widths.size, "question_bits": noisy.question.bits}
+
+
+def _sums_facts(noisy: NoisySums) -> Iterator[tuple[str, object]]:
+    question = noisy.question
+    yield "asked", f"sums over {question.half_widths.size:,} groups, and no codes"
+    yield "  question", told_by(question.bits)
+    yield "  noise", noise_range(noisy.scales.tolist())
+
+
+def told_by(bits: float) -> str:
+    """What a question tells the labels party."""
+    return f"what the features party predicts: at most {bits:.1f} bits an event"
+
+
+def noise_range(scales: Sequence[float]) -> str:
+    """Say how much noise sums have."""
+    low, high = min(scales), max(scales)
+    shown = f"{high:.6g}" if low == high else f"{low:.6g} … {high:.6g}"
+    return f"exact discrete Laplace on each sum, of scale {shown} steps"
 
 
 def agreed(question: str) -> bool:

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from labelveil.label_party.commands.before import Before, BeforeOptions, aligned, label_facts
+from labelveil.label_party.commands.before import (
+    Before,
+    BeforeOptions,
+    aligned,
+    label_facts,
+    noise_range,
+    told_by,
+)
 from labelveil.label_party.commands.options import Shown, options
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.store.budget import short
 
 if TYPE_CHECKING:
     from labelveil.common.release.manifest import Manifest
+    from labelveil.common.release.sections import SumsSection
     from labelveil.label_party.release.run import ReleaseOutcome
     from labelveil.label_party.store.purchase import Payment
 
@@ -67,7 +76,9 @@ def document(outcome: ReleaseOutcome) -> dict[str, Any]:
         "randomizer": ", ".join(each.name for each in manifest.by_stratum[0]),
         "strata": len(manifest.strata),
         "loss": ", ".join(dict.fromkeys(label.loss for label in manifest.labels)),
-        "outputs": manifest.codebooks.outputs,
+        "outputs": 0 if manifest.sums else manifest.codebooks.outputs,
+        "sums": 0 if manifest.sums is None else manifest.sums.groups,
+        "question_bits": manifest.question_bits,
         "guarantee": manifest.total_guarantee.to_json(),
         "prior_paid": manifest.prior_paid,
     }
@@ -113,6 +124,8 @@ def epoch_line(outcome: ReleaseOutcome) -> str:
 
 def _prior(manifest: Manifest) -> str:
     drift = manifest.drift
+    if manifest.sums is not None:
+        return f"{manifest.sums.groups:,} sums over groups"
     if manifest.asked:
         return f"asked in {len(manifest.strata)} strata"
     if any(prior.public for prior in manifest.priors):
@@ -143,11 +156,16 @@ def _facts(outcome: ReleaseOutcome) -> Iterator[tuple[str, str]]:
         yield "  keys merged", f"{tally.merged:,}"
         if manifest.privacy.records_per_unit > 1 or tally.over_limit:
             yield "  over a user's limit", f"{tally.over_limit:,}"
-    yield from _channel_facts(manifest)
+    if manifest.sums is None:
+        yield from _channel_facts(manifest)
+    else:
+        yield from _sums_facts(manifest, manifest.sums)
     yield "privacy", str(manifest.total_guarantee)
     if manifest.test_guarantee is not None:
         yield "  test for drift", f"ε = {manifest.test_guarantee.epsilon:.6g}"
-    if manifest.asked:
+    if manifest.sums is not None:
+        yield "  histogram", "none: sums need none"
+    elif manifest.asked:
         yield "  histogram", "none: the features party said what it expects"
     elif any(prior.public for prior in manifest.priors):
         yield "  histogram", "none: a public prior takes its place, free"
@@ -162,6 +180,15 @@ def _facts(outcome: ReleaseOutcome) -> Iterator[tuple[str, str]]:
     yield "digest", paid.charge.digest
     if paid.recovered:
         yield "taken back", f"{paid.recovered} unfinished release(s) of dead processes"
+
+
+def _sums_facts(manifest: Manifest, sums: SumsSection) -> Iterator[tuple[str, str]]:
+    yield "sums", f"{sums.groups:,}, one for each group of events"
+    grid = manifest.label.grid
+    yield "grid", f"{len(grid):,} points, {manifest.lattice.step:g} apart"
+    yield "question", told_by(manifest.question_bits)
+    yield "  its digest", sums.question
+    yield "noise", noise_range([float(Fraction(stated.scale)) for stated in sums.widths])
 
 
 def _channel_facts(manifest: Manifest) -> Iterator[tuple[str, str]]:

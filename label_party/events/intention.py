@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from labelveil.common.arrays import Integers
+from labelveil.common.mechanisms.group_sums import NoisySums
 from labelveil.common.randomizers.grid import Grid, Moved
 from labelveil.common.randomizers.message.steps import MessagePlan
 from labelveil.label_party.events.steps import Events
@@ -60,7 +61,8 @@ class Intention:
     events: Events  # what was read; the last purchase is about them
     # names of the labels that it is about; none if it is about categories alone
     labels: Sequence[str] = ()
-    plan: MessagePlan | None = None  # the message that it is about, if it is
+    plan: MessagePlan | None = None  # the message of codes that it is about, if it is
+    sums: NoisySums | None = None  # the sums that it is about, if it is
     spreads: tuple[Spread, ...] = ()  # of the columns of categories that it is about
     # says, from public facts alone, why nothing useful would come out; None if it might
     too_few: Callable[[], str | None] = lambda: None
@@ -68,9 +70,12 @@ class Intention:
     @cached_property
     def placed(self) -> list[tuple[Grid, Moved]]:
         """Each label's grid in the message, and what placing the labels on it does to them."""
-        if self.plan is None:
-            return []
-        return [*zip(self.plan.grids, self.events.moved(self.plan.grids), strict=True)]
+        grids: Sequence[Grid] = ()
+        if self.plan is not None:
+            grids = self.plan.grids
+        elif self.sums is not None:
+            grids = [self.sums.question.lattice.grid]
+        return [*zip(grids, self.events.moved(grids), strict=True)] if grids else []
 
     def warnings(self) -> list[str]:
         """Everything that speaks against it, one line each."""

@@ -192,10 +192,10 @@ class Populations:
 
     def rows_of(
         self, data_set: str, epoch: str, submitted: Submitted
-    ) -> tuple[Path, int, Path | None, int]:
+    ) -> tuple[Path, int, Path | None, int | None]:
         """Return the file of a population's keys, how many these are, and its question's, verified.
 
-        Last comes at which byte of the question the events' strata begin.
+        Last comes at which byte of the question the events' strata begin, if it gathers any.
 
         ``StoreError`` if they are not what was submitted.
         """
@@ -206,7 +206,7 @@ class Populations:
             question = _path(folder, submitted.question, _QUESTION)
             _verify(question, submitted.question)
             return keys, submitted.rows, question, strata_at(question)
-        return keys, submitted.rows, None, 0
+        return keys, submitted.rows, None, None
 
     def clean(self) -> None:
         """Remove what dead processes left; harmless beside living ones."""

@@ -118,12 +118,13 @@ class SubmittedRows:
     keys: Path  # a file that begins with 16 bytes a key
     rows: int
     question: Path | None = None  # what is asked of them (:mod:`labelveil.common.release.question`)
-    strata_at: int = 0  # at which byte of it their strata begin, one byte each
+    # at which byte of it their strata begin, one byte each; None where it gathers none
+    strata_at: int | None = None
 
     @property
     def types(self) -> dict[str, str]:
         """Names and types of its columns."""
-        return ROWS_OF_KEYS | ({STRATUM: STRATUM_TYPE} if self.question else {})
+        return ROWS_OF_KEYS | ({STRATUM: STRATUM_TYPE} if self.strata_at is not None else {})
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class SubmittedSlice:
         start, stop = self.start, self.stop
         keys = read_rows(self.rows.keys, start * KEY_BYTES, stop - start, KEY_TYPE)
         columns: Columns = {KEY: keys, ROW: np.arange(start, stop)}
-        if self.rows.question is not None:
+        if self.rows.question is not None and self.rows.strata_at is not None:
             at = self.rows.strata_at + start
             asked = read_rows(self.rows.question, at, stop - start, "u1")
             columns[STRATUM] = asked.astype(STRATUM_TYPE)

@@ -117,7 +117,14 @@ class Evaluation(Sole):
         mine = (manifest.data_set, manifest.epoch) == (data.data_set, data.epoch)
         released, names = manifest.names, [label.name for label in self._config.labels]
         same = released == names or len(released) == len(names) == 1
-        return self.settings.offered and mine and same and loss == f"{self.settings.loss} gain"
+        codes = manifest.sums is None  # whose prior says what answers are compared with
+        return (
+            self.settings.offered
+            and mine
+            and same
+            and codes
+            and loss == f"{self.settings.loss} gain"
+        )
 
     def gain(self, release: StoredRelease, label: str) -> PairedGain:
         """What answers about one of a release's labels are the mean of."""

@@ -11,15 +11,17 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
 from labelveil.common.arrays import Integers
 from labelveil.common.entropy import Entropy
 from labelveil.common.errors import PrivacyError
-from labelveil.common.guarantees import PureDP, compose
+from labelveil.common.guarantees import Guarantee, PureDP, compose
 from labelveil.common.randomizers import NoisyPrior
 from labelveil.common.randomizers.cells import Group
+from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message.steps import Message, MessagePlan
 from labelveil.common.release.blocks import KEY_BYTES, decode_codes
 from labelveil.common.release.claims import CMAC_KEYS, SUBMITTED_KEYS
@@ -99,13 +101,20 @@ def build(
     content, population, counts = _randomize(events, message, entropy, writer, progress, decoded)
     if decoded:
         message = message.decode(counts)
-    manifest = _manifest(config, message, counted, content, population)
+    return checked(_manifest(config, message, counted, content, population), config)
+
+
+def checked(manifest: Manifest, config: LabelPartyConfig) -> Built:
+    """Check a manifest as the features party will, before it is served.
+
+    ``PrivacyError`` if it spends more than was asked for.
+    """
     if not manifest.total_guarantee.within(config.privacy.charge):
         raise PrivacyError(
             f"the message would spend {manifest.total_guarantee}, more than {config.privacy.charge}"
         )
     data = manifest.to_bytes()
-    Manifest.from_bytes(data)  # what the features party will check, checked before it is served
+    Manifest.from_bytes(data)
     return Built(manifest, data)
 
 
@@ -139,13 +148,17 @@ def _randomize(
         blocks=blocks,
         digest=content_digest(blocks),
     )
-    population = PopulationSection(
+    return content, population_of(events, keys.hexdigest()), counts
+
+
+def population_of(events: Events, digest: str) -> PopulationSection:
+    """Say which events these are, given the digest of their keys."""
+    return PopulationSection(
         rows=events.rows,
-        digest=keys.hexdigest(),
+        digest=digest,
         keys=SUBMITTED_KEYS if events.submitted else CMAC_KEYS,
         secret_check=events.join_check,
     )
-    return content, population, counts
 
 
 def _manifest(
@@ -193,11 +206,26 @@ def _manifest(
         )
         randomizers.append(chosen)
     return Manifest(
-        format=FORMAT,
-        software=software(),
-        data_set=config.data.data_set,
-        epoch=config.data.epoch,
-        labels=[
+        **named(config, cells.grids),
+        strata=strata,
+        priors=priors,
+        tables=by_stratum,
+        randomizers=randomizers,
+        privacy=privacy_of(config, message.records, compose(parts)),
+        population=population,
+        content=content,
+        drift=counted.drift,
+    )
+
+
+def named(config: LabelPartyConfig, grids: Sequence[Grid]) -> dict[str, Any]:
+    """Members of a manifest that say which release it is, and of which labels on which points."""
+    return {
+        "format": FORMAT,
+        "software": software(),
+        "data_set": config.data.data_set,
+        "epoch": config.data.epoch,
+        "labels": [
             LabelSection(
                 name=label.name,
                 grid=grid.points.tolist(),
@@ -206,19 +234,16 @@ def _manifest(
                 weight=label.weight,
                 asked=label.fixed is not None,
             )
-            for label, grid in zip(config.labels, cells.grids, strict=True)
+            for label, grid in zip(config.labels, grids, strict=True)
         ],
-        strata=strata,
-        priors=priors,
-        tables=by_stratum,
-        randomizers=randomizers,
-        privacy=StatedPrivacy(
-            requested_epsilon=config.privacy.epsilon,
-            division=config.privacy.division,
-            records_per_unit=message.records,
-            total=compose(parts).to_json(),
-        ),
-        population=population,
-        content=content,
-        drift=counted.drift,
+    }
+
+
+def privacy_of(config: LabelPartyConfig, records: int, total: Guarantee) -> StatedPrivacy:
+    """Say what a release spends on one privacy unit of so many records."""
+    return StatedPrivacy(
+        requested_epsilon=config.privacy.epsilon,
+        division=config.privacy.division,
+        records_per_unit=records,
+        total=total.to_json(),
     )

@@ -25,8 +25,10 @@ from labelveil.label_party.events.columns import list_digest
 from labelveil.label_party.events.intention import Confirm, Intention, go_on
 from labelveil.label_party.events.open import open_events
 from labelveil.label_party.events.tally import Tally
+from labelveil.label_party.release.answer import asked_sums
 from labelveil.label_party.release.message import Built, Count, build, count_labels
 from labelveil.label_party.release.strata import plan_events, stratum_column
+from labelveil.label_party.release.sums import build_sums
 from labelveil.label_party.store.disk import translating_errors
 from labelveil.label_party.store.entries import LABELS
 from labelveil.label_party.store.ledger import Ledger
@@ -96,13 +98,16 @@ def run_release(
         rehearsal.buy([order])  # what no budget allows is refused before a row is read
     with open_events(config, stratum=column, quiet=quiet) as events:
         # what no message can carry, or no manifest, is refused before anything
-        plan = plan_events(config, events, column, prior)
-        check_manifest(plan)
-        confirm(Intention((order,), events, [label.name for label in config.labels], plan))
+        sums = asked_sums(config, events)
+        plan = None if sums else plan_events(config, events, column, prior)
+        if plan is not None:
+            check_manifest(plan)
+        names = [label.name for label in config.labels]
+        confirm(Intention((order,), events, names, plan, sums))
         built: list[Built] = []
 
         def write(ledger: Ledger) -> tuple[str, int]:
-            count = find_prior(store, ledger)
+            count = find_prior(store, ledger) if sums is None else count_labels
             writer = store.writer(config.data.data_set, config.data.epoch)
             entropy = system_entropy()
             try:
@@ -110,7 +115,12 @@ def run_release(
                     translating_errors(store.directory),  # tasks write rows beside each other
                     row_progress("Randomizing", events.rows, quiet) as advance,
                 ):
-                    built.append(build(events, config, plan, entropy, writer, advance, count))
+                    if plan is not None:
+                        made = build(events, config, plan, entropy, writer, advance, count)
+                    else:
+                        noisy = present(sums)
+                        made = build_sums(events, config, noisy, entropy, writer, advance)
+                    built.append(made)
                 data, key = built[0].manifest_bytes, _signing_key(config.keys)
                 writer.finish(data, key.sign(data) if key else b"")
                 writer.publish()

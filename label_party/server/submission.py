@@ -18,8 +18,9 @@ import grpc
 
 from labelveil.common.config.names import NAME_PATTERN
 from labelveil.common.errors import LabelveilError
+from labelveil.common.mechanisms.group_sums import GroupQuestion, NoisySums
 from labelveil.common.release.blocks import KEY_BYTES
-from labelveil.common.release.question import LAWS_BYTES, read_question
+from labelveil.common.release.question import most_bytes, read_question
 from labelveil.common.wire import label_release_pb2 as wire
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events.submitted import Populations, Submitted, Upload
@@ -163,7 +164,7 @@ class Submissions:
     ) -> None:
         keys, (upload, question) = message.keys, uploads
         if message.WhichOneof("part") == "question" and header.question_sha256:
-            part, most = message.question, header.rows + LAWS_BYTES
+            part, most = message.question, most_bytes(header.rows)
             if not 0 < len(part) <= MAX_PART_BYTES or question.size + len(part) > most:
                 raise invalid(
                     f"a question has at most {most} bytes, in parts of 1 to {MAX_PART_BYTES}"
@@ -210,7 +211,11 @@ class Submissions:
             raise invalid("the question does not give the header's question_sha256")
         try:
             asked = read_question(question.path, header.rows)
-            asked.plan(self._config.terms[0], self._config.privacy.message_epsilon)
+            terms, privacy = self._config.terms[0], self._config.privacy
+            if isinstance(asked, GroupQuestion):
+                NoisySums.of_label(asked, terms, privacy.charge.exact_epsilon)
+            else:
+                asked.plan(terms, privacy.message_epsilon)
         except LabelveilError as error:
             raise invalid(str(error)) from error
 

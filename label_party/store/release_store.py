@@ -266,7 +266,7 @@ class StoredRelease:
 
     @property
     def rows(self) -> int:
-        return self.heading.population.rows
+        return self.heading.rows
 
     @property
     def signature(self) -> bytes:

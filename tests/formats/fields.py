@@ -27,7 +27,7 @@ from labelveil.label_party.store.entries import LABELS, Covered, Purchase
 from labelveil.label_party.store.purchase import Order
 from labelveil.label_party.store.release_store import Store
 from labelveil.label_party.store.schema import SCHEMA
-from tests.formats.make import LABEL_PARTY, QUESTION, kept, unpack
+from tests.formats.make import GROUPS, LABEL_PARTY, QUESTION, kept, unpack
 
 _NAMES = ("type", "enum", "const", "pattern", "required", "$ref", "format")
 _WITHIN = ("properties", "items", "prefixItems", "anyOf", "allOf", "additionalProperties", "$defs")
@@ -45,6 +45,10 @@ def _release(_: Path) -> Any:
 
 def _question(_: Path) -> Any:
     return encode_question(QUESTION).hex()
+
+
+def _groups(_: Path) -> Any:
+    return encode_question(GROUPS).hex()
 
 
 def _store(_: Path) -> Any:
@@ -90,6 +94,7 @@ def _join(_: Path) -> Any:
 _STANDS_FOR: dict[str, Callable[[Path], Any]] = {
     formats.RELEASE.name: _release,
     formats.QUESTION.name: _question,
+    formats.GROUPS.name: _groups,
     formats.STORE.name: _store,
     formats.TERMS.name: _terms,
     formats.BACKUP.name: _backup,

@@ -21,7 +21,9 @@ import numpy as np
 import polars as pl
 
 from labelveil.common.formats import BACKUP, MODEL, RELEASE, STORE, Format
+from labelveil.common.formats import GROUPS as GROUPS_FORMAT
 from labelveil.common.formats import QUESTION as QUESTION_FORMAT
+from labelveil.common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Lattice
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message.questions import Question
 from labelveil.common.release.event_keys import hash_keys, secret_check
@@ -30,7 +32,7 @@ from labelveil.label_party.events.submitted import Populations, Submitted
 from labelveil.label_party.store.release_store import Store
 
 KEPT = Path(__file__).parent / "kept"
-SAMPLED = (RELEASE, QUESTION_FORMAT, STORE, MODEL, BACKUP)
+SAMPLED = (RELEASE, QUESTION_FORMAT, GROUPS_FORMAT, STORE, MODEL, BACKUP)
 """Of which a sample is kept, one of each number."""
 
 SECRET = bytes(range(32))
@@ -40,6 +42,15 @@ STRATA = np.arange(EVENTS) % 2
 LAWS = np.array([[1, 2, 3, 4, 5], [5, 4, 3, 2, 1]])
 GRID = Grid(np.linspace(0, 10, 5))
 QUESTION = Question(STRATA, GRID, LAWS)
+GROUPS = GroupQuestion(
+    Lattice(0.0, 10.0, 20),
+    np.where(np.arange(EVENTS) == 7, NO_GROUP, np.arange(EVENTS) % 3),
+    np.array([4, 20, 1]),
+    np.array([0, 6]),
+    levels=np.arange(EVENTS) % 2,
+    weights=np.arange(EVENTS) % 5 - 2,
+    squares=1,
+)
 
 LABEL_PARTY = """
 [data]
@@ -69,6 +80,9 @@ ASKED = (
 )
 """Settings of the epoch whose population was submitted, with a question."""
 
+SUMMED = (*ASKED[1:], "data.data_set=sums", "store.directory=sums_store")
+"""Those of a release of sums, in a store of its own."""
+
 FEATURE_PARTY = """
 [data]
 features = "features.csv"
@@ -90,16 +104,21 @@ def make(folder: Path) -> dict[str, Path]:
     folder = folder.resolve()
     with _within(folder):
         write_tables()
-        for name in ("question", "backup"):
+        for name in ("question", "backup", "sums"):
             Path(name).mkdir()
         Path("question/question.bin").write_bytes(encode_question(QUESTION))
+        Path("sums/question.bin").write_bytes(encode_question(GROUPS))
         _run("label_party", "release")
-        _submit()
+        _submit(Store(Path("label_store")), "sales", "2", encode_question(QUESTION))
         _run("label_party", "release", *(f"--set={setting}" for setting in ASKED))
         _run("label_party", "backup", "--to", "backup/store.tar")
         Path("release").mkdir()
         for name in ("manifest.json", "keys.bin", "codes.bin"):
             shutil.copy(f"label_store/releases/sales/1/{name}", "release")
+        _submit(Store(Path("sums_store")), "sums", "1", encode_question(GROUPS))
+        _run("label_party", "release", *(f"--set={setting}" for setting in SUMMED))
+        for name in ("manifest.json", "keys.bin", "codes.bin"):
+            shutil.copy(f"sums_store/releases/sums/1/{name}", "sums")
         _run("feature_party", "train", "--quiet", *_FEATURES)
         _run("feature_party", "predict", "--output", "model/predictions.csv", *_FEATURES)
         shutil.rmtree("model/amount/checkpoints")
@@ -109,6 +128,7 @@ def make(folder: Path) -> dict[str, Path]:
 _PLACES = {
     RELEASE.name: "release",
     QUESTION_FORMAT.name: "question",
+    GROUPS_FORMAT.name: "sums",
     STORE.name: "label_store",
     MODEL.name: "model",
     BACKUP.name: "backup",
@@ -132,21 +152,18 @@ def write_tables() -> None:
     pl.DataFrame({"key": NAMES, "x": x, "shop": shop}).write_csv("features.csv")
 
 
-def _submit() -> None:
-    """Put a population with a question into the store, as a submission does."""
+def _submit(store: Store, data_set: str, epoch: str, question: bytes) -> None:
+    """Put a population with a question into a store, as a submission does."""
     names = pl.Series([f"asked-{number}" for number in range(EVENTS)])
-    parts, populations = (
-        (hash_keys(names, SECRET), encode_question(QUESTION)),
-        Populations(Store(Path("label_store"))),
-    )
-    with populations.upload() as uploads, populations.exchanging("sales", "2"):
+    parts, populations = (hash_keys(names, SECRET), question), Populations(store)
+    with populations.upload() as uploads, populations.exchanging(data_set, epoch):
         for upload, part in zip(uploads, parts, strict=True):
             upload.append(part)
             upload.seal()
-        keys, question = (sha256(part).hexdigest() for part in parts)
+        keys, asked = (sha256(part).hexdigest() for part in parts)
         check = secret_check(SECRET).hex()
-        facts = Submitted(EVENTS, keys, check, "partner", "2026-11-26T00:00:00+00:00", question)
-        populations.store("sales", "2", *uploads, facts)
+        facts = Submitted(EVENTS, keys, check, "partner", "2026-11-26T00:00:00+00:00", asked)
+        populations.store(data_set, epoch, *uploads, facts)
 
 
 def _run(program: str, *arguments: str) -> None:

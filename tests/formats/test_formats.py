@@ -19,9 +19,21 @@ import polars as pl
 import pytest
 
 from labelveil.common.errors import DataError, ReleaseError
-from labelveil.common.formats import BACKUP, FORMATS, JOIN, MODEL, QUESTION, RELEASE, STORE, Format
+from labelveil.common.formats import (
+    BACKUP,
+    FORMATS,
+    GROUPS,
+    JOIN,
+    MODEL,
+    QUESTION,
+    RELEASE,
+    STORE,
+    Format,
+)
+from labelveil.common.guarantees import PureDP
 from labelveil.common.release.manifest import FORMAT, Manifest
 from labelveil.common.release.question import decode_question, encode_question
+from labelveil.common.release.sums import read_sums
 from labelveil.feature_party.config import FeaturePartyConfig
 from labelveil.feature_party.model.several_labels import LabelModels
 from labelveil.feature_party.pipeline.learning import Learning
@@ -98,6 +110,7 @@ def test_the_page_has_every_format_of_the_code() -> None:
 def test_the_writers_write_the_present_number() -> None:
     assert str(RELEASE) == FORMAT
     assert encode_question(make.QUESTION).startswith(f"{QUESTION}\n".encode())
+    assert encode_question(make.GROUPS).startswith(f"{GROUPS}\n".encode())
 
 
 def joining(folder: Path, secrets: Sequence[bytes] = (make.SECRET,), **keys: Any) -> Learning:
@@ -135,6 +148,14 @@ def test_a_kept_question_is_read(tmp_path: Path, number: int) -> None:
     np.testing.assert_array_equal(asked.strata, make.STRATA)
     np.testing.assert_array_equal(asked.laws, make.LAWS)
     np.testing.assert_array_equal(asked.grid.points, make.GRID.points)
+
+
+@pytest.mark.parametrize("number", numbers(GROUPS))
+def test_kept_sums_are_read_with_their_question(tmp_path: Path, number: int) -> None:
+    sums = read_sums(unpack(kept(GROUPS, number), tmp_path / "sums"))
+    assert sums.question.encode() == make.GROUPS.encode()
+    assert sums.sums.size == 3
+    assert sums.guarantee == PureDP.of(1)
 
 
 @pytest.mark.parametrize("number", numbers(MODEL))

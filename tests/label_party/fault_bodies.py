@@ -20,12 +20,14 @@ import grpc
 import numpy as np
 
 from labelveil.common.files import write_text
+from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice
 from labelveil.common.release.event_keys import read_secret, secret_check
+from labelveil.common.release.question import encode_question
 from labelveil.common.wire import label_release_pb2 as wire
 from labelveil.common.wire import label_release_pb2_grpc
 from labelveil.label_party.commands import cli
 from labelveil.label_party.config import sections as config
-from labelveil.label_party.events.submitted import Populations
+from labelveil.label_party.events.submitted import Populations, Submitted
 from labelveil.label_party.queries import synthetic_table, top_k
 from labelveil.label_party.queries.evaluation import Evaluation
 from labelveil.label_party.release.run import run_release
@@ -59,6 +61,7 @@ PURCHASES = {
     "release": LABELS,
     "several": LABELS,
     "watched": LABELS,
+    "sums": LABELS,
     "leaders": "top-k by kind",
     "table": "synthetic table of kind",
     "question": EVALUATION,
@@ -104,6 +107,31 @@ def watched(folder: str, epoch: str) -> None:
         watch__epsilon=0.01 + int(epoch) / 1e6,
     )
     release_new(loaded, lambda outcome: None, quiet=True)
+
+
+def sums(folder: str, epoch: str) -> None:
+    """Sums over groups of events that were submitted with the question."""
+    asked = settings(
+        folder,
+        data__population="submitted",
+        data__epoch=epoch,
+        rounds__questions=True,
+        randomizer__name="auto",
+        domain__grid="auto",
+    )
+    populations = Populations(Store(asked.store.directory))
+    question = GroupQuestion(Lattice(0.0, 2.0, 4), np.arange(KEYS) % 3, np.array([1, 4, 2]))
+    parts = population("sums"), encode_question(question)
+    check = secret_check(read_secret(asked.keys.secret_file)).hex()
+    digests = [hashlib.sha256(part).hexdigest() for part in parts]
+    facts = Submitted(KEYS, digests[0], check, "partner", "2026-11-26T00:00:00+00:00", digests[1])
+    if populations.current("labels", epoch) != facts:
+        with populations.upload() as uploads, populations.exchanging("labels", epoch):
+            for upload, part in zip(uploads, parts, strict=True):
+                upload.append(part)
+                upload.seal()
+            populations.store("labels", epoch, *uploads, facts)
+    run_release(asked, quiet=True)
 
 
 def leaders(folder: str, epoch: str) -> None:

@@ -42,10 +42,11 @@ class Lattice:
     """1 … 8,191."""
 
     def __post_init__(self) -> None:
-        _ = self._grid
+        _ = self.grid
 
     @cached_property
-    def _grid(self) -> Grid:
+    def grid(self) -> Grid:
+        """All of its points."""
         return Grid.from_count(self.lower, self.upper, self.steps + 1)
 
     @classmethod
@@ -96,4 +97,4 @@ class Lattice:
 
         Takes as many uniform words; returns places 0 … steps. ``DataError`` if a label is NaN.
         """
-        return self._grid.round(labels, words)
+        return self.grid.round(labels, words)

@@ -19,19 +19,36 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 
 from labelveil.common.arrays import Floats, Indices, Integers
 from labelveil.common.entropy import Entropy
-from labelveil.common.errors import PrivacyError
+from labelveil.common.errors import ConfigError, PrivacyError
 from labelveil.common.exact.noise import discrete_laplace_each
 from labelveil.common.guarantees import Adjacency, PureDP
 from labelveil.common.guarantees.limits import within
+from labelveil.common.mechanisms.group_sums.lattice import Lattice
 from labelveil.common.mechanisms.group_sums.question import GroupQuestion
+from labelveil.common.randomizers.message.terms import LabelTerms
 
 _MOST_TERM = 1 << 48
 _GRAIN = 1 << 12
+
+
+@dataclass(frozen=True)
+class Width:
+    """Groups whose labels are clipped alike, and so have sums with noise of one scale."""
+
+    half_width: int
+    """In steps of the lattice."""
+    squares: bool
+    """Whether they ask for squares."""
+    groups: int
+    """How many these are."""
+    scale: Fraction
+    """Of their noise, in steps, or steps² of squares."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +93,50 @@ class NoisySums:
         numerators, denominator = self._terms
         return np.array(numerators, dtype=np.int64)[self._spans[1]], denominator
 
+    @classmethod
+    def of_label(cls, question: GroupQuestion, terms: LabelTerms, epsilon: Fraction) -> Self:
+        """Answer about a label as it is configured.
+
+        Raises
+        ------
+        ConfigError, PrivacyError
+            If labels are of another range, or their points are not the question's.
+        """
+        asked = question.lattice
+        if (asked.lower, asked.upper) != (terms.lower, terms.upper):
+            raise ConfigError(
+                f"the question is about labels in {asked.lower:g} … {asked.upper:g}, not in"
+                f" {terms.lower:g} … {terms.upper:g}; name the same bounds"
+            )
+        if terms.grid is not None and (own := Lattice.of_grid(terms.grid)) != asked:
+            raise ConfigError(
+                f"the question is about labels on {asked.steps:,} steps, and they are on"
+                f" {own.steps:,} of {own.step:g}; ask on these"
+            )
+        return cls(question, epsilon)
+
     @property
     def scales(self) -> Floats:
-        """(G,) scales of the noise, in steps of the lattice."""
+        """(G,) scales of the noise, in steps of the lattice, or steps² of squares."""
         numerators, denominator = self._scales
         return numerators / denominator
+
+    @property
+    def widths(self) -> list[Width]:
+        """Every way in which labels are clipped: of sums, ascending, and then of squares."""
+        numerators, denominator = self._scales
+        asked = self.question
+        ways = asked.half_widths.astype(np.int64) + (asked.squared.astype(np.int64) << 32)
+        _, first, counts = np.unique(ways, return_index=True, return_counts=True)
+        return [
+            Width(
+                int(asked.half_widths[at]),
+                bool(asked.squared[at]),
+                groups,
+                Fraction(int(numerators[at]), denominator),
+            )
+            for at, groups in zip(first, counts.tolist(), strict=True)
+        ]
 
     @property
     def guarantee(self) -> PureDP:
@@ -92,7 +148,7 @@ class NoisySums:
 
     @property
     def variances(self) -> Floats:
-        """(G,) exact variances of the noise in steps²: 2q/(1 - q)² with q = exp(-1/scale).
+        """(G,) exact variances of the noise in steps² (of squares, steps⁴): 2q/(1 - q)² with q = exp(-1/scale).
 
         The continuous law's 2 scale² is 8 % more at ε = 1 where one label moves a sum by a step.
         """
@@ -108,9 +164,14 @@ class NoisySums:
         return f"group sums {hashlib.sha256(paid + self.question.digest).hexdigest()}"
 
     def draw(self, places: Indices, entropy: Entropy) -> Integers:
-        """(G,) noisy sums, in steps, of (n,) labels on the lattice; entropy is one release's own.
+        """(G,) noisy sums, in steps or steps², of (n,) labels on the lattice; entropy is one release's own.
 
         ``PrivacyError`` if this entropy has drawn this answer's noise before.
         """
-        noise = discrete_laplace_each(*self._scales, entropy.source(self.stream))
-        return self.question.sums(places) + noise
+        if places.size != len(self.question):
+            raise ValueError(f"places of shape {places.shape} must be one for each event")
+        return self.question.sums(places) + self.noise(entropy)
+
+    def noise(self, entropy: Entropy) -> Integers:
+        """(G,) noise of the answer, in steps; as of :meth:`draw`."""
+        return discrete_laplace_each(*self._scales, entropy.source(self.stream))

@@ -1,13 +1,14 @@
 """Questions about groups: of which events' labels a noisy sum is wanted, and how they are clipped.
 
-Group g is asked for ``Σ w_i clip(y_i - o_i, -h_g, h_g)`` over its events i. What a question says
-may come from anybody and from anything but the labels that it asks about: from the columns, and
+Group g is asked for ``Σ w_i clip(y_i - o_i, -h_g, h_g)`` over its events i, or for the sum of the
+squares of what is clipped: how far labels are from offsets. What a question says may come from anybody and from anything but the labels that it asks about: from the columns, and
 from what earlier rounds said of other events. All that has to be checked of it is its shape.
 
 As bytes every number is at a place that follows from those before it, little endian:
 
     8, 8, 4 bytes      lower, upper: float64; steps of the lattice: unsigned
     4, 4, 4 bytes      G groups, L levels of offsets, the largest |weight| or 0: unsigned
+    4 bytes            how many of the groups, the last ones, ask for squares: unsigned
     4 L bytes, 4 G     offsets and half-widths, in steps: unsigned
     4 n bytes          each event's group, 2**32 - 1 for none: unsigned
     n bytes            each event's level, if L > 1
@@ -17,6 +18,7 @@ As bytes every number is at a place that follows from those before it, little en
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,7 +27,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from labelveil.common.arrays import Indices, Integers, finite
+from labelveil.common.arrays import Booleans, Indices, Integers, finite
 from labelveil.common.errors import ConfigError
 from labelveil.common.mechanisms.group_sums.lattice import Lattice
 from labelveil.common.randomizers.grid import Grid
@@ -38,7 +40,7 @@ MOST_WEIGHT = 1 << 20
 
 _HEADER = np.dtype(
     [("lower", "<f8"), ("upper", "<f8"), ("steps", "<u4")]
-    + [(name, "<u4") for name in ("groups", "levels", "weight")]
+    + [(name, "<u4") for name in ("groups", "levels", "weight", "squares")]
 )
 _FORMS = {
     "offsets": "<u4",
@@ -78,6 +80,8 @@ class GroupQuestion:
     """(n,) which of them is each event's; None if there is one."""
     weights: Wholes | None = None
     """(n,) by which what is left is multiplied: -2**20 … 2**20, not all 0; None for 1."""
+    squares: int = 0
+    """So many groups, the last ones, ask for squares of what is clipped, in steps²."""
 
     def __post_init__(self) -> None:
         rows, steps = self.groups.size, self.lattice.steps
@@ -98,7 +102,10 @@ class GroupQuestion:
             _within("weights", self.weights, -bound, bound, "one for each event", rows)
             if not self.weights.any():
                 raise ConfigError("weights must not all be 0: nothing would be asked")
-        largest = rows * self.largest_weight * int(self.half_widths.max())
+        if not 0 <= self.squares <= count:
+            raise ConfigError(f"squares are asked of {self.squares:,} groups, and of 0 … {count:,}")
+        widest = int(self.half_widths.max())
+        largest = rows * self.largest_weight * (widest**2 if self.squares else widest)
         if largest >= _LARGEST_SUM:
             raise ConfigError(
                 f"sums of up to {largest:.2g} must be below 2**62; use smaller weights, or a"
@@ -175,12 +182,27 @@ class GroupQuestion:
 
     @property
     def spans(self) -> Integers:
-        """(G,) how far one label can move its group's sum, in steps: ``min(2h, steps) max |w|``.
+        """(G,) how far one label can move its group's sum: ``min(2h, steps) max |w|`` steps, or
+        ``h² max |w|`` steps² of squares.
 
-        Clipping moves no two numbers apart, and labels are at most all steps apart.
+        Clipping moves no two numbers apart, and labels are at most all steps apart; squares of what
+        is clipped are 0 … h².
         """
         widths = self.half_widths.astype(np.int64)
-        return np.minimum(2 * widths, self.lattice.steps) * self.largest_weight
+        moves = np.minimum(2 * widths, self.lattice.steps)
+        return np.where(self.squared, widths**2, moves) * self.largest_weight
+
+    @property
+    def squared(self) -> Booleans:
+        """(G,) which groups ask for squares."""
+        count = self.half_widths.size
+        return np.arange(count) >= count - self.squares
+
+    @property
+    def bits(self) -> float:
+        """The most that it tells of each event: see :func:`bits_of`."""
+        weight = 0 if self.weights is None else self.largest_weight
+        return bits_of(self.half_widths.size, self.offsets.size, weight)
 
     @cached_property
     def sizes(self) -> Integers:
@@ -191,21 +213,26 @@ class GroupQuestion:
             sizes += np.bincount(group[group != NO_GROUP], minlength=sizes.size)
         return sizes
 
-    def sums(self, places: Indices) -> Integers:
-        """(G,) sums of (n,) labels as they are, in steps: secret, and never to be shown.
+    def sums(self, places: Indices, first: int = 0) -> Integers:
+        """(G,) sums of labels as they are, in steps or steps²: secret, never to be shown.
 
-        ``places`` are labels on the lattice, 0 … steps; others are moved to its ends.
+        ``places`` are (m,) labels on the lattice, 0 … steps, of the events from number ``first``
+        on, all of them by default; others are moved to its ends.
         """
-        if places.shape != self.groups.shape:
+        stop = first + places.size
+        if places.ndim != 1 or first < 0 or stop > len(self):
             raise ValueError(f"places of shape {places.shape} must be one for each event")
         sums = np.zeros(self.half_widths.size, dtype=np.int64)
         offsets, widths = (each.astype(np.int64) for each in (self.offsets, self.half_widths))
-        for part in self._parts():
+        for part in self._parts(first, stop):
             asked = np.flatnonzero(self.groups[part] != NO_GROUP)
             group = self.groups[part][asked].astype(np.int64)
             offset = offsets if self.levels is None else offsets[self.levels[part][asked]]
-            width, place = widths[group], np.clip(places[part][asked], 0, self.lattice.steps)
+            place = places[part.start - first : part.stop - first][asked]
+            width, place = widths[group], np.clip(place, 0, self.lattice.steps)
             clipped = np.clip(place - offset, -width, width)
+            if self.squares:
+                clipped = np.where(self.squared[group], clipped**2, clipped)
             if self.weights is not None:
                 clipped *= self.weights[part][asked]
             np.add.at(sums, group, clipped)
@@ -223,13 +250,23 @@ class GroupQuestion:
             hashed.update(piece)
         return hashed.digest()
 
+    @staticmethod
+    def most_bytes(rows: int) -> int:
+        """The most bytes that a question about so many events has."""
+        sizes = {"offsets": MOST_LEVELS}
+        return _HEADER.itemsize + sum(
+            sizes.get(name, rows) * np.dtype(form).itemsize for name, form in _FORMS.items()
+        )
+
     @classmethod
-    def decode(cls, data: bytes, rows: int) -> Self:
+    def decode(cls, data: bytes | memoryview, rows: int) -> Self:
         """Read a question about so many events; ``ConfigError`` if it is none."""
         if len(data) < _HEADER.itemsize:
             raise ConfigError(f"{len(data)} bytes are too few for a question about groups")
         header = np.frombuffer(data, _HEADER, 1)[0]
-        groups, levels, weight = (int(header[name]) for name in ("groups", "levels", "weight"))
+        groups, levels, weight, squares = (
+            int(header[name]) for name in ("groups", "levels", "weight", "squares")
+        )
         if not (1 <= groups <= rows and 1 <= levels <= MOST_LEVELS and weight <= MOST_WEIGHT):
             raise ConfigError(
                 f"{groups:,} groups must be 1 … {rows:,}, {levels:,} levels 1 … {MOST_LEVELS}, and"
@@ -253,6 +290,7 @@ class GroupQuestion:
         question = cls(
             Lattice(float(header["lower"]), float(header["upper"]), int(header["steps"])),
             **read,
+            squares=squares,
         )
         if weight and question.largest_weight != weight:
             raise ConfigError(
@@ -267,15 +305,23 @@ class GroupQuestion:
             header[name] = getattr(self.lattice, name)
         header["groups"], header["levels"] = self.half_widths.size, self.offsets.size
         header["weight"] = 0 if self.weights is None else self.largest_weight
+        header["squares"] = self.squares
         yield header.data.cast("B")
         for name in _FORMS:
             if (numbers := getattr(self, name)) is not None:
                 yield numbers.data.cast("B")
 
-    def _parts(self) -> Iterator[slice]:
+    def _parts(self, first: int = 0, stop: int | None = None) -> Iterator[slice]:
         """Rows a million at a time: what is made of them is small."""
-        for start in range(0, self.groups.size, _ROWS_AT_ONCE):
-            yield slice(start, start + _ROWS_AT_ONCE)
+        last = self.groups.size if stop is None else stop
+        for start in range(first, last, _ROWS_AT_ONCE):
+            yield slice(start, min(start + _ROWS_AT_ONCE, last))
+
+
+def bits_of(groups: int, levels: int, largest_weight: int) -> float:
+    """The most that a question tells whoever answers it of each event, in bits: its group or none,
+    its offset, and its weight, if weights are said (else their largest is 0)."""
+    return math.log2((groups + 1) * levels * (2 * largest_weight + 1))
 
 
 def _check(name: str, values: Wholes, what: str, holds: bool = True) -> None:
@@ -296,7 +342,8 @@ def _within(
 def _frozen(values: Wholes, form: str) -> Wholes:
     """A copy that nobody changes; what is such a one already is taken as it is."""
     base: object = values.base
-    if values.dtype == form and values.flags.c_contiguous and isinstance(base, bytes):
+    owner = base.obj if isinstance(base, memoryview) else base
+    if values.dtype == form and values.flags.c_contiguous and isinstance(owner, bytes):
         return values  # as np.frombuffer gives it
     copy = np.array(values, dtype=form, order="C")
     copy.setflags(write=False)

@@ -12,10 +12,11 @@ import polars as pl
 import psutil
 import pytest
 
+from labelveil.common.formats import GROUPS
 from labelveil.common.randomizers.grid import MAX_POINTS
 from labelveil.common.release.event_keys import hash_keys, read_secret
 from labelveil.common.release.limits import MANIFEST_BYTES
-from labelveil.common.release.question import LAWS_BYTES
+from labelveil.common.release.question import most_bytes
 from labelveil.common.security.pilot_certificates import Authority, Role, issue
 from labelveil.common.wire import label_release_pb2 as wire
 from labelveil.label_party.server.submission import MAX_PART_BYTES
@@ -28,6 +29,7 @@ STREAMS, ROUNDS, ROWS = 8, effort(1, 20), 50
 SECONDS = 0.3
 """Of the server's processors, for one of them: what is measured is a tenth of that."""
 GROWTH = 400 << 20
+LAWS_BYTES = most_bytes(0)
 LIMITS = {
     "data__population": '"submitted"',
     "rounds__questions": True,
@@ -44,6 +46,16 @@ def laws(points: np.ndarray, weights: np.ndarray) -> bytes:
     return bytes(ROWS) + sizes + points.astype("<f8").tobytes() + weights.astype("<i8").tobytes()
 
 
+GROUPS_LINE = f"{GROUPS}\n".encode()
+
+
+def sizes(steps: int = 10, groups: int = 1, levels: int = 1, weight: int = 0) -> bytes:
+    return (
+        np.array([0.0, 10.0]).tobytes()
+        + np.array([steps, groups, levels, weight], dtype="<u4").tobytes()
+    )
+
+
 def hostile() -> list[bytes]:
     """Each as long as it may be, or longer."""
     wide, tiny = np.linspace(0, 10, MAX_POINTS), 5e-324 * np.arange(MAX_POINTS)
@@ -58,6 +70,10 @@ def hostile() -> list[bytes]:
         laws(wide, 0 * ones),
         laws(2 * wide, ones),
         laws(wide, ones)[:-1],
+        GROUPS_LINE + b"[" * (most_bytes(ROWS) - len(GROUPS_LINE)),
+        GROUPS_LINE + sizes(groups=(1 << 32) - 1, levels=(1 << 32) - 1),
+        GROUPS_LINE + sizes(groups=ROWS) + bytes(4 * (1 + 2 * ROWS)),
+        GROUPS_LINE + sizes(steps=(1 << 32) - 1) + bytes(4 * (2 + ROWS)),
     ]
 
 

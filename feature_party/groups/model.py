@@ -111,7 +111,8 @@ class SumsModel:
     def ask(self, table: pl.DataFrame, epsilon: float, rng: np.random.Generator) -> GroupQuestion:
         """Ask about further events, whose labels this model has not learned from."""
         inputs = columns_of(self.encoder, self.encoder.encode(table))
-        expected = Expected(inputs * self.scales, self._points(inputs), self.miss)
+        doubts = np.column_stack([ridge.doubts(inputs) for ridge in self.ridges])
+        expected = Expected(inputs * self.scales, doubts, self._points(inputs), self.miss)
         return expected.question(self.lattice, epsilon, rng)
 
     def _points(self, inputs: Floats) -> Floats:

@@ -13,9 +13,6 @@ from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice
 if TYPE_CHECKING:
     from labelveil.estimators import LabelDPRegressor
 
-_STEPS = 511
-"""Of a lattice, about: finer ones change no sum by as much as its noise."""
-
 
 def ask_groups(
     X: Any,
@@ -82,12 +79,4 @@ def ask_groups(
         return learned.ask(table, epsilon, rng)
     if lower is None or upper is None:
         raise ConfigError("lower and upper are missing: name public bounds of the labels")
-    return ask_first(table, _lattice(lower, upper), epsilon, rng)
-
-
-def _lattice(lower: float, upper: float) -> Lattice:
-    """Whole numbers are points of it where bounds are whole and close enough."""
-    span = upper - lower
-    if lower % 1 == upper % 1 == 0 and 0 < span <= _STEPS:
-        return Lattice(lower, upper, int(span * (_STEPS // span)))
-    return Lattice(lower, upper, _STEPS)
+    return ask_first(table, Lattice.between(lower, upper), epsilon, rng)

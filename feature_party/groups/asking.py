@@ -2,9 +2,10 @@
 
 Nothing is known before the first question: groups are of events with like columns, and labels are
 summed as they are. Later ones sum what is left of labels after a prediction, clipped to a width
-that fits it, over groups that are alike in the columns that matter and in the prediction. A tenth
-of their events ask for the labels' deviation from predictions: how many lie more than that above
-them, and below.
+that fits it, over groups that are alike in what the model does not know: of events on which it errs
+together, as far as it can tell, and whose columns are alike where they matter. A tenth of the
+events ask for the labels' deviation from predictions: how many lie more than that above them, and
+below.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ _INSIDE = 0.866
 """Share of normal labels within 1.5 deviations."""
 _SURVEYED = 0.1
 """Share of the events that ask for the deviation."""
-_PREDICTION = 0.7
-"""Weight of the prediction where groups are compared, relative to all columns together."""
+_COLUMNS = 0.7
+"""Weight of the columns where groups are compared, relative to what a model does not know: which of
+them matter is not known for sure either."""
 _LEVELS_PER_DEVIATION = 4
 
 
@@ -59,6 +61,8 @@ class Expected:
 
     inputs: Floats
     """(n, F) columns, scaled by how much they matter."""
+    doubts: Floats
+    """(n, K) what is not known of predictions: a product of two rows is their covariance."""
     predictions: Floats
     """(n,) in units of the label."""
     miss: float
@@ -88,11 +92,10 @@ class Expected:
         return GroupQuestion(lattice, groups, half_widths, offsets, None if one else levels)
 
     def _compared(self) -> Floats:
-        """(n, F + 1) what groups are alike in."""
-        size = np.sqrt(self.inputs.var(axis=0).sum()) or 1.0
-        spread = self.predictions.std() or 1.0
-        prediction = (self.predictions - self.predictions.mean()) / spread
-        return np.column_stack([self.inputs / size, _PREDICTION * prediction])
+        """(n, K + F) what groups are alike in: how predictions err together, and columns."""
+        columns = np.sqrt(self.inputs.var(axis=0).sum()) or 1.0
+        doubts = np.sqrt(np.mean(np.sum(self.doubts**2, axis=1))) or 1.0
+        return np.column_stack([self.doubts / doubts, _COLUMNS * self.inputs / columns])
 
 
 def _dealt(rows: int, rng: np.random.Generator) -> tuple[Indices, Indices, Indices]:

@@ -72,22 +72,26 @@ class SumsModel:
         encoder, data = Encoder.fit(table, stated=stated), SumRows.of(answers)
         inputs = columns_of(encoder, encoder.encode(table))
         ends = lattice.lower, lattice.upper
-        ridges, gain = [], 0.0
+        ridges = []
         for ridge in range(_RIDGES):
             number = _RIDGES * seed + ridge
             found = [RidgeFit(inputs, data, *ends, number, _STARTS[0]).run()]
             if found[0].gain < _FOUND:
                 found += [RidgeFit(inputs, data, *ends, number, at).run() for at in _STARTS[1:]]
-            best = max(found, key=lambda each: each.gain)
-            ridges.append(best)
-            gain = max(gain, best.gain)
-        if gain < _FOUND:
+            ridges.append(max(found, key=lambda each: each.gain))
+        model = cls(encoder, tuple(ridges), lattice)
+        if not model.learned:
             warnings.warn(
                 f"{data.sums.size:,} sums do not show that any column matters, so that predictions"
                 " are hardly better than a constant: ask about more events, or with a larger ε",
                 stacklevel=2,
             )
-        return cls(encoder, tuple(ridges), lattice)
+        return model
+
+    @property
+    def learned(self) -> bool:
+        """Whether the sums show that a column matters."""
+        return max(ridge.gain for ridge in self.ridges) >= _FOUND
 
     @property
     def miss(self) -> float:
@@ -107,7 +111,8 @@ class SumsModel:
     def ask(self, table: pl.DataFrame, epsilon: float, rng: np.random.Generator) -> GroupQuestion:
         """Ask about further events, whose labels this model has not learned from."""
         inputs = columns_of(self.encoder, self.encoder.encode(table))
-        expected = Expected(inputs * self.scales, self._points(inputs), self.miss)
+        doubts = np.column_stack([ridge.doubts(inputs) for ridge in self.ridges])
+        expected = Expected(inputs * self.scales, doubts, self._points(inputs), self.miss)
         return expected.question(self.lattice, epsilon, rng)
 
     def _points(self, inputs: Floats) -> Floats:

@@ -20,17 +20,19 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from labelveil.common.arrays import Floats
+from labelveil.common.arrays import Floats, Indices
 from labelveil.feature_party.groups.law import SumRows
 
 FEATURES = 300
 STEPS, STEPS_AGAIN = 45, 20
 _RATE = 0.1
 _EVENTS = 40_000
-"""Events, in whole groups, by which scales are learned; coefficients are learned from all."""
+"""Events by which scales are learned, about as many of each group; coefficients take all."""
 _ROWS_AT_ONCE = 1 << 16
 _SPREAD = 1.0
 """Deviation, before anything is known, of each logarithm that is learned."""
+_DIRECTIONS = 20
+"""In which what is not known of predictions is told apart."""
 _SAMPLE = 2_000
 """Rows by which it is measured how sure predictions are."""
 _DEVIATION, _AMPLITUDE = 1 / 8, 1 / 4
@@ -51,6 +53,7 @@ class Ridge:
     deviation: float  # of labels around what could be predicted of them
     doubt: float  # deviation of predictions from that, a posteriori
     gain: float  # log of how much likelier the sums are than under one constant prediction
+    unknown: torch.Tensor  # (1 + F + D, K) float64: features of what is not known of predictions
 
     @property
     def miss(self) -> float:
@@ -59,12 +62,22 @@ class Ridge:
 
     def predict(self, inputs: Floats) -> Floats:
         """(n,) expected labels of (n, F) rows; not clipped to any bounds."""
+        return self._of_features(inputs, self.coefficients)
+
+    def doubts(self, inputs: Floats) -> Floats:
+        """(n, K) what is not known of predictions of (n, F) rows, in units of the label.
+
+        The product of two rows is the posterior covariance of their predictions, nearly.
+        """
+        return self._of_features(inputs, self.unknown)
+
+    def _of_features(self, inputs: Floats, factors: torch.Tensor) -> Floats:
         parts = []
         with torch.no_grad():
             for start in range(0, max(len(inputs), 1), _ROWS_AT_ONCE):
                 x = torch.as_tensor(inputs[start : start + _ROWS_AT_ONCE], dtype=torch.float32)
                 features = _features(x, self.scales, self.frequencies, self.phases, self.linear)
-                parts.append((features.double() @ self.coefficients).numpy())
+                parts.append((features.double() @ factors).numpy())
         return np.concatenate(parts)
 
 
@@ -79,6 +92,14 @@ def _features(
     scaled = x * scales
     waves = math.sqrt(2 / phases.numel()) * torch.cos(scaled @ frequencies + phases)
     return torch.cat([torch.ones(len(x), 1), linear * scaled, waves], dim=1)
+
+
+def _most_of_each(sizes: Indices, total: int) -> int:
+    """How many events of each group may be taken so that they are about ``total`` in all."""
+    ascending = np.sort(sizes)
+    smaller = np.cumsum(ascending) - ascending  # all events of the smaller groups
+    left = (total - smaller) / np.arange(sizes.size, 0, -1)  # for each that is not smaller
+    return max(1, int(left[np.argmax(left < ascending)]))
 
 
 class RidgeFit:
@@ -150,7 +171,7 @@ class RidgeFit:
         noise = self.data.by_group(variance) + self.data.noise
         self.variance = torch.as_tensor(noise / self.range**2)
 
-    def _learn_deviation(self, picked: tuple[torch.Tensor, torch.Tensor]) -> None:
+    def _learn_deviation(self, picked: torch.Tensor) -> None:
         """Take the deviation under which the sums are likeliest, clipped ones included."""
 
         def evidence(deviation: float) -> float:
@@ -181,7 +202,7 @@ class RidgeFit:
         self.deviation = _DEVIATION
         return max(found)
 
-    def _learn(self, steps: int, picked: tuple[torch.Tensor, torch.Tensor]) -> None:
+    def _learn(self, steps: int, picked: torch.Tensor) -> None:
         optimizer = torch.optim.Adam([self.log_scales, self.logs], lr=_RATE)
         for _ in range(steps):
             optimizer.zero_grad()
@@ -189,23 +210,29 @@ class RidgeFit:
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
 
-    def _picked(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Groups by which scales are learned, and their events."""
-        groups, count = self.data.groups, self.data.sums.size
-        chosen = np.ones(count, dtype=np.bool_)
-        if groups.size > _EVENTS:
-            order = torch.randperm(count, generator=self.draw).numpy()
-            sizes = np.bincount(groups, minlength=count)[order]
-            chosen[order[np.cumsum(sizes) > _EVENTS]] = False
-        kept = torch.as_tensor(np.flatnonzero(chosen))
-        return kept, torch.as_tensor(np.flatnonzero(chosen[groups]))
+    def _picked(self) -> torch.Tensor:
+        """Events by which scales are learned: all, or as many of each group as there may be."""
+        groups = self.data.groups
+        if groups.size <= _EVENTS:
+            return torch.arange(groups.size)
+        order = torch.randperm(groups.size, generator=self.draw).numpy()
+        by_group = order[np.argsort(groups[order], kind="stable")]
+        sizes = np.bincount(groups, minlength=self.data.sums.size)
+        ranks = np.arange(groups.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        most = _most_of_each(sizes, _EVENTS)
+        return torch.as_tensor(by_group[ranks < most])
 
     def _sums(self, events: torch.Tensor) -> torch.Tensor:
-        """(G, 1 + F + D) sums of features by group, each event's times its slope."""
+        """(G, 1 + F + D) sums of features by group, each event's times its slope.
+
+        Of a group of which not all events are there, those stand for the others.
+        """
         count, width = self.data.sums.size, 1 + self.inputs.shape[1] + FEATURES
         total = torch.zeros(count, width)
         rows = torch.as_tensor(self.data.rows)[events]
         groups = torch.as_tensor(self.data.groups)[events]
+        there = torch.bincount(groups, minlength=count).clamp(min=1)
+        shares = torch.bincount(torch.as_tensor(self.data.groups), minlength=count) / there
         for start in range(0, len(events), _ROWS_AT_ONCE):
             part = slice(start, start + _ROWS_AT_ONCE)
             features = _features(
@@ -217,20 +244,17 @@ class RidgeFit:
             )
             weighed = features * self.slopes[events[part], None]
             total = total.index_add(0, groups[part], weighed)
-        return total
+        return total * shares[:, None]
 
-    def _evidence(
-        self, picked: tuple[torch.Tensor, torch.Tensor]
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _evidence(self, events: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Log of the sums' marginal likelihood and of what was expected of what is learned.
 
         Also a factor of the coefficients' precision, in units of :attr:`_sizes`, and what it is to
         be solved for, both (1 + F + D, …).
         """
-        groups, events = picked
-        deviations = self.variance[groups].sqrt()
-        matrix = self._sums(events)[groups].double() * self._sizes / deviations[:, None]
-        whitened = self.targets[groups] / deviations
+        deviations = self.variance.sqrt()
+        matrix = self._sums(events).double() * self._sizes / deviations[:, None]
+        whitened = self.targets / deviations
         inner = matrix.T @ matrix + torch.eye(matrix.shape[1], dtype=torch.float64)
         factor = torch.linalg.cholesky(inner)
         pulled = (matrix.T @ whitened)[:, None]
@@ -249,20 +273,22 @@ class RidgeFit:
         width = self.inputs.shape[1] + FEATURES
         return torch.cat([torch.ones(1), self.logs[0].exp().expand(width)]).double()
 
-    @property
-    def _everything(self) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.arange(self.data.sums.size), torch.arange(self.data.groups.size)
-
     def _solved(self, constant: float) -> Ridge:
         sample = self.inputs[:: -(-len(self.inputs) // _SAMPLE)]
         with torch.no_grad():
-            evidence, factor, pulled = self._evidence(self._everything)
+            every = torch.arange(self.data.groups.size)
+            evidence, factor, pulled = self._evidence(every)
             coefficients = self._sizes * torch.cholesky_solve(pulled, factor)[:, 0]
             features = _features(
                 sample, self.log_scales.exp(), self.frequencies, self.phases, self.logs[1].exp()
             )
             weighed = (features.double() * self._sizes).T
             spread = torch.linalg.solve_triangular(factor, weighed, upper=False)
+            moments = spread @ spread.T / spread.shape[1]
+            _, axes = torch.linalg.eigh(moments)
+            axes = axes[:, -_DIRECTIONS:]
+            unknown = torch.linalg.solve_triangular(factor.T, axes, upper=True)
+            unknown = unknown * self._sizes[:, None] * self.range
         return Ridge(
             self.log_scales.detach().exp(),
             self.frequencies,
@@ -272,4 +298,5 @@ class RidgeFit:
             self.deviation * self.range,
             float(spread.square().sum(dim=0).mean().sqrt()) * self.range,
             float(evidence) - constant,
+            unknown,
         )

@@ -110,17 +110,8 @@ def _sentence(text: str) -> str:
 def _title(inputs: ReportInputs) -> str:
     label, epsilon = inputs.name, number(total_epsilon(inputs.manifest), 3)
     result, truth = inputs.scores.explained, inputs.scores.truth
-    nothing = f"At ε = {epsilon} nothing was learned about {label} that beats its average"
     if truth is not None:
-        test, constant, ideal = truth.mse, truth.constant_mse, truth.nonprivate_mse
-        if test >= constant:
-            return nothing
-        if ideal is not None and ideal < constant:
-            taught = (constant - test) / (constant - ideal)
-            if taught >= 1:
-                return f"At ε = {epsilon} nothing was lost on {label} by not seeing a single label"
-            return f"{taught:.0%} of what true labels teach about {label}, at ε = {epsilon}"
-        return f"{1 - test / constant:.0%} of the variation in {label} explained, at ε = {epsilon}"
+        return known_title(label, epsilon, truth.mse, truth.constant_mse, truth.nonprivate_mse)
     clipped = inputs.scores.clipped
     if result.verdict != "better" and clipped and clipped.explained.verdict == "better":
         label, result = f"{label}, clipped at {number(clipped.bound)},", clipped.explained
@@ -129,10 +120,28 @@ def _title(inputs: ReportInputs) -> str:
         about = f"At least {least}" if share in (least, most) else f"About {share}"
         return f"{about} of the variation in {label} explained, at ε = {epsilon}"
     if result.verdict == "not better":
-        return nothing
+        return _nothing(label, epsilon)
     if result.associated:
         return f"The features tell something of {label}; how much, is open at ε = {epsilon}"
     return f"Too few events to tell what was learned about {label}, at ε = {epsilon}"
+
+
+def known_title(label: str, epsilon: str, test: float, constant: float, ideal: float | None) -> str:
+    """Say what was learned where true labels tell: by mean squared errors of the model, of a
+    constant, and of a model that was trained on true labels.
+    """
+    if test >= constant:
+        return _nothing(label, epsilon)
+    if ideal is not None and ideal < constant:
+        taught = (constant - test) / (constant - ideal)
+        if taught >= 1:
+            return f"At ε = {epsilon} nothing was lost on {label} by not seeing a single label"
+        return f"{taught:.0%} of what true labels teach about {label}, at ε = {epsilon}"
+    return f"{1 - test / constant:.0%} of the variation in {label} explained, at ε = {epsilon}"
+
+
+def _nothing(label: str, epsilon: str) -> str:
+    return f"At ε = {epsilon} nothing was learned about {label} that beats its average"
 
 
 def model_words(head: str) -> str:

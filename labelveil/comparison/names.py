@@ -11,6 +11,9 @@ SEPARATE = "separate"
 AS_PUBLISHED = "as-published"
 """Name of the objective that trains as *Regression with Label Differential Privacy* did."""
 
+GROUPS = "groups"
+"""Name of the method that sends no code, but sums over groups of events, in rounds."""
+
 FEATURE_AWARE_RIDGE = "feature-aware-ridge"
 
 FEATURE_AWARE_GAUSSIAN = "feature-aware-gaussian"

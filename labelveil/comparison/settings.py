@@ -16,7 +16,14 @@ from labelveil.common.randomizers import randomizer_names
 from labelveil.common.randomizers.as_published import CONTINUOUS_NOISE
 from labelveil.common.randomizers.base import MAX_EPSILON
 from labelveil.common.release.facts import check_options
-from labelveil.comparison.names import AS_PUBLISHED, CENTRAL, NEED_DELTA, SEPARATE, TRUE_LABELS
+from labelveil.comparison.names import (
+    AS_PUBLISHED,
+    CENTRAL,
+    GROUPS,
+    NEED_DELTA,
+    SEPARATE,
+    TRUE_LABELS,
+)
 from labelveil.simulation.inputs import LABEL, Inputs
 from labelveil.simulation.settings import DataSettings, Settings
 
@@ -27,9 +34,9 @@ DIVISIONS = ("auto", "joint", "split", SEPARATE)  # how several labels of one ev
 class Method:
     """A randomizer and how to learn from it."""
 
-    # a name that :func:`labelveil.common.randomizers.build_randomizer` knows, ``true-labels``, or
-    # one of :data:`CENTRAL`. For several labels of one event, which the library chooses randomizers
-    # for, one of :data:`DIVISIONS`.
+    # a name that :func:`labelveil.common.randomizers.build_randomizer` knows, ``true-labels``,
+    # ``groups``, or one of :data:`CENTRAL`. For several labels of one event, which the library
+    # chooses randomizers for, one of :data:`DIVISIONS`.
     randomizer: str
     # objective, head: as for training: ``raw``, ``debiased``, ``likelihood`` or ``auto``; a head
     # for the last two. Or ``as-published``: the labels and the training of the paper.
@@ -66,9 +73,10 @@ class Method:
                 f"several labels are sent by one of {', '.join(DIVISIONS)}, without options;"
                 " compare randomizers on one label"
             )
-        if name in CENTRAL and (how != ("auto", "auto") or self.options):
+        alone = (GROUPS, *CENTRAL)
+        if name in alone and (how != ("auto", "auto") or self.options):
             raise ConfigError(f"{name} has no objective, head or options to choose")
-        known = [*randomizer_names(), *CENTRAL]
+        known = [*randomizer_names(), *alone]
         if not several and name not in (TRUE_LABELS, *known):
             raise ConfigError(f"randomizer must be one of {', '.join(known)}")
         options, published = dict(self.options), self.objective == AS_PUBLISHED
@@ -98,6 +106,8 @@ class Method:
     def __str__(self) -> str:
         if self.randomizer == TRUE_LABELS:
             return "true labels"
+        if self.randomizer == GROUPS:
+            return "sums over groups"
         if self.randomizer in CENTRAL:
             return self.randomizer
         options = [
@@ -172,7 +182,8 @@ class CompareSettings(DataSettings):
     ] = setting((0.5, 1, 2, 4), "Budgets, the prior included.", metavar="NUMBER,…", min_length=1)
     methods: list[str] = setting(
         list,
-        "What to compare; repeatable. Default: the default, the published method, more. For several"
+        "What to compare; repeatable. Default: the default, the published method, more. Instead of"
+        " RANDOMIZER groups: no codes, but sums over groups of events in three rounds. For several"
         " labels RANDOMIZER is how they share ε: auto, joint, split, or separate messages (all four"
         " by default).",
         flag="--method",

@@ -22,6 +22,7 @@ import polars as pl
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.entropy import system_entropy
 from labelveil.common.errors import LabelveilError
+from labelveil.common.mechanisms.group_sums import Lattice, group_sums
 from labelveil.common.randomizers.as_published import integers, randomize_as_published
 from labelveil.common.randomizers.budget import PRIOR_SHARE
 from labelveil.common.randomizers.losses import get_loss
@@ -30,9 +31,10 @@ from labelveil.common.randomizers.message.private_labels import PrivateLabels, r
 from labelveil.common.randomizers.message.terms import LabelTerms
 from labelveil.comparison.as_published import published_predictions
 from labelveil.comparison.central import central_predictions
-from labelveil.comparison.names import AS_PUBLISHED, CENTRAL, SEPARATE, TRUE_LABELS
+from labelveil.comparison.names import AS_PUBLISHED, CENTRAL, GROUPS, SEPARATE, TRUE_LABELS
 from labelveil.comparison.settings import Job, Method
 from labelveil.feature_party.config import DataSection, TrainingSection
+from labelveil.feature_party.groups.rounds import learn_in_rounds
 from labelveil.feature_party.model.model import Model
 from labelveil.feature_party.notebook.sources import private_view
 from labelveil.feature_party.training.events import TrainingSetup
@@ -40,6 +42,7 @@ from labelveil.feature_party.training.holdout import draw_holdout
 from labelveil.feature_party.training.in_memory import Prepared
 from labelveil.feature_party.training.quick import QuickLearners
 from labelveil.feature_party.training.run import train
+from labelveil.simulation.settings import SUMS_SHARES
 
 _BASELINE_EPSILON = 1.0
 """For the reference on true labels, which uses the grid of a release but none of its codes."""
@@ -105,6 +108,8 @@ class Experiment:
         begun = time.monotonic()
         if job.method.randomizer in CENTRAL:
             figures = self._central(job)
+        elif job.method.randomizer == GROUPS:
+            figures = self._sums(job)
         elif job.method.objective == AS_PUBLISHED:
             figures = self._as_published(job)
         else:
@@ -224,6 +229,28 @@ class Experiment:
             "outputs": None,
             "chosen": central.chosen,
             "guarantee": central.guarantee.to_json(),
+        }
+
+    def _sums(self, job: Job) -> dict[str, Any]:
+        """Sums over groups of the training events, asked for in rounds."""
+        section, terms = self._training(job, job.method), self.terms[0]
+        training, holdout = self._split(section)
+        labels, table = self.truth[training], self.features.drop(self.spec["key"])
+        *_, learned = learn_in_rounds(
+            table[training],
+            Lattice.between(terms.lower, terms.upper),
+            job.epsilon,
+            lambda rows, question: group_sums(labels[rows], question, epsilon=job.epsilon),
+            shares=SUMS_SHARES,
+            seed=section.seed,
+        )
+        model = learned.model
+        predicted = model.distributions(model.encoder.encode(table[holdout]))
+        return {
+            "label_mse": None,
+            **self._scores(predicted.points, self.truth, training, holdout),
+            "outputs": None,
+            "chosen": f"{sum(answer.sums.size for answer in learned.answers)} sums",
         }
 
     def _training(self, job: Job, method: Method) -> TrainingSection:

@@ -27,6 +27,7 @@ from labelveil.common.console import Terminal, share_text, stderr
 from labelveil.common.errors import DataError
 from labelveil.common.extras import need
 from labelveil.common.files import write_text
+from labelveil.common.mechanisms.group_sums import PrivateSums
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.release.event_keys import hash_keys, read_secret
 from labelveil.common.release.folder import POPULATION_FILE, is_complete
@@ -37,7 +38,7 @@ from labelveil.common.security.pilot_certificates import CertificateFiles
 from labelveil.common.signals import terminated_as_interrupted
 from labelveil.simulation.inputs import KEY, LABEL, Inputs, read_inputs
 from labelveil.simulation.processes import Party, run_party, serving
-from labelveil.simulation.settings import AUTO, Settings
+from labelveil.simulation.settings import AUTO, GROUPS, Settings
 from labelveil.simulation.workspace import Workspace, config_file, furnish
 
 _WIDTH = 110
@@ -52,7 +53,9 @@ class Outcome:
 
     metrics: dict[str, Any]  # as in metrics.json
     report: Path
-    release: Release  # the last one, as the features party fetched and verified it
+    # the last one, as the features party fetched and verified it; none where sums were asked for
+    release: Release | None
+    sums: tuple[PrivateSums, ...] = ()  # over groups of events, of each round
 
     def __repr__(self) -> str:
         return f"{self._shown().export_text().rstrip()}\nreport: {self.report}"
@@ -95,12 +98,15 @@ class _Simulation:
         workspace, settings = self._workspace, self._settings
         with self._stage("prepare", "prepare data, certificates and configurations"):
             inputs = read_inputs(settings)
-            if settings.rounds == AUTO:
+            if AUTO in (settings.rounds, settings.ask):
                 binary = any(map(inputs.binary, settings.label_columns))
                 settings = self._settings = settings.decided(inputs.features.height, binary)
                 inputs = read_inputs(settings)
-            workspace.claim(overwrite=settings.overwrite)
-            files = furnish(workspace, inputs, settings)
+            workspace.claim(overwrite=settings.overwrite, parties=settings.ask != GROUPS)
+            if settings.ask != GROUPS:
+                files = furnish(workspace, inputs, settings)
+        if settings.ask == GROUPS:
+            return self._sums(inputs)
         if not settings.submitted:
             self._release()
         self._exchange()
@@ -116,6 +122,17 @@ class _Simulation:
             figures |= placed(label, truth)
         write_text(workspace.metrics, json_text(metrics) + "\n")
         return Outcome(metrics, settings.out / workspace.report.name, release)
+
+    def _sums(self, inputs: Inputs) -> Outcome:
+        """Sums over groups, which no message between processes carries."""
+        from labelveil.simulation.sums import simulate_sums
+
+        found = simulate_sums(self._workspace, inputs, self._settings, self._stage, self._reference)
+        timings = {name: round(seconds, 3) for name, seconds in self._seconds.items()}
+        metrics = {**found.metrics, "timings": timings}
+        write_text(self._workspace.metrics, json_text(metrics) + "\n")
+        report = self._settings.out / self._workspace.report.name
+        return Outcome(metrics, report, None, found.answers)
 
     @contextmanager
     def _stage(self, name: str, text: str) -> Iterator[None]:
@@ -325,9 +342,15 @@ def _spent(metrics: Mapping[str, Any]) -> str:
 
 
 def _add_label(table: Table, metrics: Mapping[str, Any]) -> None:
-    table.add_row("randomizer", f"{metrics['outputs']} values", str(metrics["randomizer"]))
+    if rounds := metrics.get("rounds"):
+        groups = [f"{asked['groups']:,}" for asked in rounds]
+        noted = f"of {', '.join(groups)} groups in {len(rounds)} rounds" if rounds[1:] else "groups"
+        table.add_row("sums", f"{sum(asked['groups'] for asked in rounds):,}", noted)
+    else:
+        table.add_row("randomizer", f"{metrics['outputs']} values", str(metrics["randomizer"]))
     table.add_row("grid", f"{metrics['points']:,} points", str(metrics["grid"]).partition(", ")[2])
-    table.add_row("model", str(metrics["objective"]), str(metrics["head"] or ""))
+    if not rounds:
+        table.add_row("model", str(metrics["objective"]), str(metrics["head"] or ""))
     table.add_section()
     for name, key, note in (
         ("values sent", "label_mse", "the noise in the labels: mean squared error"),
@@ -351,6 +374,9 @@ def _explained(metrics: Mapping[str, Any], key: str) -> str:
 
 
 def _verdict(metrics: Mapping[str, Any]) -> str:
+    if "columns_matter" in metrics:
+        seen = "show" if metrics["columns_matter"] else "do not show"
+        return f"from sums alone how good it is; they {seen} that a column matters"
     known = metrics["verdict"] != "cannot tell"
     text = "than a constant" if known else "whether it beats a constant"
     text += _of_variance(metrics)

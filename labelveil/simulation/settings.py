@@ -25,6 +25,20 @@ _DECIDED = "0.15,0.25,0.6"
 """Where rounds may pay: better than two of a third and two (docs/ideas/rounds.md)."""
 MOST_ROUNDS = 9
 
+CODES, GROUPS = "codes", "groups"
+SUMS_SHARES = [0.25, 0.3, 0.45]
+"""Of the events, in rounds of sums."""
+WORTH_IN_SUMS = 1_000
+"""True labels that codes may be worth where sums over groups are still better."""
+
+
+def worth_of_codes(events: float, epsilon: float) -> float:
+    """How many true labels so many events' codes are worth at most: ``n (2/π) tanh²(ε/2)``.
+
+    A two-valued code tells whether a normal label lies above what is predicted of it.
+    """
+    return events * 2 / math.pi * math.tanh(epsilon / 2) ** 2
+
 
 _OWN_OPTIONS = {
     "strata.column": "--strata",
@@ -167,6 +181,12 @@ class Settings(DataSettings):
         " where they may pay.",
         metavar="N|SHARES|auto",
     )
+    ask: Literal["codes", "groups", "auto"] = setting(
+        "codes",
+        "What the labels party is asked for: a code of each event; sums over groups of events, in"
+        " three rounds unless --rounds says otherwise, simulated in one process; or auto: what is"
+        " likely to teach more, by the number of events and epsilon.",
+    )
     strata: str | None = setting(
         None,
         "Column of the features that both parties know, such as a country: events of each value are"
@@ -196,6 +216,8 @@ class Settings(DataSettings):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.ask == GROUPS and (why := self._against_sums):
+            raise ConfigError(f"--ask {GROUPS} and {why} exclude each other; leave one of them out")
         if self.submit_population and self.population is not None:
             raise ConfigError(
                 f"--population {self.population} and --submit-population exclude each other; give"
@@ -232,8 +254,26 @@ class Settings(DataSettings):
         return self
 
     @property
+    def _against_sums(self) -> str:
+        """A setting that sums over groups know nothing of; empty if there is none."""
+        against = {
+            f"several --label ({len(self.label)})": len(self.label) > 1,
+            f"--population {self.population}": self.population is not None,
+            f"--strata {self.strata}": self.strata is not None,
+            f"--randomizer {self.randomizer}": self.randomizer != AUTO,
+            f"--loss {self.loss}": self.loss != "squared",
+            f"--objective {self.objective}": self.objective != AUTO,
+            f"--head {self.head}": self.head != AUTO,
+            "--set-label": bool(self.label_settings),
+            "--set-feature": bool(self.feature_settings),
+        }
+        return next((option for option, given in against.items() if given), "")
+
+    @property
     def shares(self) -> list[float]:
-        """The rounds' shares of the events; none for one message."""
+        """The rounds' shares of the events; none for one message, or one question about groups."""
+        if self.ask == GROUPS and (self.rounds == AUTO or "rounds" not in self.model_fields_set):
+            return SUMS_SHARES
         if self.rounds == AUTO:  # see decided()
             return []
         try:
@@ -252,10 +292,14 @@ class Settings(DataSettings):
             ) from None
 
     def decided(self, rows: int, binary: bool) -> Self:
-        """Decide between one message and three rounds, where that was left open, from public facts:
-        how many events there are, and whether the label has two values alone.
+        """Decide what was left open, from public facts: how many events there are, ε, and whether
+        the label has two values alone.
+
+        Between sums over groups and codes; of codes, between one message and three rounds.
         """
-        if self.rounds != AUTO:
+        if self.ask == AUTO:
+            return self._asked(rows).decided(rows, binary)
+        if self.ask == GROUPS or self.rounds != AUTO:
             return self
         against = {
             "several labels of one event are asked in one way": len(self.label_columns) > 1,
@@ -266,14 +310,31 @@ class Settings(DataSettings):
             f"{rows:,} events are fewer than {FEWEST_IN_ROUNDS:,}": rows < FEWEST_IN_ROUNDS,
         }
         why = next((reason for reason, holds in against.items() if holds), "")
-        if why and not self.quiet:
-            stderr.print(f"one message, as {why}", soft_wrap=True)
+        self._say(f"one message, as {why}" if why else "")
         return self.model_copy(update={"rounds": "1" if why else _DECIDED})
+
+    def _asked(self, rows: int) -> Self:
+        """Decide between codes, in rounds unless that was said otherwise, and sums over groups."""
+        worth = worth_of_codes(rows * (1 - self.holdout), self.epsilon)
+        told = (
+            f"codes of {rows:,} events are worth {worth:,.0f} true labels at ε = {self.epsilon:g}"
+        )
+        if why := self._against_sums:
+            told = f"sums over groups know nothing of {why}"
+        ask = CODES if why or worth >= WORTH_IN_SUMS else GROUPS
+        self._say(f"{'sums over groups' if ask == GROUPS else ask}, as {told}")
+        given = "rounds" in self.model_fields_set or why
+        rounds = self.rounds if given else AUTO
+        return self.model_copy(update={"ask": ask, "rounds": rounds})
+
+    def _say(self, text: str) -> None:
+        if text and not self.quiet:
+            stderr.print(text, soft_wrap=True)
 
     @property
     def submitted(self) -> bool:
         """Whether the features party names the events, all at once or in rounds."""
-        return self.submit_population or bool(self.shares)
+        return self.submit_population or bool(self.shares) or self.ask == GROUPS
 
     def missing_value(self, label: LabelColumn) -> float:
         """Value of a label where an event has none."""

@@ -48,8 +48,11 @@ class Workspace:
         numbers = range(1, rounds + 1)
         return [self.release / f"{EPOCH}-{number}" for number in numbers] or [self.release]
 
-    def claim(self, *, overwrite: bool) -> None:
-        """Make the folder, or clear an earlier run out of it; ``ConfigError`` if it is in use."""
+    def claim(self, *, overwrite: bool, parties: bool = True) -> None:
+        """Make the folder, or clear an earlier run out of it; ``ConfigError`` if it is in use.
+
+        Without ``parties`` no process will work in folders of its own.
+        """
         if self.root.exists() and not self.root.is_dir():
             raise ConfigError(f"--out {self.root} is a file; name a folder")
         if self.root.is_dir() and any(self.root.iterdir()):
@@ -66,7 +69,8 @@ class Workspace:
                 else:
                     entry.unlink(missing_ok=True)
         with file_errors(ConfigError, f"--out {self.root} cannot be written"):
-            for folder in (self.label_party, self.feature_party, self.truth, self.logs):
+            own = self.label_party, self.feature_party, self.truth, self.logs
+            for folder in own if parties else (self.root,):
                 folder.mkdir(parents=True, exist_ok=True)
 
 

@@ -11,12 +11,14 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from itertools import pairwise, product
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 
 import labelveil as lv
+from labelveil.common.mechanisms.group_sums import Lattice
+from labelveil.feature_party.groups.rounds import learn_in_rounds
 from tests.benchmarks.harness import markdown
 from tests.data_sets import BIKE, CENSUS, DIAMONDS, HOUSING, RETAIL, DataSet
 
@@ -62,21 +64,19 @@ def _errors(
     test, train = np.split(order, [order.size // 5])
     labels = table[data_set.label].to_numpy().astype(np.float64)
     labels = np.clip(labels, data_set.lower, data_set.upper)
-    features, start = table.drop(data_set.label), time.process_time()
-    ends = np.rint(np.cumsum([0, *shares]) * train.size).astype(int).tolist()
-    model, sums, errors = lv.LabelDPRegressor(random_state=run), list[lv.PrivateSums](), []
-    constant = np.mean((labels[test] - labels[train].mean()) ** 2)
-    for first, last in pairwise(ends):
-        part = train[first:last]
-        if sums:
-            question = lv.ask_groups(features[part], epsilon=epsilon, model=model)
-        else:
-            ends_of = {"lower": data_set.lower, "upper": data_set.upper}
-            question = lv.ask_groups(features[part], epsilon=epsilon, **ends_of)
-        sums.append(lv.group_sums(labels[part], question, epsilon=epsilon))
-        model.fit(features[train[:last]], sums)
-        left = np.mean((model.predict(features[test]) - labels[test]) ** 2)
-        errors.append(round(float(left / constant), 4))
+    features, start, errors = table.drop(data_set.label), time.process_time(), []
+    constant, known = np.mean((labels[test] - labels[train].mean()) ** 2), labels[train]
+    for learned in learn_in_rounds(
+        features[train],
+        Lattice.between(data_set.lower, data_set.upper),
+        epsilon,
+        lambda rows, question: lv.group_sums(known[rows], question, epsilon=epsilon),
+        shares=shares,
+        seed=run,
+    ):
+        model = learned.model
+        predictions = model.distributions(model.encoder.encode(features[test])).points
+        errors.append(round(float(np.mean((predictions - labels[test]) ** 2) / constant), 4))
     return {"errors": errors, "seconds": round(time.process_time() - start, 1)}
 
 

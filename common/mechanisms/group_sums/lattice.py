@@ -24,6 +24,9 @@ from labelveil.common.randomizers.grid import MAX_POINTS, Grid
 MOST_STEPS = MAX_POINTS - 1
 """A grid whose points' differences have no common divisor as large as that has no lattice."""
 
+_STEPS = 511
+"""Of a lattice between two bounds, about: finer ones change no sum by as much as its noise."""
+
 _EVEN = 1e-6
 """Share of a step by which numbers may miss a point that they were computed to be."""
 
@@ -48,6 +51,17 @@ class Lattice:
     def grid(self) -> Grid:
         """All of its points."""
         return Grid.from_count(self.lower, self.upper, self.steps + 1)
+
+    @classmethod
+    def between(cls, lower: float, upper: float) -> Self:
+        """One that is fine enough; whole numbers are points of it where bounds are whole and close.
+
+        ``ConfigError`` if there is nothing between the bounds.
+        """
+        span = upper - lower
+        if lower % 1 == upper % 1 == 0 and 0 < span <= _STEPS:
+            return cls(lower, upper, int(span * (_STEPS // span)))
+        return cls(lower, upper, _STEPS)
 
     @classmethod
     def of_grid(cls, grid: Grid) -> Self:

@@ -96,6 +96,7 @@ def test_a_comparison_writes_its_tables_and_takes_up_where_it_was(
         (["--method", "laplace,clip=maybe:raw"], "options: clip: Input should be a valid boolean"),
         (["--method", "laplace,width=3"], "options: width: Extra inputs are not permitted"),
         (["--method", "dp-sgd,clip=true"], "has no objective, head or options"),
+        (["--method", "groups:raw"], "groups has no objective, head or options"),
         (["--method", "rr-on-bins,prior_share=2:raw"], "prior_share=2 must lie above 0"),
         (["--method", "laplace,continuous=true:raw"], "no release is made of them"),
         (["--method", "rr-on-bins:as-published:gamma"], "as-published has no head"),
@@ -126,6 +127,22 @@ def test_what_is_about_one_label_says_so(
     labels = ["--label", "y:0:10", "--label", "id:0:600"]
     assert message in run_command(main, "compare", *data, *labels, *options).error
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_sums_over_groups_stand_beside_codes(compare: Compare, tmp_path: Path) -> None:
+    ends = ["--lower", "0", "--upper", "10", "--runs", "1", "--epsilons", "0.5"]
+    methods = ["--method", "groups", "--method", "rr-on-bins:raw"]
+    done = compare("--out", str(tmp_path / "out"), *ends, *methods)
+    assert done.code == 0, done
+    table = pl.read_csv(tmp_path / "out" / "table.csv").rows_by_key("method", named=True)
+    assert set(table) == {"true labels", "rr-on-bins · raw", "sums over groups"}
+    lines = (tmp_path / "out" / "results.jsonl").read_text().splitlines()
+    (sums,) = (r for r in map(json.loads, lines) if r["randomizer"] == "groups")
+    # 480 codes at ε = 0.5 are worth 18 true labels; a line of one column is what sums tell best
+    assert sums["test_mse"] < 0.5 * sums["constant_mse"]
+    assert sums["label_mse"] is None
+    assert table["sums over groups"][0]["test_mse_mean"] == pytest.approx(sums["test_mse"])
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ import labelveil as lv
 from labelveil.audit.inference.run import audit_inference
 from labelveil.audit.settings import RunFiles
 from labelveil.children import FEATURE_PROGRAM
-from labelveil.common.errors import DataError, LabelveilError
+from labelveil.common.errors import DataError, LabelveilError, present
 from labelveil.common.release.table import read_release
 from labelveil.runs import write_events
 from labelveil.simulation import Settings, run_simulation
@@ -221,7 +221,7 @@ def test_two_labels_have_figures_and_a_page_each(table: pl.DataFrame, tmp_path: 
             feature_settings=[*QUICK, "training.learner=linear"],
         )
     )
-    assert [one.name for one in outcome.release.manifest.labels] == ["y", "high"]
+    assert [one.name for one in present(outcome.release).manifest.labels] == ["y", "high"]
     assert outcome.metrics["epsilon"] == 3
     for one in outcome.metrics["labels"]:
         assert one["test_r2"] > 0.2
@@ -273,7 +273,7 @@ def test_one_line_in_a_notebook(tmp_path: Path) -> None:
     )
     assert 0 < outcome.metrics["nonprivate_mse"] < 0.3  # of a coin it is a quarter
     assert outcome.metrics["epsilon_prior"] == 0
-    assert outcome.release.manifest.label.grid == [0, 1]
+    assert present(outcome.release).manifest.label.grid == [0, 1]
     assert 0 < outcome.metrics["test_log_loss"] < 1
     assert "all for labels" in repr(outcome)
     page = outcome._repr_html_()

@@ -1,0 +1,144 @@
+"""The page about a model of sums over groups, scored with true labels, as a simulation has them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from labelveil.common.files import write_text
+from labelveil.common.mechanisms.group_sums import Lattice, PrivateSums
+from labelveil.common.report.figures import MUTED, OTHER, THIRD
+from labelveil.common.report.template import page_template
+from labelveil.common.version import software
+from labelveil.feature_party.evaluation.breakdown import number
+from labelveil.feature_party.report.page import Section
+from labelveil.feature_party.report.score_plots import ErrorRow, error_scale
+from labelveil.feature_party.report.words import Headline, Statement, known_title
+
+
+@dataclass(frozen=True, eq=False)
+class SumsReport:
+    """What the page is about."""
+
+    label: str
+    data_set: str
+    lattice: Lattice
+    answers: Sequence[PrivateSums]
+    metrics: Mapping[str, Any]
+
+
+def write_sums_report(path: Path, report: SumsReport) -> None:
+    """Write one self-contained HTML page, in place of what was there, which loads nothing."""
+    metrics = report.metrics
+    text = page_template("labelveil.feature_party.report", "report.html.j2").render(
+        headline=_headline(report),
+        eyebrow=report.data_set,
+        warnings=metrics["warnings"],
+        simulated=True,
+        errors=error_scale(_error_rows(metrics)),
+        statements=_statements(report),
+        matches="",
+        sections=[_rounds(report)],
+        tables={"Numbers": {k: _cell(v) for k, v in metrics.items() if not isinstance(v, list)}},
+        software=software(),
+    )
+    write_text(path, text)
+
+
+def _headline(report: SumsReport) -> Headline:
+    metrics = report.metrics
+    test, constant = metrics["test_mse"], metrics["constant_mse"]
+    ideal = metrics.get("nonprivate_mse")
+    title = known_title(report.label, number(metrics["epsilon"], 3), test, constant, ideal)
+    seen = "show" if metrics["columns_matter"] else "do not show"
+    against = (
+        f"Against true labels of {metrics['holdout_rows']:,} events that nothing was asked about"
+        f" the error is {number(test)}; a constant has {number(constant)}"
+    )
+    against += "" if ideal is None else f", a model trained on true labels {number(ideal)}"
+    return Headline(
+        title,
+        (
+            f"{against}. Only a simulation can tell: sums say nothing of what differs within a"
+            " group, so that a model may fit all of them and miss every event.",
+            f"The sums {seen} that a column matters.",
+        ),
+    )
+
+
+def _error_rows(metrics: Mapping[str, Any]) -> list[ErrorRow]:
+    constant, error = metrics["constant_mse"], metrics["test_mse"]
+    rows = [
+        ErrorRow("a constant", constant, MUTED),
+        ErrorRow("this model,\ntrue labels", error, OTHER, 1 - error / constant),
+    ]
+    if (ideal := metrics.get("nonprivate_mse")) is not None:
+        rows.append(ErrorRow("trained on\ntrue labels", ideal, THIRD, 1 - ideal / constant))
+    return rows
+
+
+def _rounds(report: SumsReport) -> Section:
+    rows = [("round", "events", "groups", "offsets", "noise in a group's mean", "bits an event")]
+    for place, (asked, answer) in enumerate(
+        zip(report.metrics["rounds"], report.answers, strict=True), 1
+    ):
+        noise = float(np.median(answer.deviations / np.maximum(answer.question.sizes, 1)))
+        counts = f"{asked['events']:,}", f"{asked['groups']:,}", f"{asked['offsets']:,}"
+        rows.append((str(place), *counts, f"± {number(noise)}", f"{asked['question_bits']:.1f}"))
+    text = (
+        "Labels are summed over groups of events that are alike, and noise is paid for once a"
+        " group. From the second round on what is left of labels after a prediction, the offset, is"
+        " summed, clipped to a width that fits it. Noise: the standard deviation of a group's mean,"
+        " in the middle of all groups."
+    )
+    return Section("rounds", "What was asked", text, rows=rows)
+
+
+def _statements(report: SumsReport) -> list[Statement]:
+    metrics, label = report.metrics, report.label
+    total, exact = metrics["epsilon"], report.answers[0].guarantee
+    bits = metrics["question_bits"]
+    scales = [float(np.max(answer.deviations)) for answer in report.answers]
+    return [
+        (
+            "Protected",
+            f"The label “{label}” of one event. Anyone who reads all sums, knows every other label"
+            " and all features, and has any amount of time, can change the odds of one value"
+            f" against another by a factor of at most {number(math.exp(total), 3)}, which is e to"
+            " the power ε: a guess that is right with 50% becomes one of at most"
+            f" {1 / (1 + math.exp(-total)):.0%}.",
+        ),
+        (
+            "The numbers",
+            f"{exact} in each of {len(report.answers)} rounds, and each event is asked about in one"
+            f" of them: ε = {number(total, 5)} in all, and no δ. Discrete Laplace noise of a"
+            f" standard deviation up to {', '.join(map(number, scales))} is in every sum.",
+        ),
+        (
+            "Not protected",
+            "Which events exist, and how many. What is true of many events together. Several events"
+            " of one person. A second question about the same labels, by sums or codes, adds its"
+            " ε.",
+        ),
+        (
+            "What the labels party learns",
+            f"Each event's group and offset, at most {bits:.1f} bits an event of what columns and"
+            " earlier rounds say of it. One message of codes tells it nothing.",
+        ),
+        (
+            "What is simulated",
+            "Everything: questions, answers and learning are those of the library, in one process"
+            " that holds both parties' data.",
+        ),
+    ]
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return number(value, 5)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,63 @@
+"""The ridge says what it does not know, and learns from a sample of large groups."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from labelveil.common.arrays import Floats, Indices
+from labelveil.feature_party.groups import ridge as ridges
+from labelveil.feature_party.groups.law import SumRows
+from labelveil.feature_party.groups.ridge import Ridge, RidgeFit
+
+ROWS, GROUPS = 6000, 200
+
+
+def rows_of(groups: Indices, labels: Floats) -> SumRows:
+    """Sums of all rows' labels, with next to no noise."""
+    n, count = groups.size, int(groups.max()) + 1
+    sums = np.bincount(groups, labels, minlength=count)
+    none, all_open = np.zeros(n), np.ones(n, dtype=np.bool_)
+    return SumRows(
+        np.arange(n), groups, none, none + 10, all_open, none + 1, sums, np.full(count, 0.01)
+    )
+
+
+def fitted(inputs: Floats, groups: Indices) -> tuple[Ridge, Floats]:
+    rng = np.random.default_rng(1)
+    truth = 5 + 2 * np.sin(2 * inputs[:, 0])
+    labels = truth + 0.3 * rng.normal(size=truth.size)
+    return RidgeFit(
+        inputs[: groups.size], rows_of(groups, labels[: groups.size]), 0, 10, 0
+    ).run(), truth
+
+
+def test_what_is_not_known_is_where_nothing_was_asked() -> None:
+    rng = np.random.default_rng(0)
+    inputs = rng.uniform(-2, 0, size=(ROWS, 2))
+    order = np.argsort(inputs[:, 0])
+    groups = np.empty(ROWS, dtype=np.int64)
+    groups[order] = np.arange(ROWS) * GROUPS // ROWS
+    ridge, truth = fitted(inputs, groups)
+    assert np.mean((ridge.predict(inputs) - truth) ** 2) < 0.02
+    seen, beyond = (np.sum(ridge.doubts(at) ** 2, axis=1).mean() for at in (inputs, inputs + 2))
+    assert beyond > 10 * seen
+    # these directions hold most of what the posterior says
+    assert 0.9 * ridge.doubt**2 < seen < 1.001 * ridge.doubt**2
+
+
+def test_of_large_groups_some_events_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ridges, "_EVENTS", ROWS // 6)
+    rng = np.random.default_rng(0)
+    inputs = rng.uniform(-2, 2, size=(ROWS, 3))
+    order = np.argsort(inputs[:, 0])
+    groups = np.empty(ROWS, dtype=np.int64)
+    sizes = rng.dirichlet(np.ones(GROUPS))  # of very different sizes
+    groups[order] = np.minimum(
+        np.searchsorted(np.cumsum(sizes), np.arange(ROWS) / ROWS), GROUPS - 1
+    )
+    groups = np.unique(groups, return_inverse=True)[1]
+    ridge, truth = fitted(inputs, groups)
+    assert np.mean((ridge.predict(inputs) - truth) ** 2) < 0.1
+    scales = ridge.scales.numpy()
+    assert scales[0] > 3 * scales[1:].max()

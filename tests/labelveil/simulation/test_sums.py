@@ -1,0 +1,156 @@
+"""`simulate --ask groups`: sums over groups from a file to a report, and who decides on them."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from labelveil.commands.cli import main
+from labelveil.common.errors import LabelveilError
+from labelveil.common.mechanisms.group_sums import NO_GROUP
+from labelveil.simulation import Settings, run_simulation
+from labelveil.simulation.settings import GROUPS, worth_of_codes
+from tests.commands import RunCommand
+from tests.labelveil.simulation.test_settings import RIGHT
+
+pytest.importorskip("torch", reason="the features party needs torch")
+
+ROWS = 2500
+LINE = {"rounds": "0.4,0.6", "nonprivate": False, "ask": GROUPS}
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> Path:
+    """A label that a line and a category tell well; some events have none, and key and order of
+    labels are their own."""
+    rng = np.random.default_rng(5)
+    x, kind = rng.normal(size=ROWS), rng.integers(0, 2, ROWS)
+    label = np.clip(50 + 14 * x + 10 * kind + rng.normal(0, 4, ROWS), 0, 100)
+    table = pl.DataFrame(
+        {"id": [f"e{i}" for i in range(ROWS)], "x": x, "kind": np.array(["a", "b"])[kind]}
+    )
+    table.write_parquet(tmp_path / "features.parquet")
+    labels = table.select("id").with_columns(y=label)[50:]
+    labels[::-1].write_parquet(tmp_path / "labels.parquet")
+    return tmp_path
+
+
+def settings_of(events: Path, **changes: Any) -> Settings:
+    given: dict[str, Any] = {
+        "labels": events / "labels.parquet", "features": events / "features.parquet",
+        "key": "id", "label": "y", "lower": 0, "upper": 100, "epsilon": 1, "missing": 50,
+        "out": events / "out", "quiet": True,
+    }  # fmt: skip
+    return Settings(**given | LINE | changes)
+
+
+@pytest.mark.slow
+def test_sums_teach_a_model_that_true_labels_score(events: Path, run_command: RunCommand) -> None:
+    files = ["--labels", events / "labels.parquet", "--features", events / "features.parquet"]
+    given = ["--key", "id", "--label", "y", "--lower", 0, "--upper", 100, "--missing", 50]
+    asked = ["--ask", "groups", "--rounds", "0.4,0.6", "--no-nonprivate", "--out", events / "out"]
+    done = run_command(main, "simulate", *files, *given, *asked, "--epsilon", 1, "--json")
+    metrics = json.loads(done.out)
+    assert metrics["rows"] == ROWS
+    assert metrics["holdout_rows"] == ROWS // 5
+    assert [asked["events"] for asked in metrics["rounds"]] == [800, 1200]
+    assert metrics["rounds"][0]["offsets"] == 1
+    assert metrics["rounds"][1]["offsets"] > 1
+    # the error that is stated is that of the predictions that are written
+    predicted = pl.read_parquet(events / "out" / "predictions.parquet")
+    assert predicted["key"].to_list() == [f"e{i}" for i in range(ROWS)]
+    features = pl.read_parquet(events / "features.parquet")
+    known = features.join(pl.read_parquet(events / "labels.parquet"), on="id", how="left")
+    errors = predicted["prediction"].to_numpy() - known["y"].fill_null(50).to_numpy()
+    assert np.mean(errors**2) == pytest.approx(metrics["test_mse"], rel=0.3)
+    # noise of 16 and the 50 events without a label are left of 350
+    assert metrics["test_mse"] < 0.35 * metrics["constant_mse"]
+    assert metrics["columns_matter"] is True
+    assert metrics["verdict"] == "cannot tell"
+    assert {path.name for path in (events / "out").iterdir()} == {
+        "metrics.json", "predictions.parquet", "report.html"
+    }  # fmt: skip
+    page = (events / "out" / "report.html").read_text()
+    assert "What was asked" in page
+    assert "simulation" in page
+
+
+@pytest.mark.slow
+def test_what_is_held_out_is_asked_nothing_and_all_else_once(events: Path) -> None:
+    outcome = run_simulation(settings_of(events, epsilon=0.5))
+    assert outcome.release is None
+    assert sum(len(answer.question) for answer in outcome.sums) == ROWS - ROWS // 5
+    for answer in outcome.sums:
+        assert answer.guarantee.exact_epsilon == Fraction(1, 2)
+        assert not (answer.question.groups == NO_GROUP).any()
+    assert "cannot tell" in repr(outcome)
+    assert "sums" in repr(outcome)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"population": Path("p.csv")}, "--ask groups and --population p.csv exclude each other"),
+        ({"strata": "country"}, "--ask groups and --strata country exclude"),
+        ({"randomizer": "laplace"}, "--ask groups and --randomizer laplace exclude"),
+        ({"loss": "absolute"}, "--ask groups and --loss absolute exclude"),
+        ({"head": "gaussian"}, "--ask groups and --head gaussian exclude"),
+        ({"objective": "raw"}, "--ask groups and --objective raw exclude"),
+        ({"label_settings": ["domain.grid=auto"]}, "--ask groups and --set-label exclude"),
+        (
+            {"label": ["y:0:1", "z:0:1"], "lower": None, "upper": None},
+            "--ask groups and several --label (2) exclude",
+        ),
+    ],
+)
+def test_what_sums_know_nothing_of_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(LabelveilError) as caught:
+        Settings(**RIGHT | {"randomizer": "auto", "ask": GROUPS} | changes)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "rows", "ask", "rounds"),
+    [
+        # (2/π) tanh²(ε/2) is 0.0382 at ε = 0.5, of 80 % of the events
+        ({"epsilon": 0.5}, 32_000, "groups", 3),
+        ({"epsilon": 0.5}, 33_000, "codes", 3),
+        ({"epsilon": 0.05}, 1_000_000, "groups", 3),
+        ({"epsilon": 8}, 2_000, "codes", 1),  # too few for rounds of codes
+        ({"epsilon": 0.5, "rounds": "2"}, 20_000, "groups", 2),
+        ({"epsilon": 0.5, "rounds": "1"}, 20_000, "groups", 1),
+        ({"epsilon": 0.5, "strata": "country"}, 20_000, "codes", 1),
+        ({"epsilon": 0.5, "head": "gaussian"}, 20_000, "codes", 1),
+    ],
+)
+def test_what_to_ask_follows_from_events_and_epsilon(
+    changes: dict[str, Any],
+    rows: int,
+    ask: str,
+    rounds: int,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    chosen = Settings(**RIGHT | {"randomizer": "auto", "ask": "auto"} | changes)
+    decided = chosen.decided(rows, binary=False)
+    assert decided.ask == ask
+    assert (len(decided.shares) or 1) == rounds
+    said = "codes, as" if ask == "codes" else "sums over groups, as codes"
+    assert said in capfd.readouterr().err
+
+
+def test_codes_are_worth_what_a_threshold_at_the_mean_tells() -> None:
+    """Fisher information of a bit "above its mean?", sent truthfully with odds e^ε, of a normal
+    label's mean, relative to the label's own: by a sum over its two values."""
+    epsilon, step = 0.7, 1e-5
+    keep = np.exp(epsilon) / (1 + np.exp(epsilon))
+    above = 0.5 + step / np.sqrt(2 * np.pi)  # of a normal number with mean `step`
+    sent = {m: np.array([p, 1 - p]) for m, p in
+            ((0, 0.5), (1, keep * above + (1 - keep) * (1 - above)))}  # fmt: skip
+    information = np.sum((sent[1] - sent[0]) ** 2 / sent[0]) / step**2
+    assert worth_of_codes(1, epsilon) == pytest.approx(information, rel=1e-6)

@@ -26,7 +26,7 @@ class PrivateSums:
     noisy: NoisySums
     """The question, and its noise."""
     sums: Integers
-    """(G,) of :meth:`NoisySums.draw`, in steps of the lattice."""
+    """(G,) of :meth:`NoisySums.draw`, in steps of the lattice, or steps² of squares."""
 
     def __repr__(self) -> str:
         asked = f"{len(self.question):,} events in {self.sums.size:,} groups"
@@ -44,13 +44,19 @@ class PrivateSums:
 
     @property
     def values(self) -> Floats:
-        """(G,) the sums of ``w clip(y - o, -h, h)`` in units of the label."""
-        return np.asarray(self.question.lattice.step * self.sums, dtype=np.float64)
+        """(G,) the sums of ``w clip(y - o, -h, h)`` in units of the label, or of its square."""
+        return np.asarray(self._units * self.sums, dtype=np.float64)
 
     @property
     def deviations(self) -> Floats:
         """(G,) standard deviations of the noise in these values."""
-        return self.question.lattice.step * np.sqrt(self.noisy.variances)
+        return self._units * np.sqrt(self.noisy.variances)
+
+    @property
+    def _units(self) -> Floats:
+        """(G,) a step, or its square, in units of the label."""
+        step = self.question.lattice.step
+        return np.where(self.question.squared, step**2, step)
 
 
 def group_sums(

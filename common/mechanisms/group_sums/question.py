@@ -1,13 +1,14 @@
 """Questions about groups: of which events' labels a noisy sum is wanted, and how they are clipped.
 
-Group g is asked for ``Σ w_i clip(y_i - o_i, -h_g, h_g)`` over its events i. What a question says
-may come from anybody and from anything but the labels that it asks about: from the columns, and
+Group g is asked for ``Σ w_i clip(y_i - o_i, -h_g, h_g)`` over its events i, or for the sum of the
+squares of what is clipped: how far labels are from offsets. What a question says may come from anybody and from anything but the labels that it asks about: from the columns, and
 from what earlier rounds said of other events. All that has to be checked of it is its shape.
 
 As bytes every number is at a place that follows from those before it, little endian:
 
     8, 8, 4 bytes      lower, upper: float64; steps of the lattice: unsigned
     4, 4, 4 bytes      G groups, L levels of offsets, the largest |weight| or 0: unsigned
+    4 bytes            how many of the groups, the last ones, ask for squares: unsigned
     4 L bytes, 4 G     offsets and half-widths, in steps: unsigned
     4 n bytes          each event's group, 2**32 - 1 for none: unsigned
     n bytes            each event's level, if L > 1
@@ -25,7 +26,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from labelveil.common.arrays import Indices, Integers, finite
+from labelveil.common.arrays import Booleans, Indices, Integers, finite
 from labelveil.common.errors import ConfigError
 from labelveil.common.mechanisms.group_sums.lattice import Lattice
 from labelveil.common.randomizers.grid import Grid
@@ -38,7 +39,7 @@ MOST_WEIGHT = 1 << 20
 
 _HEADER = np.dtype(
     [("lower", "<f8"), ("upper", "<f8"), ("steps", "<u4")]
-    + [(name, "<u4") for name in ("groups", "levels", "weight")]
+    + [(name, "<u4") for name in ("groups", "levels", "weight", "squares")]
 )
 _FORMS = {
     "offsets": "<u4",
@@ -78,6 +79,8 @@ class GroupQuestion:
     """(n,) which of them is each event's; None if there is one."""
     weights: Wholes | None = None
     """(n,) by which what is left is multiplied: -2**20 … 2**20, not all 0; None for 1."""
+    squares: int = 0
+    """So many groups, the last ones, ask for squares of what is clipped, in steps²."""
 
     def __post_init__(self) -> None:
         rows, steps = self.groups.size, self.lattice.steps
@@ -98,7 +101,10 @@ class GroupQuestion:
             _within("weights", self.weights, -bound, bound, "one for each event", rows)
             if not self.weights.any():
                 raise ConfigError("weights must not all be 0: nothing would be asked")
-        largest = rows * self.largest_weight * int(self.half_widths.max())
+        if not 0 <= self.squares <= count:
+            raise ConfigError(f"squares are asked of {self.squares:,} groups, and of 0 … {count:,}")
+        widest = int(self.half_widths.max())
+        largest = rows * self.largest_weight * (widest**2 if self.squares else widest)
         if largest >= _LARGEST_SUM:
             raise ConfigError(
                 f"sums of up to {largest:.2g} must be below 2**62; use smaller weights, or a"
@@ -175,12 +181,21 @@ class GroupQuestion:
 
     @property
     def spans(self) -> Integers:
-        """(G,) how far one label can move its group's sum, in steps: ``min(2h, steps) max |w|``.
+        """(G,) how far one label can move its group's sum: ``min(2h, steps) max |w|`` steps, or
+        ``h² max |w|`` steps² of squares.
 
-        Clipping moves no two numbers apart, and labels are at most all steps apart.
+        Clipping moves no two numbers apart, and labels are at most all steps apart; squares of what
+        is clipped are 0 … h².
         """
         widths = self.half_widths.astype(np.int64)
-        return np.minimum(2 * widths, self.lattice.steps) * self.largest_weight
+        moves = np.minimum(2 * widths, self.lattice.steps)
+        return np.where(self.squared, widths**2, moves) * self.largest_weight
+
+    @property
+    def squared(self) -> Booleans:
+        """(G,) which groups ask for squares."""
+        count = self.half_widths.size
+        return np.arange(count) >= count - self.squares
 
     @cached_property
     def sizes(self) -> Integers:
@@ -192,7 +207,7 @@ class GroupQuestion:
         return sizes
 
     def sums(self, places: Indices) -> Integers:
-        """(G,) sums of (n,) labels as they are, in steps: secret, and never to be shown.
+        """(G,) sums of (n,) labels as they are, in steps or steps²: secret, never to be shown.
 
         ``places`` are labels on the lattice, 0 … steps; others are moved to its ends.
         """
@@ -206,6 +221,8 @@ class GroupQuestion:
             offset = offsets if self.levels is None else offsets[self.levels[part][asked]]
             width, place = widths[group], np.clip(places[part][asked], 0, self.lattice.steps)
             clipped = np.clip(place - offset, -width, width)
+            if self.squares:
+                clipped = np.where(self.squared[group], clipped**2, clipped)
             if self.weights is not None:
                 clipped *= self.weights[part][asked]
             np.add.at(sums, group, clipped)
@@ -229,7 +246,9 @@ class GroupQuestion:
         if len(data) < _HEADER.itemsize:
             raise ConfigError(f"{len(data)} bytes are too few for a question about groups")
         header = np.frombuffer(data, _HEADER, 1)[0]
-        groups, levels, weight = (int(header[name]) for name in ("groups", "levels", "weight"))
+        groups, levels, weight, squares = (
+            int(header[name]) for name in ("groups", "levels", "weight", "squares")
+        )
         if not (1 <= groups <= rows and 1 <= levels <= MOST_LEVELS and weight <= MOST_WEIGHT):
             raise ConfigError(
                 f"{groups:,} groups must be 1 … {rows:,}, {levels:,} levels 1 … {MOST_LEVELS}, and"
@@ -253,6 +272,7 @@ class GroupQuestion:
         question = cls(
             Lattice(float(header["lower"]), float(header["upper"]), int(header["steps"])),
             **read,
+            squares=squares,
         )
         if weight and question.largest_weight != weight:
             raise ConfigError(
@@ -267,6 +287,7 @@ class GroupQuestion:
             header[name] = getattr(self.lattice, name)
         header["groups"], header["levels"] = self.half_widths.size, self.offsets.size
         header["weight"] = 0 if self.weights is None else self.largest_weight
+        header["squares"] = self.squares
         yield header.data.cast("B")
         for name in _FORMS:
             if (numbers := getattr(self, name)) is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from itertools import product
@@ -469,7 +469,8 @@ def answers() -> Iterator[Case]:
 
 
 def group_sums() -> Iterator[Case]:
-    """One group with offsets at both ends and weights of both signs, and two of different widths.
+    """One group with offsets at both ends and weights of both signs, two of different widths, and
+    two of which the second asks for squares.
 
     Four labels, 0 … 3 each; the last event is in no group.
     """
@@ -481,6 +482,7 @@ def group_sums() -> Iterator[Case]:
     two = GroupQuestion(
         Lattice(-1.0, 0.5, 3), np.array([0, 1, 0, NO_GROUP]), np.array([1, 3]), np.array([2])
     )
+    squares = replace(two, half_widths=np.array([3, 2]), squares=1)
     labels = tuple(product(range(4), (0, 2, 3), (1,), (0, 3)))
     pairs = tuple(
         (one, other)
@@ -488,7 +490,7 @@ def group_sums() -> Iterator[Case]:
         for other in labels
         if sum(a != b for a, b in zip(one, other, strict=True)) == 1 and one < other
     )
-    for question in (mixed, two):
+    for question in (mixed, two, squares):
         noisy = NoisySums(question, TWO)
 
         def answer(places: Data, entropy: Entropy, noisy: NoisySums = noisy) -> Hashable:

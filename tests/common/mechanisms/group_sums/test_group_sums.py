@@ -33,6 +33,7 @@ def asked(
     half_widths: list[int],
     offsets: list[int],
     weights: list[int] | None = None,
+    squares: int = 0,
 ) -> GroupQuestion:
     """A question with an offset for each event, in steps."""
     values, levels = np.unique(offsets, return_inverse=True)
@@ -44,6 +45,7 @@ def asked(
         values,
         None if one else levels,
         None if weights is None else np.array(weights),
+        squares,
     )
 
 
@@ -55,6 +57,8 @@ QUESTIONS = {
     "a weight of 0": asked([0, 0], [2], [1, 1], [0, 1]),
     "nobody": asked([NO_GROUP, 0], [3], [0, STEPS]),
     "an empty group": asked([1, 1], [2, 2], [0, 0]),
+    "squares": asked([0, 0], [3], [2, 5], squares=1),
+    "a sum and weighed squares": asked([0, 1], [2, STEPS], [2, 0], [-3, 3], squares=1),
 }
 
 
@@ -69,16 +73,26 @@ def exact_sums(question: GroupQuestion, places: tuple[int, ...]) -> list[Fractio
         label, offset = (LOWER + STEP * int(p) for p in (place, question.offsets[level]))
         width = STEP * int(question.half_widths[group])
         clipped = max(-width, min(width, label - offset))
+        if group >= question.half_widths.size - question.squares:
+            clipped *= clipped
         sums[group] += clipped * (1 if question.weights is None else int(question.weights[event]))
     return sums
 
 
+def units(question: GroupQuestion) -> list[Fraction]:
+    """A step of each group's sum, in units of the label or of its square."""
+    plain = question.half_widths.size - question.squares
+    return [STEP] * plain + [STEP * STEP] * question.squares
+
+
 def drawn_scales(noisy: NoisySums, monkeypatch: pytest.MonkeyPatch) -> list[Fraction]:
-    """The scales of the noise that is really drawn, in units of the label."""
+    """The scales of the noise that is really drawn, in units of the sums."""
     seen: list[Fraction] = []
+    steps = units(noisy.question)
 
     def draw(numerators: Integers, denominator: int, source: Any) -> Integers:
-        seen.extend(STEP * Fraction(n, denominator) for n in numerators.tolist())
+        found = zip(steps, numerators.tolist(), strict=True)
+        seen.extend(step * Fraction(n, denominator) for step, n in found)
         return discrete_laplace_each(numerators, denominator, source)
 
     monkeypatch.setattr(module, "discrete_laplace_each", draw)
@@ -112,7 +126,8 @@ def test_no_label_changes_the_odds_of_an_answer_by_more(
     scales = drawn_scales(noisy, monkeypatch)
     worst = worst_ratio(noisy.question, scales)
     assert worst <= noisy.guarantee.exact_epsilon == Fraction(epsilon)
-    tight = {"one group", "groups of one", "negative weights"}
+    tight = {"one group", "groups of one", "negative weights", "squares"}
+    tight.add("a sum and weighed squares")
     assert worst == Fraction(epsilon) or name not in tight
     half = [scale / 2 for scale in scales]
     assert worst_ratio(noisy.question, half) > Fraction(epsilon) or name not in tight
@@ -143,7 +158,8 @@ def test_sums_are_of_clipped_differences(name: str) -> None:
     question = QUESTIONS[name]
     for places in product(range(STEPS + 1), repeat=2):
         found = question.sums(np.array(places))
-        assert [STEP * s for s in found.tolist()] == exact_sums(question, places)
+        found_here = zip(units(question), found.tolist(), strict=True)
+        assert [step * s for step, s in found_here] == exact_sums(question, places)
 
 
 def _twin(name: str) -> GroupQuestion:
@@ -209,6 +225,7 @@ def test_the_noise_is_bound_to_all_that_is_asked() -> None:
         replace(base, levels=np.where(last, 0, base.levels)),
         replace(base, weights=np.where(last, -2, base.weights)),
         replace(base, weights=None),
+        replace(base, squares=1),
     ]
     places = np.ones(100, dtype=np.int64)
     streams = {NoisySums(question, Fraction(1)).stream for question in [base, *others]}
@@ -286,6 +303,8 @@ def test_scales_are_those_of_the_decimal_number_and_never_less() -> None:
         ({"weights": np.array([0, 0])}, "weights must not all be 0"),
         ({"weights": np.array([1, 1 << 21])}, "weights from 1 to 2,097,152"),
         ({"weights": np.array([1])}, "weights of shape"),
+        ({"squares": 2}, "squares are asked of 2 groups, and of 0 … 1"),
+        ({"squares": -1}, "squares are asked of -1 groups"),
     ],
 )
 def test_what_is_no_question_is_refused(change: dict[str, Any], message: str) -> None:
@@ -329,7 +348,8 @@ def test_too_large_sums_and_noise_are_refused_before_anything_is_drawn() -> None
 def test_bytes_are_a_question_or_refused() -> None:
     rng = np.random.default_rng(0)
     plain = GroupQuestion(LATTICE, np.array([0, 1, NO_GROUP]), np.array([1, 5]))
-    for question in (plain, asked([0, 1, 1], [2, 3], [1, 1, 4], [1, -7, 0])):
+    squared = asked([0, 1, 1], [2, 3], [1, 1, 4], [1, -7, 0], squares=1)
+    for question in (plain, replace(squared, squares=0), squared):
         data = question.encode()
         again = GroupQuestion.decode(data, 3)
         assert again.encode() == data
@@ -374,6 +394,18 @@ def test_labels_are_summed_as_a_release_would_place_them() -> None:
             lv.group_sums([0, 1, 2, 3], question, epsilon=epsilon)
     with pytest.raises(DataError, match="about 4 events, and there are 3"):
         lv.group_sums([0, 1, 2], question, epsilon=1)
+
+
+def test_squares_are_in_units_of_their_own() -> None:
+    lattice = Lattice(0.0, 5.0, 10)
+    question = GroupQuestion(lattice, np.array([0, 1, 1]), np.full(2, 10), np.array([4]), squares=1)
+    assert question.spans.tolist() == [10, 100]
+    answer = lv.group_sums([5, 0, 4], question, epsilon=40)
+    # y - o is 3, -2 and 2; noise of scale 1/4 and 5/2 steps: beyond 20 of its scales once in 10**8
+    assert answer.values == pytest.approx([3, 8], abs=12.5)
+    assert answer.deviations == pytest.approx(
+        [0.5, 0.25] * np.sqrt(answer.noisy.variances), rel=1e-12
+    )
 
 
 @pytest.mark.slow

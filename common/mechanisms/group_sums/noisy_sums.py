@@ -92,7 +92,7 @@ class NoisySums:
 
     @property
     def variances(self) -> Floats:
-        """(G,) exact variances of the noise in steps² (of squares, steps⁴): 2q/(1 - q)² with q = exp(-1/scale).
+        """(G,) exact variances of the noise: 2q/(1 - q)² with q = exp(-1/scale).
 
         The continuous law's 2 scale² is 8 % more at ε = 1 where one label moves a sum by a step.
         """
@@ -108,7 +108,7 @@ class NoisySums:
         return f"group sums {hashlib.sha256(paid + self.question.digest).hexdigest()}"
 
     def draw(self, places: Indices, entropy: Entropy) -> Integers:
-        """(G,) noisy sums, in steps or steps², of (n,) labels on the lattice; entropy is one release's own.
+        """(G,) noisy sums of (n,) labels on the lattice; entropy is one release's own.
 
         ``PrivacyError`` if this entropy has drawn this answer's noise before.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice
 
 if TYPE_CHECKING:
     from labelveil.estimators import LabelDPRegressor
+    from labelveil.feature_party.groups.means import MeansQuestion
     from labelveil.feature_party.groups.scoring import ScoreQuestion
 
 _STEPS = 511
@@ -144,6 +146,40 @@ def ask_score(
         )
     rng = np.random.default_rng(seed_of(random_state))
     return ScoreQuestion.of(points, beside, lattice, epsilon, rng, miss)
+
+
+def ask_means(X: Any, by: str | Sequence[str], *, lower: float, upper: float) -> MeansQuestion:
+    """Say which sums of labels tell mean labels by columns, such as a campaign.
+
+    ::
+
+        asked = lv.ask_means(X, "arm", lower=0, upper=400)
+        asked.means(lv.group_sums(y, asked.question, epsilon=0.1), control="no_ad")
+
+    A group's mean is off by noise of scale ``(upper - lower)/(ε n)`` for its n events. From a
+    release of codes ``feature-party means`` tells the same, with far more noise.
+
+    Parameters
+    ----------
+    X
+        (n, …) features with names: of pandas, Polars or Arrow.
+    by
+        A column, or several: then there is a group for each combination of their values.
+    lower, upper
+        Public bounds of the labels, chosen without looking at them.
+
+    Raises
+    ------
+    ConfigError, DataError
+        For bounds or columns that cannot be.
+    """
+    from labelveil.feature_party.groups.means import MeansQuestion
+    from labelveil.feature_party.tables import collect_table
+
+    if not hasattr(X, "columns"):
+        raise DataError("X has no names of columns: give a table of pandas, Polars or Arrow")
+    names = [by] if isinstance(by, str) else list(by)
+    return MeansQuestion.of(collect_table(X), names, _lattice(lower, upper))
 
 
 def _predicted(model: Any, X: Any) -> Floats:

@@ -31,13 +31,12 @@ from typing import Literal
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr
 
 from labelveil.common.arrays import Booleans, Floats, Indices
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice, PrivateSums
 from labelveil.common.mechanisms.group_sums.question import MOST_LEVELS
-from labelveil.feature_party.evaluation.intervals import NORMAL_95, Measured
+from labelveil.feature_party.evaluation.intervals import Measured, noisy_half_width
 
 FEWEST = 20
 """Events that a score takes."""
@@ -306,28 +305,6 @@ def _roots(beyond: Callable[[float], float], best: float) -> tuple[float, float]
         end = sign * math.inf if outside else brentq(beyond, best, best + sign * step)
         ends.append(float(end))
     return ends[0], ends[1]
-
-
-def noisy_half_width(error: float, *scales: float) -> float:
-    """95% quantile of |normal + Laplace| noise: the standard error, and scales of the latter.
-
-    The largest scale keeps its law; the others' variances go into the normal one.
-    """
-    scale, *rest = sorted(map(abs, scales), reverse=True)
-    error = math.sqrt(error**2 + 2 * sum(other**2 for other in rest))
-    if scale <= 1e-3 * error:
-        return NORMAL_95 * math.hypot(error, math.sqrt(2) * scale)
-    if error <= 1e-3 * scale:
-        return scale * math.log(20)
-    ratio = error / scale
-
-    def tail(t: float) -> float:
-        z = t / error
-        down = math.exp(ratio**2 / 2 - t / scale + float(log_ndtr(z - ratio)))
-        up = math.exp(ratio**2 / 2 + t / scale + float(log_ndtr(-z - ratio)))
-        return 2 * float(ndtr(-z)) + down - up - 0.05
-
-    return float(brentq(tail, 0.0, 4 * error + 6 * scale))
 
 
 def _plan(

@@ -13,8 +13,8 @@ from labelveil.common.arrays import Floats
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.mechanisms.group_sums import Lattice, NoisySums, PrivateSums
-from labelveil.feature_party.evaluation.intervals import Measured
-from labelveil.feature_party.groups.scoring import Score, ScoreQuestion, noisy_half_width
+from labelveil.feature_party.evaluation.intervals import Measured, noisy_half_width
+from labelveil.feature_party.groups.scoring import Score, ScoreQuestion
 
 WIDE = Lattice(-3.0, 3.0, 511)
 EVENTS = 4_000
@@ -187,3 +187,5 @@ def test_half_widths_are_quantiles_of_both_noises(error: float, scale: float) ->
     # a share of .95 ± .0013 is inside: six standard errors
     assert abs(np.mean(np.abs(drawn) <= half) - 0.95) < 0.0013
     assert noisy_half_width(error, scale, scale) > half
+    rare = noisy_half_width(error, scale, chance=0.001)
+    assert abs(np.mean(np.abs(drawn) > rare) - 0.001) < 0.0002

@@ -48,6 +48,8 @@ from labelveil.common.version import __version__ as __version__
 from labelveil.estimators import LabelDPClassifier as LabelDPClassifier
 from labelveil.estimators import LabelDPRegressor as LabelDPRegressor
 from labelveil.groups import ask_groups as ask_groups
+from labelveil.groups import ask_means as ask_means
+from labelveil.groups import ask_score as ask_score
 from labelveil.own_models import catboost_objective as catboost_objective
 from labelveil.own_models import clear_labels as clear_labels
 from labelveil.own_models import decoded_labels as decoded_labels

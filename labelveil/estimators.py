@@ -261,6 +261,8 @@ def _sums_of(y: Any) -> list[PrivateSums]:
     if not isinstance(given, list | tuple):
         return []
     sums = [each for each in given if isinstance(each, PrivateSums)]
+    if any(each.question.squares for each in sums):
+        raise ConfigError("squares tell how good a model is, and teach none: learn from sums")
     if sums and len(sums) < len(given):
         raise ConfigError(
             "sums over groups and codes are learned from apart: give either of them alone"

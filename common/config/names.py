@@ -9,8 +9,8 @@ from pydantic import BeforeValidator, StringConstraints
 
 from labelveil.common.config import Words
 from labelveil.common.errors import ConfigError
-from labelveil.common.release.claims import NAME_PATTERN as NAME_PATTERN
 
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 NAME_WORDS = "a name of up to 64 letters, digits, dots, dashes and underscores"
 
 

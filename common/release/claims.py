@@ -7,10 +7,9 @@ from typing import Annotated, Final, Literal, TypeVar
 from pydantic import AfterValidator, ConfigDict, FailFast, Field, with_config
 from typing_extensions import TypedDict
 
+from labelveil.common.config.names import NAME_PATTERN
 from labelveil.common.exact.rational import parse_rational
 from labelveil.common.release.limits import ROWS
-
-NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 CMAC_KEYS: Final = "aes-256-cmac-128"
 """What event keys are hashed by (:mod:`labelveil.common.release.event_keys`)."""

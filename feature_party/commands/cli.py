@@ -57,6 +57,12 @@ app = program(
             "Examples: feature-party labels -o labels.csv; feature-party labels --method"
             " low-variance -o labels.parquet",
         ),
+        "means": Command(
+            "labelveil.feature_party.commands.means:means",
+            "Tell mean labels by columns of the features, with intervals; no model is needed.",
+            "Examples: feature-party means --by campaign; feature-party means --by campaign --by"
+            " device --json; feature-party means --by arm --control no_ad",
+        ),
         "evaluate": Command(
             "labelveil.feature_party.commands.evaluate:evaluate",
             "Estimate the model's true error from privatized labels of held-out events.",

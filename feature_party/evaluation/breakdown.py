@@ -100,10 +100,12 @@ def _ranges(values: Floats, ascending: Indices, parts: int) -> list[tuple[str, I
     ]
 
 
-def groups_by(column: pl.Series, meaning: ColumnMeaning) -> list[tuple[str, Indices]]:
+def groups_by(
+    column: pl.Series, meaning: ColumnMeaning, most: int = _MOST_VALUES, fewest: int = _FEWEST
+) -> list[tuple[str, Indices]]:
     """Rows by a column: by value, or by five ranges of a number of many values.
 
-    Values of fewer than 30 rows, and all beyond the 20 commonest, are taken together.
+    Values of fewer than ``fewest`` rows, and all beyond the ``most`` commonest, are taken together.
     """
     if meaning.kind != "other":
         column = meaning.read(column)
@@ -115,11 +117,12 @@ def groups_by(column: pl.Series, meaning: ColumnMeaning) -> list[tuple[str, Indi
         groups.append(("missing", np.flatnonzero(np.isnan(values))))
     else:
         texts = canonical_text(column).replace(MISSING, "missing")
-        counts = texts.value_counts(sort=True).filter(pl.col("count") >= _FEWEST)
-        common = counts[:_MOST_VALUES].to_series(0)
+        counts = texts.value_counts().sort("count", texts.name, descending=[True, False])
+        counts = counts.filter(pl.col("count") >= fewest)
+        common = counts[:most].to_series(0)
         groups = [(name, np.flatnonzero((texts == name).to_numpy())) for name in common]
         groups.append(("others", np.flatnonzero(~texts.is_in(common.to_list()).to_numpy())))
-    return [(name, rows) for name, rows in groups if rows.size > 1]
+    return [(name, rows) for name, rows in groups if rows.size >= min(fewest, 2)]
 
 
 def interval_coverage(

@@ -6,13 +6,15 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
-from scipy.special import chndtrix, ndtri
+from scipy.optimize import brentq
+from scipy.special import chndtrix, log_ndtr, ndtr, ndtri
 
 from labelveil.common.arrays import Floats
 
 NORMAL_95 = 1.959963984540054
 
 _ONE_SIDED = 5.0
+_NEXT_TO_NOTHING = 1e-3
 
 
 @dataclass(frozen=True)
@@ -77,3 +79,27 @@ def half_width(error: float, bias: float) -> float:
     if ratio > _ONE_SIDED:  # the other side is out of reach
         return bias - error * float(ndtri(0.05))
     return error * math.sqrt(float(chndtrix(0.95, 1, ratio**2)))
+
+
+def noisy_half_width(error: float, *scales: float, chance: float = 0.05) -> float:
+    """How far a normal error and Laplace noises of some scales are off together, but for a chance.
+
+    The largest scale keeps its law; the others' variances go into the normal one.
+    """
+    scale, *rest = sorted(map(abs, scales), reverse=True)
+    error = math.sqrt(error**2 + 2 * sum(other**2 for other in rest))
+    if scale <= _NEXT_TO_NOTHING * error:
+        return -float(ndtri(chance / 2)) * math.hypot(error, math.sqrt(2) * scale)
+    if error <= _NEXT_TO_NOTHING * scale:
+        return -scale * math.log(chance)
+    ratio = error / scale
+
+    def tail(t: float) -> float:
+        z = t / error
+        down = math.exp(ratio**2 / 2 - t / scale + float(log_ndtr(z - ratio)))
+        up = math.exp(ratio**2 / 2 + t / scale + float(log_ndtr(-z - ratio)))
+        return 2 * float(ndtr(-z)) + down - up - chance
+
+    # at three times the normal noise's reach and that of the Laplace noise next to nothing is left
+    most = 3 * -float(ndtri(chance / 2)) * error - 3 * scale * math.log(chance)
+    return float(brentq(tail, 0.0, most))

@@ -148,11 +148,20 @@ class NoisySums:
 
     @property
     def variances(self) -> Floats:
-        """(G,) exact variances of the noise in steps² (of squares, steps⁴): 2q/(1 - q)² with q = exp(-1/scale).
+        """(G,) exact variances of the noise: 2q/(1 - q)² with q = exp(-1/scale).
 
         The continuous law's 2 scale² is 8 % more at ε = 1 where one label moves a sum by a step.
         """
         return 1 / (2 * np.sinh(0.5 / self.scales) ** 2)
+
+    def reach(self, chance: float) -> Floats:
+        """(G,) how far the noise is off at most, but for a chance: whole numbers.
+
+        ``P(|Z| > k) = 2 q^(k + 1) / (1 + q)`` with q = exp(-1/scale).
+        """
+        q = np.exp(-1 / self.scales)
+        beyond = np.log(chance * (1 + q) / 2) * -self.scales
+        return np.asarray(np.maximum(np.ceil(beyond - 1), 0.0))
 
     @property
     def stream(self) -> str:
@@ -164,7 +173,7 @@ class NoisySums:
         return f"group sums {hashlib.sha256(paid + self.question.digest).hexdigest()}"
 
     def draw(self, places: Indices, entropy: Entropy) -> Integers:
-        """(G,) noisy sums, in steps or steps², of (n,) labels on the lattice; entropy is one release's own.
+        """(G,) noisy sums of (n,) labels on the lattice; entropy is one release's own.
 
         ``PrivacyError`` if this entropy has drawn this answer's noise before.
         """

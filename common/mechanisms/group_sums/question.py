@@ -1,8 +1,9 @@
 """Questions about groups: of which events' labels a noisy sum is wanted, and how they are clipped.
 
 Group g is asked for ``Σ w_i clip(y_i - o_i, -h_g, h_g)`` over its events i, or for the sum of the
-squares of what is clipped: how far labels are from offsets. What a question says may come from anybody and from anything but the labels that it asks about: from the columns, and
-from what earlier rounds said of other events. All that has to be checked of it is its shape.
+squares of what is clipped: how far labels are from offsets. What a question says may come from
+anybody and from anything but the labels that it asks about: from the columns, and from what earlier
+rounds said of other events. All that has to be checked of it is its shape.
 
 As bytes every number is at a place that follows from those before it, little endian:
 

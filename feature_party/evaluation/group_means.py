@@ -1,0 +1,210 @@
+"""Mean labels of groups of events, and by how much they differ from a control group's.
+
+From codes: each is decoded to a number whose mean is the label's, whatever the label is, and a
+group's mean is that of its events' numbers. From noisy sums
+(:mod:`labelveil.common.mechanisms.group_sums`) a mean is its sum over the number of events.
+
+Intervals of 95% hold for all groups together (Bonferroni). Those from codes are about all events
+like these. How far a group's decoded codes vary is told by its own, and by all events' where that
+is more: the noise is much the same everywhere, and a few codes alone do not show it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from rich.table import Table
+from scipy.special import ndtri
+
+from labelveil.common.arrays import Floats, Indices
+from labelveil.common.errors import DataError
+from labelveil.common.mechanisms.group_sums import PrivateSums
+from labelveil.feature_party.evaluation.breakdown import groups_by, number
+from labelveil.feature_party.evaluation.intervals import Measured, noisy_half_width
+from labelveil.feature_party.learning.decoding import decoder
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.schema import ColumnMeaning
+
+MOST = 1_000
+"""Values of a column that are groups of their own: the commonest."""
+
+Values = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class GroupMean:
+    """A group's mean label."""
+
+    values: Values
+    """Of the columns that it is a group by."""
+    events: int
+    mean: Measured
+    lift: Measured | None = None
+    """Its mean less the control's, where there is one."""
+
+    def to_json(self, by: Sequence[str]) -> dict[str, Any]:
+        """As the commands print it."""
+        lift = {} if self.lift is None else self.lift.to_json("lift")
+        return {
+            "group": dict(zip(by, self.values, strict=True)),
+            "events": self.events,
+            **self.mean.to_json("mean"),
+            **lift,
+        }
+
+
+def grouped(
+    columns: Mapping[str, pl.Series], meanings: Mapping[str, ColumnMeaning]
+) -> list[tuple[Values, Indices]]:
+    """Rows by the values of (n,) columns: by each pair of two columns' that there is, and so on.
+
+    Numbers of more than twenty values are taken in five ranges; of other columns the thousand
+    commonest values are groups, and what is left is ``others``.
+    """
+    found = [groups_by(cells, meanings[name], MOST, 1) for name, cells in columns.items()]
+    rows = len(next(iter(columns.values())))
+    code = np.zeros(rows, dtype=np.int64)
+    for groups in found:
+        own = np.zeros(rows, dtype=np.int64)
+        for place, (_, members) in enumerate(groups):
+            own[members] = place
+        code = code * len(groups) + own
+    order = np.argsort(code, kind="stable")
+    present, first = np.unique(code[order], return_index=True)
+    names = list(product(*([name for name, _ in groups] for groups in found)))
+    parts = np.split(order, first[1:])
+    return [(names[at], mine) for at, mine in zip(present.tolist(), parts, strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class Decoded:
+    """Codes as numbers whose means are the labels'."""
+
+    values: Floats
+    """(n,), NaN of those that are left out: they were asked about what a model did not know."""
+    ends: tuple[float, float]
+    """Between which labels lie."""
+    bias: float
+    """Root mean square of what numbers are off by on average: 0 where the channel tells all labels
+    apart."""
+
+    @classmethod
+    def of(
+        cls, problem: LabelProblem, codes: NDArray[np.integer[Any]], asked: Sequence[bool]
+    ) -> Decoded:
+        """Decode (n,) codes of releases of which some were ``asked`` about what is not known."""
+        values, squares, rows = np.full(codes.size, np.nan), 0.0, 0
+        for (part, mine, own), left_out in zip(problem.by_release(codes), asked, strict=True):
+            if left_out and not all(asked):
+                continue
+            decoded = decoder(part, part.grid)
+            values[mine] = decoded.values[own, 0]
+            rows += own.size
+            if not decoded.exact:
+                squares += own.size * float(part.prior @ decoded.bias[:, 0] ** 2)
+        ends = float(problem.grid.min()), float(problem.grid.max())
+        return cls(values, ends, math.sqrt(squares / max(rows, 1)))
+
+
+def means_of_codes(
+    groups: Sequence[tuple[Values, Indices]], decoded: Decoded, control: str | None = None
+) -> list[GroupMean]:
+    """Means of groups of events by their decoded codes.
+
+    ``control`` is the value of the last column with which all others are compared.
+    """
+    values, bias = decoded.values, decoded.bias
+    known = [(group, rows[~np.isnan(values[rows])]) for group, rows in groups]
+    groups = [(group, rows) for group, rows in known if rows.size]
+    told = values[~np.isnan(values)]
+    least = float(told.std(ddof=1)) if told.size > 1 else math.inf
+    errors = []
+    for _, rows in groups:
+        own = float(values[rows].std(ddof=1)) if rows.size > 1 else 0.0
+        errors.append(math.hypot(max(own, least) / math.sqrt(rows.size), bias))
+    means = [float(values[rows].mean()) for _, rows in groups]
+    pairs = _pairs([group for group, _ in groups], control)
+    level, of_lifts = (-float(ndtri(0.025 / max(n, 1))) for n in (len(groups), len(pairs)))
+    found = []
+    for place, (group, rows) in enumerate(groups):
+        lift = None
+        if (other := pairs.get(place)) is not None:
+            apart = of_lifts * math.hypot(errors[place], errors[other])
+            lift = _around(means[place] - means[other], apart)
+        mean = _around(means[place], level * errors[place])
+        found.append(GroupMean(group, int(rows.size), mean.within(*decoded.ends), lift))
+    return found
+
+
+def means_of_sums(
+    groups: Sequence[Values], sums: PrivateSums, control: str | None = None
+) -> list[GroupMean]:
+    """Means of the labels of these very events, from sums that clip no label and weigh none.
+
+    Their intervals are of the noise alone; groups without an event are left out.
+    """
+    question, lattice = sums.question, sums.question.lattice
+    offset, sizes = float(lattice.points(question.offsets.astype(np.int64))[0]), question.sizes
+    pairs = _pairs(groups, control)
+    count = int(np.count_nonzero(sizes))
+    halves = lattice.step * sums.noisy.reach(0.05 / count) / np.maximum(sizes, 1)
+    noise = sums.deviations / math.sqrt(2) / np.maximum(sizes, 1)
+    means = offset + sums.values / np.maximum(sizes, 1)
+    ends, found = (lattice.lower, lattice.upper), []
+    for place, group in enumerate(groups):
+        if not sizes[place]:
+            continue
+        lift = None
+        if (other := pairs.get(place)) is not None and sizes[other]:
+            apart = noisy_half_width(0.0, noise[place], noise[other], chance=0.05 / len(pairs))
+            lift = _around(float(means[place] - means[other]), apart)
+        mean = _around(float(means[place]), float(halves[place]))
+        found.append(GroupMean(group, int(sizes[place]), mean.within(*ends), lift))
+    return found
+
+
+def means_table(by: Sequence[str], means: Sequence[GroupMean]) -> Table:
+    """Lay groups out for reading."""
+    table = Table(box=None, pad_edge=False)
+    for name in by:
+        table.add_column(name)
+    lifts = any(mean.lift is not None for mean in means)
+    for name in ("events", "mean", "95%", *(("lift", "95%") if lifts else ())):
+        table.add_column(name, justify="right", no_wrap=True)
+    for each in means:
+        cells = [f"{each.events:,}", *_cells(each.mean)]
+        if lifts:
+            cells += ["", ""] if each.lift is None else _cells(each.lift)
+        table.add_row(*each.values, *cells)
+    return table
+
+
+def _cells(figure: Measured) -> list[str]:
+    return [number(figure.value), f"{number(figure.low)} … {number(figure.high)}"]
+
+
+def _around(value: float, half: float) -> Measured:
+    return Measured(value, value - half, value + half)
+
+
+def _pairs(groups: Sequence[Values], control: str | None) -> dict[int, int]:
+    """Which group each is compared with: of the same values but the last, the control's."""
+    if control is None:
+        return {}
+    places = {group: place for place, group in enumerate(groups)}
+    known = sorted({group[-1] for group in groups})
+    if control not in known:
+        shown = ", ".join(known[:10]) + (", …" if len(known) > 10 else "")
+        raise DataError(f"control {control!r} is none of the values {shown}")
+    return {
+        place: places[other]
+        for place, group in enumerate(groups)
+        if group[-1] != control and (other := (*group[:-1], control)) in places
+    }

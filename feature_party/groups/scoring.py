@@ -1,0 +1,361 @@
+"""How good predictions are, by one question about events that nobody has asked about.
+
+Of predictions f and a reference g, a constant or another model's predictions, the score is
+
+    R² = 1 - M/V,    M = E(y - f)²,    V = E(y - g)²
+
+the share of the reference's squared error that f saves. The events are dealt at random into two
+groups, one for each of two noisy sums. The second is Σ (y - g)², the first either Σ (y - f)² or,
+where predictions explain little, the weighted sum Σ (f - g) y, which tells the gain
+
+    V - M = E(f - g)² + 2 E(f - g)(y - f)
+
+Each event is in one sum alone, at all of ε. Predictions have to be levels of offsets: they go to
+one of their neighbours at random, and the mean square of that is subtracted. What is known without
+labels, E(f - g)², is taken from all events in place of a group's own. Both sums are then right on
+average whatever labels and predictions are.
+
+Intervals have room for the noise, for the events being a sample, and for labels between two points
+of the lattice. How much labels vary around predictions from event to event is not asked: variances
+are those of residuals with a kurtosis of ten, half of whose variance grows as (f - g)² does.
+
+Source for intervals of a ratio: Fieller, *Some Problems in Interval Estimation*, JRSS B 1954.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.optimize import brentq
+
+from labelveil.common.arrays import Booleans, Floats, Indices
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice, PrivateSums
+from labelveil.common.mechanisms.group_sums.question import MOST_LEVELS
+from labelveil.feature_party.evaluation.intervals import Measured, noisy_half_width
+
+FEWEST = 20
+"""Events that a score takes."""
+
+_KURTOSIS = 10.0
+_WEIGHT = 1 << 16
+"""The largest weight: what rounding weights adds is then next to nothing."""
+_UNKNOWN = 1 / 6
+"""Deviation of labels, as a share of their range, where nothing is known of them: a guess, which
+decides between questions."""
+_CERTAIN = 0.02
+"""Variance of V, in its square, from which on it does not matter: a ratio to it is then normal."""
+_ENDLESS = 1e6
+
+Kind = Literal["errors", "gain"]
+
+
+@dataclass(frozen=True)
+class Score:
+    """How good predictions are, with 95% intervals; errors in units of the label, squared."""
+
+    r2: Measured
+    """Share of the reference's squared error that is saved, at most 1; -inf where nothing tells."""
+    mse: Measured
+    """M, at least 0."""
+    reference_mse: Measured
+    """V, at least 0."""
+    events: int
+
+    @property
+    def sentence(self) -> str:
+        """The same in a line."""
+        mse = self.mse
+        return (
+            f"R² {_shown(self.r2, '.3f')}; mean squared error {_shown(mse, '.4g')}, the reference's"
+            f" {self.reference_mse.value:.4g}; {self.events:,} events"
+        )
+
+
+def _shown(figure: Measured, form: str) -> str:
+    value, low, high = (
+        format(end, form).replace("-", "−").replace("inf", "∞")
+        for end in (figure.value, figure.low, figure.high)
+    )
+    return f"{value} (95%: {low} … {high})"
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """What one event adds, in variances: they follow from M and V, and from predictions."""
+
+    away: float  # E(f - g)²
+    fourth: float  # E(f - g)⁴
+    widest: tuple[float, float]  # the largest |y - f| and |y - g| that there may be
+    dithered: tuple[float, float]  # mean squares by which f and g were moved to levels
+
+    @property
+    def _apart(self) -> float:
+        """Of (f - g)(y - f), as a multiple of M."""
+        return (self.away + self.fourth / self.away) / 2 if self.away > 0 else 0.0
+
+    def of_squares(self, error: float, place: int = 0) -> float:
+        """Of the squares of residuals with this mean square, and of moving what they are from."""
+        most = max(self.widest[place] ** 2 - error, 0.0) * error  # squares are at most widest²
+        return min((_KURTOSIS - 1) * error**2, most) + 4 * self.dithered[place] * error
+
+    def first(self, kind: Kind, error: float) -> float:
+        """Of what the first sum tells."""
+        return self.of_squares(error) if kind == "errors" else 4 * self._apart * error
+
+    def second(self, error: float, reference: float) -> float:
+        """Of (y - g)² - (f - g)²."""
+        moved = 4 * self.dithered[1] * reference
+        return self.of_squares(error) + 4 * self._apart * error + moved
+
+    @property
+    def sampled(self) -> float:
+        """Of (f - g)²."""
+        return max(self.fourth - self.away**2, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreQuestion:
+    """What to ask, and what the answer says."""
+
+    question: GroupQuestion
+    points: Floats
+    """(n,) predictions, within the labels' bounds."""
+    reference: Floats
+    """(n,) what they are compared with."""
+    kind: Kind
+
+    @classmethod
+    def of(
+        cls,
+        points: Floats,
+        reference: Floats | float,
+        lattice: Lattice,
+        epsilon: float,
+        rng: np.random.Generator,
+        miss: float | None = None,
+    ) -> ScoreQuestion:
+        """Ask about (n,) predictions that were made without these events' labels.
+
+        ``miss`` is by how much labels are expected to deviate from them: it decides which sum is
+        asked, and of how many events, but not what the answer means. ``DataError`` if a prediction
+        is no number or there are too few.
+        """
+        if points.size < FEWEST:
+            raise DataError(f"{points.size} events are too few to score: take at least {FEWEST}")
+        reference = np.broadcast_to(np.asarray(reference, dtype=np.float64), points.shape)
+        for name, values in (("predictions", points), ("the reference", reference)):
+            if wrong := np.count_nonzero(~np.isfinite(values)):
+                raise DataError(
+                    f"{name} hold {wrong:,} that are no finite numbers; score events that have"
+                    " predictions"
+                )
+        points, reference = (
+            np.clip(values, lattice.lower, lattice.upper) for values in (points, reference)
+        )
+        kind, share = _plan(points, reference, lattice, epsilon, miss)
+        second = rng.permutation(points.size) >= round(share * points.size)
+        levels = _levels(lattice)
+        nearby = np.where(second, reference, points)
+        level = _dithered((nearby - lattice.lower) / lattice.step, levels, rng)
+        places = levels[level]
+        reach = np.maximum(places, lattice.steps - places)
+        widths = np.array([reach[~second].max(), reach[second].max()])
+        weights = None
+        if kind == "gain":
+            widths[0] = lattice.steps
+            weights = np.where(second, _WEIGHT, _weights(points - reference, ~second, rng))
+        used, level = np.unique(level, return_inverse=True)
+        question = GroupQuestion(
+            lattice,
+            second.astype(np.int64),
+            widths,
+            levels[used],
+            None if used.size == 1 else level,
+            weights,
+            squares=2 if kind == "errors" else 1,
+        )
+        return cls(question, points, reference, kind)
+
+    def __len__(self) -> int:
+        return len(self.question)
+
+    def score(self, answer: PrivateSums) -> Score:
+        """Tell how good predictions are; ``ConfigError`` if another question was answered."""
+        if answer.question.digest != self.question.digest:
+            raise ConfigError("this answers another question than the score's; ask again for both")
+        found = _Found.of(self, answer)
+        # labels between two points went to one at random: that adds so much to squares, at most
+        more = (self.question.lattice.step / 2) ** 2
+        first, second = (found.ratio(added) for added in (0.0, more))
+        r2 = Measured(first.value, min(first.low, second.low), max(first.high, second.high))
+        return Score(r2, found.error, found.reference, len(self))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What both sums say, with the scales of their noise, in units of the label."""
+
+    kind: Kind
+    first: float  # M, or V - M
+    second: float  # V
+    noise: tuple[float, float]
+    rows: tuple[int, int]
+    terms: _Terms
+
+    @classmethod
+    def of(cls, asked: ScoreQuestion, answer: PrivateSums) -> _Found:
+        question, points = asked.question, asked.points
+        lattice, away = question.lattice, (points - asked.reference) ** 2
+        second = question.groups == 1
+        level = 0 if question.levels is None else question.levels
+        offsets = lattice.points(np.broadcast_to(question.offsets[level], points.shape))
+        near = np.where(second, asked.reference, points)
+        moved = [float(np.mean((offsets - near)[part] ** 2)) for part in (~second, second)]
+        rows = int((~second).sum()), int(second.sum())
+        units = np.ones(2)
+        if question.weights is not None:
+            units[1] = 1 / _WEIGHT
+        common = float(away.mean())
+        if asked.kind == "errors":
+            tops = answer.values[0] / rows[0] - moved[0]
+        else:
+            weights = question.weights
+            assert weights is not None
+            largest = _largest(points - asked.reference, ~second)
+            units[0] = 2 * largest / _WEIGHT
+            known = float(np.sum((weights * (offsets - points))[~second]))
+            tops = common + units[0] * (answer.values[0] + known) / rows[0]
+        below = units[1] * answer.values[1] / rows[1] - moved[1]
+        below += common - float(away[second].mean())
+        noise = units * answer.deviations / math.sqrt(2) / rows
+        widest = _reach(points, lattice), _reach(asked.reference, lattice)
+        terms = _Terms(common, float(np.mean(away**2)), widest, (moved[0], moved[1]))
+        return cls(asked.kind, tops, below, (noise[0], noise[1]), rows, terms)
+
+    def _half(self, own: float, ratio: float, error: float, reference: float) -> float:
+        """How far ``own first - ratio second`` is off, with a probability of 95%, if these are M
+        and V.
+        """
+        error, reference = max(error, 0.0), max(reference, 0.0)
+        first = own**2 * self.terms.first(self.kind, error) / self.rows[0]
+        second = ratio**2 * self.terms.second(error, reference) / self.rows[1]
+        # E(f - g)² is in V, and in the gain as well
+        common = ratio if self.kind == "errors" else own - ratio
+        sampled = common**2 * self.terms.sampled / sum(self.rows)
+        return noisy_half_width(
+            math.sqrt(first + second + sampled), own * self.noise[0], ratio * self.noise[1]
+        )
+
+    def ratio(self, added: float) -> Measured:
+        """R², if labels' places have so much more variance than labels."""
+        top = self.first - (added if self.kind == "errors" else 0.0)
+        below = self.second - added
+        best = top / below if below > 0 else math.nan
+
+        def beyond(ratio: float) -> float:
+            left = ratio if self.kind == "errors" else 1 - ratio
+            return abs(top - ratio * below) - self._half(1.0, ratio, left * below, below)
+
+        low, high = _roots(beyond, best)
+        if self.kind == "errors":
+            best, low, high = 1 - best, 1 - high, 1 - low
+        low, high = min(low, 1.0), min(high, 1.0)
+        value = best if best == best else low
+        return Measured(float(np.clip(value, low, high)), low, high)
+
+    @property
+    def error(self) -> Measured:
+        """M."""
+        ratio = 0.0 if self.kind == "errors" else 1.0
+        value = self.first if self.kind == "errors" else self.second - self.first
+
+        def beyond(error: float) -> float:
+            return abs(value - error) - self._half(1.0, ratio, error, self.second)
+
+        low, high = _roots(beyond, value)
+        return Measured(value, low, high).within(0.0, math.inf)
+
+    @property
+    def reference(self) -> Measured:
+        """V."""
+        error = self.first if self.kind == "errors" else self.second - self.first
+
+        def beyond(reference: float) -> float:
+            return abs(self.second - reference) - self._half(0.0, 1.0, error, reference)
+
+        low, high = _roots(beyond, self.second)
+        return Measured(self.second, low, high).within(0.0, math.inf)
+
+
+def _roots(beyond: Callable[[float], float], best: float) -> tuple[float, float]:
+    """Where a function that is negative at ``best`` becomes positive, below it and above."""
+    if not math.isfinite(best):
+        return -math.inf, math.inf
+    ends, least = [], max(abs(best), 1e-300) * 1e-3
+    for sign in (-1.0, 1.0):
+        step = least
+        while beyond(best + sign * step) < 0 and step < _ENDLESS * least:
+            step *= 2
+        outside = step >= _ENDLESS * least
+        end = sign * math.inf if outside else brentq(beyond, best, best + sign * step)
+        ends.append(float(end))
+    return ends[0], ends[1]
+
+
+def _plan(
+    points: Floats, reference: Floats, lattice: Lattice, epsilon: float, miss: float | None
+) -> tuple[Kind, float]:
+    """Which sum to ask first, and of which share of the events: what is likely to tell most."""
+    away = (points - reference) ** 2
+    common, span = float(away.mean()), lattice.upper - lattice.lower
+    widest = _reach(points, lattice), _reach(reference, lattice)
+    terms = _Terms(common, float(np.mean(away**2)), widest, (0.0, 0.0))
+    error = miss**2 if miss else max((_UNKNOWN * span) ** 2 - common, common)
+    total, rows = error + common, points.size
+    largest = _largest(points - reference, np.ones(rows, dtype=np.bool_))
+    found: list[tuple[float, float, Kind, float]] = []
+    for share in np.linspace(0.1, 0.9, 17).tolist():
+        first, second = share * rows, (1 - share) * rows
+        below = terms.second(error, total) / second + 2 * (widest[1] ** 2 / (epsilon * second)) ** 2
+        moves: dict[Kind, float] = {"errors": widest[0] ** 2, "gain": 2 * largest * span}
+        ratios: dict[Kind, float] = {"errors": error / total, "gain": common / total}
+        for kind, ratio in ratios.items():
+            top = terms.first(kind, error) / first + 2 * (moves[kind] / (epsilon * first)) ** 2
+            known = max(below / total**2, _CERTAIN) if total > 0 else math.inf
+            found.append((known, top + ratio**2 * below, kind, share))
+    *_, kind, share = min(found)
+    return kind, share
+
+
+def _levels(lattice: Lattice) -> Indices:
+    """Places of the lattice, from one end to the other: all of them, or at most 256."""
+    gap = -(-lattice.steps // (MOST_LEVELS - 1))
+    return np.unique(np.append(np.arange(0, lattice.steps, gap), lattice.steps))
+
+
+def _dithered(places: Floats, levels: Indices, rng: np.random.Generator) -> Indices:
+    """Which level each place goes to: one of its neighbours, at random and right on average."""
+    low = np.clip(np.searchsorted(levels, places, side="right") - 1, 0, levels.size - 2)
+    share = (places - levels[low]) / (levels[low + 1] - levels[low])
+    return np.asarray(low + (rng.random(places.size) < share))
+
+
+def _weights(away: Floats, first: Booleans, rng: np.random.Generator) -> Indices:
+    """Whole numbers in proportion to differences, rounded at random; the first group's alone."""
+    exact = np.where(first, away, 0.0) * (_WEIGHT / _largest(away, first))
+    return np.clip(np.floor(exact + rng.random(away.size)), -_WEIGHT, _WEIGHT).astype(np.int64)
+
+
+def _largest(away: Floats, part: Booleans) -> float:
+    """The largest difference of a group; 1 where all are 0: nothing is then weighed."""
+    return float(np.abs(away[part]).max(initial=0.0)) or 1.0
+
+
+def _reach(values: Floats, lattice: Lattice) -> float:
+    """The furthest that a label may be from one of these."""
+    return float(np.maximum(values - lattice.lower, lattice.upper - values).max())

@@ -173,14 +173,14 @@ class LikelihoodObjective(Objective):
     def estimates(self, raw: Tensor, targets: Tensor) -> Tensor:
         of_cells = torch.as_tensor(self.support.estimates.expected, dtype=raw.dtype).to(raw.device)
         through = torch.as_tensor(self.support.channel_of).to(raw.device)[targets]
-        expected = torch.softmax(self.family.logits(raw), dim=-1) @ of_cells
+        expected = self.family.probabilities(raw) @ of_cells
         return expected.gather(-1, through[..., None])[..., 0]
 
     def targets(self, codes: NDArray[np.integer]) -> Tensor:
         return torch.as_tensor(codes.astype(np.int64))
 
     def loss(self, raw: Tensor, targets: Tensor) -> Tensor:
-        probabilities = torch.softmax(self.family.logits(raw), dim=-1)
+        probabilities = self.family.probabilities(raw)
         factors = self.factors.index_select(0, targets.reshape(-1)).view(*targets.shape, -1)
         return -torch.log((probabilities * factors).sum(-1))
 
@@ -197,7 +197,7 @@ class LikelihoodObjective(Objective):
         return math.log(losses.shape[1]) - torch.logsumexp(-losses, dim=1)
 
     def distributions(self, raw: Tensor) -> Tensor:
-        return torch.softmax(self.family.logits(raw), dim=-1)
+        return self.family.probabilities(raw)
 
     def points(self, raw: Tensor) -> Tensor:
         return self.distributions(raw) @ self.values

@@ -53,7 +53,11 @@ class FoldedRows:
         numeric = self.inputs.numeric[:, columns].astype(np.float64)
         if not self.encoder.categorical:
             return numeric
-        return np.concatenate([numeric, self._encoding.rows(fold)], axis=1)
+        return np.concatenate([numeric, self.encoded(fold)], axis=1)
+
+    def encoded(self, fold: int) -> Floats:
+        """(n, C) each category's encoding, for the model without a fold."""
+        return self._encoding.rows(fold)
 
     @property
     def encodings(self) -> Floats:

@@ -15,8 +15,9 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from labelveil.common.arrays import Floats
+from labelveil.common.arrays import Floats, Indices
 from labelveil.feature_party.learning.derivatives import Derivatives, ValuesTable
 from labelveil.feature_party.learning.objectives import LikelihoodObjective
 from labelveil.feature_party.model.network import EMBEDDING, Ensemble, NetworkShape
@@ -33,74 +34,141 @@ _LONGEST = 1.0
 """How far a step moves a row's outputs at most, on average."""
 
 
-class _Ridge:
-    """The model that leaves one fold out."""
+Singles = NDArray[np.float32]
 
-    def __init__(self, rows: FoldedRows, fold: int, table: Derivatives) -> None:
-        inputs = rows.matrix(fold, range(rows.encoder.inputs))
-        kept, held = rows.fold_of != fold, rows.folds[fold]
-        self.table, self.codes, self.held_codes = table, rows.codes[kept], rows.codes[held]
-        self.centre = inputs[kept].mean(axis=0)
-        self.inputs, self.held = inputs[kept] - self.centre, inputs[held] - self.centre
-        self.values, self.vectors = np.linalg.eigh(self.inputs.T @ self.inputs)
-        self.slopes = np.zeros((inputs.shape[1], table.outputs))
-        self.starts = np.zeros(table.outputs)
+
+class Design:
+    """The inputs of all rows, for the models of all folds at once, whatever law they are of.
+
+    Of w inputs some are the same for every model, and the encodings of categories are not. One
+    product with the former serves all models: they are read once instead of once a model.
+    """
+
+    def __init__(self, rows: FoldedRows) -> None:
+        folds, size = range(len(rows.folds)), len(rows.inputs)
+        self.numbers = rows.inputs.numeric
+        self.encoded = np.zeros((len(folds), size, len(rows.encoder.cardinalities)), np.float32)
+        for fold in folds if rows.encoder.categorical else ():
+            self.encoded[fold] = rows.encoded(fold)
+        self.kept = [np.flatnonzero(rows.fold_of != fold) for fold in folds]
+        self.width = self.numbers.shape[1] + self.encoded.shape[2]
+        self.centres, self.values = np.zeros((2, len(folds), self.width))
+        self.vectors = np.zeros((len(folds), self.width, self.width))
+        for fold in folds:
+            inputs = self.of(fold, self.kept[fold])
+            self.centres[fold] = inputs.mean(axis=0, dtype=np.float64)
+            inputs -= self.centres[fold].astype(np.float32)
+            squares = (inputs.T @ inputs).astype(np.float64)
+            self.values[fold], self.vectors[fold] = np.linalg.eigh(squares)
+
+    def of(self, fold: int, rows: Indices) -> Singles:
+        """(r, w) inputs of some rows, as they are for the model without a fold."""
+        return np.concatenate([self.numbers[rows], self.encoded[fold, rows]], axis=1)
+
+    def outputs(self, slopes: Floats) -> Floats:
+        """(K, n, p) what (K, w, p) slopes make of all rows, from the centres of those kept."""
+        models, _, outputs = slopes.shape
+        numbers, words = np.split(slopes.astype(np.float32), [self.numbers.shape[1]], axis=1)
+        together = self.numbers @ numbers.transpose(1, 0, 2).reshape(-1, models * outputs)
+        found = together.reshape(-1, models, outputs).transpose(1, 0, 2).astype(np.float64)
+        if words.size:
+            found += self.encoded @ words
+        return np.asarray(found - self.centres[:, None] @ slopes)
+
+    def pulls(self, gradients: Floats) -> Floats:
+        """(K, w, p) sums of the centred inputs, each weighted with a row's (K, n, p) gradients; of
+        rows that a model leaves out they are 0."""
+        models, rows, outputs = gradients.shape
+        single = gradients.astype(np.float32)
+        together = self.numbers.T @ single.transpose(1, 0, 2).reshape(rows, models * outputs)
+        numbers = together.reshape(-1, models, outputs).transpose(1, 0, 2)
+        words = self.encoded.transpose(0, 2, 1) @ single
+        sums = gradients.sum(axis=1, keepdims=True)
+        return np.asarray(np.concatenate([numbers, words], axis=1) - self.centres[..., None] * sums)
+
+
+class _Ridge:
+    """The models of one law, one leaving out each fold; they start from the law's own outputs."""
+
+    def __init__(self, design: Design, rows: FoldedRows, table: Derivatives) -> None:
+        self.design, self.rows, self.table = design, rows, table
+        models = len(rows.folds)
+        self.slopes = np.zeros((models, design.width, table.outputs))
+        self.starts = np.zeros((models, 1, table.outputs))
+        self.raw = np.zeros((models, len(rows.codes), table.outputs))
 
     def fit(self, penalty: float) -> tuple[float, float]:
-        """Go on from the last, stronger penalty; mean losses of its rows and of the fold."""
-        ridge = penalty * self.codes.size
+        """Go on from the last, stronger penalty; mean losses of their rows and of the folds."""
+        design, rows = self.design, self.rows
+        steps, starts = np.empty_like(self.slopes), np.empty_like(self.starts)
+        gradients, losses = np.zeros_like(self.raw), np.zeros(len(rows.folds))
         for _ in range(_STEPS):
-            raw = self.inputs @ self.slopes + self.starts
-            losses, gradient, information = self.table.derivatives(raw, self.codes)
-            if isinstance(self.table, ValuesTable):
-                step, start = self._weighted(gradient, information, ridge)
-            else:
-                step, start = self._even(gradient, information, ridge)
-            moved = np.sqrt(np.mean((self.inputs @ step) ** 2, axis=0)) + np.abs(start)
-            share = np.minimum(1.0, _LONGEST / np.maximum(moved, 1e-12))
-            self.slopes = self.slopes - share * step
-            self.starts = self.starts - share * start
-        held = self.table.loss(self.outputs, self.held_codes)
-        return float(losses.mean()), float(held.mean())
+            information = list[Floats]()
+            for fold, kept in enumerate(design.kept):
+                found = self.table.derivatives(self.raw[fold, kept], rows.codes[kept])
+                losses[fold], gradients[fold, kept] = found[0].mean(), found[1]
+                information.append(found[2])
+            pulls = design.pulls(gradients)
+            find = self._weighted if isinstance(self.table, ValuesTable) else self._even
+            for fold, told in enumerate(information):
+                pull, start = pulls[fold], gradients[fold].sum(axis=0)
+                steps[fold], starts[fold] = find(fold, pull, start, told, penalty)
+            along = design.outputs(steps)
+            for fold, kept in enumerate(design.kept):
+                moved = np.sqrt(np.mean(along[fold, kept] ** 2, axis=0)) + np.abs(starts[fold, 0])
+                share = np.minimum(1.0, _LONGEST / np.maximum(moved, 1e-12))
+                self.slopes[fold] -= share * steps[fold]
+                self.starts[fold] -= share * starts[fold]
+                self.raw[fold] -= share * (along[fold] + starts[fold])
+        held = [
+            self.table.loss(outputs, rows.codes[left_out]).mean()
+            for outputs, left_out in zip(self.outputs, rows.folds, strict=True)
+        ]
+        return float(losses.mean()), float(np.mean(held))
 
-    def _even(self, gradient: Floats, information: Floats, ridge: float) -> tuple[Floats, Floats]:
+    def _even(
+        self, fold: int, pull: Floats, start: Floats, information: Floats, penalty: float
+    ) -> tuple[Floats, Floats]:
         """Step of slopes and starts, all rows having the average information."""
-        weight = information.mean(axis=0)
-        pull = (self.inputs.T @ gradient) / weight + ridge * self.slopes
-        shrunk = (self.vectors.T @ pull) / (np.maximum(self.values, 0)[:, None] + ridge)
-        step = self.vectors @ shrunk
+        weight, rows = information.mean(axis=0), len(information)
+        values, vectors = self.design.values[fold], self.design.vectors[fold]
+        pull = pull / weight + penalty * rows * self.slopes[fold]
+        shrunk = (vectors.T @ pull) / (np.maximum(values, 0)[:, None] + penalty * rows)
+        step = vectors @ shrunk
         if self.table.scale is not None:
             step[:, self.table.scale] = 0.0
-        return step, gradient.mean(axis=0) / weight
+        return step, start / (rows * weight)
 
     def _weighted(
-        self, gradient: Floats, information: Floats, ridge: float
+        self, fold: int, pull: Floats, start: Floats, information: Floats, penalty: float
     ) -> tuple[Floats, Floats]:
         """The same by each row's own information, which a rare value has where it is likely."""
-        rows, width = self.inputs.shape
+        rows, width = len(information), self.design.width
         some = slice(None, None, max(1, rows // max(_WEIGHED // width**2, 4 * width)))
-        inputs = np.concatenate([np.ones((rows, 1)), self.inputs], axis=1)
-        before = np.concatenate([self.starts[None], self.slopes])
+        inputs = self.design.of(fold, self.design.kept[fold][some]) - self.design.centres[fold]
+        inputs = np.concatenate([np.ones((len(inputs), 1)), inputs], axis=1)
+        pull = np.concatenate([start[None], pull])
+        before = np.concatenate([self.starts[fold], self.slopes[fold]])
         steps = np.empty_like(before)
         for output, weights in enumerate(information.T):
-            penalty = np.full(width + 1, ridge * weights.mean())
-            penalty[0] = 0.0  # the start is free
-            hessian = inputs[some].T @ (weights[some, None] * inputs[some])
+            ridge = np.full(width + 1, penalty * rows * weights.mean())
+            ridge[0] = 0.0  # the start is free
+            hessian = inputs.T @ (weights[some, None] * inputs)
             hessian *= rows / len(weights[some])
-            hessian[np.diag_indices(width + 1)] += penalty + 1e-9 * hessian[0, 0]
-            pull = inputs.T @ gradient[:, output] + penalty * before[:, output]
-            steps[:, output] = np.linalg.solve(hessian, pull)
+            hessian[np.diag_indices(width + 1)] += ridge + 1e-9 * hessian[0, 0]
+            steps[:, output] = np.linalg.solve(hessian, pull[:, output] + ridge * before[:, output])
         return steps[1:], steps[0]
 
     @property
-    def outputs(self) -> Floats:
-        """(v, p) outputs for the fold's rows."""
-        return np.asarray(self.held @ self.slopes + self.starts)
+    def outputs(self) -> list[Floats]:
+        """Each model's (v, p) outputs for the rows of its fold."""
+        return [raw[held] for raw, held in zip(self.raw, self.rows.folds, strict=True)]
 
     @property
-    def coefficients(self) -> tuple[Floats, Floats]:
-        """(q, p) slopes and (p,) outputs of a row of zeros."""
-        return self.slopes, self.starts - self.centre @ self.slopes
+    def coefficients(self) -> list[tuple[Floats, Floats]]:
+        """Each model's (w, p) slopes and (p,) outputs of a row of zeros."""
+        moved = self.starts - self.design.centres[:, None] @ self.slopes
+        return list(zip(self.slopes.copy(), moved[:, 0], strict=True))
 
 
 def fit_linear(
@@ -108,22 +176,22 @@ def fit_linear(
     table: Derivatives,
     rows: FoldedRows,
     on_epoch: Callable[[EpochRecord], None] | None = None,
+    design: Design | None = None,
 ) -> Fit:
-    """Fit linear models for a law; the parameters are those of :func:`fit_trees`."""
-    models = [_Ridge(rows, fold, table) for fold in range(len(rows.folds))]
+    """Fit linear models for a law; the parameters are those of :func:`fit_trees`, and the rows'
+    design where laws share it."""
+    models = _Ridge(design or Design(rows), rows, table)
     history: list[EpochRecord] = []
     least, waited = np.inf, 0
-    best, outputs = [model.coefficients for model in models], [model.outputs for model in models]
+    best, outputs = models.coefficients, models.outputs
     for number, penalty in enumerate(PENALTIES, start=1):
-        training, held = np.mean([model.fit(penalty) for model in models], axis=0)
-        better = bool(held < least)
+        training, held = models.fit(penalty)
+        better = held < least
         waited += 1
         if better:
-            least, waited, best = held, 0, [model.coefficients for model in models]
-            outputs = [model.outputs for model in models]
+            least, waited, best, outputs = held, 0, models.coefficients, models.outputs
         ended = "no better with a weaker penalty" if waited >= _PATIENCE else ""
-        losses = float(training), float(held)
-        history.append(EpochRecord(number, len(PENALTIES), *losses, better, ended))
+        history.append(EpochRecord(number, len(PENALTIES), training, held, better, ended))
         if on_epoch is not None:
             on_epoch(history[-1])
         if ended:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cached_property, partial
 
 from labelveil.common.errors import ConfigError
 from labelveil.feature_party.learning.derivatives import Derivatives, derivatives_of
@@ -11,7 +12,7 @@ from labelveil.feature_party.learning.objectives import LikelihoodObjective, Obj
 from labelveil.feature_party.model.network import EMBEDDING
 from labelveil.feature_party.training.fitting import Fit
 from labelveil.feature_party.training.folds import FoldedRows
-from labelveil.feature_party.training.linear import fit_linear
+from labelveil.feature_party.training.linear import Design, fit_linear
 from labelveil.feature_party.training.mixture import Candidate, Fits, ProgressCallback
 from labelveil.feature_party.training.trees import fit_trees
 
@@ -90,9 +91,14 @@ class QuickLearners:
             return fits, [str(error)]
         return fits, []
 
+    @cached_property
+    def _design(self) -> Design:
+        """The same rows for the linear models of all laws."""
+        return Design(self.rows)
+
     def _fit(self, law: Candidate, learner: str) -> tuple[Candidate, Fit]:
         candidate, callback = replace(law, learner=learner), self.on_epoch
-        train = fit_trees if learner == "trees" else fit_linear
+        train = fit_trees if learner == "trees" else partial(fit_linear, design=self._design)
         objective, table = self.laws[law]
         on_epoch = None if callback is None else lambda record: callback(str(candidate), record)
         return candidate, train(objective, table(), self.rows, on_epoch)

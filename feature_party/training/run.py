@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -27,7 +26,7 @@ from labelveil.feature_party.learning.objectives import Objective, SharedObjecti
 from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.model.encoding import Encoder
 from labelveil.feature_party.model.facts import ModelFacts
-from labelveil.feature_party.model.model import Expert, Model
+from labelveil.feature_party.model.model import Expert, Model, threads_for
 from labelveil.feature_party.model.network import NetworkShape
 from labelveil.feature_party.model.reach import Reach
 from labelveil.feature_party.schema import Stated
@@ -52,10 +51,6 @@ from labelveil.feature_party.training.settings import (
 _MANY_LABELS = 2000.0
 """True labels' worth that laws of many parameters are tried for: with fewer none was taken up."""
 
-_FEW_ROWS = 25_000
-"""Up to so many, threads wait for each other as long as they compute: one alone takes as long on
-two idle cores, half the processor time, and half as long where something else runs."""
-
 
 def train(events: Events, setup: TrainingSetup) -> Model:
     """Train a model on privatized labels.
@@ -74,22 +69,10 @@ def train(events: Events, setup: TrainingSetup) -> Model:
         raise ConfigError(
             "objective='true' trains on the labels of one labels party; configure one"
         )
-    with _threads_for(events.training_rows):
+    with threads_for(events.training_rows):
         model = _Run(events, setup).train()
     seconds = round(time.monotonic() - begun, 3)
     return replace(model, facts=model.facts.model_copy(update={"seconds": seconds}))
-
-
-@contextmanager
-def _threads_for(rows: int) -> Iterator[None]:
-    """Give few rows one thread of torch's, and of the trees'."""
-    threads = torch.get_num_threads()
-    if rows <= _FEW_ROWS:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 class _Run:

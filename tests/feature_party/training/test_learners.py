@@ -17,6 +17,7 @@ from labelveil.common.randomizers import build_randomizer
 from labelveil.feature_party.config import FeaturePartyConfig
 from labelveil.feature_party.evaluation.unseen import unseen
 from labelveil.feature_party.learning.law_table import LawTable
+from labelveil.feature_party.learning.objectives import LikelihoodObjective
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.model.export.run import export_model
 from labelveil.feature_party.model.model import Model
@@ -185,6 +186,42 @@ def test_a_linear_model_serves_few_events_with_many_columns(tmp_path: Path) -> N
     model.save(tmp_path)
     table = data.table.head(50)
     assert Model.load(tmp_path).predict(table).equals(model.predict(table))
+
+
+def test_linear_models_take_rows_apart_once_whatever_their_laws_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data, _ = interaction()
+    taken, eigh = list[tuple[int, ...]](), np.linalg.eigh
+
+    def counted(squares: np.ndarray) -> object:
+        taken.append(squares.shape)
+        return eigh(squares)
+
+    monkeypatch.setattr(np.linalg, "eigh", counted)
+    model = fitted(data, learner="linear")
+    assert [*model.facts.heads] == ["linear-gaussian", "linear-log-normal"]
+    assert len(taken) == 2, "one for each fold that models leave out"
+
+
+def test_few_rows_are_predicted_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, _ = interaction()
+    model, threads = fitted(data, learner="linear"), list[int]()
+    distributions = LikelihoodObjective.distributions
+
+    def counted(objective: LikelihoodObjective, raw: torch.Tensor) -> torch.Tensor:
+        threads.append(torch.get_num_threads())
+        return distributions(objective, raw)
+
+    monkeypatch.setattr(LikelihoodObjective, "distributions", counted)
+    torch.set_num_threads(2)
+    few = model.predict(data.table)
+    assert {*threads} == {1}
+    assert torch.get_num_threads() == 2
+    threads.clear()
+    monkeypatch.setattr("labelveil.feature_party.model.model._FEW_ROWS", ROWS - 1)
+    assert_frame_equal(model.predict(data.table), few)
+    assert {*threads} == {2}
 
 
 def test_a_linear_model_of_one_fold_knows_categories() -> None:

@@ -30,6 +30,8 @@ class Disk:
         self.folder, self.exempt = folder, exempt
         self.moments: list[str] = []
         """What was looked at."""
+        self.steps: list[tuple[str, Path]] = []
+        """What was synced, and what names were given, in order."""
         self.lost: list[str] = []
         """What would have been lost at one of these moments."""
         self._bytes: dict[int, tuple[int, int]] = {}
@@ -40,6 +42,7 @@ class Disk:
             os.close(descriptor)
 
     def synced(self, descriptor: int) -> None:
+        self.steps.append(("sync", Path(f"/proc/self/fd/{descriptor}").resolve()))
         found = os.fstat(descriptor)
         if stat.S_ISDIR(found.st_mode):
             with os.scandir(descriptor) as entries:
@@ -57,6 +60,17 @@ class Disk:
                 if names.get(path.name) != path.stat().st_ino:
                     self.lost.append(f"the name of {relative} at {moment}")
                 self._look_at_bytes(path, moment)
+
+    def synced_between(self, folder: Path, first: str, then: str = "") -> bool:
+        """Whether a folder was synced after a name was given there, and before the next was.
+
+        By the last time that ``first`` was given, and the first time after it that ``then`` was.
+        """
+        steps = [(kind, path) for kind, path in self.steps if folder in (path, path.parent)]
+        start = max(n for n, (kind, path) in enumerate(steps) if path.match(first))
+        names = [n for n, (_, path) in enumerate(steps) if then and path.match(then)]
+        end = min([n for n in names if n > start], default=len(steps))
+        return ("sync", folder) in steps[start:end]
 
     def renames(self, source: Path) -> None:
         """A name must not come to stand for bytes that are not there."""
@@ -78,8 +92,12 @@ def _audited(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "os.rename":  # a replacement, too
             source, target = (Path(os.path.abspath(os.fsdecode(path))) for path in arguments[:2])
             inside = target.is_relative_to(disk.folder) and source.is_relative_to(disk.folder)
-            if inside and not disk.exempt(target.relative_to(disk.folder)):
-                disk.renames(source)
+            if inside:
+                parts = target.relative_to(disk.folder).parts
+                # names in what is hidden, which is shown later, promise bytes as others do
+                if not disk.exempt(Path(*(part.lstrip(".") for part in parts))):
+                    disk.renames(source)
+                disk.steps.append(("rename", target))
 
 
 sys.addaudithook(_audited)

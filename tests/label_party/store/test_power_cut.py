@@ -40,7 +40,8 @@ def test_all_that_a_submission_counts_on_is_synced(party: Party) -> None:
         Store(party.store).create()  # as a server does at its start
         fault_bodies.submit(str(party.folder), "1")
     assert disk.lost == []
-    assert list(party.store.rglob("current.json"))
+    folder = party.store / "populations/labels/1"
+    assert disk.synced_between(folder, "*.keys", "current.json")
 
 
 def test_backups_and_what_is_restored_are_synced(party: Party) -> None:
@@ -57,6 +58,7 @@ def test_backups_and_what_is_restored_are_synced(party: Party) -> None:
     with watching(party.folder, promises_nothing) as disk:
         assert party.run("restore", "b.tar", "--nothing-since").code == 0
     assert disk.lost == []
+    assert disk.synced_between(party.store, "ledger.sqlite")
     assert list(party.store.rglob("manifest.json"))
     assert list(party.store.rglob("current.json"))
 

@@ -54,7 +54,7 @@ REASONS = {
 }
 """Other libraries in the mathematics, by module."""
 
-TESTS_ALONE = {"formats", "benchmarks", "twins"}
+TESTS_ALONE = {"formats", "benchmarks", "mutants", "twins"}
 """Folders that hold measurements or broken builds, and so mirror no folder."""
 
 

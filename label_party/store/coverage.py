@@ -55,6 +55,7 @@ def cover(folder: Path, events: Coverable, secret: bytes) -> Covered:
     """Write the fingerprints of an epoch's events under the name of their digest."""
     with translating_errors(folder):
         folder.mkdir(mode=0o700, exist_ok=True)
+        sync(folder.parent)
         partial = folder / ".partial"
         partial.unlink(missing_ok=True)
         digest, count = write(partial, events.fingerprints(secret))

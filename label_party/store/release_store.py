@@ -67,9 +67,15 @@ class Store:
     def create(self) -> None:
         """Make the directories, for their owner alone; harmless if they exist."""
         with translating_errors(self.directory):
+            # what lies above and was there is made, and so kept, by others
+            above = [self.directory.parent]
+            above += [path.parent for path in self.directory.parents if not path.exists()]
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             (self.directory / RELEASES).mkdir(mode=0o700, exist_ok=True)
             sync(self.directory)
+            for path in above:
+                with suppress(PermissionError):  # a folder that we may use, and not list
+                    sync(path)
 
     def remove_if_empty(self) -> None:
         """Remove the directories again as far as nothing lies in them."""

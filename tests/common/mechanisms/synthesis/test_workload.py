@@ -110,3 +110,20 @@ def test_codes_and_tables_that_do_not_fit_are_refused() -> None:
     for table in ([1, 2, 3], [1, 2, 3, -1], [0, 0, 0, 0]):
         with pytest.raises(DataError, match="histogram"):
             laplace_answers(WORKLOADS[0], table, Fraction(1), seeded_entropy(0))
+
+
+@pytest.mark.parametrize("cells", [3, 1024, 1025, 3000])
+def test_no_replaced_record_moves_more_than_is_said(cells: int) -> None:
+    """Also where pairs of cells are too many to be looked at: here some hundred of them are."""
+    chance = np.random.default_rng(cells)
+    weights = chance.integers(0, 6, (4, cells))
+    weights[:, :2] = [[5, 0]] * 4  # the worst pair
+    queries = LinearQueries(weights, 5)
+    pairs = np.concatenate([[[0, 1]], chance.integers(0, cells, (200, 2))])
+    tables = np.zeros((2, len(pairs), cells), dtype=np.int64)
+    for table, column in zip(tables, pairs.T, strict=True):
+        table[np.arange(len(pairs)), column] = 1
+    moved = [
+        np.abs(queries.answers(a) - queries.answers(b)).sum() for a, b in zip(*tables, strict=True)
+    ]
+    assert max(moved) == 20 == queries.l1_sensitivity

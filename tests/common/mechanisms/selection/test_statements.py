@@ -1,0 +1,71 @@
+"""What selectors state is what the theorems say, written down again from the papers."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from labelveil.common.entropy import Entropy
+from labelveil.common.guarantees import BoundedRange, RenyiDP, to_renyi
+from labelveil.common.mechanisms.selection import Law, LimitedDomain, NoisyMax
+from labelveil.common.mechanisms.selection.base import ADJACENCY, UNIT
+from tests.common.mechanisms.selection import laws
+from tests.statistics import outcomes_fit
+
+
+@pytest.mark.parametrize(
+    ("step", "monotone", "apart"), [(1, True, 1), (1, False, 2), (2, False, 4)]
+)
+def test_gaussian_noisy_max(step: int, monotone: bool, apart: int) -> None:
+    """Zhu and Wang 2022, Theorem 8: α·apart²/(2σ²) + ln(m)/(α − 1)."""
+    noise = NoisyMax(Law.GAUSSIAN, variance=Fraction(5), monotone=monotone, step=step)
+    stated = noise.guarantee(7)
+    assert isinstance(stated, RenyiDP)
+    for order in (Fraction(3, 2), Fraction(2), Fraction(10), Fraction(64)):
+        wanted = float(order) * apart**2 / 10 + math.log(7) / (float(order) - 1)
+        assert wanted <= float(stated.at(order)) <= wanted * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("step", "monotone", "apart"), [(1, True, 1), (1, False, 2), (2, False, 4)]
+)
+@pytest.mark.parametrize("law", [Law.GUMBEL, Law.EXPONENTIAL, Law.LAPLACE])
+def test_noisy_max_draws_with_the_noise_of_its_reach(
+    law: Law, step: int, monotone: bool, apart: int
+) -> None:
+    """Utilities that move by ``step`` each are apart by twice that, unless all move one way."""
+    noise = NoisyMax(law, Fraction(apart), monotone=monotone, step=step)  # hence of rate 1
+    utilities = [2, 1, 0]
+
+    def chances(rate: float) -> dict[object, float]:
+        scores = [rate * utility for utility in utilities]
+        if law == Law.GUMBEL:
+            found = laws.softmax(scores).tolist()
+        elif law == Law.EXPONENTIAL:
+            found = laws.permute_and_flip(scores)
+        else:
+            found = laws.noisy_argmax(utilities, laws.laplace_mass(1 / rate, 80))
+        return dict(enumerate(found))
+
+    source = Entropy(bytes(32)).source("draws")
+    draws = [noise.draw(np.array(utilities), source) for _ in range(500)]
+    seen: Counter[object] = Counter(draws)
+    assert outcomes_fit(seen, chances(1.0))
+    assert not outcomes_fit(seen, chances(2.0))
+
+
+@pytest.mark.parametrize("k", [1, 3, 8])
+def test_a_limited_domain(k: int) -> None:
+    """Its failure may happen at each of k + 1 draws, ⊥ included."""
+    epsilon, delta = Fraction(1, 2), Fraction(1, 100)
+    stated = LimitedDomain(k, 10, epsilon, delta).guarantee
+    draws = to_renyi(BoundedRange.of(epsilon, ADJACENCY, UNIT).repeat(k))
+    for order in (Fraction(2), Fraction(10)):
+        near = float(order) / (float(order) - 1) * -math.log(1 - 0.01)
+        more = float(stated.at(order)) - float(draws.at(order)) - near
+        assert more == pytest.approx(-math.log(1 - (k + 1) * 0.01), rel=1e-9)
+    assert stated.exact_delta == delta

@@ -1,0 +1,98 @@
+"""What is committed or said to be done is on the disk, bytes and names: a power cut takes none."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from labelveil.common import files
+from labelveil.label_party.store.release_store import LEDGER_FILE, Store
+from tests.label_party import fault_bodies
+from tests.label_party.conftest import Party
+from tests.power_cut import watching
+
+
+def promises_nothing(path: Path) -> bool:
+    """Locks, SQLite's own files, what has no name yet, and what lies beside the store."""
+    return (
+        not {"up", "label_store"} & {*path.parts[:1]}
+        or any(part.startswith(".") for part in path.parts)
+        or path.name == "lock"
+        or path.name.startswith(LEDGER_FILE)
+    )
+
+
+@pytest.mark.parametrize("kind", fault_bodies.PURCHASES)
+def test_all_that_a_purchase_counts_on_is_synced(party: Party, kind: str) -> None:
+    """The first of a store, which is made on the way, a folder above it as well."""
+    deep = (party.folder / "label_party.toml").read_text() + '[store]\ndirectory = "up/label_store"'
+    (party.folder / "label_party.toml").write_text(deep)
+    with watching(party.folder, promises_nothing) as disk:
+        getattr(fault_bodies, kind)(str(party.folder), "1")
+    assert disk.lost == []
+    assert disk.moments.count("a commit") > 1
+
+
+def test_all_that_a_submission_counts_on_is_synced(party: Party) -> None:
+    with watching(party.folder, promises_nothing) as disk:
+        Store(party.store).create()  # as a server does at its start
+        fault_bodies.submit(str(party.folder), "1")
+    assert disk.lost == []
+    folder = party.store / "populations/labels/1"
+    assert disk.synced_between(folder, "*.keys", "current.json")
+
+
+def test_backups_and_what_is_restored_are_synced(party: Party) -> None:
+    fault_bodies.submit(str(party.folder), "1")
+    keys = [f"event-{i}" for i in range(fault_bodies.KEYS)]
+    party.write_labels({"key": keys, "label": [1.0] * len(keys)})
+    submitted = {"data__population": '"submitted"', "privacy__total_epsilon": 1_000_000}
+    assert party.release(**submitted).code == 0
+    fault_bodies.question(str(party.folder), "2")
+    with watching(party.folder, lambda path: path.name != "b.tar") as disk:
+        assert party.run("backup", "--to", "b.tar").code == 0
+    assert disk.lost == []
+    shutil.rmtree(party.store)
+    with watching(party.folder, promises_nothing) as disk:
+        assert party.run("restore", "b.tar", "--nothing-since").code == 0
+    assert disk.lost == []
+    assert disk.synced_between(party.store, "ledger.sqlite")
+    assert list(party.store.rglob("manifest.json"))
+    assert list(party.store.rglob("current.json"))
+
+
+def test_a_withdrawal_is_synced(party: Party) -> None:
+    fault_bodies.release(str(party.folder), "1")
+    with watching(party.folder, promises_nothing) as disk:
+        fault_bodies.withdrawn(str(party.folder), "1")
+    assert disk.lost == []
+    assert disk.moments.count("a commit") > 0
+
+
+def test_the_watch_sees_what_is_not_synced(tmp_path: Path) -> None:
+    """Twins: each sync of a durable write left out."""
+
+    def lost(*without: str) -> list[str]:
+        folder = tmp_path / "-".join(("f", *without))
+        folder.mkdir()
+        with watching(folder, lambda path: False) as disk:
+            with (folder / "new").open("wb") as file:
+                file.write(b"data")
+                if "bytes" not in without:
+                    files.sync(file)
+            (folder / "new").rename(folder / "data")
+            if "name" not in without:
+                files.sync(folder)
+            if "again" in without:
+                (folder / "data").write_bytes(b"other data")
+        return disk.lost
+
+    assert lost() == []
+    assert lost("bytes") == [
+        "the bytes of new at the renaming of new",
+        "the bytes of data at the end",
+    ]
+    assert lost("name") == ["the name of data at the end"]
+    assert lost("again") == ["the bytes of data at the end"]

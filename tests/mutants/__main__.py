@@ -1,0 +1,139 @@
+"""Draw mutations, run the tests that reach them, print who survived: ``make mutants``.
+
+Mutations are made in a copy of the tree, in ``build/mutants``, so that nobody's files change.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.imports import PACKAGES, ROOT
+from tests.mutants.draw import Mutation, drawn, room
+from tests.mutants.equivalent import EQUIVALENT
+from tests.mutants.reach import PYTEST, Reach, Test, environment
+
+BUILD = ROOT / "build" / "mutants"
+
+
+def copied(tree: Path) -> None:
+    """Copy what git knows or would take; what is there already keeps its compiled files."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.check_output(listed, cwd=ROOT, text=True).split("\0")[:-1]
+    wanted = {name for name in names if (ROOT / name).is_symlink() or (ROOT / name).is_file()}
+    for path in tree.rglob("*.py"):
+        if str(path.relative_to(tree)) not in wanted and not path.parent.is_symlink():
+            path.unlink()
+    for name in wanted:
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).unlink(missing_ok=True)
+        shutil.copy2(ROOT / name, tree / name, follow_symlinks=False)
+
+
+def sources(within: Sequence[str]) -> list[str]:
+    """Return our own source files under some folders, or files; generated ones aside."""
+    listed = ["git", "ls-files", "*.py"]
+    return [
+        path
+        for path in subprocess.check_output(listed, cwd=ROOT, text=True).splitlines()
+        if path.startswith(tuple(f"{package}/" for package in PACKAGES))
+        and "_pb2" not in path
+        and (not within or any(path == each or path.startswith(f"{each}/") for each in within))
+    ]
+
+
+def affordable(tests: Sequence[Test], seconds: float) -> list[Test]:
+    """Return the quickest tests that take so long together, and at least one."""
+    found: list[Test] = []
+    total = 0.0
+    for test in tests:
+        total += test.seconds
+        if found and total > seconds:
+            break
+        found.append(test)
+    return found
+
+
+def noticed(mutation: Mutation, tests: Sequence[Test], tree: Path) -> str | None:
+    """Return which test fails in the mutated tree, or that it hangs; None if none does."""
+    target = tree / mutation.path
+    source = target.read_bytes()
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8") as chosen:
+        chosen.write("\n".join(test.name for test in tests))
+        chosen.flush()
+        files = sorted({test.name.partition("::")[0] for test in tests})
+        seen = environment(tree, LABELVEIL_CHOSEN=chosen.name, PYTHONDONTWRITEBYTECODE="1")
+        # compiled files are told from their sources' by size and seconds alone
+        for compiled in (target.parent / "__pycache__").glob(f"{target.stem}.*"):
+            compiled.unlink()
+        try:
+            target.write_bytes(mutation.applied(source))
+            done = subprocess.run(
+                [*PYTEST, *files],
+                cwd=tree,
+                env=seen,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=120 + 10 * sum(test.seconds for test in tests),
+            )
+        except subprocess.TimeoutExpired:
+            return "hangs"
+        finally:
+            target.write_bytes(source)
+    if done.returncode == 0:
+        return None
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return failed[0] if failed else f"ends with {done.returncode}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1, help="another seed draws other mutations")
+    parser.add_argument("--count", type=int, default=400, help="how many, evenly over the rooms")
+    parser.add_argument("--room", action="append", default=[], help="only this folder or file")
+    parser.add_argument("--seconds", type=float, default=40, help="of tests, near and far")
+    parser.add_argument("--near", action="store_true", help="run no tests of other folders")
+    parser.add_argument("--list", action="store_true", help="print what is drawn, run nothing")
+    given = parser.parse_args()
+    found = drawn(sources(given.room), ROOT, given.seed, given.count)
+    if given.list:
+        print(*found, sep="\n")
+        return
+    tree = BUILD / "tree"
+    copied(tree)
+    reach = Reach(tree, BUILD / "reach")
+    survivors: list[str] = []
+    count: Counter[tuple[str, str]] = Counter()
+    for mutation in found:
+        how, run = None, 0
+        for tests in reach.of(mutation.path, mutation.line):
+            runs = affordable(tests, given.seconds)
+            run += len(runs)
+            how = noticed(mutation, runs, tree) if runs else None
+            if how or given.near:
+                break
+        known = EQUIVALENT.get((mutation.path, mutation.whole(ROOT)))
+        end = "noticed" if how else "equivalent" if known else "survived"
+        count[room(mutation.path), end] += 1
+        print(f"{mutation}\n    {end} ({run} tests): {(how or known or '')[:120]}", flush=True)
+        if end == "survived":
+            survivors.append(f"{mutation}   ({run} tests)")
+    print(f"\n{'room':32} {'drawn':>6} {'noticed':>8} {'survived':>9} {'equivalent':>11}")
+    rooms = sorted({name for name, _ in count})
+    for name in (*rooms, "all"):
+        these = [
+            sum(n for (at, each), n in count.items() if name in (at, "all") and each == end)
+            for end in ("noticed", "survived", "equivalent")
+        ]
+        print(f"{name:32} {sum(these):6} {these[0]:8} {these[1]:9} {these[2]:11}")
+    print("\nsurvivors", *survivors or ["none"], sep="\n")
+
+
+if __name__ == "__main__":
+    main()

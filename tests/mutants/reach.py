@@ -1,0 +1,111 @@
+"""Which tests reach a line: measured once for each test file, and kept until a file changes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tests.imports import house_name, imported, parsed
+
+PYTEST = (
+    *(sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider"),
+    *("-p", "tests.mutants.plugin", "-m", "not slow"),
+)
+
+
+def environment(root: Path, **more: str) -> dict[str, str]:
+    """Return what a pytest over a tree sees: the processes that its tests start see it, too."""
+    return {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", **more}
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+
+
+@dataclass(frozen=True)
+class Test:
+    """A test, the seconds that it took while it was measured, and lines that it reached."""
+
+    name: str
+    seconds: float
+    reached: Mapping[str, frozenset[int]]
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The tests of a tree; what is measured is kept in a folder."""
+
+    root: Path
+    kept: Path
+
+    def files(self, path: str) -> Iterator[list[Path]]:
+        """Yield the test files of a module's folder, then of its package those that import it."""
+        module = ".".join(Path(path).with_suffix("").parts).removesuffix(".__init__")
+        package = self.root / "tests" / Path(path).parts[0]
+        own = sorted((self.root / "tests" / Path(path).parent).glob("test_*.py"))
+        yield own
+        yield [
+            each
+            for each in sorted(package.rglob("test_*.py"))
+            if each not in own and module in names(each)
+        ]
+
+    def of(self, path: str, line: int) -> Iterator[list[Test]]:
+        """Yield the tests that reach a line, the quickest first: those nearest to it, then others.
+
+        Where the line runs while its module is imported, or in processes that tests start, they
+        are those that reach another line of the module; and if none does, all of the folder's.
+        """
+        known: list[Test] = []
+        reaching = False
+        for files in self.files(path):
+            tests = [test for file in files for test in self._measured(file)]
+            found = [test for test in tests if line in test.reached.get(path, ())]
+            reaching |= bool(found)
+            known += tests
+            if found:
+                yield sorted(found, key=lambda test: (test.seconds, test.name))
+        if not reaching:
+            found = [test for test in known if path in test.reached] or known
+            yield sorted(found, key=lambda test: (test.seconds, test.name))
+
+    def _measured(self, file: Path) -> list[Test]:
+        name = file.relative_to(self.root).as_posix()
+        kept = self.kept / f"{name.replace('/', '.')}.json"
+        if kept.is_file():
+            known, found = json.loads(kept.read_text("utf-8"))
+            if all(digest(self.root / path) == value for path, value in known.items()):
+                return [Test(t, s, {p: frozenset(n) for p, n in r.items()}) for t, s, r in found]
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        out = kept.with_suffix(".new")
+        out.unlink(missing_ok=True)
+        done = subprocess.run(
+            [part for part in PYTEST if part != "-x"] + [name],
+            cwd=self.root,
+            env=environment(self.root, LABELVEIL_REACH=str(out)),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode not in (0, 5) or not out.exists():  # 5: all tests are slow
+            raise SystemExit(f"error: without a mutation {name} fails:\n{done.stdout[-3000:]}")
+        measured = json.loads(out.read_text("utf-8"))
+        found = [[test, *measured[test]] for test in sorted(measured) if test]
+        paths = {name, *(path for _, _, reached in found for path in reached)}
+        known = {path: digest(self.root / path) for path in sorted(paths)}
+        kept.write_text(json.dumps([known, found]), "utf-8")
+        out.unlink()
+        return [Test(t, s, {p: frozenset(n) for p, n in r.items()}) for t, s, r in found]
+
+
+@cache
+def names(file: Path) -> frozenset[str]:
+    """Return the modules of ours that a file imports."""
+    return frozenset(house_name(name) for name in imported(parsed(file)))

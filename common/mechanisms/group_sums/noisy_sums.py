@@ -100,7 +100,8 @@ class NoisySums:
         Raises
         ------
         ConfigError, PrivacyError
-            If labels are of another range, or their points are not the question's.
+            If labels are of another range, or the points that were chosen for them are no points of
+            the question's lattice.
         """
         asked = question.lattice
         if (asked.lower, asked.upper) != (terms.lower, terms.upper):
@@ -108,10 +109,10 @@ class NoisySums:
                 f"the question is about labels in {asked.lower:g} … {asked.upper:g}, not in"
                 f" {terms.lower:g} … {terms.upper:g}; name the same bounds"
             )
-        if terms.grid is not None and (own := Lattice.of_grid(terms.grid)) != asked:
+        if terms.grid is not None and asked.steps % (own := Lattice.of_grid(terms.grid)).steps:
             raise ConfigError(
                 f"the question is about labels on {asked.steps:,} steps, and they are on"
-                f" {own.steps:,} of {own.step:g}; ask on these"
+                f" {own.steps:,} of {own.step:g}; ask on these, or on each divided alike"
             )
         return cls(question, epsilon)
 

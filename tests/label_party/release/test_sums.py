@@ -285,18 +285,22 @@ def test_what_is_no_question_is_refused_in_a_line(world: World, bytes_: bytes) -
 def test_points_that_are_configured_are_those_that_are_asked_on(
     party: Party, connect: Connect
 ) -> None:
-    """A finer or shifted lattice would tell labels by the sums' remainders."""
+    """Labels that lie on the one and are asked on the other would move: that is said instead."""
     step = {"domain__grid": '"step"', "domain__step": 1.0}
     with serving(party, connect, **step) as asked:
-        code, details = asked.refused(BYTES)
-        assert code == grpc.StatusCode.INVALID_ARGUMENT
-        assert "on 20 steps, and they are on 10 of 1" in details
-        whole = GroupQuestion(Lattice(0.0, 10.0, 10), GROUPS, np.full(5, 10))
-        asked.submit(encode_question(whole))
-        manifest, sums = released(asked, **SURE | step)
-    assert manifest.label.grid == list(range(11))
-    assert manifest.label.asked
-    assert np.abs(sums - np.bincount(GROUPS, LABELS)).max() <= OFF
+        for steps in (15, 5, 511):
+            other = GroupQuestion(Lattice(0.0, 10.0, steps), GROUPS, np.full(5, 5))
+            code, details = asked.refused(encode_question(other))
+            assert code == grpc.StatusCode.INVALID_ARGUMENT
+            assert f"on {steps} steps, and they are on 10 of 1" in details
+        for epoch, steps in (("1", 10), ("2", 20)):
+            whole = GroupQuestion(Lattice(0.0, 10.0, steps), GROUPS[:100], np.full(5, steps))
+            numbers = range(100) if epoch == "1" else range(100, EVENTS)
+            asked.submit(encode_question(whole), numbers, epoch=epoch)
+            manifest, sums = released(asked, epoch, **SURE | step)
+            assert len(manifest.label.grid) == steps + 1
+            exact = steps / 10 * np.bincount(GROUPS[numbers], LABELS[numbers])
+            assert np.abs(sums - exact).max() <= OFF
 
 
 def test_a_question_that_cannot_be_answered_any_more_is_of_its_epoch_alone(world: World) -> None:

@@ -60,6 +60,8 @@ OPTIONS = {
     ),
     "sums over groups": (
         "common.mechanisms.group_sums",
+        "common.release.sums",
+        "label_party.release.sums",
         "feature_party.groups",
     ),
     "several labels": (
@@ -145,7 +147,9 @@ OPTIONS = {
 ROOTS = (
     "label_party.commands",
     "label_party.config.sections",
+    "label_party.events.intention",
     "label_party.events.open",
+    "label_party.release.run",
     "label_party.server.run",
     "feature_party.commands",
     "feature_party.config",
@@ -156,6 +160,8 @@ ROOTS = (
     "common.guarantees",
     "common.randomizers",
     "common.randomizers.message.plan",
+    "common.release.manifest",
+    "common.release.sections",
 )
 """Where options are wired: a package stands for its modules, but those of ``common`` for
 themselves."""

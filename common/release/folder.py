@@ -20,7 +20,7 @@ import json
 from pathlib import Path
 
 from labelveil.common.errors import ReleaseError, printable
-from labelveil.common.files import write_durably
+from labelveil.common.files import file_errors, sha256_of, write_durably
 from labelveil.common.release.limits import MANIFEST_BYTES
 
 MANIFEST_FILE = "manifest.json"
@@ -80,6 +80,26 @@ def read_manifest(directory: Path) -> bytes:
             )
     with (directory / MANIFEST_FILE).open("rb") as file:
         return file.read(MANIFEST_BYTES + 1)  # a longer one is refused as such when it is parsed
+
+
+def check_question(folder: Path, digest: str) -> None:
+    """Make sure that a folder has the question of this SHA-256, which sums are the answer to.
+
+    ``ReleaseError`` if it is missing, or another.
+    """
+    path = folder / QUESTION_FILE
+    if not path.is_file():
+        raise ReleaseError(
+            f"{path} is missing, without which nobody knows of which events the sums are; name the"
+            " folder that they were submitted with, or put the question there"
+        )
+    with file_errors(ReleaseError, f"{path} cannot be read"):
+        found = sha256_of(path)
+    if found != digest:
+        raise ReleaseError(
+            f"{path} has SHA-256 {found}, but the labels party answered {digest}: put the question"
+            " there that was submitted last before the release"
+        )
 
 
 def release_folders(folder: Path) -> list[Path]:

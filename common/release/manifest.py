@@ -201,7 +201,8 @@ class Manifest(ManifestSection):
         ``ReleaseError`` if a grid is stated that is no such thing.
         """
         grid = self.label.grid
-        lattice = Lattice(grid[0], grid[-1], max(len(grid) - 1, 0))
+        ends = min(grid, default=0.0), max(grid, default=0.0)
+        lattice = Lattice(*ends, max(len(grid) - 1, 0))
         if lattice.grid.points.tolist() != grid:
             raise ReleaseError("sums must be of labels on the equally spaced points of a grid")
         return lattice

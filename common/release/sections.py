@@ -51,7 +51,8 @@ class LabelSection(ManifestSection):
     weight: float = Field(gt=0)
     """What its error counts for beside the other labels'."""
     asked: bool
-    """Whether the labels party named the grid; else it follows from bounds, rows and ε."""
+    """Whether the labels party named the grid; else it follows from bounds, rows and ε, or is that
+    of a question about groups."""
 
 
 class StratumSection(ManifestSection):

@@ -14,7 +14,7 @@ from labelveil.common.arrays import Integers
 from labelveil.common.engine.shuffle import KEY_TYPE, count_repeated, match_keys, sort_keys
 from labelveil.common.errors import ConfigError, DataError, PrivacyError, ReleaseError
 from labelveil.common.exact.rational import parse_rational
-from labelveil.common.files import file_errors, sha256_of
+from labelveil.common.files import file_errors
 from labelveil.common.mechanisms.group_sums import NO_GROUP, GroupQuestion, NoisySums, PrivateSums
 from labelveil.common.mechanisms.group_sums.noisy_sums import Width
 from labelveil.common.release.blocks import block_ranges, decode_sums
@@ -22,6 +22,7 @@ from labelveil.common.release.event_keys import hash_keys, read_secret, secret_c
 from labelveil.common.release.folder import (
     POPULATION_FILE,
     QUESTION_FILE,
+    check_question,
     read_manifest,
     withdrawn_reason,
 )
@@ -131,29 +132,6 @@ def _about(answer: PrivateSums, rows: Integers) -> PrivateSums:
     return PrivateSums(NoisySums(question, answer.noisy.epsilon), answer.sums)
 
 
-def check_question(folder: Path, manifest: Manifest) -> None:
-    """Make sure that the question which a manifest's sums answer lies in a folder.
-
-    Nothing is looked at where a manifest has codes. ``ReleaseError`` if it is missing, or another.
-    """
-    if manifest.sums is None:
-        return
-    path = folder / QUESTION_FILE
-    if not path.is_file():
-        raise ReleaseError(
-            f"{path} is missing, without which nobody knows of which events the sums are; name the"
-            " folder that they were submitted with, or put the question there"
-        )
-    with file_errors(ReleaseError, f"{path} cannot be read"):
-        found = sha256_of(path)
-    if found != manifest.sums.question:
-        raise ReleaseError(
-            f"{path} has SHA-256 {found}, but the labels party answered"
-            f" {manifest.sums.question}: put the question there that was submitted last before the"
-            " release"
-        )
-
-
 def answered(folder: Path, manifest: Manifest) -> NoisySums:
     """The question that a manifest's sums answer, and the noise on them as the manifest states it.
 
@@ -165,7 +143,7 @@ def answered(folder: Path, manifest: Manifest) -> NoisySums:
             f"the release of data set {manifest.data_set!r}, epoch {manifest.epoch!r}, has codes,"
             " and no sums over groups: read it with labelveil.read_release(FOLDER)"
         )
-    check_question(folder, manifest)
+    check_question(folder, sums.question)
     question = read_question(folder / QUESTION_FILE, manifest.population.rows)
     if not isinstance(question, GroupQuestion):
         raise ReleaseError(f"{folder / QUESTION_FILE} does not ask for sums")

@@ -22,6 +22,7 @@ from labelveil.common.formats import RELEASE
 from labelveil.common.release.folder import (
     MANIFEST_FILE,
     SIGNATURE_FILE,
+    check_question,
     is_complete,
     mark_withdrawn,
     read_manifest,
@@ -29,7 +30,6 @@ from labelveil.common.release.folder import (
 from labelveil.common.release.manifest import Manifest, OlderForm
 from labelveil.common.release.peers import own_software, version_of, writes_ours
 from labelveil.common.release.signature import read_public_key, verify
-from labelveil.common.release.sums import check_question
 from labelveil.common.version import software
 from labelveil.common.wire import label_release_pb2 as pb2
 from labelveil.common.wire import label_release_pb2_grpc as pb2_grpc
@@ -160,7 +160,8 @@ class ReleaseClient:
                 replaced = name_of(directory)
                 withdrawn = self._withdrawal_of(stub, directory)
                 self._check_rows(manifest.rows)
-                check_question(directory, manifest)
+                if manifest.sums is not None:
+                    check_question(directory, manifest.sums.question)
                 with Spool(directory, manifest, described.manifest) as spool:
                     received = manifest.rows - spool.rows
                     spool.check_room()

@@ -30,7 +30,14 @@ class SubmitOptions(Shown):
     )
 
 
-@options("data.features", "data.key", "keys.secret_file", *LABELS_PARTY, "output.model")
+@options(
+    "data.features",
+    "data.key",
+    "keys.secret_file",
+    *LABELS_PARTY,
+    "output.model",
+    "release.directory",
+)
 def submit(config: FeaturePartyConfig, wanted: SubmitOptions) -> None:
     """Submit the features' keys as the population; harmless to repeat.
 

@@ -75,7 +75,8 @@ class RoundsSection(Section):
         False,
         'For population = "submitted": whether the features party may say, with its keys, which'
         " stratum each event is in and what it expects of the labels of each. They are then sent"
-        " by channels that fit, for the same epsilon, and you learn so much of what it predicts."
+        " by channels that fit, for the same epsilon, and you learn so much of what it predicts. Or"
+        " it asks for noisy sums over groups of its events instead of labels."
         ' Set [privacy] epochs = "disjoint" for rounds about different events.',
     )
 

@@ -218,8 +218,13 @@ def _manifest(
     )
 
 
-def named(config: LabelPartyConfig, grids: Sequence[Grid]) -> dict[str, Any]:
-    """Members of a manifest that say which release it is, and of which labels on which points."""
+def named(
+    config: LabelPartyConfig, grids: Sequence[Grid], *, questioned: bool = False
+) -> dict[str, Any]:
+    """Members of a manifest that say which release it is, and of which labels on which points.
+
+    ``questioned`` says that a question chose these.
+    """
     return {
         "format": FORMAT,
         "software": software(),
@@ -232,7 +237,7 @@ def named(config: LabelPartyConfig, grids: Sequence[Grid]) -> dict[str, Any]:
                 missing=label.missing,
                 loss=label.loss,
                 weight=label.weight,
-                asked=label.fixed is not None,
+                asked=label.fixed is not None and not questioned,
             )
             for label, grid in zip(config.labels, grids, strict=True)
         ],

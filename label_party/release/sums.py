@@ -80,7 +80,7 @@ def build_sums(
     )
     return checked(
         Manifest(
-            **named(config, [question.lattice.grid]),
+            **named(config, [question.lattice.grid], questioned=True),
             strata=[],
             priors=[],
             tables=[],

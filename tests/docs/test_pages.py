@@ -30,6 +30,7 @@ SLOW = {
     "docs/how-to/own-model.md",
     "docs/how-to/own-session.md",
     "docs/how-to/several-labels.md",
+    "docs/how-to/sums.md",
     "docs/ideas/groups.md",
     "docs/ideas/rounds.md",
     "docs/python.md",

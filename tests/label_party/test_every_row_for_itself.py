@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -23,12 +25,16 @@ import polars as pl
 import pytest
 
 from labelveil.common.errors import DataError
+from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice
+from labelveil.common.release.blocks import decode_sums
 from labelveil.common.release.event_keys import hash_keys, read_secret
+from labelveil.common.release.question import encode_question
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events import open as reader
 from labelveil.label_party.events import tasks
 from labelveil.label_party.events.epoch import Rows
 from labelveil.label_party.events.steps import Events
+from labelveil.label_party.server.run import running
 from labelveil.label_party.sources.csv_rows import Layout
 from labelveil.label_party.store import purchase
 from labelveil.label_party.store.coverage import cover
@@ -44,6 +50,8 @@ from tests.label_party.every_door import (
     masked,
     noisy_counts,
     rows_of,
+    store_files,
+    unlist,
     watch,
 )
 from tests.label_party.one_event import (
@@ -55,7 +63,9 @@ from tests.label_party.one_event import (
     Variant,
     nothing,
     together,
+    write,
 )
+from tests.label_party.replayed import replayed
 
 SOURCES = ("csv", "parquet", "sqlite")
 QUICK = {("csv", "submitted"), ("csv", "own"), ("parquet", "listed"), ("sqlite", "submitted")}
@@ -148,6 +158,52 @@ def test_every_variant_by_itself(
         where = rows_of(one, VICTIMS[:1], secret, population)
         assert masked(one, where).differences(masked(other, where)) == [], variant.name
         assert np.abs(noisy_counts(one) - noisy_counts(other)).sum() <= 2, variant.name
+
+
+def summed(party: Party, connect: Connect, source: str, variant: Variant) -> dict[str, Any]:
+    """All that is seen of a release of sums, a group for each event; its sums by themselves."""
+    shutil.rmtree(party.store, ignore_errors=True)
+    (party.folder / "label_party.toml.receipt").unlink(missing_ok=True)
+    chosen = write(party, source, variant, AT) | {
+        "data__population": "submitted",
+        "rounds__questions": True,
+        "randomizer__name": "auto",
+        "domain__grid": "auto",
+    }
+    unlist(party)
+    secret = read_secret(party.folder / "join.key")
+    groups = np.arange(len(EVENTS))
+    asked = GroupQuestion(Lattice(0.0, 10.0, 20), groups, np.full(groups.size, 20))
+    with replayed():
+        with running(party.config(**chosen)) as address:
+            keys = hash_keys(pl.Series(EVENTS), secret)
+            connect(address).submit(keys, secret, encode_question(asked))
+        done = party.release(**chosen)
+    assert done.code == 0, done
+    seen = {name: what for name, what in store_files(party.store) if "restored" not in name}
+    sums = seen.pop("store: releases/labels/1/codes.bin")[1]
+    document = json.loads(seen.pop("store: releases/labels/1/manifest.json")[1])
+    blocks, digest = document["content"].pop("blocks"), document["content"].pop("digest")
+    assert len(blocks) == 1
+    del digest, seen["store: releases/labels/1/charge.json"]  # of the sums, as the ledger's charge
+    del seen["ledger: charges"], seen["ledger: seals"]
+    return seen | {"manifest": document, "sums": decode_sums(sums)}
+
+
+@pytest.mark.parametrize("source", ["csv", "sqlite"])
+def test_rows_are_for_themselves_in_sums(party: Party, connect: Connect, source: str) -> None:
+    """Events without a usable label have one sum, and each label moves its own group's alone."""
+    usual = summed(party, connect, source, plain())
+    odd = summed(party, connect, source, together(partial(unlabelled, source, "submitted")))
+    told = summed(party, connect, source, together(partial(labelled, source, "submitted")))
+    sums = [world.pop("sums") for world in (usual, odd, told)]
+    assert usual == odd == told
+    assert sums[0].tolist() == sums[1].tolist()
+    moved = sums[2] - sums[0]
+    victims = np.isin(EVENTS, VICTIMS)
+    assert not moved[~victims].any()
+    assert np.count_nonzero(moved[victims]) > 5
+    assert 0 <= moved.min() <= moved.max() <= 20
 
 
 RULES: dict[str, dict[str, Any]] = {

@@ -73,17 +73,17 @@ class NoisySums:
             )
 
     @cached_property
-    def _spans(self) -> tuple[Integers, Indices]:
-        """Different spans, and which is each group's."""
-        found: tuple[Integers, Indices] = np.unique(self.question.spans, return_inverse=True)
-        return found
+    def _spans(self) -> list[int]:
+        """How far a label can move a sum, of each of the question's widths."""
+        asked = self.question
+        return [asked.span(width, squares) for width, squares, _ in asked.widths]
 
     @cached_property
     def _terms(self) -> tuple[list[int], int]:
         """Numerators of the scales Δ/ε of these spans, and their denominator; only rounded up."""
         p, q = self.epsilon.numerator, self.epsilon.denominator
-        spans: list[int] = self._spans[0].tolist()
-        if max(spans[-1] * q, p) <= _MOST_TERM:
+        spans = self._spans
+        if max(max(spans) * q, p) <= _MOST_TERM:
             return [span * q for span in spans], p
         return [math.ceil(Fraction(span * q * _GRAIN, p)) for span in spans], _GRAIN
 
@@ -91,7 +91,7 @@ class NoisySums:
     def _scales(self) -> tuple[Integers, int]:
         """(G,) numerators of the scales, and their denominator."""
         numerators, denominator = self._terms
-        return np.array(numerators, dtype=np.int64)[self._spans[1]], denominator
+        return self.question.of_width(numerators), denominator
 
     @classmethod
     def of_label(cls, question: GroupQuestion, terms: LabelTerms, epsilon: Fraction) -> Self:
@@ -100,7 +100,8 @@ class NoisySums:
         Raises
         ------
         ConfigError, PrivacyError
-            If labels are of another range, or their points are not the question's.
+            If labels are of another range, or the points that were chosen for them are no points of
+            the question's lattice.
         """
         asked = question.lattice
         if (asked.lower, asked.upper) != (terms.lower, terms.upper):
@@ -108,10 +109,10 @@ class NoisySums:
                 f"the question is about labels in {asked.lower:g} … {asked.upper:g}, not in"
                 f" {terms.lower:g} … {terms.upper:g}; name the same bounds"
             )
-        if terms.grid is not None and (own := Lattice.of_grid(terms.grid)) != asked:
+        if terms.grid is not None and asked.steps % (own := Lattice.of_grid(terms.grid)).steps:
             raise ConfigError(
                 f"the question is about labels on {asked.steps:,} steps, and they are on"
-                f" {own.steps:,} of {own.step:g}; ask on these"
+                f" {own.steps:,} of {own.step:g}; ask on these, or on each divided alike"
             )
         return cls(question, epsilon)
 
@@ -124,25 +125,17 @@ class NoisySums:
     @property
     def widths(self) -> list[Width]:
         """Every way in which labels are clipped: of sums, ascending, and then of squares."""
-        numerators, denominator = self._scales
-        asked = self.question
-        ways = asked.half_widths.astype(np.int64) + (asked.squared.astype(np.int64) << 32)
-        _, first, counts = np.unique(ways, return_index=True, return_counts=True)
+        numerators, denominator = self._terms
         return [
-            Width(
-                int(asked.half_widths[at]),
-                bool(asked.squared[at]),
-                groups,
-                Fraction(int(numerators[at]), denominator),
-            )
-            for at, groups in zip(first, counts.tolist(), strict=True)
+            Width(*width, Fraction(scale, denominator))
+            for width, scale in zip(self.question.widths, numerators, strict=True)
         ]
 
     @property
     def guarantee(self) -> PureDP:
         """Of all sums together, for each label: max Δ_g / scale_g, in integers."""
         numerators, denominator = self._terms
-        pairs = zip(self._spans[0].tolist(), numerators, strict=True)
+        pairs = zip(self._spans, numerators, strict=True)
         worst = max(Fraction(span * denominator, scale) for span, scale in pairs)
         return PureDP.of(worst, Adjacency.REPLACE_LABEL)
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
@@ -206,6 +206,37 @@ class GroupQuestion:
         return bits_of(self.half_widths.size, self.offsets.size, weight)
 
     @cached_property
+    def widths(self) -> list[tuple[int, bool, int]]:
+        """Half-widths that there are, each with whether squares are asked for and how many groups
+        have it: of sums, ascending, and then of squares."""
+        found = []
+        for squared, part in enumerate(self._sums_and_squares(self.half_widths)):
+            counts = np.zeros(self.lattice.steps + 1, dtype=np.int64)
+            for start in range(0, part.size, _ROWS_AT_ONCE):
+                few = part[start : start + _ROWS_AT_ONCE]
+                counts += np.bincount(few, minlength=counts.size)
+            there = np.flatnonzero(counts)
+            found += [(int(width), bool(squared), int(counts[width])) for width in there]
+        return found
+
+    def span(self, half_width: int, squares: bool) -> int:
+        """How far one label can move the sum of a group of this width: see :attr:`spans`."""
+        moved = half_width**2 if squares else min(2 * half_width, self.lattice.steps)
+        return moved * self.largest_weight
+
+    def of_width(self, values: Sequence[int]) -> Integers:
+        """(G,) values of each group, of one for each of :attr:`widths`."""
+        tables = np.zeros((2, self.lattice.steps + 1), dtype=np.int64)
+        for (width, squares, _), value in zip(self.widths, values, strict=True):
+            tables[int(squares), width] = value
+        parts = zip(tables, self._sums_and_squares(self.half_widths), strict=True)
+        return np.concatenate([table[part] for table, part in parts])
+
+    def _sums_and_squares(self, of_groups: Wholes) -> tuple[Wholes, Wholes]:
+        plain = self.half_widths.size - self.squares
+        return of_groups[:plain], of_groups[plain:]
+
+    @cached_property
     def sizes(self) -> Integers:
         """(G,) how many events are in each group."""
         sizes = np.zeros(self.half_widths.size, dtype=np.int64)
@@ -233,7 +264,8 @@ class GroupQuestion:
             width, place = widths[group], np.clip(place, 0, self.lattice.steps)
             clipped = np.clip(place - offset, -width, width)
             if self.squares:
-                clipped = np.where(self.squared[group], clipped**2, clipped)
+                squared = group >= self.half_widths.size - self.squares
+                clipped = np.where(squared, clipped**2, clipped)
             if self.weights is not None:
                 clipped *= self.weights[part][asked]
             np.add.at(sums, group, clipped)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from labelveil.common.errors import ReleaseError
-from labelveil.common.formats import QUESTION, RELEASE
+from labelveil.common.formats import GROUPS, QUESTION, RELEASE
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.peers import own_software, writes_ours
 from labelveil.common.security.pilot_certificates import CertificateFiles
@@ -106,6 +106,6 @@ def test_what_the_labels_party_says_of_itself_decides_nothing(
 def test_own_software_names_what_crosses() -> None:
     said = own_software()
     assert said.version == software()
-    assert list(said.formats) == [*RELEASE.read, *QUESTION.read]
+    assert list(said.formats) == [*RELEASE.read, *QUESTION.read, *GROUPS.read]
     assert writes_ours(said)
     assert not writes_ours(pb2.Software(formats=[*RELEASE.read, NEWER]))

@@ -20,6 +20,7 @@ from labelveil.common.release.blocks import decode_sums
 from labelveil.common.release.event_keys import read_secret
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.question import encode_question, most_bytes
+from labelveil.common.wire import evaluation_pb2, evaluation_pb2_grpc
 from labelveil.label_party.server.run import running
 from tests.label_party.conftest import EVENTS, Client, Party
 from tests.label_party.release.test_answer import ASKED, World
@@ -285,18 +286,22 @@ def test_what_is_no_question_is_refused_in_a_line(world: World, bytes_: bytes) -
 def test_points_that_are_configured_are_those_that_are_asked_on(
     party: Party, connect: Connect
 ) -> None:
-    """A finer or shifted lattice would tell labels by the sums' remainders."""
+    """Labels that lie on the one and are asked on the other would move: that is said instead."""
     step = {"domain__grid": '"step"', "domain__step": 1.0}
     with serving(party, connect, **step) as asked:
-        code, details = asked.refused(BYTES)
-        assert code == grpc.StatusCode.INVALID_ARGUMENT
-        assert "on 20 steps, and they are on 10 of 1" in details
-        whole = GroupQuestion(Lattice(0.0, 10.0, 10), GROUPS, np.full(5, 10))
-        asked.submit(encode_question(whole))
-        manifest, sums = released(asked, **SURE | step)
-    assert manifest.label.grid == list(range(11))
-    assert manifest.label.asked
-    assert np.abs(sums - np.bincount(GROUPS, LABELS)).max() <= OFF
+        for steps in (15, 5, 511):
+            other = GroupQuestion(Lattice(0.0, 10.0, steps), GROUPS, np.full(5, 5))
+            code, details = asked.refused(encode_question(other))
+            assert code == grpc.StatusCode.INVALID_ARGUMENT
+            assert f"on {steps} steps, and they are on 10 of 1" in details
+        for epoch, steps in (("1", 10), ("2", 20)):
+            whole = GroupQuestion(Lattice(0.0, 10.0, steps), GROUPS[:100], np.full(5, steps))
+            numbers = range(100) if epoch == "1" else range(100, EVENTS)
+            asked.submit(encode_question(whole), numbers, epoch=epoch)
+            manifest, sums = released(asked, epoch, **SURE | step)
+            assert len(manifest.label.grid) == steps + 1
+            exact = steps / 10 * np.bincount(GROUPS[numbers], LABELS[numbers])
+            assert np.abs(sums - exact).max() <= OFF
 
 
 def test_a_question_that_cannot_be_answered_any_more_is_of_its_epoch_alone(world: World) -> None:
@@ -405,6 +410,56 @@ def test_a_dry_run_says_what_it_costs_and_tells(world: World) -> None:
     done = world.party.release(**ASKED)
     assert "5, one for each group of events" in done.out
     assert "at most 3.6 bits an event" in done.out
+
+
+def test_other_purchases_read_events_that_are_asked_for_sums(world: World) -> None:
+    world.submit(BYTES)
+    (world.party.folder / "kinds.txt").write_text("0\n2\n")
+    leaders = ("top-k", "--by", "label", "--categories", "kinds.txt", "--k", "1")
+    done = world.party.run(
+        *leaders, *world.party.arguments(**ASKED | {"privacy__total_epsilon": 9})
+    )
+    assert done.code == 0, done
+
+
+def test_questions_about_models_need_codes(party: Party, connect: Connect) -> None:
+    offered = {"evaluation__offered": True, "privacy__total_epsilon": 9}
+    with serving(party, connect, **offered) as world:
+        world.submit(BYTES)
+        released(world, **offered)
+        described = world.client.describe()
+        stub = evaluation_pb2_grpc.EvaluationServiceStub(world.client.channel)
+        request = evaluation_pb2.DescribeEvaluationRequest(
+            data_set="labels",
+            epoch="1",
+            manifest_sha256=described.manifest_sha256,
+            loss_name="squared gain",
+        )
+        with pytest.raises(grpc.RpcError) as error:
+            stub.DescribeEvaluation(request, timeout=60)
+    assert error.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+    (account,) = json.loads(party.run("budget", "--json").out)
+    assert account["spent"]["epsilon"] == "2"
+
+
+def test_a_signed_release_of_sums_stays_the_same_to_the_byte(world: World) -> None:
+    world.submit(BYTES)
+    manifest, _ = released(world)
+    folder = world.party.store / "releases" / "labels" / "1"
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert sorted(before) == ["charge.json", "codes.bin", "keys.bin", "manifest.json"]
+    assert len(before["codes.bin"]) == 8 * manifest.rows
+    assert before["keys.bin"] == b""
+    again = world.party.release(**ASKED)
+    assert "already released" in again.out
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    # a bit that flips is never served
+    (folder / "codes.bin").write_bytes(
+        bytes([before["codes.bin"][0] ^ 1]) + before["codes.bin"][1:]
+    )
+    refused = world.party.release(**ASKED)
+    assert refused.code == 1
+    assert "damaged" in refused.error
 
 
 def test_a_stream_that_breaks_goes_on_at_any_sum(world: World) -> None:

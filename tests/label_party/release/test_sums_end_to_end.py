@@ -147,7 +147,9 @@ def test_whoever_assumes_codes_gets_one_line(party: Party, features: list[str]) 
     release_of_codes(party, features)
     with pytest.raises(LabelveilError, match="has codes, and no sums"):
         lv.read_sums("codes")
-    plan = party.run("plan", "--prior-release", "release/manifest.json", *party.arguments(**SETTINGS))
+    plan = party.run(
+        "plan", "--prior-release", "release/manifest.json", *party.arguments(**SETTINGS)
+    )
     assert line in plan.error
 
 

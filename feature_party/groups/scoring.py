@@ -33,7 +33,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from labelveil.common.arrays import Booleans, Floats, Indices
-from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.errors import ConfigError, DataError, present
 from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice, PrivateSums
 from labelveil.common.mechanisms.group_sums.question import MOST_LEVELS
 from labelveil.feature_party.evaluation.intervals import Measured, noisy_half_width
@@ -224,8 +224,7 @@ class _Found:
         if asked.kind == "errors":
             tops = answer.values[0] / rows[0] - moved[0]
         else:
-            weights = question.weights
-            assert weights is not None
+            weights = present(question.weights)
             largest = _largest(points - asked.reference, ~second)
             units[0] = 2 * largest / _WEIGHT
             known = float(np.sum((weights * (offsets - points))[~second]))

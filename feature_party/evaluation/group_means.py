@@ -24,8 +24,8 @@ from rich.table import Table
 from scipy.special import ndtri
 
 from labelveil.common.arrays import Floats, Indices
-from labelveil.common.errors import DataError
-from labelveil.common.mechanisms.group_sums import PrivateSums
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.mechanisms.group_sums import NO_GROUP, PrivateSums
 from labelveil.feature_party.evaluation.breakdown import groups_by, number
 from labelveil.feature_party.evaluation.intervals import Measured, noisy_half_width
 from labelveil.feature_party.learning.decoding import decoder
@@ -144,30 +144,64 @@ def means_of_codes(
 
 
 def means_of_sums(
-    groups: Sequence[Values], sums: PrivateSums, control: str | None = None
+    groups: Sequence[tuple[Values, Indices]], sums: PrivateSums, control: str | None = None
 ) -> list[GroupMean]:
-    """Means of the labels of these very events, from sums that clip no label and weigh none.
+    """Means of the labels of these very events, of which the sums clip none and weigh none.
 
-    Their intervals are of the noise alone; groups without an event are left out.
+    Sums are of groups within one of these, or of several together. Intervals are of the noise
+    alone; groups that nothing was asked about are left out. ``ConfigError`` if sums say no means.
     """
     question, lattice = sums.question, sums.question.lattice
-    offset, sizes = float(lattice.points(question.offsets.astype(np.int64))[0]), question.sizes
-    pairs = _pairs(groups, control)
-    count = int(np.count_nonzero(sizes))
-    halves = lattice.step * sums.noisy.reach(0.05 / count) / np.maximum(sizes, 1)
-    noise = sums.deviations / math.sqrt(2) / np.maximum(sizes, 1)
-    means = offset + sums.values / np.maximum(sizes, 1)
-    ends, found = (lattice.lower, lattice.upper), []
-    for place, group in enumerate(groups):
+    if question.squares or question.weights is not None or not _whole(sums):
+        raise ConfigError(
+            "the sums are of weighed, squared or clipped labels, which tell no means; ask for those"
+            " of lv.ask_means"
+        )
+    asked = question.groups != NO_GROUP
+    mine = np.zeros(asked.size, dtype=np.int64)
+    for place, (_, rows) in enumerate(groups):
+        mine[rows] = place
+    mine, inner = mine[asked], question.groups[asked].astype(np.int64)
+    place_of = np.full(question.half_widths.size, -1)
+    place_of[inner] = mine
+    if (place_of[inner] != mine).any():
+        raise ConfigError(
+            "the sums are of groups that hold several values of these columns; name those that"
+            " they were asked by"
+        )
+    level = 0 if question.levels is None else question.levels[asked]
+    places = np.broadcast_to(question.offsets[level], mine.shape).astype(np.int64)
+    sizes = np.bincount(mine, minlength=len(groups))
+    totals = np.bincount(mine, lattice.points(places), minlength=len(groups))
+    told = place_of >= 0
+    np.add.at(totals, place_of[told], sums.values[told])
+    noise = sums.deviations / math.sqrt(2)
+    within = [noise[place_of == place] / max(size, 1) for place, size in enumerate(sizes)]
+    pairs = _pairs([group for group, _ in groups], control)
+    count, ends, found = int(np.count_nonzero(sizes)), (lattice.lower, lattice.upper), []
+    means = totals / np.maximum(sizes, 1)
+    for place, (group, _) in enumerate(groups):
         if not sizes[place]:
             continue
         lift = None
         if (other := pairs.get(place)) is not None and sizes[other]:
-            apart = noisy_half_width(0.0, noise[place], noise[other], chance=0.05 / len(pairs))
+            both = (*within[place], *within[other])
+            apart = noisy_half_width(0.0, *both, chance=0.05 / len(pairs))
             lift = _around(float(means[place] - means[other]), apart)
-        mean = _around(float(means[place]), float(halves[place]))
+        half = noisy_half_width(0.0, *within[place], chance=0.05 / count)
+        mean = _around(float(means[place]), half)
         found.append(GroupMean(group, int(sizes[place]), mean.within(*ends), lift))
     return found
+
+
+def _whole(sums: PrivateSums) -> bool:
+    """Whether no label is clipped to a group's width."""
+    question = sums.question
+    furthest = np.maximum(question.offsets, question.lattice.steps - question.offsets.astype(int))
+    asked = np.flatnonzero(question.groups != NO_GROUP)
+    level = 0 if question.levels is None else question.levels[asked]
+    reach = np.broadcast_to(furthest[level], asked.shape)
+    return bool((question.half_widths[question.groups[asked]] >= reach).all())
 
 
 def means_table(by: Sequence[str], means: Sequence[GroupMean]) -> Table:

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
+from labelveil.common.arrays import Indices
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice, PrivateSums
 from labelveil.feature_party.evaluation.group_means import Values, grouped, means_of_sums
@@ -22,8 +23,8 @@ class MeansQuestion:
     question: GroupQuestion
     by: tuple[str, ...]
     """Columns by whose values the groups are."""
-    groups: Sequence[Values]
-    """(G,) their values."""
+    groups: Sequence[tuple[Values, Indices]]
+    """Their values, and their events."""
 
     @classmethod
     def of(cls, table: pl.DataFrame, by: Sequence[str], lattice: Lattice) -> Self:
@@ -44,7 +45,7 @@ class MeansQuestion:
             groups[rows] = place
         widths = np.full(len(found), (lattice.steps + 1) // 2)  # no label is clipped
         question = GroupQuestion(lattice, groups, widths, np.array([lattice.steps // 2]))
-        return cls(question, tuple(by), [values for values, _ in found])
+        return cls(question, tuple(by), found)
 
     def means(self, answer: PrivateSums, control: str | None = None) -> pl.DataFrame:
         """Mean label of each group, with a 95% interval that holds for all groups together.

@@ -33,7 +33,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from labelveil.common.arrays import Booleans, Floats, Indices
-from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.errors import ConfigError, DataError, present
 from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice, PrivateSums
 from labelveil.common.mechanisms.group_sums.question import MOST_LEVELS
 from labelveil.feature_party.evaluation.intervals import Measured, noisy_half_width
@@ -92,6 +92,7 @@ class _Terms:
     fourth: float  # E(f - g)⁴
     widest: tuple[float, float]  # the largest |y - f| and |y - g| that there may be
     dithered: tuple[float, float]  # mean squares by which f and g were moved to levels
+    helped: bool  # whether V is told with the help of E(f - g)²
 
     @property
     def _apart(self) -> float:
@@ -108,7 +109,9 @@ class _Terms:
         return self.of_squares(error) if kind == "errors" else 4 * self._apart * error
 
     def second(self, error: float, reference: float) -> float:
-        """Of (y - g)² - (f - g)²."""
+        """Of (y - g)² - (f - g)², or of (y - g)² alone."""
+        if not self.helped:
+            return self.of_squares(reference, place=1)
         moved = 4 * self.dithered[1] * reference
         return self.of_squares(error) + 4 * self._apart * error + moved
 
@@ -128,6 +131,8 @@ class ScoreQuestion:
     reference: Floats
     """(n,) what they are compared with."""
     kind: Kind
+    helped: bool
+    """Whether E(f - g)² helps to tell V: not where predictions are far worse than the reference."""
 
     @classmethod
     def of(
@@ -157,7 +162,7 @@ class ScoreQuestion:
         points, reference = (
             np.clip(values, lattice.lower, lattice.upper) for values in (points, reference)
         )
-        kind, share = _plan(points, reference, lattice, epsilon, miss)
+        kind, helped, share = _plan(points, reference, lattice, epsilon, miss)
         second = rng.permutation(points.size) >= round(share * points.size)
         levels = _levels(lattice)
         nearby = np.where(second, reference, points)
@@ -179,7 +184,7 @@ class ScoreQuestion:
             weights,
             squares=2 if kind == "errors" else 1,
         )
-        return cls(question, points, reference, kind)
+        return cls(question, points, reference, kind, helped)
 
     def __len__(self) -> int:
         return len(self.question)
@@ -224,17 +229,18 @@ class _Found:
         if asked.kind == "errors":
             tops = answer.values[0] / rows[0] - moved[0]
         else:
-            weights = question.weights
-            assert weights is not None
+            weights = present(question.weights)
             largest = _largest(points - asked.reference, ~second)
             units[0] = 2 * largest / _WEIGHT
             known = float(np.sum((weights * (offsets - points))[~second]))
             tops = common + units[0] * (answer.values[0] + known) / rows[0]
         below = units[1] * answer.values[1] / rows[1] - moved[1]
-        below += common - float(away[second].mean())
+        if asked.helped:
+            below += common - float(away[second].mean())
         noise = units * answer.deviations / math.sqrt(2) / rows
         widest = _reach(points, lattice), _reach(asked.reference, lattice)
-        terms = _Terms(common, float(np.mean(away**2)), widest, (moved[0], moved[1]))
+        fourth = float(np.mean(away**2))
+        terms = _Terms(common, fourth, widest, (moved[0], moved[1]), asked.helped)
         return cls(asked.kind, tops, below, (noise[0], noise[1]), rows, terms)
 
     def _half(self, own: float, ratio: float, error: float, reference: float) -> float:
@@ -244,8 +250,8 @@ class _Found:
         error, reference = max(error, 0.0), max(reference, 0.0)
         first = own**2 * self.terms.first(self.kind, error) / self.rows[0]
         second = ratio**2 * self.terms.second(error, reference) / self.rows[1]
-        # E(f - g)² is in V, and in the gain as well
-        common = ratio if self.kind == "errors" else own - ratio
+        # E(f - g)² is in the gain, and in V if that is helped
+        common = (own if self.kind == "gain" else 0.0) - (ratio if self.terms.helped else 0.0)
         sampled = common**2 * self.terms.sampled / sum(self.rows)
         return noisy_half_width(
             math.sqrt(first + second + sampled), own * self.noise[0], ratio * self.noise[1]
@@ -309,27 +315,33 @@ def _roots(beyond: Callable[[float], float], best: float) -> tuple[float, float]
 
 def _plan(
     points: Floats, reference: Floats, lattice: Lattice, epsilon: float, miss: float | None
-) -> tuple[Kind, float]:
-    """Which sum to ask first, and of which share of the events: what is likely to tell most."""
+) -> tuple[Kind, bool, float]:
+    """Which sum to ask first, whether to help the second, and which share of the events is asked
+    the first: what is likely to tell most."""
     away = (points - reference) ** 2
     common, span = float(away.mean()), lattice.upper - lattice.lower
     widest = _reach(points, lattice), _reach(reference, lattice)
-    terms = _Terms(common, float(np.mean(away**2)), widest, (0.0, 0.0))
-    error = miss**2 if miss else max((_UNKNOWN * span) ** 2 - common, common)
-    total, rows = error + common, points.size
+    guess = (_UNKNOWN * span) ** 2
+    error = miss**2 if miss else max(guess - common, common / 3)
+    rows, fourth = points.size, float(np.mean(away**2))
+    total = error + common  # of a model that is right on average
+    if common > guess:  # it may be too sure
+        total = min(total, max(guess, error))
+    helps = [_Terms(common, fourth, widest, (0.0, 0.0), helped) for helped in (True, False)]
+    terms = min(helps, key=lambda each: each.second(error, total))
     largest = _largest(points - reference, np.ones(rows, dtype=np.bool_))
     found: list[tuple[float, float, Kind, float]] = []
     for share in np.linspace(0.1, 0.9, 17).tolist():
         first, second = share * rows, (1 - share) * rows
         below = terms.second(error, total) / second + 2 * (widest[1] ** 2 / (epsilon * second)) ** 2
         moves: dict[Kind, float] = {"errors": widest[0] ** 2, "gain": 2 * largest * span}
-        ratios: dict[Kind, float] = {"errors": error / total, "gain": common / total}
+        ratios: dict[Kind, float] = {"errors": error / total, "gain": abs(1 - error / total)}
         for kind, ratio in ratios.items():
             top = terms.first(kind, error) / first + 2 * (moves[kind] / (epsilon * first)) ** 2
-            known = max(below / total**2, _CERTAIN) if total > 0 else math.inf
+            known = max(below / total**2, _CERTAIN)
             found.append((known, top + ratio**2 * below, kind, share))
     *_, kind, share = min(found)
-    return kind, share
+    return kind, terms.helped, share
 
 
 def _levels(lattice: Lattice) -> Indices:

@@ -67,18 +67,22 @@ class Learning(Transfer):
         if poor and self.workers.first:
             self.warn(poor)
 
-    @contextmanager
-    def _preparation(self) -> Iterator[Preparation]:
-        """What joins, showing one step after another."""
-        config = self.config
+    def check_withdrawn(self) -> None:
+        """Refuse, or warn of, releases that are known to be withdrawn, as is configured."""
         for said in self.withdrawn:
-            if not config.release.withdrawn:
+            if not self.config.release.withdrawn:
                 raise ReleaseError(
                     f"{said}; fetch another, or set [release] withdrawn = true to learn from it all"
                     " the same"
                 )
             if self.workers.first:
                 self.warn(said)
+
+    @contextmanager
+    def _preparation(self) -> Iterator[Preparation]:
+        """What joins, showing one step after another."""
+        config = self.config
+        self.check_withdrawn()
         features, key, stated = config.features, config.key, config.data.stated
         of_releases = zip(secrets_of_releases(config), config.releases, strict=True)
         parties = tuple(

@@ -1,7 +1,8 @@
-"""Mean labels by columns of the features, from matched events' codes."""
+"""Mean labels by columns of the features, from matched events' codes or from sums."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,14 +10,16 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from labelveil.common.errors import DataError
+from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.release.event_keys import key_text
+from labelveil.common.release.sums import read_sums
 from labelveil.feature_party.config import FeaturePartyConfig
 from labelveil.feature_party.evaluation.group_means import (
     Decoded,
     GroupMean,
     grouped,
     means_of_codes,
+    means_of_sums,
 )
 from labelveil.feature_party.join.matches import MatchCounts
 from labelveil.feature_party.pipeline.learning import Learning
@@ -31,14 +34,15 @@ class LabelMeans:
     label: str  # empty where there is one
     by: Sequence[str]
     epsilon: float
-    matches: MatchCounts
+    matches: MatchCounts | None  # of codes with events; sums are of events that we submitted
     exact: bool  # whether codes are decoded without bias
     means: Sequence[GroupMean]
 
     @property
     def lines(self) -> list[str]:
         """What to know of them."""
-        lines = [str(self.matches)]
+        events = sum(mean.events for mean in self.means)
+        lines = [str(self.matches or f"sums over {events:,} events, whose own means these are")]
         if not self.exact:
             lines.append(
                 "warning: this randomizer does not tell all labels apart, so that means of groups"
@@ -53,7 +57,8 @@ class LabelMeans:
             **({"name": self.label} if self.label else {}),
             "by": list(self.by),
             "epsilon": self.epsilon,
-            **asdict(self.matches),
+            "told_by": "codes" if self.matches else "sums",
+            **(asdict(self.matches) if self.matches else {}),
             "unbiased": self.exact,
             "groups": [mean.to_json(self.by) for mean in self.means],
         }
@@ -70,6 +75,8 @@ def means_by(
             columns = ", ".join(each for each in names if each != config.key)
             raise DataError(f"--by {name!r} is no column of the features; columns: {columns}")
     stages = Learning(config, quiet)
+    if any(manifest.sums for manifest in stages.manifests):
+        return [_of_sums(stages, features, by, control)]
     first, *_ = stages.labels.values()
     found = first.found or features.find_schema(config.data.stated, config.key)
     meanings = {name: found.schema.meaning(name) for name in by}
@@ -94,6 +101,29 @@ def means_by(
             epsilon = max(manifest.privacy.requested_epsilon for manifest in manifests)
             answers.append(LabelMeans(called, by, epsilon, own.matches, decoded.bias == 0, means))
     return answers
+
+
+def _of_sums(
+    stages: Learning, features: FeatureFile, by: Sequence[str], control: str | None
+) -> LabelMeans:
+    """Those of the events that a release of sums is about, which we submitted."""
+    config = stages.config
+    if len(config.release_folders) > 1:
+        raise ConfigError(
+            f"means are of the sums of one release, and there are {len(config.release_folders)};"
+            " set [labels_party] epoch to one of them"
+        )
+    stages.check_withdrawn()
+    cells = pl.concat(features.batches([config.key, *by]))
+    found = features.find_schema(config.data.stated, config.key).schema
+    (folder,), secret = config.release_folders, config.secret_of(config.only_labels_party)
+    with warnings.catch_warnings():  # of a withdrawal, which was warned of
+        warnings.simplefilter("ignore", UserWarning)
+        sums = read_sums(folder, cells[config.key], secret)
+    groups = grouped({n: cells[n] for n in by}, {n: found.meaning(n) for n in by})
+    means = means_of_sums(groups, sums, control)
+    (manifest,) = stages.manifests
+    return LabelMeans("", by, manifest.privacy.requested_epsilon, None, True, means)
 
 
 def _cells(events: Events, features: FeatureFile, by: Sequence[str]) -> pl.DataFrame:

@@ -152,3 +152,37 @@ def test_what_cannot_be_asked_or_learned_is_said() -> None:
     assert model.predict(table[:0]).size == 0
     # codes of other events say how good it is
     assert -1 < model.score(table, codes) < 2
+
+
+def test_any_model_is_scored_on_events_that_it_has_not_seen() -> None:
+    """Means of labels between the deviations that noise of a seed has: the interval holds."""
+    table, labels = events(6000)
+    x = table.select("x0", "x1").to_numpy()
+    truth = 40 + 12 * np.sin(1.5 * x[:, 0]) + 8 * x[:, 1]
+    with repeatable_entropy():
+        asked = lv.ask_score(truth, table, epsilon=1, **BOUNDS)
+        score = asked.score(lv.group_sums(labels, asked.question, epsilon=1))
+        codes = lv.randomize_labels(labels[:3000], epsilon=4, **BOUNDS)
+    true = 1 - np.mean((labels - truth) ** 2) / labels.var()
+    assert score.r2.low < true < score.r2.high < score.r2.low + 0.2
+    assert score.events == 6000
+    # a model of codes knows its bounds, and a model is compared with another one
+    model = lv.LabelDPRegressor(learner="linear").fit(table[:3000], codes)
+    rest, ours = table[3000:], labels[3000:]
+    with repeatable_entropy():
+        asked = lv.ask_score(model, rest, epsilon=1, reference=truth[3000:])
+        score = asked.score(lv.group_sums(ours, asked.question, epsilon=1))
+    predicted = model.predict(rest)
+    true = 1 - np.mean((ours - predicted) ** 2) / np.mean((ours - truth[3000:]) ** 2)
+    assert score.r2.low < true < score.r2.high
+    with pytest.raises(ConfigError, match="leave lower and upper out"):
+        lv.ask_score(model, rest, epsilon=1, lower=0, upper=99)
+    with pytest.raises(ConfigError, match="lower and upper are missing"):
+        lv.ask_score(truth, table, epsilon=1)
+    with pytest.raises(DataError, match="the reference predicts 6,000 events, and the model 3,000"):
+        lv.ask_score(model, rest, epsilon=1, reference=truth)
+    with pytest.raises(PrivacyError, match="epsilon=0"):
+        lv.ask_score(model, rest, epsilon=0)
+    sums = lv.group_sums(ours, asked.question, epsilon=1)
+    with pytest.raises(ConfigError, match="squares tell how good a model is"):
+        lv.LabelDPRegressor().fit(rest, sums)

@@ -147,15 +147,6 @@ class NoisySums:
         """
         return 1 / (2 * np.sinh(0.5 / self.scales) ** 2)
 
-    def reach(self, chance: float) -> Floats:
-        """(G,) how far the noise is off at most, but for a chance: whole numbers.
-
-        ``P(|Z| > k) = 2 q^(k + 1) / (1 + q)`` with q = exp(-1/scale).
-        """
-        q = np.exp(-1 / self.scales)
-        beyond = np.log(chance * (1 + q) / 2) * -self.scales
-        return np.asarray(np.maximum(np.ceil(beyond - 1), 0.0))
-
     @property
     def stream(self) -> str:
         """The noise's own: named by all that is asked and paid, so that two never share noise.

@@ -147,6 +147,19 @@ def test_two_models_are_compared_by_one_weighted_sum() -> None:
     assert set(asked.question.groups.tolist()) == {0, 1}
 
 
+def test_a_model_that_is_far_too_sure_is_found_out() -> None:
+    """Its predictions say nothing of how much labels vary, and must not hide that."""
+    rng = np.random.default_rng(6)
+    points, labels, lattice = events("weak", EVENTS, rng)
+    wild = rng.uniform(-3, 3, EVENTS)
+    for miss in (None, float(np.std(labels - wild))):
+        score = answered(ScoreQuestion.of(wild, 0.0, lattice, 1, rng, miss), labels, "1", 0)
+        assert score.r2.low < truth(wild, labels, 0.0) < score.r2.high < -1
+        assert score.r2.high - score.r2.low < 2.5
+    asked = ScoreQuestion.of(points, 0.0, lattice, 1, rng, 0.8)
+    assert asked.helped
+
+
 def test_the_question_depends_on_no_label_and_each_event_is_asked_once() -> None:
     points, _, lattice = events("good", 500, np.random.default_rng(0))
     asked = ScoreQuestion.of(points, 0.0, lattice, 1, np.random.default_rng(1), 0.3)

@@ -236,3 +236,59 @@ def test_a_withdrawn_release_of_sums_is_marked(party: Party, features: list[str]
     assert "wrong" in refusal("fetch", *features)
     with pytest.warns(UserWarning, match="was withdrawn: wrong"):
         lv.read_sums("release")
+
+
+def test_means_are_told_from_sums_that_were_asked_for_them(
+    party: Party, features: list[str]
+) -> None:
+    """Labels are 0 or the last digit; noise of scale .25 in a sum of 40 events' is .006 of one."""
+    table = pl.DataFrame({"key": KEYS, "arm": [f"arm {i % 5}" for i in ORDER]})
+    table = table.with_columns(side=pl.Series(ORDER % 2))
+    table.write_csv("features.csv")
+    asked = lv.ask_means(table.drop("key"), ["arm", "side"], lower=0, upper=10)
+    lv.write_question(asked.question, "means.bin")
+    invoke("submit", "--question", "means.bin", *features)
+    release(party)
+    invoke("fetch", *features)
+    table[::-1].write_csv("features.csv")  # whatever order they have by now
+    labels = np.where(ORDER % 2 == 0, ORDER % 10, 0)
+    true = table.with_columns(y=pl.Series(labels)).group_by("arm").agg(pl.col("y").mean())
+    given = ["means", "--by", "arm", *features]
+    document = json.loads(invoke(*given, "--control", "arm 0", "--json"))
+    assert document["told_by"] == "sums"
+    means = {group["group"]["arm"]: group for group in document["groups"]}
+    for arm, mean in true.iter_rows():
+        assert means[arm]["events"] == 40
+        assert means[arm]["mean"] == pytest.approx(mean, abs=0.3)
+        assert means[arm]["mean_high"] - means[arm]["mean_low"] < 0.1
+    assert means["arm 4"]["lift"] == pytest.approx(2, abs=0.5)
+    assert "sums over 200 events" in invoke(*given)
+    assert len(json.loads(invoke(*given, "--by", "side", "--json"))["groups"]) == 10
+    table.with_columns(x=pl.Series(ORDER % 3)).write_csv("features.csv")
+    assert "groups that hold several values of these columns" in refusal(
+        "means", "--by", "x", *features
+    )
+
+
+def test_sums_that_are_clipped_tell_no_means(party: Party, features: list[str]) -> None:
+    invoke("submit", "--question", "asked.bin", *features)
+    release(party)
+    invoke("fetch", *features)
+    assert "weighed, squared or clipped labels, which tell no means" in refusal(
+        "means", "--by", "x", *features
+    )
+
+
+def test_a_model_is_scored_across_the_wire(party: Party, features: list[str]) -> None:
+    labels = np.where(ORDER % 2 == 0, ORDER % 10, 0)
+    points = np.where(ORDER % 2 == 0, ORDER % 10, 1.0)
+    asked = lv.ask_score(points, None, epsilon=40, lower=0, upper=10, reference=2.0)
+    lv.write_question(asked.question, "score.bin")
+    invoke("submit", "--question", "score.bin", *features)
+    release(party)
+    invoke("fetch", *features)
+    score = asked.score(lv.read_sums("release"))
+    # half of the labels are missed by 1; of scale 2.5 is the noise in the sum of their squares
+    true = 1 - np.mean((labels - points) ** 2) / np.mean((labels - 2.0) ** 2)
+    assert score.r2.low < true < score.r2.high
+    assert score.r2.value == pytest.approx(true, abs=0.1)

@@ -82,13 +82,17 @@ def _error_rows(metrics: Mapping[str, Any]) -> list[ErrorRow]:
     low, high = (constant * (1 - metrics[f"estimated_r2_{end}"]) for end in ("high", "low"))
     told = metrics["estimated_r2"]
     at = constant * (1 - told) if math.isfinite(told) else math.nan
+
+    def row(name: str, error: float, colour: str) -> ErrorRow:
+        return ErrorRow(name, error, colour, 1 - error / constant if constant else None)
+
     rows = [
         ErrorRow("a constant", constant, MUTED),
         ErrorRow("this model,\nestimated", at, MAIN, max(told, 0.0), (low, high)),
-        ErrorRow("this model,\ntrue labels", error, OTHER, 1 - error / constant),
+        row("this model,\ntrue labels", error, OTHER),
     ]
     if (ideal := metrics.get("nonprivate_mse")) is not None:
-        rows.append(ErrorRow("trained on\ntrue labels", ideal, THIRD, 1 - ideal / constant))
+        rows.append(row("trained on\ntrue labels", ideal, THIRD))
     return rows
 
 

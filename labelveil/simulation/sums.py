@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 
 from labelveil.common.arrays import Floats, Indices, Integers
+from labelveil.common.errors import DataError
 from labelveil.common.files import writing
 from labelveil.common.mechanisms.group_sums import (
     GroupQuestion,
@@ -55,7 +56,7 @@ def simulate_sums(
     """Ask, answer and learn in rounds; score on the events kept; write predictions and report."""
     from labelveil.feature_party.evaluation.intervals import compared
     from labelveil.feature_party.groups.rounds import learn_in_rounds
-    from labelveil.feature_party.groups.scoring import ScoreQuestion
+    from labelveil.feature_party.groups.scoring import FEWEST, ScoreQuestion
     from labelveil.feature_party.report.sums import SumsReport, write_sums_report
     from labelveil.feature_party.schema import Stated
     from labelveil.feature_party.training.holdout import draw_holdout
@@ -63,6 +64,11 @@ def simulate_sums(
     (label,), table = settings.label_columns, inputs.features.drop(inputs.key)
     truth = inputs.truth[LABEL].to_numpy()
     held = draw_holdout(truth.size, settings.holdout, settings.seed)
+    if held.size < FEWEST:
+        raise DataError(
+            f"--holdout {settings.holdout:g} keeps {held.size} of {truth.size:,} events, and"
+            f" {FEWEST} are the fewest that can be scored; keep a larger share, or give more events"
+        )
     training = np.delete(np.arange(truth.size), held)
     lattice = Lattice.between(label.lower, label.upper)
 

@@ -11,8 +11,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+import labelveil as lv
 from labelveil.commands.cli import main
-from labelveil.common.errors import LabelveilError
+from labelveil.common.errors import DataError, LabelveilError
 from labelveil.common.mechanisms.group_sums import NO_GROUP
 from labelveil.simulation import Settings, run_simulation
 from labelveil.simulation.settings import GROUPS, worth_of_codes
@@ -93,6 +94,29 @@ def test_what_is_held_out_is_asked_nothing_and_all_else_once(events: Path) -> No
         assert answer.guarantee.exact_epsilon == Fraction(1, 2)
         assert not (answer.question.groups == NO_GROUP).any()
     assert "told from sums alone" in repr(outcome)
+
+
+def test_too_few_to_score_are_refused_before_anything_is_asked(events: Path) -> None:
+    with pytest.raises(DataError, match=r"--holdout 0\.007 keeps 18 of 2,500 events, and 20"):
+        run_simulation(settings_of(events, holdout=0.007))
+    assert not list((events / "out").iterdir())
+
+
+def test_a_page_is_written_where_labels_are_all_alike_and_nothing_is_told(tmp_path: Path) -> None:
+    sums = pytest.importorskip("labelveil.feature_party.report.sums")
+    question = lv.ask_groups(pl.DataFrame({"x": range(40)}), epsilon=1, lower=0, upper=9)
+    answer = lv.group_sums(np.full(40, 3.0), question, epsilon=1)
+    metrics = {
+        "epsilon": 1.0, "holdout_rows": 40, "question_bits": 1.0, "columns_matter": False,
+        "rounds": [{"events": 40, "groups": 1, "offsets": 1, "question_bits": 0.0}],
+        "verdict": "cannot tell", "test_mse": 2.0, "constant_mse": 0.0, "warnings": [],
+        "estimated_r2": -np.inf, "estimated_r2_low": -np.inf, "estimated_r2_high": 1.0,
+    }  # fmt: skip
+    page = sums.SumsReport("pay", "sales", question.lattice, [answer], metrics)
+    sums.write_sums_report(tmp_path / "report.html", page)
+    text = (tmp_path / "report.html").read_text()
+    assert "nothing was learned about pay that beats its average" in text
+    assert "Better than a constant: cannot tell." in text
 
 
 @pytest.mark.parametrize(

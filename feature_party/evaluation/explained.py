@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -33,10 +33,13 @@ from labelveil.feature_party.evaluation.decoded_labels import (
     believed,
 )
 from labelveil.feature_party.evaluation.intervals import (
+    NEGLIGIBLE,
     NORMAL_95,
     Estimate,
     Measured,
     Method,
+    Verdict,
+    compared,
     half_width,
     mean_error,
 )
@@ -44,11 +47,6 @@ from labelveil.feature_party.evaluation.losses import SQUARED, MeanLoss
 from labelveil.feature_party.evaluation.spread import ReleasedCodes, Spread
 from labelveil.feature_party.learning.decoding import decoder
 from labelveil.feature_party.learning.support import Support
-
-Verdict = Literal["better", "not better", "cannot tell"]
-
-NEGLIGIBLE = 0.01
-"""A model that explains less than this share of the variance is no better than a constant."""
 
 _EXACT, _BEYOND = 1e-3, 1e4
 
@@ -74,9 +72,7 @@ class Explained:
     @property
     def verdict(self) -> Verdict:
         """Whether predictions are better than the constant."""
-        if self.share.low > 0:
-            return "better"
-        return "not better" if self.share.high < NEGLIGIBLE else "cannot tell"
+        return compared(self.share)
 
     @property
     def possible(self) -> bool:

@@ -13,6 +13,9 @@ from labelveil.common.arrays import Floats
 
 NORMAL_95 = 1.959963984540054
 
+NEGLIGIBLE = 0.01
+"""A model that explains less than this share of the variance is no better than a constant."""
+
 _ONE_SIDED = 5.0
 _NEXT_TO_NOTHING = 1e-3
 
@@ -42,6 +45,16 @@ class Measured:
         """Under names of ``metrics.json``, ``name``, ``name_low`` and so on; None for NaN."""
         fields = {name if key == "value" else f"{name}_{key}": x for key, x in asdict(self).items()}
         return {key: None if x != x else x for key, x in fields.items()}
+
+
+Verdict = Literal["better", "not better", "cannot tell"]
+
+
+def compared(share: Measured) -> Verdict:
+    """Whether a model is better than a constant, by the share of the variance that it explains."""
+    if share.low > 0:
+        return "better"
+    return "not better" if share.high < NEGLIGIBLE else "cannot tell"
 
 
 Method = Literal["unbiased", "bounded-bias", "model-assisted", "model-within-groups", "model"]

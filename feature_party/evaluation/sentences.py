@@ -11,12 +11,12 @@ from labelveil.common.console import share_text
 from labelveil.common.errors import printable
 from labelveil.feature_party.evaluation.breakdown import Segment, number
 from labelveil.feature_party.evaluation.clipped_labels import Clipped
-from labelveil.feature_party.evaluation.explained import NEGLIGIBLE, Explained
-from labelveil.feature_party.evaluation.intervals import Measured
+from labelveil.feature_party.evaluation.explained import Explained
+from labelveil.feature_party.evaluation.intervals import NEGLIGIBLE, Measured
 from labelveil.feature_party.learning.calibration import Slope
 
 _LEAST_P = 1e-6
-_TOLD = {"better": "yes", "not better": "no", "cannot tell": "cannot tell"}
+TOLD = {"better": "yes", "not better": "no", "cannot tell": "cannot tell"}
 
 
 def summary(
@@ -60,7 +60,7 @@ def clipped_sentence(clipped: Clipped, form: str = ".2f") -> str:
     explained = clipped.explained
     return (
         f"of labels clipped at {number(clipped.bound)}, which {clipped.above:.1%} exceed:"
-        f" R² {share_words(explained, form)}; better than no features: {_TOLD[explained.verdict]}"
+        f" R² {share_words(explained, form)}; better than no features: {TOLD[explained.verdict]}"
     )
 
 

@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from labelveil.common.console import share_text
 from labelveil.common.files import write_text
 from labelveil.common.mechanisms.group_sums import Lattice, PrivateSums
-from labelveil.common.report.figures import MUTED, OTHER, THIRD
+from labelveil.common.report.figures import MAIN, MUTED, OTHER, THIRD
 from labelveil.common.report.template import page_template
 from labelveil.common.version import software
 from labelveil.feature_party.evaluation.breakdown import number
+from labelveil.feature_party.evaluation.sentences import TOLD
 from labelveil.feature_party.report.page import Section
 from labelveil.feature_party.report.score_plots import ErrorRow, error_scale
 from labelveil.feature_party.report.words import Headline, Statement, known_title
@@ -57,28 +59,40 @@ def _headline(report: SumsReport) -> Headline:
     title = known_title(report.label, number(metrics["epsilon"], 3), test, constant, ideal)
     seen = "show" if metrics["columns_matter"] else "do not show"
     against = (
-        f"Against true labels of {metrics['holdout_rows']:,} events that nothing was asked about"
-        f" the error is {number(test)}; a constant has {number(constant)}"
+        f"Against true labels of {metrics['holdout_rows']:,} events that were not learned from the"
+        f" error is {number(test)}; a constant has {number(constant)}"
     )
     against += "" if ideal is None else f", a model trained on true labels {number(ideal)}"
+    told, low, high = (
+        share_text(metrics[f"estimated_r2{end}"], ".0%") for end in ("", "_low", "_high")
+    )
     return Headline(
         title,
         (
-            f"{against}. Only a simulation can tell: sums say nothing of what differs within a"
-            " group, so that a model may fit all of them and miss every event.",
-            f"The sums {seen} that a column matters.",
+            f"Better than a constant: {TOLD[metrics['verdict']]}. Two sums over the events kept"
+            f" tell that {told} of the variation is explained (95%: {low} … {high}).",
+            f"{against}. Only a simulation can tell this.",
+            f"The sums that were learned from {seen} that a column matters.",
         ),
     )
 
 
 def _error_rows(metrics: Mapping[str, Any]) -> list[ErrorRow]:
     constant, error = metrics["constant_mse"], metrics["test_mse"]
+    low, high = (constant * (1 - metrics[f"estimated_r2_{end}"]) for end in ("high", "low"))
+    told = metrics["estimated_r2"]
+    at = constant * (1 - told) if math.isfinite(told) else math.nan
+
+    def row(name: str, error: float, colour: str) -> ErrorRow:
+        return ErrorRow(name, error, colour, 1 - error / constant if constant else None)
+
     rows = [
         ErrorRow("a constant", constant, MUTED),
-        ErrorRow("this model,\ntrue labels", error, OTHER, 1 - error / constant),
+        ErrorRow("this model,\nestimated", at, MAIN, max(told, 0.0), (low, high)),
+        row("this model,\ntrue labels", error, OTHER),
     ]
     if (ideal := metrics.get("nonprivate_mse")) is not None:
-        rows.append(ErrorRow("trained on\ntrue labels", ideal, THIRD, 1 - ideal / constant))
+        rows.append(row("trained on\ntrue labels", ideal, THIRD))
     return rows
 
 
@@ -115,9 +129,10 @@ def _statements(report: SumsReport) -> list[Statement]:
         ),
         (
             "The numbers",
-            f"{exact} in each of {len(report.answers)} rounds, and each event is asked about in one"
-            f" of them: ε = {number(total, 5)} in all, and no δ. Discrete Laplace noise of a"
-            f" standard deviation up to {', '.join(map(number, scales))} is in every sum.",
+            f"{exact} in each of {len(report.answers)} rounds and for two sums that score, and each"
+            f" event is in one of them: ε = {number(total, 5)} in all, and no δ. Discrete Laplace"
+            f" noise is in every sum, of a standard deviation up to"
+            f" {', '.join(map(number, scales))} in the rounds.",
         ),
         (
             "Not protected",

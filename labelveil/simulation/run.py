@@ -374,18 +374,16 @@ def _explained(metrics: Mapping[str, Any], key: str) -> str:
 
 
 def _verdict(metrics: Mapping[str, Any]) -> str:
-    if "columns_matter" in metrics:
-        seen = "show" if metrics["columns_matter"] else "do not show"
-        return f"from sums alone how good it is; they {seen} that a column matters"
     known = metrics["verdict"] != "cannot tell"
     text = "than a constant" if known else "whether it beats a constant"
     text += _of_variance(metrics)
-    if not known and metrics["associated"]:
+    if not known and metrics.get("associated"):
         text += f"\nthat features tell something is seen (p = {metrics['association_p_value']:.1g})"
     if clipped := metrics.get("clipped"):
         text += f"\nof labels clipped at {number(clipped['bound'])}, {clipped['verdict']}"
         text += _of_variance(clipped)
-    return f"{text}\nall told from privatized labels alone"
+    told = "sums" if "rounds" in metrics else "privatized labels"
+    return f"{text}\nall told from {told} alone"
 
 
 def _of_variance(metrics: Mapping[str, Any]) -> str:

@@ -1,8 +1,8 @@
 """A simulation in which sums over groups are asked for, in rounds: in one process.
 
 The labels party's part is played by the code that adds noise to sums, and the features party's sees
-its answers alone. How good the model is, true labels of events that nothing was asked about say;
-sums of groups do not: a model may fit them and miss every event.
+its answers alone. How good the model is, sums of groups do not tell: a model may fit them and miss
+every event. Two sums over the events kept do, within an interval, and their true labels exactly.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 
 from labelveil.common.arrays import Floats, Indices, Integers
+from labelveil.common.errors import DataError
 from labelveil.common.files import writing
 from labelveil.common.mechanisms.group_sums import (
     GroupQuestion,
@@ -35,9 +36,6 @@ from labelveil.simulation.workspace import Workspace
 
 Stage = Callable[[str, str], AbstractContextManager[None]]
 """Times a part of the work, by a name and in words."""
-
-NOT_TOLD = "cannot tell"
-"""What sums over groups say of how good a model is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +54,9 @@ def simulate_sums(
     reference: Callable[[], Path] | None = None,
 ) -> SumsRun:
     """Ask, answer and learn in rounds; score on the events kept; write predictions and report."""
+    from labelveil.feature_party.evaluation.intervals import compared
     from labelveil.feature_party.groups.rounds import learn_in_rounds
+    from labelveil.feature_party.groups.scoring import FEWEST, ScoreQuestion
     from labelveil.feature_party.report.sums import SumsReport, write_sums_report
     from labelveil.feature_party.schema import Stated
     from labelveil.feature_party.training.holdout import draw_holdout
@@ -64,6 +64,11 @@ def simulate_sums(
     (label,), table = settings.label_columns, inputs.features.drop(inputs.key)
     truth = inputs.truth[LABEL].to_numpy()
     held = draw_holdout(truth.size, settings.holdout, settings.seed)
+    if held.size < FEWEST:
+        raise DataError(
+            f"--holdout {settings.holdout:g} keeps {held.size} of {truth.size:,} events, and"
+            f" {FEWEST} are the fewest that can be scored; keep a larger share, or give more events"
+        )
     training = np.delete(np.arange(truth.size), held)
     lattice = Lattice.between(label.lower, label.upper)
 
@@ -90,6 +95,15 @@ def simulate_sums(
     model = learned.model
     with stage("score", "predict, score with true labels, write the report"):
         predictions = model.distributions(model.encoder.encode(table)).points
+        asked = ScoreQuestion.of(
+            predictions[held],
+            float(predictions[training].mean()),
+            lattice,
+            settings.epsilon,
+            np.random.default_rng(settings.seed),
+            model.miss,
+        )
+        r2 = asked.score(group_sums(truth[held], asked.question, epsilon=settings.epsilon)).r2
         grid = Grid.from_count(label.lower, label.upper, lattice.steps + 1)
         moved = grid.moved(truth)
         metrics = {
@@ -102,7 +116,8 @@ def simulate_sums(
             "question_bits": max(map(question_bits, learned.answers)),
             "rounds": [_of_round(answer) for answer in learned.answers],
             "columns_matter": model.learned,
-            "verdict": NOT_TOLD,
+            "verdict": compared(r2),
+            **r2.to_json("estimated_r2"),
             **errors(predictions[held], truth[held], float(truth[training].mean())),
             "points": len(grid),
             "labels_between": moved.between,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from labelveil.common.arrays import Floats, Indices
 from labelveil.feature_party.groups import ridge as ridges
@@ -57,6 +58,19 @@ def test_of_large_groups_some_events_stand_for_all(monkeypatch: pytest.MonkeyPat
         np.searchsorted(np.cumsum(sizes), np.arange(ROWS) / ROWS), GROUPS - 1
     )
     groups = np.unique(groups, return_inverse=True)[1]
+    fit = RidgeFit(inputs, rows_of(groups, np.zeros(ROWS)), 0, 10, 0)
+    fit.predictions = fit.first_predictions
+    fit._linearize()
+    picked = fit._picked()
+    sizes, there = np.bincount(groups), np.bincount(groups[picked.numpy()])
+    assert there.sum() <= ROWS // 6
+    most = there.max()
+    assert np.array_equal(there, np.minimum(sizes, most))  # as many of each, and none left out
+    with torch.no_grad():
+        some, every = (fit._sums(events).numpy() for events in (picked, torch.arange(ROWS)))
+    assert np.allclose(some[:, 0], sizes)  # a constant's
+    # and of the column that groups are alike in
+    assert np.linalg.norm((some - every)[:, 1]) < 0.1 * np.linalg.norm(every[:, 1])
     ridge, truth = fitted(inputs, groups)
     assert np.mean((ridge.predict(inputs) - truth) ** 2) < 0.1
     scales = ridge.scales.numpy()

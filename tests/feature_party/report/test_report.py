@@ -13,8 +13,7 @@ import pytest
 
 from labelveil.feature_party.evaluation.breakdown import number
 from labelveil.feature_party.evaluation.clipped_labels import Clipped
-from labelveil.feature_party.evaluation.explained import Verdict
-from labelveil.feature_party.evaluation.intervals import Measured
+from labelveil.feature_party.evaluation.intervals import Measured, Verdict
 from labelveil.feature_party.evaluation.true_labels import TrueErrors
 from labelveil.feature_party.join.matches import MatchCounts
 from labelveil.feature_party.learning.names import HEAD_NAMES, LEARNER_NAMES

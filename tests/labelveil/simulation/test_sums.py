@@ -11,8 +11,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+import labelveil as lv
 from labelveil.commands.cli import main
-from labelveil.common.errors import LabelveilError
+from labelveil.common.errors import DataError, LabelveilError
 from labelveil.common.mechanisms.group_sums import NO_GROUP
 from labelveil.simulation import Settings, run_simulation
 from labelveil.simulation.settings import GROUPS, worth_of_codes
@@ -55,7 +56,7 @@ def test_sums_teach_a_model_that_true_labels_score(events: Path, run_command: Ru
     files = ["--labels", events / "labels.parquet", "--features", events / "features.parquet"]
     given = ["--key", "id", "--label", "y", "--lower", 0, "--upper", 100, "--missing", 50]
     asked = ["--ask", "groups", "--rounds", "0.4,0.6", "--no-nonprivate", "--out", events / "out"]
-    done = run_command(main, "simulate", *files, *given, *asked, "--epsilon", 1, "--json")
+    done = run_command(main, "simulate", *files, *given, *asked, "--epsilon", 4, "--json")
     metrics = json.loads(done.out)
     assert metrics["rows"] == ROWS
     assert metrics["holdout_rows"] == ROWS // 5
@@ -66,13 +67,16 @@ def test_sums_teach_a_model_that_true_labels_score(events: Path, run_command: Ru
     predicted = pl.read_parquet(events / "out" / "predictions.parquet")
     assert predicted["key"].to_list() == [f"e{i}" for i in range(ROWS)]
     features = pl.read_parquet(events / "features.parquet")
-    known = features.join(pl.read_parquet(events / "labels.parquet"), on="id", how="left")
-    errors = predicted["prediction"].to_numpy() - known["y"].fill_null(50).to_numpy()
+    both = features.join(pl.read_parquet(events / "labels.parquet"), on="id", how="left")
+    errors = predicted["prediction"].to_numpy() - both["y"].fill_null(50).to_numpy()
     assert np.mean(errors**2) == pytest.approx(metrics["test_mse"], rel=0.3)
     # noise of 16 and the 50 events without a label are left of 350
     assert metrics["test_mse"] < 0.35 * metrics["constant_mse"]
     assert metrics["columns_matter"] is True
-    assert metrics["verdict"] == "cannot tell"
+    # JSON has no number below all others
+    low = -np.inf if metrics["estimated_r2_low"] is None else metrics["estimated_r2_low"]
+    assert low < metrics["estimated_r2"] <= metrics["estimated_r2_high"]
+    assert metrics["verdict"] == ("better" if low > 0 else "cannot tell")
     assert {path.name for path in (events / "out").iterdir()} == {
         "metrics.json", "predictions.parquet", "report.html"
     }  # fmt: skip
@@ -89,8 +93,30 @@ def test_what_is_held_out_is_asked_nothing_and_all_else_once(events: Path) -> No
     for answer in outcome.sums:
         assert answer.guarantee.exact_epsilon == Fraction(1, 2)
         assert not (answer.question.groups == NO_GROUP).any()
-    assert "cannot tell" in repr(outcome)
-    assert "sums" in repr(outcome)
+    assert "told from sums alone" in repr(outcome)
+
+
+def test_too_few_to_score_are_refused_before_anything_is_asked(events: Path) -> None:
+    with pytest.raises(DataError, match=r"--holdout 0\.007 keeps 18 of 2,500 events, and 20"):
+        run_simulation(settings_of(events, holdout=0.007))
+    assert not list((events / "out").iterdir())
+
+
+def test_a_page_is_written_where_labels_are_all_alike_and_nothing_is_told(tmp_path: Path) -> None:
+    sums = pytest.importorskip("labelveil.feature_party.report.sums")
+    question = lv.ask_groups(pl.DataFrame({"x": range(40)}), epsilon=1, lower=0, upper=9)
+    answer = lv.group_sums(np.full(40, 3.0), question, epsilon=1)
+    metrics = {
+        "epsilon": 1.0, "holdout_rows": 40, "question_bits": 1.0, "columns_matter": False,
+        "rounds": [{"events": 40, "groups": 1, "offsets": 1, "question_bits": 0.0}],
+        "verdict": "cannot tell", "test_mse": 2.0, "constant_mse": 0.0, "warnings": [],
+        "estimated_r2": -np.inf, "estimated_r2_low": -np.inf, "estimated_r2_high": 1.0,
+    }  # fmt: skip
+    page = sums.SumsReport("pay", "sales", question.lattice, [answer], metrics)
+    sums.write_sums_report(tmp_path / "report.html", page)
+    text = (tmp_path / "report.html").read_text()
+    assert "nothing was learned about pay that beats its average" in text
+    assert "Better than a constant: cannot tell." in text
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 import torch
 from polars.testing import assert_frame_equal
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError
@@ -210,17 +211,19 @@ def test_few_rows_are_predicted_by_one_thread(monkeypatch: pytest.MonkeyPatch) -
     distributions = LikelihoodObjective.distributions
 
     def counted(objective: LikelihoodObjective, raw: torch.Tensor) -> torch.Tensor:
-        threads.append(torch.get_num_threads())
+        blas = ThreadpoolController().select(user_api="blas").info()
+        threads.extend([torch.get_num_threads(), *(pool["num_threads"] for pool in blas)])
         return distributions(objective, raw)
 
     monkeypatch.setattr(LikelihoodObjective, "distributions", counted)
     torch.set_num_threads(2)
-    few = model.predict(data.table)
-    assert {*threads} == {1}
-    assert torch.get_num_threads() == 2
-    threads.clear()
-    monkeypatch.setattr("labelveil.feature_party.model.model._FEW_ROWS", ROWS - 1)
-    assert_frame_equal(model.predict(data.table), few)
+    with threadpool_limits(2, user_api="blas"):
+        few = model.predict(data.table)
+        assert {*threads} == {1}
+        assert torch.get_num_threads() == 2
+        threads.clear()
+        monkeypatch.setattr("labelveil.feature_party.model.model._FEW_ROWS", ROWS - 1)
+        assert_frame_equal(model.predict(data.table), few)
     assert {*threads} == {2}
 
 

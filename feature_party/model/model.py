@@ -255,10 +255,6 @@ class Model:
         ``members`` are the networks of each ensemble that take part; of a learner that has fewer
         members, one for each fold, those of the same folds.
         """
-        with threads_for(len(inputs)):
-            return self._distributions(inputs, members)
-
-    def _distributions(self, inputs: Encoded, members: slice) -> Predictions:
         points, parts = [], []
         device = next(self.experts[0].learned.parameters()).device
         for start in range(0, max(len(inputs), 1), _EVALUATION_ROWS):

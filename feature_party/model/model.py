@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from io import BytesIO
 from pathlib import Path
 from pickletools import genops
@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 import torch
 from pydantic import TypeAdapter
+from threadpoolctl import ThreadpoolController
 
 from labelveil.common.arrays import Booleans, Floats
 from labelveil.common.errors import DataError, LabelveilError
@@ -60,14 +61,23 @@ _MAKERS = {
 """What a file of weights may call: nothing that makes more of a number than is in the file."""
 
 
+@cache
+def _linear_algebra() -> ThreadpoolController:
+    """NumPy's and SciPy's, as they are loaded; to look for them takes milliseconds."""
+    return ThreadpoolController().select(user_api="blas")
+
+
 @contextmanager
 def threads_for(rows: int) -> Iterator[None]:
-    """Give few rows one thread of torch's, and of the trees'."""
-    threads = torch.get_num_threads()
-    if rows <= _FEW_ROWS:
-        torch.set_num_threads(1)
-    try:
+    """Give few rows one thread of torch's, of the trees' and of linear algebra's."""
+    if rows > _FEW_ROWS:
         yield
+        return
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with _linear_algebra().limit(limits=1):
+            yield
     finally:
         torch.set_num_threads(threads)
 
@@ -245,10 +255,6 @@ class Model:
         ``members`` are the networks of each ensemble that take part; of a learner that has fewer
         members, one for each fold, those of the same folds.
         """
-        with threads_for(len(inputs)):
-            return self._distributions(inputs, members)
-
-    def _distributions(self, inputs: Encoded, members: slice) -> Predictions:
         points, parts = [], []
         device = next(self.experts[0].learned.parameters()).device
         for start in range(0, max(len(inputs), 1), _EVALUATION_ROWS):

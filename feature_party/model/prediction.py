@@ -17,7 +17,7 @@ from labelveil.common.errors import DataError
 from labelveil.common.files import PUBLIC, appearing
 from labelveil.common.release.event_keys import shown_keys
 from labelveil.feature_party.model.drift import ColumnDrift, DriftCounts
-from labelveil.feature_party.model.model import Model
+from labelveil.feature_party.model.model import Model, threads_for
 from labelveil.feature_party.model.several_labels import LabelModels
 from labelveil.feature_party.tables import BATCH_ROWS, SOURCE, FeatureFile, check_key
 
@@ -76,7 +76,7 @@ def predict_file(
     output.parent.mkdir(parents=True, exist_ok=True)
     writer: pq.ParquetWriter | CSVWriter | None = None
     done, predictions, counts = 0, 0, DriftCounts(used)
-    with appearing(output, mode=PUBLIC) as file, ExitStack() as closing:
+    with threads_for(table.rows), appearing(output, mode=PUBLIC) as file, ExitStack() as closing:
         for batch in table.batches(columns, batch_rows):
             counts.add(batch)
             places = list(_rows_by_model(models, batch, by))

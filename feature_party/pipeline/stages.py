@@ -17,6 +17,7 @@ from labelveil.feature_party.client.questions import Questions, Verdict, release
 from labelveil.feature_party.evaluation.scores import Scores, labels_json, score
 from labelveil.feature_party.evaluation.true_labels import true_errors
 from labelveil.feature_party.join.key_secrets import secrets_of_releases
+from labelveil.feature_party.model.model import threads_for
 from labelveil.feature_party.model.several_labels import LabelModels, label_files
 from labelveil.feature_party.pipeline.learning import Learning
 from labelveil.feature_party.report import (
@@ -52,7 +53,7 @@ class Stages(Learning):
         for topic in ask:
             if topic not in offered:
                 raise ConfigError(f"--ask {topic!r} must be one of {', '.join(offered)}")
-        with self._timed("evaluate"):
+        with self._timed("evaluate"), threads_for(self.prepared.matches.matched):
             for label, events in self.labels.items():
                 truths = None
                 if self.truth.true_labels is not None:

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 import torch
 from polars.testing import assert_frame_equal
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError
@@ -21,6 +22,7 @@ from labelveil.feature_party.learning.objectives import LikelihoodObjective
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.model.export.run import export_model
 from labelveil.feature_party.model.model import Model
+from labelveil.feature_party.model.prediction import predict_file
 from labelveil.feature_party.model.several_labels import LabelModels
 from labelveil.feature_party.model.trees import Trees
 from labelveil.feature_party.training import run, trees
@@ -204,24 +206,31 @@ def test_linear_models_take_rows_apart_once_whatever_their_laws_are(
     assert len(taken) == 2, "one for each fold that models leave out"
 
 
-def test_few_rows_are_predicted_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_rows_are_predicted_by_one_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data, _ = interaction()
     model, threads = fitted(data, learner="linear"), list[int]()
-    distributions = LikelihoodObjective.distributions
+    features, distributions = tmp_path / "features.parquet", LikelihoodObjective.distributions
+    data.table.write_parquet(features)
 
     def counted(objective: LikelihoodObjective, raw: torch.Tensor) -> torch.Tensor:
-        threads.append(torch.get_num_threads())
+        blas = ThreadpoolController().select(user_api="blas").info()
+        threads.extend([torch.get_num_threads(), *(pool["num_threads"] for pool in blas)])
         return distributions(objective, raw)
 
     monkeypatch.setattr(LikelihoodObjective, "distributions", counted)
     torch.set_num_threads(2)
-    few = model.predict(data.table)
-    assert {*threads} == {1}
-    assert torch.get_num_threads() == 2
-    threads.clear()
-    monkeypatch.setattr("labelveil.feature_party.model.model._FEW_ROWS", ROWS - 1)
-    assert_frame_equal(model.predict(data.table), few)
+    with threadpool_limits(2, user_api="blas"):
+        predict_file(model, features, tmp_path / "few.parquet")
+        assert {*threads} == {1}
+        assert torch.get_num_threads() == 2
+        threads.clear()
+        monkeypatch.setattr("labelveil.feature_party.model.model._FEW_ROWS", ROWS - 1)
+        predict_file(model, features, tmp_path / "many.parquet")
     assert {*threads} == {2}
+    few, many = (pl.read_parquet(tmp_path / f"{name}.parquet") for name in ("few", "many"))
+    assert_frame_equal(many, few)
 
 
 def test_a_linear_model_of_one_fold_knows_categories() -> None:

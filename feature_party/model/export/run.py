@@ -117,7 +117,8 @@ def export_model(
                 outputs = run(table)
                 for model, label in zip(models.by_label.values(), facts["labels"], strict=True):
                     own = [outputs[facts["outputs"].index(name)] for name in label["outputs"]]
-                    worst = max(worst, _difference(model, own, table))
+                    # as NumPy's: Python's max would pass over a NaN
+                    worst = float(np.maximum(worst, _difference(model, own, table)))
                 rows += table.height
             if not worst <= TOLERANCE:
                 raise DataError(
@@ -222,4 +223,4 @@ def _difference(model: Model, outputs: Outputs, table: pl.DataFrame) -> float:
             quantile(model.support, wanted.distributions, 0.5 + tie) for tie in (-_TIE, _TIE)
         )
         apart[(low <= points) & (points <= high)] = 0.0
-    return float(max(apart.max(), np.abs(probabilities[0] - wanted.distributions).max()))
+    return float(np.maximum(apart.max(), np.abs(probabilities[0] - wanted.distributions).max()))

@@ -242,17 +242,35 @@ def _flip(data: bytes) -> bytes:
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
-def _escape(data: bytes) -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=io.BytesIO(data)) as old, tarfile.open(fileobj=out, mode="w") as new:
-        for member in old:
-            new.addfile(member, old.extractfile(member))
-        evil = tarfile.TarInfo("releases/../../evil/x/y")
-        new.addfile(evil, io.BytesIO())
-    return out.getvalue()
+def _with(name: str, kind: bytes = tarfile.REGTYPE) -> Callable[[bytes], bytes]:
+    """Add a member of some name to a backup."""
+
+    def spoil(data: bytes) -> bytes:
+        out = io.BytesIO()
+        with (
+            tarfile.open(fileobj=io.BytesIO(data)) as old,
+            tarfile.open(fileobj=out, mode="w") as new,
+        ):
+            for member in old:
+                new.addfile(member, old.extractfile(member))
+            evil = tarfile.TarInfo(name)
+            evil.type, evil.linkname = kind, "../../evil"
+            new.addfile(evil, io.BytesIO())
+        return out.getvalue()
+
+    return spoil
 
 
-@pytest.mark.parametrize("spoil", [_truncate, _flip, _escape, lambda data: b"no archive" * 99])
+_MORE = (
+    _with("releases/../../evil/x/y"),
+    _with("releases/labels/1/x/../../../../../evil"),
+    _with("evil"),
+    _with("ledger.sqlite"),  # for a second time
+    _with("releases/labels/1/more.bin", tarfile.SYMTYPE),
+)
+
+
+@pytest.mark.parametrize("spoil", [_truncate, _flip, *_MORE, lambda data: b"no archive" * 99])
 def test_a_backup_without_its_ledger_restores_nothing(
     party: Party, spoil: Callable[[bytes], bytes]
 ) -> None:
@@ -264,7 +282,7 @@ def test_a_backup_without_its_ledger_restores_nothing(
     assert "is not a backup with a whole ledger" in _restore(party, "--nothing-since").error
     assert not Store(party.store).ledger_path.exists()
     assert not list(party.store.glob("releases/*/*"))
-    assert not (party.folder / "evil").exists()
+    assert not [*party.folder.rglob("evil"), *party.folder.parent.glob("evil")]
 
 
 def test_refused_backups_leave_no_file(party: Party) -> None:

@@ -22,6 +22,7 @@ from labelveil.feature_party.learning.objectives import build_objective
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.model.encoding import Encoder
+from labelveil.feature_party.model.export import run as export_run
 from labelveil.feature_party.model.export import torch_module
 from labelveil.feature_party.model.export.run import export_format, export_model, onnx_inputs
 from labelveil.feature_party.model.export.torch_module import ServedModel, probes, served_columns
@@ -255,3 +256,32 @@ def test_a_model_of_many_columns_has_rows_to_be_compared_on() -> None:
     made = probes(Encoder.fit(table))
     assert made.columns == table.columns
     assert all(series.is_nan().any() for series in made)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("off", [1 + 1e-4, float("nan"), float("inf")])
+def test_one_cell_that_is_off_is_seen(
+    table: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int, off: float
+) -> None:
+    """Of predictions or of probabilities, be it no number; what is written is made up here."""
+    model = untrained(table, [("likelihood", "gaussian")])
+
+    def run(rows: pl.DataFrame, scale: float) -> list[np.ndarray[Any, Any]]:
+        wanted = model.distributions(model.encoder.encode(rows))
+        assert wanted.distributions is not None
+        found = [wanted.points.copy(), wanted.distributions.copy()]
+        found[place].flat[found[place].argmax()] *= scale
+        return found
+
+    def export(scale: float) -> None:
+        monkeypatch.setattr(export_run, "_torch_runtime", lambda *a: lambda rows: run(rows, scale))
+        export_model(LabelModels({"y": model}), tmp_path / "model.pt2", sample=table)
+
+    monkeypatch.setattr(export_run, "_program", lambda *a: None)
+    monkeypatch.setattr(torch.export, "save", lambda program, path: Path(path).write_text("new"))
+    (tmp_path / "model.pt2").write_text("old")
+    with pytest.raises(DataError, match="would predict otherwise"):
+        export(off)
+    assert (tmp_path / "model.pt2").read_text() == "old"
+    export(1.0)
+    assert (tmp_path / "model.pt2").read_text() == "new"

@@ -73,9 +73,9 @@ def certificate(
         audited = partial(epochs_certificate, folders, public_key=public_key)
         conduct("certificates", len(folders), shown, audited)
         return
-    from labelveil.audit.certificate.run import certify
+    from labelveil.audit.certificate.run import CHECKS, certify
 
-    conduct("certificate", 13, shown, partial(certify, release, public_key=public_key))
+    conduct("certificate", len(CHECKS), shown, partial(certify, release, public_key=public_key))
 
 
 class AttackOptions(Section):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -21,9 +20,14 @@ import polars as pl
 from labelveil.audit.certificate import manifest_checks as claims
 from labelveil.audit.certificate.fields import fields, fields_check, out_of_reach
 from labelveil.audit.certificate.rebuild import rebuilt_check
+from labelveil.audit.probes import Probes
 from labelveil.audit.verdict import Audit, Check, Progress, Verdict, silent, verdict_of
-from labelveil.common.errors import LabelveilError, PrivacyError, ReleaseError
-from labelveil.common.release.blocks import block_ranges, encode_codes
+from labelveil.common.errors import PrivacyError, ReleaseError
+from labelveil.common.exact.channel import Codes
+from labelveil.common.release.blocks import (
+    block_ranges,
+    encode_codes,
+)
 from labelveil.common.release.folder import (
     CODES_FILE,
     MANIFEST_FILE,
@@ -39,31 +43,10 @@ from labelveil.common.release.manifest import (
     manifest_digest,
 )
 from labelveil.common.release.rows import Keys, keys_bytes
+from labelveil.common.release.sections import PriorSection
 from labelveil.common.release.signature import read_public_key, verify
 from labelveil.common.release.strict_json import parse_json
 from labelveil.common.release.table import read_labels
-
-QUESTIONS = {
-    "manifest is consistent": "Does any claim of the manifest contradict another?",
-    "weights": "Is the channel a table of whole numbers that add up, a row for every label?",
-    "exact ε of the labels": "What does one output say about its label, at most and exactly?",
-    "arithmetic of the ε split": "Do the parts of ε add up to what was asked for?",
-    claims.DECODED: "Does the histogram say anything that the codes do not?",
-    "prior noise scale": "Is the noise on the histogram wide enough for its part of ε?",
-    "split of ε": "Could the size of the parts say anything about labels?",
-    "prior noise on empty cells": "Did cells without a label get noise, too?",
-    "options": "What was the randomizer told, and is there room to hide labels in it?",
-    "channel is a function of the noisy histogram": (
-        "Did anything but the noisy histogram shape the channel?"
-    ),
-    "outputs": "Is every value that was sent a declared one?",
-    "rows of each stratum": "Was every event sent by the channel of its stratum?",
-    "content digest": "Are these the rows that the manifest is about?",
-    "population digest": "Are these the events that were agreed on?",
-    "row order": "Could the order of rows say anything about labels?",
-    "signature": "Who stands behind this manifest?",
-}
-"""What the verdict of each check answers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +57,7 @@ class Evidence:
     data: bytes  # the manifest's bytes
     manifest: Manifest  # parsed for its form alone: none of its claims has been checked
     labels: pl.DataFrame  # its rows
+    public_key: Path | None = None  # of whoever should have signed it, Ed25519, PEM
 
     @cached_property
     def keys(self) -> Keys:
@@ -81,6 +65,97 @@ class Evidence:
         if self.manifest.content.key_bytes == 0:
             return np.empty((self.labels.height, 0), dtype=np.uint8)
         return keys_bytes(self.labels["key"])
+
+    @property
+    def codes(self) -> Codes:
+        """(n,) codes."""
+        return self.labels["code"].to_numpy()
+
+    @property
+    def noisy(self) -> list[PriorSection]:
+        """Histograms that labels paid for."""
+        return [prior for prior in (*self.manifest.priors, *self.manifest.tables) if prior.noisy]
+
+    @property
+    def decoded(self) -> list[PriorSection]:
+        """Histograms that are counted from the codes."""
+        return [prior for prior in self.manifest.priors if prior.decoded]
+
+
+CHECKS = Probes[Evidence](refused=Verdict.FAIL)  # what cannot even be read does not hold
+
+
+@CHECKS.add("manifest is consistent", "Does any claim of the manifest contradict another?")
+def form_check(evidence: Evidence) -> Check:
+    return _form_check(evidence.data)
+
+
+@CHECKS.add(
+    "weights", "Is the channel a table of whole numbers that add up, a row for every label?"
+)
+def weights_check(evidence: Evidence) -> Check:
+    manifest = evidence.manifest
+    return claims.each(manifest, manifest.randomizers, claims.sums_check)
+
+
+@CHECKS.add("exact ε of the labels", "What does one output say about its label, at most, exactly?")
+def channel_check(evidence: Evidence) -> Check:
+    return claims.channel_check(evidence.manifest)
+
+
+@CHECKS.add("arithmetic of the ε split", "Do the parts of ε add up to what was asked for?")
+def arithmetic_check(evidence: Evidence) -> Check:
+    return claims.arithmetic_check(evidence.manifest)
+
+
+@CHECKS.add(
+    claims.DECODED,
+    "Does the histogram say anything that the codes do not?",
+    fits=lambda evidence: bool(evidence.decoded),
+)
+def decoded_check(evidence: Evidence) -> Check:
+    check = partial(claims.decoded_check, codes=evidence.codes)
+    return claims.each(evidence.manifest, evidence.decoded, check)
+
+
+@CHECKS.add(
+    "prior noise scale",
+    "Is the noise on the histogram wide enough for its part of ε?",
+    fits=lambda evidence: bool(evidence.noisy),
+)
+def prior_scale_check(evidence: Evidence) -> Check:
+    return claims.each(evidence.manifest, evidence.noisy, claims.prior_scale_check)
+
+
+@CHECKS.add(
+    "split of ε",
+    "Could the size of the parts say anything about labels?",
+    fits=lambda evidence: evidence.manifest.prior_paid,
+)
+def split_check(evidence: Evidence) -> Check:
+    return claims.split_check(evidence.manifest)
+
+
+@CHECKS.add(
+    "prior noise on empty cells",
+    "Did cells without a label get noise, too?",
+    fits=lambda evidence: bool(evidence.noisy),
+)
+def prior_support_check(evidence: Evidence) -> Check:
+    return claims.each(evidence.manifest, evidence.noisy, claims.prior_support_check)
+
+
+@CHECKS.add("options", "What was the randomizer told, and is there room to hide labels in it?")
+def options_check(evidence: Evidence) -> Check:
+    return claims.options_check(evidence.manifest)
+
+
+@CHECKS.add(
+    "channel is a function of the noisy histogram",
+    "Did anything but the noisy histogram shape the channel?",
+)
+def channel_rebuilt_check(evidence: Evidence) -> Check:
+    return rebuilt_check(evidence.manifest)
 
 
 def read_evidence(directory: Path) -> Evidence:
@@ -129,62 +204,18 @@ def certificate(
     evidence: Evidence, *, public_key: Path | None = None, progress: Progress = silent
 ) -> Audit:
     """Audit one release, and its signature by the labels party's Ed25519 ``public_key`` (PEM)."""
-    manifest = evidence.manifest
+    evidence, manifest = replace(evidence, public_key=public_key), evidence.manifest
     subject = f"release {manifest.data_set} · {manifest.epoch}"
     audit = Audit("certificate", subject, claims.claimed_epsilon(manifest), progress=progress)
     audit.facts = claims.facts(manifest, manifest_digest(evidence.data))
     if (reason := withdrawn_reason(evidence.directory)) is not None:
         audit.facts["withdrawn"] = reason
-    codes = evidence.labels["code"].to_numpy()
-    noisy = [prior for prior in (*manifest.priors, *manifest.tables) if prior.noisy]
-    decoded = [prior for prior in manifest.priors if prior.decoded]
-    applies = {
-        claims.DECODED: bool(decoded),
-        "prior noise scale": bool(noisy),
-        "split of ε": manifest.prior_paid,
-        "rows of each stratum": bool(manifest.strata),
-        "prior noise on empty cells": bool(noisy),
-    }
-    steps: dict[str, Callable[[], Check]] = {
-        "manifest is consistent": lambda: _form_check(evidence.data),
-        "weights": lambda: claims.each(manifest, manifest.randomizers, claims.sums_check),
-        "exact ε of the labels": lambda: claims.channel_check(manifest),
-        "arithmetic of the ε split": lambda: claims.arithmetic_check(manifest),
-        claims.DECODED: lambda: claims.each(
-            manifest, decoded, lambda m, prior: claims.decoded_check(m, prior, codes)
-        ),
-        "prior noise scale": lambda: claims.each(manifest, noisy, claims.prior_scale_check),
-        "split of ε": lambda: claims.split_check(manifest),
-        "prior noise on empty cells": lambda: claims.each(
-            manifest, noisy, claims.prior_support_check
-        ),
-        "options": lambda: claims.options_check(manifest),
-        "channel is a function of the noisy histogram": lambda: rebuilt_check(manifest),
-        "outputs": lambda: outputs_check(evidence),
-        "rows of each stratum": lambda: claims.strata_check(manifest, codes),
-        "content digest": lambda: content_check(evidence),
-        "population digest": lambda: population_check(evidence),
-        "row order": lambda: order_check(evidence),
-        "signature": lambda: signature_check(evidence.directory, evidence.data, public_key),
-    }
-    for name, check in steps.items():
-        if applies.get(name, True):
-            audit.run(partial(_readable, name, check), name)
+    CHECKS.audit(audit, evidence)
     audit.checks += out_of_reach(manifest)
     audit.fields = fields(parse_json(evidence.data), audit.checks)
     audit.run(lambda: fields_check(audit.fields))
     audit.plots = claims.plots(manifest)
     return audit
-
-
-def _readable(name: str, run: Callable[[], Check]) -> Check:
-    """Run a check; what cannot even be read does not hold."""
-    try:
-        check = run()
-    except LabelveilError as error:
-        tried, refusal = "The check was begun.", f"It cannot: {error}."
-        check = Check(name, Verdict.FAIL, "What the release says can be read.", tried, refusal)
-    return replace(check, question=QUESTIONS[name])
 
 
 def _form_check(data: bytes) -> Check:
@@ -203,8 +234,9 @@ def _form_check(data: bytes) -> Check:
     )
 
 
+@CHECKS.add("outputs", "Is every value that was sent a declared one?")
 def outputs_check(evidence: Evidence) -> Check:
-    strata, codes = evidence.manifest.by_stratum, evidence.labels["code"].to_numpy()
+    strata, codes = evidence.manifest.by_stratum, evidence.codes
     outputs = sum(
         math.prod(len(stated.channel.get("outputs", [])) for stated in stratum)
         for stratum in strata
@@ -219,10 +251,20 @@ def outputs_check(evidence: Evidence) -> Check:
     )
 
 
+@CHECKS.add(
+    "rows of each stratum",
+    "Was every event sent by the channel of its stratum?",
+    fits=lambda evidence: bool(evidence.manifest.strata),
+)
+def strata_check(evidence: Evidence) -> Check:
+    return claims.strata_check(evidence.manifest, evidence.codes)
+
+
+@CHECKS.add("content digest", "Are these the rows that the manifest is about?")
 def content_check(evidence: Evidence) -> Check:
     content, rows = evidence.manifest.content, evidence.labels.height
     stated = evidence.manifest.population.rows
-    keys, codes = evidence.keys, evidence.labels["code"].to_numpy().astype(np.uint16)
+    keys, codes = evidence.keys, evidence.codes.astype(np.uint16)
     ranges = list(block_ranges(rows, content.block_rows)) if rows == stated else []
     wrong = abs(len(ranges) - len(content.blocks))
     for (start, stop), digest in zip(ranges, content.blocks, strict=False):
@@ -242,6 +284,7 @@ def content_check(evidence: Evidence) -> Check:
     )
 
 
+@CHECKS.add("population digest", "Are these the events that were agreed on?")
 def population_check(evidence: Evidence) -> Check:
     stated = evidence.manifest.population.digest
     claim = "The release covers exactly the events of the stated population, in its order."
@@ -262,6 +305,7 @@ def population_check(evidence: Evidence) -> Check:
     )
 
 
+@CHECKS.add("row order", "Could the order of rows say anything about labels?")
 def order_check(evidence: Evidence) -> Check:
     claim = "The order of rows depends on the events' keys alone."
     name, key_bytes = "row order", evidence.manifest.content.key_bytes
@@ -280,7 +324,9 @@ def order_check(evidence: Evidence) -> Check:
     )
 
 
-def signature_check(directory: Path, manifest: bytes, public_key: Path | None) -> Check:
+@CHECKS.add("signature", "Who stands behind this manifest?")
+def signature_check(evidence: Evidence) -> Check:
+    directory, public_key = evidence.directory, evidence.public_key
     name, claim = "signature", "The labels party signed the manifest's bytes with its Ed25519 key."
     path, looked = directory / SIGNATURE_FILE, "Looked for a signature."
     if not path.is_file() and public_key is None:
@@ -292,7 +338,7 @@ def signature_check(directory: Path, manifest: bytes, public_key: Path | None) -
     if public_key is None:
         remedy = "Pass --public-key with the key that the labels party published."
         return Check(name, Verdict.NOT_CHECKABLE, claim, f"Found {SIGNATURE_FILE}.", remedy)
-    holds = verify(read_public_key(public_key, "--public-key"), path.read_bytes(), manifest)
+    holds = verify(read_public_key(public_key, "--public-key"), path.read_bytes(), evidence.data)
     return Check(
         name=name,
         verdict=verdict_of(holds),

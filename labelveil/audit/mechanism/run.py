@@ -7,15 +7,14 @@ starts, and the two-step event sees histogram and labels together.
 
 from __future__ import annotations
 
-from functools import partial
-
 from labelveil.audit.attacks.every_label import all_runs
 from labelveil.audit.mechanism import black_box, exact
 from labelveil.audit.mechanism.subject import CallableSubject
-from labelveil.audit.mechanism.trial import Probes, Trial
+from labelveil.audit.mechanism.trial import Trial
+from labelveil.audit.probes import Probes
 from labelveil.audit.verdict import Audit, Progress, silent
 
-PROBES = Probes([*exact.PROBES, *black_box.PROBES])
+PROBES = Probes[Trial]([*exact.PROBES, *black_box.PROBES])
 """Every probe of a mechanism, in the order in which they run."""
 
 
@@ -30,8 +29,7 @@ def audit_mechanism(trial: Trial, progress: Progress = silent) -> Audit:
         "ε claimed for one label": f"{subject.epsilon:g}",
         "CPU seconds expected": f"{mechanism_cost(trial):.0f}",
     }
-    for probe in PROBES.fitting(trial):
-        audit.run(partial(probe, trial), probe.name)
+    PROBES.audit(audit, trial)
     return audit
 
 

@@ -92,6 +92,11 @@ class AttackOptions(Section):
         " array of a row an event.",
         metavar="LOWER:UPPER",
     )
+    sums: bool = setting(
+        False,
+        "SUBJECT is a function that answers a question about groups, as group-sums does: of labels,"
+        " the question, ε and entropy.",
+    )
     grid_only: bool = setting(
         False, "Labels are those of the grid alone, as with two --points: none between is tried."
     )
@@ -100,7 +105,8 @@ class AttackOptions(Section):
 
 @audit.command(
     epilog="Examples: labelveil audit mechanism rr-on-bins --epsilon 1 --upper 77; labelveil audit"
-    " mechanism mypackage.noise:randomize --epsilon 0.5 --lower 0 --upper 1 --points 2"
+    " mechanism mypackage.noise:randomize --epsilon 0.5 --lower 0 --upper 1 --points 2; labelveil"
+    " audit mechanism group-sums --epsilon 0.1"
 )
 @with_options()
 def mechanism(
@@ -108,16 +114,22 @@ def mechanism(
     subject: Annotated[
         str,
         typer.Argument(
-            help="A randomizer's name, or module:function from an array of labels to an array of"
-            " outputs.",
+            help="A randomizer's name, group-sums, or module:function from an array of labels to an"
+            " array of outputs.",
             metavar="SUBJECT",
         ),
     ],
     options: AttackOptions,
 ) -> None:
-    """Attack a randomizer, or any Python callable, as a black box, and exactly where possible."""
+    """Attack a randomizer, sums over groups, or any Python callable: exactly where possible."""
     from labelveil.audit.mechanism.run import PROBES, audit_mechanism, mechanism_cost
-    from labelveil.audit.mechanism.subject import CallableSubject, NamedSubject, Subject
+    from labelveil.audit.mechanism.subject import (
+        GROUP_SUMS,
+        CallableSubject,
+        NamedSubject,
+        Subject,
+        SumsSubject,
+    )
     from labelveil.audit.mechanism.trial import Sizes, Trial
     from labelveil.common.randomizers.base import check_epsilon
     from labelveil.common.randomizers.grid import Grid
@@ -127,7 +139,11 @@ def mechanism(
     sizes = Sizes().times(options.effort)
     labels = Grid.from_count(options.lower, options.upper, options.points).points
     chosen: Subject
-    if ":" not in subject:
+    if subject == GROUP_SUMS or options.sums:
+        if also:
+            raise ConfigError("--also is for outputs of an event: a sum is of one label")
+        chosen = SumsSubject(subject, np.asarray(labels), epsilon)
+    elif ":" not in subject:
         if also:
             raise ConfigError(
                 f"--also is for module:function: {subject} randomizes one label; a release of"

@@ -13,7 +13,7 @@ from labelveil.audit.attacks.every_label import every_label
 from labelveil.audit.attacks.one_run import draw_secrets, one_run, rare_event, uniform
 from labelveil.audit.attacks.seeds import seeds_check
 from labelveil.audit.mechanism.cold_start import cold_digests
-from labelveil.audit.mechanism.subject import CallableSubject
+from labelveil.audit.mechanism.subject import CallableSubject, SumsSubject
 from labelveil.audit.mechanism.trial import Trial, of
 from labelveil.audit.power import expected_one_run_bound, rarest_event
 from labelveil.audit.probes import Probes
@@ -263,7 +263,7 @@ def sources_check(trial: Trial) -> Check:
 @PROBES.add(
     "range",
     "Is a label far outside the domain treated as the nearest bound?",
-    fits=of(CallableSubject),
+    fits=of(CallableSubject, SumsSubject),
 )
 def black_box_range_check(trial: Trial) -> Check:
     (low, high), shown = trial.ends, trial.subject.shown

@@ -13,7 +13,12 @@ from labelveil.audit.attacks import replay as replays
 from labelveil.audit.attacks.one_run import draw_secrets, uniform
 from labelveil.audit.attacks.seeds import STARTS
 from labelveil.audit.attacks.views import Outputs
-from labelveil.audit.mechanism.subject import CallableSubject, NamedSubject, Subject
+from labelveil.audit.mechanism.subject import (
+    CallableSubject,
+    NamedSubject,
+    Subject,
+    SumsSubject,
+)
 from labelveil.audit.verdict import cpu_seconds
 from labelveil.common.arrays import Floats, Integers
 
@@ -63,6 +68,11 @@ class Trial:
     def named(self) -> NamedSubject:
         """The subject, where it takes injected entropy."""
         return cast(NamedSubject, self.subject)
+
+    @property
+    def sums(self) -> SumsSubject:
+        """The subject, where it answers questions about groups."""
+        return cast(SumsSubject, self.subject)
 
     @property
     def ends(self) -> tuple[float, float]:

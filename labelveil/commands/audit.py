@@ -16,6 +16,7 @@ from labelveil.common.config import Section, setting
 from labelveil.common.config.answers import Json
 from labelveil.common.config.options import with_options
 from labelveil.common.errors import ConfigError
+from labelveil.common.files import file_errors
 
 audit = typer.Typer(
     help="Check the privacy claim from outside: certificate, attacks, verdicts.",
@@ -278,6 +279,45 @@ def plant(planting: Planting, place: PlantedFolder, shown: Json) -> None:
         f" and duplicates {planting.duplicates}; keep all else\n"
         f"2. once it serves the release: labelveil audit canaries score {folder} --address"
         " HOST:PORT --data-set NAME --secret join.key",
+    )
+
+
+class QuestionOptions(Section):
+    """A question about sums of canaries."""
+
+    points: int = setting(11, "Points of the label's grid, from bound to bound.", ge=2, le=1001)
+
+
+@canaries.command(
+    epilog="Examples: labelveil audit canaries ask canaries --points 21; feature-party submit"
+    " --question canaries/release/question.bin"
+)
+@with_options()
+def ask(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What `plant` made.")],
+    options: QuestionOptions,
+    shown: Json,
+) -> None:
+    """Make a question about groups of canaries, for a labels party that answers with sums.
+
+    Submit it with the canaries' population as features; `score` knows the answer.
+    """
+    from labelveil.audit.planted.plant import read_planted
+    from labelveil.audit.planted.sums import ask as ask_groups
+    from labelveil.common.release.folder import QUESTION_FILE
+    from labelveil.common.release.question import write_question
+
+    question = ask_groups(read_planted(folder), options.points)
+    path = folder / "release" / QUESTION_FILE
+    if path.exists():
+        raise ConfigError(f"{path} is there already: what was submitted is what is scored")
+    with file_errors(ConfigError, f"{path} cannot be written"):
+        path.parent.mkdir(exist_ok=True)
+    write_question(question, path)
+    shown.answer(
+        {"question": path, "groups": question.half_widths.size},
+        f"{question.half_widths.size:,} groups are asked for in {path}; submit it with the"
+        f" population: feature-party submit --question {path}",
     )
 
 

@@ -60,6 +60,22 @@ def noise_probability(noise: Integers | Floats, scale: float) -> tuple[float, fl
     return min(1.0, math.exp(min(little, 0.0))), min(1.0, math.exp(min(much, 0.0)))
 
 
+def shift_probability(noise: Integers, scales: Floats) -> float:
+    """How improbable it is that (n,) noises of these scales are so far to one side, at most.
+
+    Chernoff's bound of |Σ xᵢ/sᵢ|: P(Σ >= t) <= e^(-θt) Π M(θ/sᵢ), 0 < θ < 1, for the moment
+    generating function M(λ) = (1-q)² / ((1-qe^λ)(1-qe^-λ)), q = e^(-1/s); twice that for two sides.
+    """
+    total = abs(float((noise / scales).sum()))
+    rates = np.linspace(0.01, 0.99, 99)[:, None]
+    moments = 2 * np.log1p(-np.exp(-1 / scales))
+    moments = moments - np.log1p(-np.exp((rates - 1) / scales))
+    moments = moments - np.log1p(-np.exp((-rates - 1) / scales))
+    return min(
+        1.0, 2 * math.exp(min(0.0, float((moments.sum(axis=1) - rates[:, 0] * total).min())))
+    )
+
+
 def noise_tails(noise: Integers, scale: float) -> dict[str, float]:
     """How improbable (runs, cells) noise is under a discrete Laplace law, by aspect, at most.
 

@@ -16,6 +16,7 @@ from labelveil.common.config import Section, setting
 from labelveil.common.config.answers import Json
 from labelveil.common.config.options import with_options
 from labelveil.common.errors import ConfigError
+from labelveil.common.files import file_errors
 
 audit = typer.Typer(
     help="Check the privacy claim from outside: certificate, attacks, verdicts.",
@@ -73,9 +74,9 @@ def certificate(
         audited = partial(epochs_certificate, folders, public_key=public_key)
         conduct("certificates", len(folders), shown, audited)
         return
-    from labelveil.audit.certificate.run import certify
+    from labelveil.audit.certificate.run import CHECKS, certify
 
-    conduct("certificate", 13, shown, partial(certify, release, public_key=public_key))
+    conduct("certificate", len(CHECKS), shown, partial(certify, release, public_key=public_key))
 
 
 class AttackOptions(Section):
@@ -92,6 +93,11 @@ class AttackOptions(Section):
         " array of a row an event.",
         metavar="LOWER:UPPER",
     )
+    sums: bool = setting(
+        False,
+        "SUBJECT is a function that answers a question about groups, as group-sums does: of labels,"
+        " the question, ε and entropy.",
+    )
     grid_only: bool = setting(
         False, "Labels are those of the grid alone, as with two --points: none between is tried."
     )
@@ -100,7 +106,8 @@ class AttackOptions(Section):
 
 @audit.command(
     epilog="Examples: labelveil audit mechanism rr-on-bins --epsilon 1 --upper 77; labelveil audit"
-    " mechanism mypackage.noise:randomize --epsilon 0.5 --lower 0 --upper 1 --points 2"
+    " mechanism mypackage.noise:randomize --epsilon 0.5 --lower 0 --upper 1 --points 2; labelveil"
+    " audit mechanism group-sums --epsilon 0.1"
 )
 @with_options()
 def mechanism(
@@ -108,16 +115,22 @@ def mechanism(
     subject: Annotated[
         str,
         typer.Argument(
-            help="A randomizer's name, or module:function from an array of labels to an array of"
-            " outputs.",
+            help="A randomizer's name, group-sums, or module:function from an array of labels to an"
+            " array of outputs.",
             metavar="SUBJECT",
         ),
     ],
     options: AttackOptions,
 ) -> None:
-    """Attack a randomizer, or any Python callable, as a black box, and exactly where possible."""
+    """Attack a randomizer, sums over groups, or any Python callable: exactly where possible."""
     from labelveil.audit.mechanism.run import PROBES, audit_mechanism, mechanism_cost
-    from labelveil.audit.mechanism.subject import CallableSubject, NamedSubject, Subject
+    from labelveil.audit.mechanism.subject import (
+        GROUP_SUMS,
+        CallableSubject,
+        NamedSubject,
+        Subject,
+        SumsSubject,
+    )
     from labelveil.audit.mechanism.trial import Sizes, Trial
     from labelveil.common.randomizers.base import check_epsilon
     from labelveil.common.randomizers.grid import Grid
@@ -127,7 +140,11 @@ def mechanism(
     sizes = Sizes().times(options.effort)
     labels = Grid.from_count(options.lower, options.upper, options.points).points
     chosen: Subject
-    if ":" not in subject:
+    if subject == GROUP_SUMS or options.sums:
+        if also:
+            raise ConfigError("--also is for outputs of an event: a sum is of one label")
+        chosen = SumsSubject(subject, np.asarray(labels), epsilon)
+    elif ":" not in subject:
         if also:
             raise ConfigError(
                 f"--also is for module:function: {subject} randomizes one label; a release of"
@@ -262,6 +279,45 @@ def plant(planting: Planting, place: PlantedFolder, shown: Json) -> None:
         f" and duplicates {planting.duplicates}; keep all else\n"
         f"2. once it serves the release: labelveil audit canaries score {folder} --address"
         " HOST:PORT --data-set NAME --secret join.key",
+    )
+
+
+class QuestionOptions(Section):
+    """A question about sums of canaries."""
+
+    points: int = setting(11, "Points of the label's grid, from bound to bound.", ge=2, le=1001)
+
+
+@canaries.command(
+    epilog="Examples: labelveil audit canaries ask canaries --points 21; feature-party submit"
+    " --question canaries/release/question.bin"
+)
+@with_options()
+def ask(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What `plant` made.")],
+    options: QuestionOptions,
+    shown: Json,
+) -> None:
+    """Make a question about groups of canaries, for a labels party that answers with sums.
+
+    Submit it with the canaries' population as features; `score` knows the answer.
+    """
+    from labelveil.audit.planted.plant import read_planted
+    from labelveil.audit.planted.sums import ask as ask_groups
+    from labelveil.common.release.folder import QUESTION_FILE
+    from labelveil.common.release.question import write_question
+
+    question = ask_groups(read_planted(folder), options.points)
+    path = folder / "release" / QUESTION_FILE
+    if path.exists():
+        raise ConfigError(f"{path} is there already: what was submitted is what is scored")
+    with file_errors(ConfigError, f"{path} cannot be written"):
+        path.parent.mkdir(exist_ok=True)
+    write_question(question, path)
+    shown.answer(
+        {"question": path, "groups": question.half_widths.size},
+        f"{question.half_widths.size:,} groups are asked for in {path}; submit it with the"
+        f" population: feature-party submit --question {path}",
     )
 
 

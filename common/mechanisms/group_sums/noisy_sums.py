@@ -88,8 +88,8 @@ class NoisySums:
         return [math.ceil(Fraction(span * q * _GRAIN, p)) for span in spans], _GRAIN
 
     @property
-    def _scales(self) -> tuple[Integers, int]:
-        """(G,) numerators of the scales, and their denominator."""
+    def scale_terms(self) -> tuple[Integers, int]:
+        """(G,) numerators of the exact scales, and the denominator that they share."""
         numerators, denominator = self._terms
         return self.question.of_width(numerators), denominator
 
@@ -119,7 +119,7 @@ class NoisySums:
     @property
     def scales(self) -> Floats:
         """(G,) scales of the noise, in steps of the lattice, or steps² of squares."""
-        numerators, denominator = self._scales
+        numerators, denominator = self.scale_terms
         return numerators / denominator
 
     @property
@@ -167,4 +167,4 @@ class NoisySums:
 
     def noise(self, entropy: Entropy) -> Integers:
         """(G,) noise of the answer, in steps; as of :meth:`draw`."""
-        return discrete_laplace_each(*self._scales, entropy.source(self.stream))
+        return discrete_laplace_each(*self.scale_terms, entropy.source(self.stream))

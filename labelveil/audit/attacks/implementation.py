@@ -197,21 +197,27 @@ def static_check(paths: Iterable[Path], subject: str) -> Check:
 
 
 def release_sources() -> list[Path]:
-    """Source files of the labels party, and of everything of `common` that they import.
+    """Source files of the labels party, and of everything of `common` that they import."""
+    return sources_of("labelveil.label_party")
 
-    Nothing is imported; `import` statements are followed through the syntax trees.
+
+def sources_of(package: str) -> list[Path]:
+    """Source files of a package of ours, and of everything of `common` that they import.
+
+    Nothing is run; `import` statements are followed through the syntax trees.
     """
-    spec = importlib.util.find_spec("labelveil.label_party")
+    spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise ConfigError("package 'labelveil.label_party' is not installed; run this where it is")
+        raise ConfigError(f"package {package!r} is not installed; run this where it is")
     root = Path(next(iter(spec.submodule_search_locations)))
+    top = root.parents[package.count(".")]  # where the first of its names lies
     files = dict.fromkeys(sorted(root.rglob("*.py")))
     queue = list(files)
     while queue:
         for _, _, origin in _imports(_parsed(queue.pop())):
             # a name may be a module's, or that of something in it
             for module in (origin, origin.rpartition(".")[0]):
-                base = root.parents[1].joinpath(*module.split("."))
+                base = top.joinpath(*module.split("."))
                 for path in (base.with_suffix(".py"), base / "__init__.py"):
                     if (
                         module.startswith("labelveil.common.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -47,17 +48,37 @@ def noise_probability(noise: Integers | Floats, scale: float) -> tuple[float, fl
     P(Σ <= t) <= min over λ >= 0 of e^(λt) M(-λ)^k, and with the signs turned for the other side.
     M(-λ) = (1-q)/(1+q) (1+qe^-λ)/(1-qe^-λ).
     """
-    total, cells = float(np.abs(noise).sum()), noise.size
-    q = math.exp(-1 / scale)
+    total, cells, steep = float(np.abs(noise).sum()), noise.size, 1 / scale
 
     def exponent(rate: float) -> float:
-        moved = q * math.exp(-rate)
-        moment = math.log1p(-q) - math.log1p(q) + math.log1p(moved) - math.log1p(-moved)
+        moved = steep + rate
+        moment = math.log(-math.expm1(-steep)) - math.log1p(math.exp(-steep))
+        moment += math.log1p(math.exp(-moved)) - math.log(-math.expm1(-moved))
         return rate * total + cells * moment
 
-    little = minimize_scalar(exponent, bounds=(0.0, 50.0), method="bounded").fun
-    much = minimize_scalar(exponent, bounds=(-(1 - 1e-9) / scale, 0.0), method="bounded").fun
-    return min(1.0, math.exp(min(little, 0.0))), min(1.0, math.exp(min(much, 0.0)))
+    # rates are looked for on a scale of their own, as wide noise has a small one
+    ends = math.log(1e-3 * steep), math.log(50.0)
+    little = minimize_scalar(lambda log: exponent(math.exp(log)), bounds=ends, method="bounded")
+    much = minimize_scalar(
+        lambda share: exponent(share * steep), bounds=(-(1 - 1e-9), 0.0), method="bounded"
+    )
+    return math.exp(min(little.fun, 0.0)), math.exp(min(much.fun, 0.0))
+
+
+def shift_probability(noise: Integers | Floats, scales: Floats) -> float:
+    """How improbable it is that (n,) noises of these scales are so far to one side, at most.
+
+    Chernoff's bound of |Σ xᵢ/sᵢ|: P(Σ >= t) <= e^(-θt) Π M(θ/sᵢ), 0 < θ < 1, for the moment
+    generating function M(λ) = (1-q)² / ((1-qe^λ)(1-qe^-λ)), q = e^(-1/s); twice that for two sides.
+    """
+    total = abs(float((noise / scales).sum()))
+    rates = np.linspace(0.01, 0.99, 99)[:, None]
+    moments = 2 * np.log(-np.expm1(-1 / scales))
+    moments = moments - np.log(-np.expm1((rates - 1) / scales))
+    moments = moments - np.log(-np.expm1((-rates - 1) / scales))
+    return min(
+        1.0, 2 * math.exp(min(0.0, float((moments.sum(axis=1) - rates[:, 0] * total).min())))
+    )
 
 
 def noise_tails(noise: Integers, scale: float) -> dict[str, float]:
@@ -67,35 +88,43 @@ def noise_tails(noise: Integers, scale: float) -> dict[str, float]:
     formulas, have no part in it. Counts are binomial; each tail is two-sided where there are two
     sides, and multiplied by the number of counts of its aspect.
     """
-    reach = int(60 * scale) + 60
-    values = np.arange(-reach, reach + 1)
-    table = np.exp(-np.abs(values) / scale)
-    table /= table.sum()
+    even, zero, edges, ranges = _law(scale)
     runs, cells = noise.shape
     little, much = noise_probability(noise, scale)
     zeros = np.count_nonzero(noise == 0, axis=0)
-    # eight ranges about equally likely, and what is likely in each
-    at = np.minimum((8 * np.cumsum(table)).astype(np.int64), 7)
-    seen = np.bincount(at[np.clip(noise, -reach, reach).ravel() + reach], minlength=8)
+    at = np.searchsorted(edges, noise.ravel(), side="right")
+    seen = np.bincount(at, minlength=8)
     other = int(np.count_nonzero(noise))
     return {
         "so little": little,
         "so much": much,
-        "so many even": two_sided(
-            int((noise % 2 == 0).sum()), noise.size, float(table[values % 2 == 0].sum())
-        ),
+        "so many even": two_sided(int((noise % 2 == 0).sum()), noise.size, even),
         "so many positive": two_sided(int((noise > 0).sum()), other, 0.5),
         "so often no noise in one cell": min(
-            1.0, cells * float(binom.sf(zeros.max() - 1, runs, table[reach]))
+            1.0, cells * float(binom.sf(zeros.max() - 1, runs, zero))
         ),
         "such a shape": min(
             1.0,
             *(
                 8 * two_sided(int(count), noise.size, float(chance))
-                for count, chance in zip(seen, np.bincount(at, table, 8), strict=True)
+                for count, chance in zip(seen, ranges, strict=True)
             ),
         ),
     }
+
+
+@lru_cache(maxsize=256)
+def _law(scale: float) -> tuple[float, float, Integers, Floats]:
+    """Of a law: how likely even values are, and 0; where the last seven of eight ranges that are
+    about equally likely begin, and what is likely in each."""
+    reach = int(60 * scale) + 60
+    values = np.arange(-reach, reach + 1)
+    table = np.exp(-np.abs(values) / scale)
+    table /= table.sum()
+    at = np.minimum((8 * np.cumsum(table)).astype(np.int64), 7)
+    even = float(table[values % 2 == 0].sum())
+    edges = values[np.searchsorted(at, np.arange(1, 8))]
+    return even, float(table[reach]), edges, np.bincount(at, table, 8).astype(np.float64)
 
 
 def two_sided(count: int, runs: int, chance: float) -> float:

@@ -17,10 +17,12 @@ import polars as pl
 from labelveil.audit.certificate.fields import fields_of_all
 from labelveil.audit.certificate.run import Evidence, certificate, read_evidence
 from labelveil.audit.verdict import Audit, Check, Progress, Verdict, silent, verdict_of, worst
-from labelveil.common.errors import PrivacyError, ReleaseError, listed
+from labelveil.common.errors import PrivacyError, ReleaseError, listed, present
 from labelveil.common.exact.rational import parse_rational
 from labelveil.common.mechanisms.interactive import Terms
+from labelveil.common.release.claims import SUBMITTED_KEYS
 from labelveil.common.release.manifest import Manifest, manifest_digest
+from labelveil.common.release.rows import keys_column
 from labelveil.common.release.sections import InForceSection, SessionSection, TrialSection
 
 DELTA = 1e-6  # δ at which a session's guarantee is shown
@@ -188,10 +190,11 @@ def disjoint_check(releases: Sequence[Evidence]) -> Check:
     """What one event pays in all epochs together: its own epoch's ε if it is in no other."""
     name, claim = "events in several epochs", "No event occurs in two epochs."
     populations = [release.manifest.population for release in releases]
-    functions = {population.keys for population in populations}
+    functions = {population.keys for population in populations} - {SUBMITTED_KEYS}
+    events = [release.events for release in releases]
     reason = ""
-    if any(release.manifest.content.key_bytes == 0 for release in releases):
-        reason = "Some populations were submitted, so that their rows carry no keys."
+    if any(keys is None for keys in events):
+        reason = "Some populations were submitted, and their keys are not here."
     elif len(functions) > 1:
         reason = f"Keys are hashed by several functions: {', '.join(sorted(functions))}."
     elif (secrets := len({population.secret_check for population in populations})) > 1:
@@ -203,12 +206,12 @@ def disjoint_check(releases: Sequence[Evidence]) -> Check:
         return Check(name, Verdict.NOT_CHECKABLE, claim, "Keys would be compared.", reason)
     totals = [parse_rational(release.manifest.privacy.total["epsilon"]) for release in releases]
     rows = pl.concat(
-        release.labels.select("key", epsilon=pl.lit(float(total)))
-        for release, total in zip(releases, totals, strict=True)
+        pl.DataFrame({"key": keys_column(present(keys))}).with_columns(epsilon=pl.lit(float(total)))
+        for keys, total in zip(events, totals, strict=True)
     )
-    events = rows.group_by("key").agg(pl.len(), pl.col("epsilon").sum())
-    several = int((events["len"] > 1).sum())
-    most = float(events["epsilon"].max())  # type: ignore[arg-type]
+    paid = rows.group_by("key").agg(pl.len(), pl.col("epsilon").sum())
+    several = int((paid["len"] > 1).sum())
+    most = float(paid["epsilon"].max())  # type: ignore[arg-type]
     return Check(
         name=name,
         question="Does any event pay in more than one epoch?",

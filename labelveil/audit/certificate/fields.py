@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from labelveil.audit.certificate import sums
 from labelveil.audit.certificate.manifest_checks import DECODED
 from labelveil.audit.verdict import Audit, Check, Field, Verdict, verdict_of, worst
 from labelveil.common.guarantees import Unit
@@ -18,6 +19,8 @@ from labelveil.common.release.manifest import Manifest
 _REBUILT = "channel is a function of the noisy histogram"
 _CHOSEN = "grid, bounds, ε and options were chosen without looking"
 _DRAWN = "the histogram's noise was drawn as stated"
+_SUMS_DRAWN = "the sums' noise was drawn as stated"
+_CODES_DRAWN = "the codes were drawn by this channel"
 _NAMES = "names and times are what they say"
 _PUBLIC = "the prior was public beforehand"
 _FORM = "manifest is consistent"
@@ -26,11 +29,17 @@ _SPENT = (DECODED, "prior noise scale", "split of ε", "priors in force")
 _CHECKS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("format", "drift", "prior.labels", "randomizer.labels"): ("manifest is consistent",),
     ("software", "data_set", "epoch", "label.name", "population.secret_check"): (_NAMES,),
-    ("label.grid",): ("weights", _CHOSEN),
+    ("label.grid",): ("weights", sums.LATTICE, _CHOSEN),
     ("label.missing",): (_CHOSEN,),
     ("label.loss", "label.weight", "label.asked", "privacy.division"): (_REBUILT, _CHOSEN),
     ("prior.noisy_counts",): (_REBUILT, DECODED, _DRAWN, _PUBLIC),
     ("priors", "tables"): ("manifest is consistent", _REBUILT),
+    ("randomizers",): (_FORM,),
+    ("sums.question",): (sums.QUESTION,),
+    ("sums.groups", "sums.offsets", "sums.largest_weight"): (sums.QUESTION, sums.SCALES),
+    ("sums.widths",): (sums.QUESTION, sums.SCALES, _SUMS_DRAWN),
+    ("sums.noise",): (_FORM, _SUMS_DRAWN),
+    ("sums.guarantee",): (sums.SCALES, "arithmetic of the ε split"),
     ("prior.noise",): (DECODED, _DRAWN, _PUBLIC),
     ("prior.start",): (_FORM, _REBUILT, _PUBLIC),
     ("prior.scale",): (*_SPENT, _FORM),
@@ -42,13 +51,16 @@ _CHECKS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("randomizer.channel.rows",): ("weights", "exact ε of the labels", _REBUILT),
     ("randomizer.guarantee",): ("exact ε of the labels", "arithmetic of the ε split"),
     ("privacy.requested_epsilon",): ("arithmetic of the ε split", "options", _CHOSEN),
-    ("privacy.records_per_unit",): ("exact ε of the labels", "nobody has more labels than is said"),
+    ("privacy.records_per_unit",): (
+        *("exact ε of the labels", sums.SCALES),
+        "nobody has more labels than is said",
+    ),
     ("privacy.total",): ("arithmetic of the ε split",),
     ("population.digest", "population.keys"): ("population digest",),
     (
         *("population.rows", "content.code_bytes", "content.key_bytes"),
-        *("content.block_rows", "content.blocks", "content.digest"),
-    ): ("content digest",),
+        *("content.rows", "content.block_rows", "content.blocks", "content.digest"),
+    ): ("content digest", sums.QUESTION),
     ("strata",): ("manifest is consistent", _REBUILT),
     ("strata.name",): (_NAMES,),
     ("strata.rows",): ("manifest is consistent", "rows of each stratum"),
@@ -119,7 +131,7 @@ def out_of_reach(manifest: Manifest) -> list[Check]:
     """What neither the manifest nor its rows can show, and what can."""
     claims = [
         (
-            "the codes were drawn by this channel",
+            _CODES_DRAWN,
             "Were the labels randomized by this channel, with fresh randomness?",
             "The randomized labels were sampled with the stated weights, from fresh entropy.",
             "Plant labels of your own and score what comes back: `labelveil audit canaries`. Run"
@@ -160,6 +172,14 @@ def out_of_reach(manifest: Manifest) -> list[Check]:
     ]
     if not any(prior.noisy for prior in (*manifest.priors, *manifest.tables)):
         claims = [claim for claim in claims if claim[0] != _DRAWN]
+    if manifest.sums is not None:
+        claims[0] = (
+            _SUMS_DRAWN,
+            "Was the noise on the sums drawn, by group and afresh?",
+            "The noise on each sum has the stated scale, and is independent of everything.",
+            "Plant labels of your own, and ask about them: `labelveil audit canaries ask`. Run"
+            " `labelveil audit mechanism group-sums` on the software.",
+        )
     if any(prior.public or prior.start for prior in manifest.priors):
         claims.append(
             (

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from labelveil.audit.attacks.exact_channel import WORDS, certify
+from labelveil.audit.certificate import sums
 from labelveil.audit.certificate.rebuild import prior_share
 from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of, worst
 from labelveil.common.arrays import Integers
@@ -58,18 +59,24 @@ def facts(manifest: Manifest, digest: str) -> dict[str, str]:
             f" {label.grid[-1]:g}"
             for label in manifest.labels
         ),
+        **(_sent_facts(manifest) if manifest.sums is None else sums.facts(manifest, manifest.sums)),
+        "a missing label counts as": "; ".join(f"{label.missing!r}" for label in manifest.labels),
+        "ε requested": f"{manifest.privacy.requested_epsilon:g}",
+        "protects": f"one {manifest.privacy.total['unit']}, at most"
+        f" {manifest.privacy.records_per_unit} labels",
+    }
+
+
+def _sent_facts(manifest: Manifest) -> dict[str, str]:
+    return {
         "randomizer": "; ".join(
             f"{stated.name}, {len(stated.channel.get('outputs', []))} outputs"
             + _of(manifest, stated.labels)
             for stated in manifest.randomizers
         ),
         "options": _options(manifest),
-        "a missing label counts as": "; ".join(f"{label.missing!r}" for label in manifest.labels),
-        "ε requested": f"{manifest.privacy.requested_epsilon:g}",
         **_prior_facts(manifest),
         "ε for the labels": _shown([stated.guarantee for stated in _worst_stratum(manifest)]),
-        "protects": f"one {manifest.privacy.total['unit']}, at most"
-        f" {manifest.privacy.records_per_unit} labels",
     }
 
 
@@ -206,6 +213,8 @@ def arithmetic_check(manifest: Manifest) -> Check:
         (f"labels{_of(manifest, stated.labels)}", stated.guarantee)
         for stated in _worst_stratum(manifest)
     ]
+    if manifest.sums is not None:
+        parts.append(("sums", manifest.sums.guarantee))
     total = _exact(manifest.privacy.total)
     requested = Fraction(repr(manifest.privacy.requested_epsilon))
     guarantees = [*(part for _, part in parts), manifest.privacy.total]
@@ -330,7 +339,7 @@ def decoded_check(manifest: Manifest, stated: PriorSection, codes: Integers) -> 
 
 def options_check(manifest: Manifest) -> Check:
     """What somebody chose cannot be rebuilt: it is short, and shown."""
-    found, holds = f"Shown: {_options(manifest)}.", True
+    found, holds = f"Shown: {_options(manifest) or 'none'}.", True
     try:
         check_digits({"ε": manifest.privacy.requested_epsilon})
         check_digits({f"weight of {label.name}": label.weight for label in manifest.labels})
@@ -350,7 +359,7 @@ def options_check(manifest: Manifest) -> Check:
 
 def plots(manifest: Manifest) -> dict[str, Any]:
     """Data for the report: the range of every output's probability over all labels."""
-    if len(manifest.randomizers) > 1:
+    if len(manifest.randomizers) != 1:
         return {}
     (randomizer,) = manifest.randomizers
     try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -19,14 +18,26 @@ import numpy as np
 import polars as pl
 
 from labelveil.audit.certificate import manifest_checks as claims
+from labelveil.audit.certificate import sums
 from labelveil.audit.certificate.fields import fields, fields_check, out_of_reach
 from labelveil.audit.certificate.rebuild import rebuilt_check
+from labelveil.audit.probes import Probes
 from labelveil.audit.verdict import Audit, Check, Progress, Verdict, silent, verdict_of
-from labelveil.common.errors import LabelveilError, PrivacyError, ReleaseError
-from labelveil.common.release.blocks import block_ranges, encode_codes
+from labelveil.common.arrays import Integers
+from labelveil.common.errors import PrivacyError, ReleaseError, present
+from labelveil.common.release.blocks import (
+    KEY_BYTES,
+    SUM_BYTES,
+    block_ranges,
+    decode_sums,
+    encode_codes,
+    encode_sums,
+)
 from labelveil.common.release.folder import (
     CODES_FILE,
     MANIFEST_FILE,
+    POPULATION_FILE,
+    QUESTION_FILE,
     SIGNATURE_FILE,
     is_complete,
     read_manifest,
@@ -38,32 +49,12 @@ from labelveil.common.release.manifest import (
     content_digest,
     manifest_digest,
 )
-from labelveil.common.release.rows import Keys, keys_bytes
+from labelveil.common.release.question import most_bytes
+from labelveil.common.release.rows import Keys, keys_bytes, open_rows
+from labelveil.common.release.sections import PriorSection
 from labelveil.common.release.signature import read_public_key, verify
 from labelveil.common.release.strict_json import parse_json
 from labelveil.common.release.table import read_labels
-
-QUESTIONS = {
-    "manifest is consistent": "Does any claim of the manifest contradict another?",
-    "weights": "Is the channel a table of whole numbers that add up, a row for every label?",
-    "exact ε of the labels": "What does one output say about its label, at most and exactly?",
-    "arithmetic of the ε split": "Do the parts of ε add up to what was asked for?",
-    claims.DECODED: "Does the histogram say anything that the codes do not?",
-    "prior noise scale": "Is the noise on the histogram wide enough for its part of ε?",
-    "split of ε": "Could the size of the parts say anything about labels?",
-    "prior noise on empty cells": "Did cells without a label get noise, too?",
-    "options": "What was the randomizer told, and is there room to hide labels in it?",
-    "channel is a function of the noisy histogram": (
-        "Did anything but the noisy histogram shape the channel?"
-    ),
-    "outputs": "Is every value that was sent a declared one?",
-    "rows of each stratum": "Was every event sent by the channel of its stratum?",
-    "content digest": "Are these the rows that the manifest is about?",
-    "population digest": "Are these the events that were agreed on?",
-    "row order": "Could the order of rows say anything about labels?",
-    "signature": "Who stands behind this manifest?",
-}
-"""What the verdict of each check answers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +65,7 @@ class Evidence:
     data: bytes  # the manifest's bytes
     manifest: Manifest  # parsed for its form alone: none of its claims has been checked
     labels: pl.DataFrame  # its rows
+    public_key: Path | None = None  # of whoever should have signed it, Ed25519, PEM
 
     @cached_property
     def keys(self) -> Keys:
@@ -81,6 +73,130 @@ class Evidence:
         if self.manifest.content.key_bytes == 0:
             return np.empty((self.labels.height, 0), dtype=np.uint8)
         return keys_bytes(self.labels["key"])
+
+    @property
+    def codes(self) -> Integers:
+        """(n,) codes."""
+        return self.labels["code"].to_numpy().astype(np.int64)
+
+    @property
+    def answer(self) -> Integers:
+        """(G,) sums, where these were released."""
+        return self.labels["sum"].to_numpy()
+
+    @cached_property
+    def asked(self) -> bytes | None:
+        """The question that sums answer, if it lies beside the release or in its store."""
+        if (sums := self.manifest.sums) is None:
+            return None
+        most = most_bytes(self.manifest.population.rows)
+        return self._beside(QUESTION_FILE, f"{sums.question}.question", most)
+
+    @cached_property
+    def events(self) -> Keys | None:
+        """(n, 16) keys of the events: of the rows, or those submitted, if they are at hand."""
+        if self.manifest.content.key_bytes:
+            return self.keys
+        stated = self.manifest.population
+        most = KEY_BYTES * stated.rows
+        data = self._beside(POPULATION_FILE, f"{stated.digest}.keys", most)
+        if data is None or len(data) != most:
+            return None
+        return np.frombuffer(data, dtype=np.uint8).reshape(-1, KEY_BYTES)
+
+    def _beside(self, name: str, stored: str, most: int) -> bytes | None:
+        """What was submitted, as the features party keeps it, or a labels party's store; of so many
+        bytes at most, and one more if there are more."""
+        folder = self.directory.absolute()
+        paths = [folder / name]
+        if len(folder.parents) > 2:  # store/releases/DATA SET/EPOCH
+            store, (data_set, epoch) = folder.parents[2], folder.parts[-2:]
+            paths.append(store / "populations" / data_set / epoch / stored)
+        for path in paths:
+            with suppress(OSError), path.open("rb") as file:
+                return file.read(most + 1)
+        return None
+
+    @property
+    def noisy(self) -> list[PriorSection]:
+        """Histograms that labels paid for."""
+        return [prior for prior in (*self.manifest.priors, *self.manifest.tables) if prior.noisy]
+
+    @property
+    def decoded(self) -> list[PriorSection]:
+        """Histograms that are counted from the codes."""
+        return [prior for prior in self.manifest.priors if prior.decoded]
+
+
+CHECKS = Probes[Evidence](refused=Verdict.FAIL)  # what cannot even be read does not hold
+
+
+def _codes(evidence: Evidence) -> bool:
+    return evidence.manifest.sums is None
+
+
+def _sums(evidence: Evidence) -> bool:
+    return not _codes(evidence)
+
+
+check = CHECKS.add
+
+check("manifest is consistent", "Does any claim of the manifest contradict another?")(
+    lambda it: _form_check(it.data)
+)
+check(
+    "weights",
+    "Is the channel a table of whole numbers that add up, a row for every label?",
+    fits=_codes,
+)(lambda it: claims.each(it.manifest, it.manifest.randomizers, claims.sums_check))
+check(
+    "exact ε of the labels",
+    "What does one output say about its label, at most, exactly?",
+    fits=_codes,
+)(lambda it: claims.channel_check(it.manifest))
+check(sums.SCALES, "What do all sums say about one label, at most and exactly?", fits=_sums)(
+    lambda it: sums.scales_check(it.manifest, present(it.manifest.sums))
+)
+check(sums.LATTICE, "Could a fraction of a sum say anything about labels?", fits=_sums)(
+    lambda it: sums.lattice_check(it.manifest, present(it.manifest.sums))
+)
+check(sums.QUESTION, "Are these the sums that were asked for?", fits=_sums)(
+    lambda it: sums.question_check(it.manifest, present(it.manifest.sums), it.asked)
+)
+check(sums.POSSIBLE, "Could these be sums of labels, with such noise?", fits=_sums)(
+    lambda it: sums.possible_check(it.manifest, present(it.manifest.sums), it.answer, it.asked)
+)
+check("arithmetic of the ε split", "Do the parts of ε add up to what was asked for?")(
+    lambda it: claims.arithmetic_check(it.manifest)
+)
+check(
+    claims.DECODED,
+    "Does the histogram say anything that the codes do not?",
+    fits=lambda it: bool(it.decoded),
+)(lambda it: claims.each(it.manifest, it.decoded, partial(claims.decoded_check, codes=it.codes)))
+check(
+    "prior noise scale",
+    "Is the noise on the histogram wide enough for its part of ε?",
+    fits=lambda it: bool(it.noisy),
+)(lambda it: claims.each(it.manifest, it.noisy, claims.prior_scale_check))
+check(
+    "split of ε",
+    "Could the size of the parts say anything about labels?",
+    fits=lambda it: it.manifest.prior_paid,
+)(lambda it: claims.split_check(it.manifest))
+check(
+    "prior noise on empty cells",
+    "Did cells without a label get noise, too?",
+    fits=lambda it: bool(it.noisy),
+)(lambda it: claims.each(it.manifest, it.noisy, claims.prior_support_check))
+check("options", "What was the randomizer told, and is there room to hide labels in it?")(
+    lambda it: claims.options_check(it.manifest)
+)
+check(
+    "channel is a function of the noisy histogram",
+    "Did anything but the noisy histogram shape the channel?",
+    fits=_codes,
+)(lambda it: rebuilt_check(it.manifest))
 
 
 def read_evidence(directory: Path) -> Evidence:
@@ -90,7 +206,20 @@ def read_evidence(directory: Path) -> Evidence:
     """
     data = _manifest_bytes(directory)
     manifest = Manifest.parse(data)
-    return Evidence(directory, data, manifest, read_labels(directory, manifest))
+    return Evidence(directory, data, manifest, _read_rows(directory, manifest))
+
+
+def _read_rows(directory: Path, manifest: Manifest) -> pl.DataFrame:
+    """Rows as they lie there: keys and codes, or sums."""
+    if (manifest.sums is not None) != (manifest.content.code_bytes == SUM_BYTES):
+        raise ReleaseError(
+            f"{directory} has rows of {manifest.content.code_bytes} bytes, where codes have 1 or 2"
+            f" and sums {SUM_BYTES}"
+        )
+    if manifest.sums is None:
+        return read_labels(directory, manifest)
+    rows = open_rows(directory, manifest)
+    return pl.DataFrame({"sum": decode_sums(rows.read_bytes(0, rows.rows)[1])})
 
 
 def certify(
@@ -112,7 +241,7 @@ def certify(
                 audit.fields = fields(document, audit.checks)
                 audit.checks.append(fields_check(audit.fields))
         return audit
-    evidence = Evidence(directory, data, manifest, read_labels(directory, manifest))
+    evidence = Evidence(directory, data, manifest, _read_rows(directory, manifest))
     return certificate(evidence, public_key=public_key, progress=progress)
 
 
@@ -129,62 +258,18 @@ def certificate(
     evidence: Evidence, *, public_key: Path | None = None, progress: Progress = silent
 ) -> Audit:
     """Audit one release, and its signature by the labels party's Ed25519 ``public_key`` (PEM)."""
-    manifest = evidence.manifest
+    evidence, manifest = replace(evidence, public_key=public_key), evidence.manifest
     subject = f"release {manifest.data_set} · {manifest.epoch}"
     audit = Audit("certificate", subject, claims.claimed_epsilon(manifest), progress=progress)
     audit.facts = claims.facts(manifest, manifest_digest(evidence.data))
     if (reason := withdrawn_reason(evidence.directory)) is not None:
         audit.facts["withdrawn"] = reason
-    codes = evidence.labels["code"].to_numpy()
-    noisy = [prior for prior in (*manifest.priors, *manifest.tables) if prior.noisy]
-    decoded = [prior for prior in manifest.priors if prior.decoded]
-    applies = {
-        claims.DECODED: bool(decoded),
-        "prior noise scale": bool(noisy),
-        "split of ε": manifest.prior_paid,
-        "rows of each stratum": bool(manifest.strata),
-        "prior noise on empty cells": bool(noisy),
-    }
-    steps: dict[str, Callable[[], Check]] = {
-        "manifest is consistent": lambda: _form_check(evidence.data),
-        "weights": lambda: claims.each(manifest, manifest.randomizers, claims.sums_check),
-        "exact ε of the labels": lambda: claims.channel_check(manifest),
-        "arithmetic of the ε split": lambda: claims.arithmetic_check(manifest),
-        claims.DECODED: lambda: claims.each(
-            manifest, decoded, lambda m, prior: claims.decoded_check(m, prior, codes)
-        ),
-        "prior noise scale": lambda: claims.each(manifest, noisy, claims.prior_scale_check),
-        "split of ε": lambda: claims.split_check(manifest),
-        "prior noise on empty cells": lambda: claims.each(
-            manifest, noisy, claims.prior_support_check
-        ),
-        "options": lambda: claims.options_check(manifest),
-        "channel is a function of the noisy histogram": lambda: rebuilt_check(manifest),
-        "outputs": lambda: outputs_check(evidence),
-        "rows of each stratum": lambda: claims.strata_check(manifest, codes),
-        "content digest": lambda: content_check(evidence),
-        "population digest": lambda: population_check(evidence),
-        "row order": lambda: order_check(evidence),
-        "signature": lambda: signature_check(evidence.directory, evidence.data, public_key),
-    }
-    for name, check in steps.items():
-        if applies.get(name, True):
-            audit.run(partial(_readable, name, check), name)
+    CHECKS.audit(audit, evidence)
     audit.checks += out_of_reach(manifest)
     audit.fields = fields(parse_json(evidence.data), audit.checks)
     audit.run(lambda: fields_check(audit.fields))
     audit.plots = claims.plots(manifest)
     return audit
-
-
-def _readable(name: str, run: Callable[[], Check]) -> Check:
-    """Run a check; what cannot even be read does not hold."""
-    try:
-        check = run()
-    except LabelveilError as error:
-        tried, refusal = "The check was begun.", f"It cannot: {error}."
-        check = Check(name, Verdict.FAIL, "What the release says can be read.", tried, refusal)
-    return replace(check, question=QUESTIONS[name])
 
 
 def _form_check(data: bytes) -> Check:
@@ -203,8 +288,9 @@ def _form_check(data: bytes) -> Check:
     )
 
 
+@check("outputs", "Is every value that was sent a declared one?", fits=_codes)
 def outputs_check(evidence: Evidence) -> Check:
-    strata, codes = evidence.manifest.by_stratum, evidence.labels["code"].to_numpy()
+    strata, codes = evidence.manifest.by_stratum, evidence.codes
     outputs = sum(
         math.prod(len(stated.channel.get("outputs", [])) for stated in stratum)
         for stratum in strata
@@ -219,15 +305,26 @@ def outputs_check(evidence: Evidence) -> Check:
     )
 
 
+check(
+    "rows of each stratum",
+    "Was every event sent by the channel of its stratum?",
+    fits=lambda it: bool(it.manifest.strata),
+)(lambda it: claims.strata_check(it.manifest, it.codes))
+
+
+@check("content digest", "Are these the rows that the manifest is about?")
 def content_check(evidence: Evidence) -> Check:
     content, rows = evidence.manifest.content, evidence.labels.height
-    stated = evidence.manifest.population.rows
-    keys, codes = evidence.keys, evidence.labels["code"].to_numpy().astype(np.uint16)
+    stated, size = evidence.manifest.rows, content.code_bytes
+    if _codes(evidence):
+        sent = encode_codes(evidence.codes.astype(np.uint16), size)
+    else:
+        sent = encode_sums(evidence.answer)
     ranges = list(block_ranges(rows, content.block_rows)) if rows == stated else []
     wrong = abs(len(ranges) - len(content.blocks))
     for (start, stop), digest in zip(ranges, content.blocks, strict=False):
-        data = encode_codes(codes[start:stop], content.code_bytes)
-        wrong += block_digest(keys[start:stop].data, data) != digest
+        keys = evidence.keys[start:stop].data
+        wrong += block_digest(keys, sent[size * start : size * stop]) != digest
     whole = content_digest(content.blocks) == content.digest
     return Check(
         name="content digest",
@@ -242,26 +339,30 @@ def content_check(evidence: Evidence) -> Check:
     )
 
 
+@check("population digest", "Are these the events that were agreed on?")
 def population_check(evidence: Evidence) -> Check:
-    stated = evidence.manifest.population.digest
+    stated, events = evidence.manifest.population.digest, evidence.events
     claim = "The release covers exactly the events of the stated population, in its order."
     name = "population digest"
-    if evidence.manifest.content.key_bytes == 0:
+    if events is None:
         tried = "The features party submitted the population, so the rows carry no keys."
-        remedy = f"Compare SHA-256 of the submitted keys with {stated}."
+        remedy = (
+            f"Compare SHA-256 of the submitted keys with {stated}, or put them beside the manifest"
+            f" as {POPULATION_FILE}."
+        )
         return Check(name, Verdict.NOT_CHECKABLE, claim, tried, remedy)
-    fits = hashlib.sha256(evidence.keys.data).hexdigest() == stated
-    repeated = evidence.labels.height - evidence.labels["key"].n_unique()
+    fits = hashlib.sha256(events.data).hexdigest() == stated
+    repeated = len(events) - np.unique(events.view(f"S{KEY_BYTES}")).size
     return Check(
         name=name,
         verdict=verdict_of(fits and not repeated),
         claim=claim,
-        tried=f"SHA-256 of {evidence.labels.height:,} keys was recomputed, and repeated keys"
-        " counted.",
+        tried=f"SHA-256 of {len(events):,} keys was recomputed, and repeated keys counted.",
         found=f"The digest {'fits' if fits else 'does not fit'}; {repeated:,} keys are repeated.",
     )
 
 
+@check("row order", "Could the order of rows say anything about labels?", fits=_codes)
 def order_check(evidence: Evidence) -> Check:
     claim = "The order of rows depends on the events' keys alone."
     name, key_bytes = "row order", evidence.manifest.content.key_bytes
@@ -280,7 +381,9 @@ def order_check(evidence: Evidence) -> Check:
     )
 
 
-def signature_check(directory: Path, manifest: bytes, public_key: Path | None) -> Check:
+@check("signature", "Who stands behind this manifest?")
+def signature_check(evidence: Evidence) -> Check:
+    directory, public_key = evidence.directory, evidence.public_key
     name, claim = "signature", "The labels party signed the manifest's bytes with its Ed25519 key."
     path, looked = directory / SIGNATURE_FILE, "Looked for a signature."
     if not path.is_file() and public_key is None:
@@ -292,7 +395,7 @@ def signature_check(directory: Path, manifest: bytes, public_key: Path | None) -
     if public_key is None:
         remedy = "Pass --public-key with the key that the labels party published."
         return Check(name, Verdict.NOT_CHECKABLE, claim, f"Found {SIGNATURE_FILE}.", remedy)
-    holds = verify(read_public_key(public_key, "--public-key"), path.read_bytes(), manifest)
+    holds = verify(read_public_key(public_key, "--public-key"), path.read_bytes(), evidence.data)
     return Check(
         name=name,
         verdict=verdict_of(holds),

@@ -60,6 +60,9 @@ def audit_inference(files: RunFiles, progress: Progress = silent) -> Audit:
     subject = f"release {manifest.data_set} · {manifest.epoch}"
     audit = Audit("inference", subject, claims.claimed_epsilon(manifest), progress=progress)
     audit.facts = claims.facts(manifest, manifest_digest(data))
+    if manifest.sums is not None:
+        audit.checks.append(_sums_check(manifest.sums.groups, epsilon))
+        return audit
     progress("message")
     # of strata the largest: what its codes say of a label, and what was made of them
     stratum = int(np.argmax([each.rows for each in manifest.strata])) if manifest.strata else 0
@@ -179,6 +182,19 @@ def _nothing_to_attack(files: RunFiles, run: Run | None) -> Check:
         "The trained model gives away no more than the message.",
         tried,
         remedy,
+    )
+
+
+def _sums_check(groups: int, epsilon: float) -> Check:
+    return Check(
+        "label inference from sums",
+        Verdict.NOT_CHECKABLE,
+        f"From all sums an event's label is told from another with probability at most"
+        f" {guess_probability(epsilon):.4f}.",
+        f"The release has {groups:,} sums over groups, and no code of an event.",
+        "This audit guesses labels from codes, and cannot see what sums, or a model of them, tell"
+        " of one: the certificate proves the bound, and planted canaries test it.",
+        question="Can labels be guessed from the sums?",
     )
 
 

@@ -13,13 +13,14 @@ from labelveil.audit.attacks.every_label import every_label
 from labelveil.audit.attacks.one_run import draw_secrets, one_run, rare_event, uniform
 from labelveil.audit.attacks.seeds import seeds_check
 from labelveil.audit.mechanism.cold_start import cold_digests
-from labelveil.audit.mechanism.subject import CallableSubject
-from labelveil.audit.mechanism.trial import Probes, Trial
+from labelveil.audit.mechanism.subject import CallableSubject, SumsSubject
+from labelveil.audit.mechanism.trial import Trial, of
 from labelveil.audit.power import expected_one_run_bound, rarest_event
+from labelveil.audit.probes import Probes
 from labelveil.audit.verdict import GATE, SHOWN, Check, Power, Verdict
 from labelveil.common.arrays import Floats
 
-PROBES = Probes()
+PROBES = Probes[Trial]()
 
 PARTS = 32  # of a long call, each of which is guessed by itself
 STARTS_AGAIN = 7  # rows of a long call that are looked for again, beside the first
@@ -262,7 +263,7 @@ def sources_check(trial: Trial) -> Check:
 @PROBES.add(
     "range",
     "Is a label far outside the domain treated as the nearest bound?",
-    subject=CallableSubject,
+    fits=of(CallableSubject, SumsSubject),
 )
 def black_box_range_check(trial: Trial) -> Check:
     (low, high), shown = trial.ends, trial.subject.shown
@@ -300,7 +301,7 @@ def black_box_range_check(trial: Trial) -> Check:
 @PROBES.add(
     "exact",
     "Is the claim proved, not only not refuted?",
-    subject=CallableSubject,
+    fits=of(CallableSubject),
     not_looked_at=f"Everything that happens less often than the runs show at a level of {GATE:g}.",
 )
 def opaque_check(trial: Trial) -> Check:

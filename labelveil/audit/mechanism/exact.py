@@ -12,13 +12,14 @@ from labelveil.audit.attacks.exact_channel import PlantedEntropy, certify, count
 from labelveil.audit.attacks.two_noises import correlation, tapes_check
 from labelveil.audit.attacks.two_steps import event_probability, histogram_event, joint_audit
 from labelveil.audit.mechanism.subject import NamedSubject
-from labelveil.audit.mechanism.trial import Probes, Trial
+from labelveil.audit.mechanism.trial import Trial, of
 from labelveil.audit.power import rarest_seen, smallest_excess
+from labelveil.audit.probes import Probes
 from labelveil.audit.verdict import GATE, Check, Power, verdict_of
 from labelveil.common.entropy import system_entropy
 
-PROBES = Probes()
-probe = partial(PROBES.add, subject=NamedSubject)
+PROBES = Probes[Trial]()
+probe = partial(PROBES.add, fits=of(NamedSubject))
 
 
 @probe("exact ε", "Does the sampler itself keep ε for every label, exactly?")

@@ -7,15 +7,14 @@ starts, and the two-step event sees histogram and labels together.
 
 from __future__ import annotations
 
-from functools import partial
-
 from labelveil.audit.attacks.every_label import all_runs
-from labelveil.audit.mechanism import black_box, exact
-from labelveil.audit.mechanism.subject import CallableSubject
-from labelveil.audit.mechanism.trial import Probes, Trial
+from labelveil.audit.mechanism import black_box, exact, sums
+from labelveil.audit.mechanism.subject import NamedSubject
+from labelveil.audit.mechanism.trial import Trial
+from labelveil.audit.probes import Probes
 from labelveil.audit.verdict import Audit, Progress, silent
 
-PROBES = Probes([*exact.PROBES, *black_box.PROBES])
+PROBES = Probes[Trial]([*exact.PROBES, *sums.PROBES, *black_box.PROBES])
 """Every probe of a mechanism, in the order in which they run."""
 
 
@@ -30,8 +29,7 @@ def audit_mechanism(trial: Trial, progress: Progress = silent) -> Audit:
         "ε claimed for one label": f"{subject.epsilon:g}",
         "CPU seconds expected": f"{mechanism_cost(trial):.0f}",
     }
-    for probe in PROBES.fitting(trial):
-        audit.run(partial(probe, trial), probe.name)
+    PROBES.audit(audit, trial)
     return audit
 
 
@@ -42,6 +40,6 @@ def mechanism_cost(trial: Trial) -> float:
     rows = all_runs(sizes.runs, trial.labels.size) + 1.3 * sizes.runs + 1024 * sizes.starts
     rows += 2 * (sizes.long_rows + sizes.rows) + 1.25 * (sizes.records + small)
     calls = 1.25 * sizes.small_calls + 3 * sizes.calls + sizes.starts
-    loaded = 0.01 * sizes.starts * isinstance(trial.subject, CallableSubject)
+    loaded = 0.01 * sizes.starts * (not isinstance(trial.subject, NamedSubject))
     row, call = trial.pace
     return 1.0 + 11e-6 * sizes.runs + loaded + rows * row + calls * call

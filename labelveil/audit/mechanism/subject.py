@@ -1,4 +1,7 @@
-"""What `audit mechanism` is pointed at: a randomizer by name, or anybody's Python callable."""
+"""What `audit mechanism` is pointed at: a randomizer by name, or anybody's Python callable.
+
+Sums over groups are either: ours by name, or a callable that answers a question about groups.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,13 +20,15 @@ from typing import Any, Self, cast
 
 import numpy as np
 
-from labelveil.audit.attacks.implementation import release_sources
+from labelveil.audit.attacks.implementation import release_sources, sources_of
 from labelveil.audit.attacks.replay import Published
 from labelveil.audit.attacks.views import Mechanism, Outputs
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.entropy import Entropy, system_entropy
 from labelveil.common.errors import ConfigError
 from labelveil.common.exact.channel import FiniteChannel
+from labelveil.common.exact.rational import decimal_value
+from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice, NoisySums
 from labelveil.common.randomizers import (
     LabelTerms,
     NoisyPrior,
@@ -32,6 +37,7 @@ from labelveil.common.randomizers import (
     plan_message,
     private_prior,
 )
+from labelveil.common.randomizers.base import ROUNDING_STREAM
 from labelveil.common.randomizers.grid import Grid
 
 REPLAY_EPSILON = 1.5
@@ -134,18 +140,7 @@ class CallableSubject:
 
         ``ConfigError`` if there is no such module or callable.
         """
-        module, _, name = self.target.partition(":")
-        if not (module and name):
-            raise ConfigError(f"{self.target!r} must be module:function")
-        if os.getcwd() not in sys.path:
-            sys.path.append(os.getcwd())
-        try:
-            function = getattr(importlib.import_module(module), name, None)
-        except ImportError as error:
-            raise ConfigError(f"module {module!r} cannot be imported: {error}") from error
-        if not callable(function):
-            raise ConfigError(f"{module!r} has no callable {name!r}")
-        return cast(Mechanism, function)
+        return cast(Mechanism, _named(self.target))
 
     @property
     def title(self) -> str:
@@ -176,10 +171,117 @@ class CallableSubject:
     @property
     def sources(self) -> list[Path]:
         """The file that the callable is defined in."""
-        with suppress(TypeError):
-            if path := inspect.getsourcefile(inspect.unwrap(self.function)):
-                return [Path(path)]
-        return []
+        return _source(self.function)
 
 
-Subject = NamedSubject | CallableSubject
+GROUP_SUMS = "group-sums"
+"""The name of our own sums over groups."""
+
+
+@dataclass(frozen=True, eq=False)
+class Answered:
+    """The answer to a question about G groups, and what is said of its noise."""
+
+    sums: Outputs  # (G,) in steps of the lattice
+    scales: tuple[Integers, int]
+    """(G,) numerators of the noise's scales, in steps, and the denominator that they share."""
+    variances: Floats  # (G,) of the noise, in steps²
+    epsilon: Fraction  # that the answer is charged with
+
+
+Answering = Callable[[Floats, GroupQuestion, Fraction, Entropy], Answered]
+"""(n,) labels, a question about them, ε, and the entropy from which all noise is drawn."""
+
+
+def answer_exactly(
+    labels: Floats, question: GroupQuestion, epsilon: Fraction, entropy: Entropy
+) -> Answered:
+    """Answer by our own mechanism."""
+    noisy = NoisySums(question, epsilon)
+    coins = entropy.coins(ROUNDING_STREAM, 0, labels.size)
+    sums = noisy.draw(question.lattice.round(labels, coins), entropy)
+    return Answered(sums, noisy.scale_terms, noisy.variances, noisy.guarantee.exact_epsilon)
+
+
+@dataclass(frozen=True, eq=False)
+class SumsSubject:
+    """Sums over groups: our own, or a callable ``module:function``, an :data:`Answering`.
+
+    As a mechanism from labels to outputs every label is in a group of its own.
+    """
+
+    target: str  # or GROUP_SUMS
+    labels: Floats  # (k,) points of the lattice, all of them
+    epsilon: float  # claimed ε of one label
+
+    @property
+    def own(self) -> bool:
+        """Whether it is this project's."""
+        return self.target == GROUP_SUMS
+
+    @cached_property
+    def function(self) -> Answering:
+        """What the target names; ``ConfigError`` as for any callable."""
+        return answer_exactly if self.own else cast(Answering, _named(self.target))
+
+    @property
+    def exact(self) -> Fraction:
+        """ε as it is written."""
+        return decimal_value(self.epsilon)
+
+    @cached_property
+    def lattice(self) -> Lattice:
+        return Lattice(float(self.labels[0]), float(self.labels[-1]), self.labels.size - 1)
+
+    @property
+    def title(self) -> str:
+        return self.target if self.own else f"sums over groups {self.target}"
+
+    def answer(self, labels: Floats, question: GroupQuestion, entropy: Entropy) -> Answered:
+        """Answer a question about labels at the claimed ε."""
+        return self.function(labels, question, self.exact, entropy)
+
+    def mechanism(self, labels: Floats) -> Outputs:
+        """Sums of one label each, all of it, with fresh noise at each call."""
+        widths = np.full(labels.size, self.lattice.steps)
+        question = GroupQuestion(self.lattice, np.arange(labels.size), widths)
+        return self.answer(labels, question, system_entropy()).sums
+
+    def shown(self, label: float) -> str:
+        return f"{label:g}"
+
+    @property
+    def sources(self) -> list[Path]:
+        """Of the callable; of our own, with all that they import."""
+        return (
+            sources_of("labelveil.common.mechanisms.group_sums")
+            if self.own
+            else _source(self.function)
+        )
+
+
+def _named(target: str) -> Callable[..., Any]:
+    """What ``module:function`` names; ``ConfigError`` if there is no such callable."""
+    module, _, name = target.partition(":")
+    if not (module and name):
+        raise ConfigError(f"{target!r} must be module:function")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        function = getattr(importlib.import_module(module), name, None)
+    except ImportError as error:
+        raise ConfigError(f"module {module!r} cannot be imported: {error}") from error
+    if not callable(function):
+        raise ConfigError(f"{module!r} has no callable {name!r}")
+    return cast(Callable[..., Any], function)
+
+
+def _source(function: Callable[..., Any]) -> list[Path]:
+    """The file that a callable is defined in."""
+    with suppress(TypeError):
+        if path := inspect.getsourcefile(inspect.unwrap(function)):
+            return [Path(path)]
+    return []
+
+
+Subject = NamedSubject | CallableSubject | SumsSubject

@@ -1,9 +1,9 @@
-"""A subject on trial: how hard it is tried, and by what probes, each with its question."""
+"""A subject on trial: how hard it is tried, and what is drawn anew for all probes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Self, cast
 
@@ -13,10 +13,14 @@ from labelveil.audit.attacks import replay as replays
 from labelveil.audit.attacks.one_run import draw_secrets, uniform
 from labelveil.audit.attacks.seeds import STARTS
 from labelveil.audit.attacks.views import Outputs
-from labelveil.audit.mechanism.subject import CallableSubject, NamedSubject, Subject
-from labelveil.audit.verdict import Check, Verdict, cpu_seconds
+from labelveil.audit.mechanism.subject import (
+    CallableSubject,
+    NamedSubject,
+    Subject,
+    SumsSubject,
+)
+from labelveil.audit.verdict import cpu_seconds
 from labelveil.common.arrays import Floats, Integers
-from labelveil.common.errors import LabelveilError
 
 SOME = 16  # labels that each of many calls has at most
 
@@ -64,6 +68,11 @@ class Trial:
     def named(self) -> NamedSubject:
         """The subject, where it takes injected entropy."""
         return cast(NamedSubject, self.subject)
+
+    @property
+    def sums(self) -> SumsSubject:
+        """The subject, where it answers questions about groups."""
+        return cast(SumsSubject, self.subject)
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -136,47 +145,6 @@ class Trial:
         return row, call / _PACE_CALLS
 
 
-@dataclass(frozen=True)
-class Probe:
-    """One way of finding a leak, and what its verdict is worth."""
-
-    name: str  # short; the progress bar shows it
-    question: str  # what its verdict answers, for a reader who knows nothing of how it works
-    run: Callable[[Trial], Check]
-    subject: type[object]  # what it can be run against
-    not_looked_at: str  # what its verdict does not cover
-
-    def __call__(self, trial: Trial) -> Check:
-        """Run it; what the subject refuses is undecided, and an audit goes on."""
-        try:
-            check = self.run(trial)
-        except LabelveilError as error:
-            check = Check(
-                name=self.name,
-                verdict=Verdict.NOT_CHECKABLE,
-                claim="The subject can be built and run for this check.",
-                tried="The check was begun.",
-                found=f"The subject refused: {error}",
-            )
-        return replace(
-            check, question=self.question, not_looked_at=check.not_looked_at or self.not_looked_at
-        )
-
-
-class Probes(list[Probe]):
-    """Probes, in the order in which they run."""
-
-    def add(
-        self, name: str, question: str, *, subject: type[object] = object, not_looked_at: str = ""
-    ) -> Callable[[Callable[[Trial], Check]], Probe]:
-        """Decorator: the function becomes a probe, the last one."""
-
-        def made(run: Callable[[Trial], Check]) -> Probe:
-            self.append(Probe(name, question, run, subject, not_looked_at))
-            return self[-1]
-
-        return made
-
-    def fitting(self, trial: Trial) -> list[Probe]:
-        """Those that can be run against the subject."""
-        return [probe for probe in self if isinstance(trial.subject, probe.subject)]
+def of(*kinds: type[object]) -> Callable[[Trial], bool]:
+    """Whether a trial's subject is of some kind."""
+    return lambda trial: isinstance(trial.subject, kinds)

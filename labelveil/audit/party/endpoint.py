@@ -20,8 +20,10 @@ from labelveil.common.arrays import Floats
 from labelveil.common.error_details import details_of
 from labelveil.common.errors import ConfigError, ConnectionFailed, present
 from labelveil.common.files import file_errors, read_private
+from labelveil.common.release.blocks import KEY_BYTES
 from labelveil.common.release.limits import CHUNK_BYTES, MESSAGE_BYTES
 from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.peers import own_software
 from labelveil.common.release.table import write_release
 from labelveil.common.security.pilot_certificates import write_certificates
 from labelveil.common.security.proxies import through_proxy
@@ -29,6 +31,8 @@ from labelveil.common.security.tls import check_tls13_only
 from labelveil.common.wire import evaluation_pb2, evaluation_pb2_grpc
 from labelveil.common.wire import label_release_pb2 as pb2
 from labelveil.common.wire import label_release_pb2_grpc as pb2_grpc
+
+_PART = 1 << 20
 
 Described = pb2.DescribeReleaseResponse
 
@@ -142,6 +146,24 @@ class Endpoint:
         except grpc.RpcError as error:
             return _refusal(error)
 
+    def submit(self, epoch: str, keys: bytes, check: bytes, question: bytes) -> None:
+        """Submit a population of hashed keys, the check of their secret, and a question or none."""
+        header = pb2.PopulationHeader(
+            data_set=self._connection.data_set,
+            epoch=epoch,
+            rows=len(keys) // KEY_BYTES,
+            population_sha256=hashlib.sha256(keys).digest(),
+            secret_check=check,
+            question_sha256=hashlib.sha256(question).digest() if question else b"",
+            client=own_software(),
+        )
+        sent = [pb2.SubmitPopulationRequest(header=header)]
+        message = pb2.SubmitPopulationRequest
+        parts = range(0, max(len(keys), len(question)), _PART)
+        sent += [message(keys=part) for at in parts if (part := keys[at : at + _PART])]
+        sent += [message(question=part) for at in parts if (part := question[at : at + _PART])]
+        self._stub.SubmitPopulation(iter(sent), timeout=self._timeout)
+
     def describe(self, data_set: str | None = None, epoch: str | None = None) -> Described:
         request = pb2.DescribeReleaseRequest(
             data_set=self._connection.data_set if data_set is None else data_set,
@@ -202,7 +224,7 @@ def _read(option: str, path: Path, *, secret: bool = False) -> bytes:
 
 
 def resume_check(endpoint: Endpoint, whole: Fetched) -> Check:
-    rows = Manifest.parse(whole.manifest).population.rows
+    rows = Manifest.parse(whole.manifest).rows
     small = endpoint.fetch(chunk=4096)
     middle = rows // 2
     rest = endpoint.fetch(start_row=middle)
@@ -222,7 +244,7 @@ def resume_check(endpoint: Endpoint, whole: Fetched) -> Check:
 def sizes_check(endpoint: Endpoint, whole: Fetched) -> Check:
     """Sizes are a function of the number of rows and of what was asked for: computed here."""
     manifest = Manifest.parse(whole.manifest)
-    rows, content = manifest.population.rows, manifest.content
+    rows, content = manifest.rows, manifest.content
     asked = [0, 4096, *draw_secrets(2, 100_000).tolist()]
     wrong = []
     for chunk in asked:

@@ -28,6 +28,7 @@ from labelveil.audit.party.canary_parties import HISTOGRAMS, QUERIED, UPPER, Wor
 from labelveil.audit.party.endpoint import Fetched, connected
 from labelveil.audit.party.one_label import latency_check, log_kinds, one_label_checks, shown_by
 from labelveil.audit.party.sessions import OFFER, sessions_checks
+from labelveil.audit.party.sums import SumsWorld, sums_checks
 from labelveil.audit.settings import CanarySettings, Connection
 from labelveil.audit.verdict import (
     GATE,
@@ -49,9 +50,9 @@ from labelveil.simulation.processes import StageFailed
 
 RUNNING_COST = "8 fetches of the release, 20 small requests: all of it is in the partner's log"
 # what canaries cost, in starts of a labels party's process: measured with 2,000 to 200,000 rows
-_STARTS, _STARTS_A_ROW = 40.0, 6e-5
+_STARTS, _STARTS_A_ROW = 52.0, 6e-5
 
-RUNNING_STEPS, CANARY_STEPS = 5, 9  # how many are named on the way
+RUNNING_STEPS, CANARY_STEPS = 5, 10  # how many are named on the way
 
 
 def audit_party(
@@ -150,6 +151,10 @@ def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: 
     audit.run(lambda: noises.decisions_check(noises.DECISIONS * settings.effort))
     audit.progress("sessions")
     audit.checks += sessions_checks(asked)
+    audit.progress("sums")
+    audit.checks += sums_checks(
+        SumsWorld(asked.settings, folder / "sums", asked.files, asked.secrets)
+    )
     audit.run(lambda: _budget_check(whole, manifest), "budget")
     audit.run(lambda: _frozen_check(whole, answer), "update a label")
     audit.run(lambda: static_check(release_sources(), "the labels party"), "static rule")

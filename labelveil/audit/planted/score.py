@@ -19,6 +19,7 @@ from labelveil.audit.attacks.one_run import PILOT, Guesser, OneRun, learn_guesse
 from labelveil.audit.attacks.one_run import score as score_guesses
 from labelveil.audit.certificate import manifest_checks as claims
 from labelveil.audit.certificate.run import Evidence, certificate
+from labelveil.audit.planted import sums
 from labelveil.audit.planted.plant import Planted
 from labelveil.audit.planted.returned import (
     Returned,
@@ -33,7 +34,7 @@ from labelveil.audit.verdict import GATE, Audit, Check, Power, Progress, Verdict
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.exact.rational import parse_rational
 from labelveil.common.randomizers.cells import row_products
-from labelveil.common.release.manifest import manifest_digest
+from labelveil.common.release.manifest import Manifest, manifest_digest
 
 STEPS = 11  # how many are named on the way
 
@@ -62,7 +63,43 @@ def score(
         "labels of a canary": ", ".join(map(planted.in_words, range(len(planted.labels)))),
         **claims.facts(manifest, manifest_digest(evidence.data)),
     }
-    returned = match(planted, evidence, secret)
+    if manifest.sums is None:
+        _score_codes(audit, planted, evidence, secret, epsilon, before)
+    else:
+        _score_sums(audit, planted, evidence, secret, before)
+    progress("certificate")
+    certified = certificate(evidence, public_key=public_key)
+    seen = {
+        "the codes were drawn by this channel",
+        "the histogram's noise was drawn as stated",
+        "the sums' noise was drawn as stated",
+    }
+    audit.checks += (check for check in certified.checks if check.name not in seen)
+    audit.fields, audit.plots = certified.fields, certified.plots
+    return audit
+
+
+def _score_sums(
+    audit: Audit, planted: Planted, evidence: Evidence, secret: Path, before: Sequence[Evidence]
+) -> None:
+    summed = sums.match(planted, evidence, secret)
+    audit.run(lambda: bounds_check(planted, evidence.manifest), "bounds")
+    audit.run(lambda: sums.sums_check(summed, planted), "sums")
+    audit.run(lambda: sums.kinds_check(summed, planted), "kinds of labels")
+    audit.run(lambda: sums.other_groups_check(summed), "noise of other groups")
+    earlier = [sums.match(planted, release, secret) for release in before]
+    audit.run(lambda: sums.epochs_check(summed, earlier), "noise of two epochs")
+
+
+def _score_codes(
+    audit: Audit,
+    planted: Planted,
+    evidence: Evidence,
+    secret: Path,
+    epsilon: float | None,
+    before: Sequence[Evidence],
+) -> None:
+    manifest, returned = evidence.manifest, match(planted, evidence, secret)
     if epsilon is None:
         epsilon = manifest.labels_guarantee.epsilon / manifest.privacy.records_per_unit
     audit.run(lambda: returned_check(returned), "match events")
@@ -71,19 +108,13 @@ def score(
     )
     audit.run(lambda: distinguish_check(returned, epsilon), "distinguish")
     audit.run(lambda: channel_law_check(returned), "stated channel")
-    audit.run(lambda: bounds_check(returned), "bounds")
+    audit.run(lambda: bounds_check(planted, manifest), "bounds")
     audit.run(lambda: groups_check(returned), "groups of keys")
     audit.run(lambda: other_rows_check(returned), "other rows")
     audit.run(lambda: noise_check(returned), "noise of other rows")
     earlier = [match(planted, release, secret) for release in before]
     audit.run(lambda: epochs_check(returned, earlier), "noise of two epochs")
     audit.run(lambda: histogram_check(returned), "histogram")
-    progress("certificate")
-    certified = certificate(evidence, public_key=public_key)
-    seen = {"the codes were drawn by this channel", "the histogram's noise was drawn as stated"}
-    audit.checks += (check for check in certified.checks if check.name not in seen)
-    audit.fields, audit.plots = certified.fields, certified.plots
-    return audit
 
 
 def returned_check(returned: Returned) -> Check:
@@ -207,10 +238,10 @@ def channel_law_check(returned: Returned) -> Check:
     )
 
 
-def bounds_check(returned: Returned) -> Check:
+def bounds_check(planted: Planted, manifest: Manifest) -> Check:
     """Labels beyond the bounds were planted: bounds that were taken from data would be others."""
-    stated = {label.name: (label.grid[0], label.grid[-1]) for label in returned.manifest.labels}
-    planned = {name: (low, high) for name, low, high in returned.planted.planting.columns}
+    stated = {label.name: (label.grid[0], label.grid[-1]) for label in manifest.labels}
+    planned = {name: (low, high) for name, low, high in planted.planting.columns}
     other = [f"{name}: {stated[name]}" for name in planned if stated[name] != planned[name]]
     return Check(
         name="bounds are those agreed on",

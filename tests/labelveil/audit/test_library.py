@@ -34,6 +34,7 @@ from tests.labelveil.audit.twins import (
     releases,
     rows,
     samplers,
+    sums,
 )
 from tests.labelveil.audit.twins.labels import ChannelTwin
 from tests.labelveil.audit.twins.library import SMALL, TWINS, MechanismTwin, Twin
@@ -41,7 +42,7 @@ from tests.statistics import binomial_range
 
 pytestmark = pytest.mark.statistical
 
-MODULES = (auditorium, labels, parties, releases, rows)
+MODULES = (auditorium, labels, parties, releases, rows, sums)
 RIGHT = ("randomized-response", "rr-on-bins", "two-point", "randomized-thresholds", "unbiased")
 CHECKS = (
     black_box_range_check,

@@ -19,6 +19,7 @@ from labelveil.common.release.folder import MANIFEST_FILE
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.sections import DriftSection, InForceSection
 from tests.labelveil.audit.certificate.answers import answered
+from tests.labelveil.audit.certificate.summed import write_sums
 from tests.labelveil.audit.conftest import WriteRelease, other_population
 
 DRIFT = DriftSection(in_force=InForceSection(epoch="1", manifest="0" * 64, rows=300))
@@ -55,6 +56,7 @@ def test_every_check_that_a_field_names_exists(write: WriteRelease, tmp_path: Pa
     made |= {check.name for check in certificate(decoded).checks}
     asked = read_evidence(answered(tmp_path / "asked"))
     made |= {check.name for check in certificate(asked).checks}
+    made |= {check.name for check in certify(write_sums(tmp_path / "sums")).checks}
     assert {name for decided_by in _DECIDED_BY.values() for name in decided_by} <= made
 
 

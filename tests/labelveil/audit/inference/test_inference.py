@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +24,8 @@ from labelveil.audit.attacks.model_attack import (
     find_canaries,
 )
 from labelveil.audit.attacks.one_run import score
+from labelveil.audit.inference.run import audit_inference
+from labelveil.audit.settings import RunFiles
 from labelveil.audit.verdict import Verdict
 from labelveil.common.arrays import Words
 from labelveil.common.entropy import seeded_entropy
@@ -31,6 +34,7 @@ from labelveil.common.guarantees import PureDP
 from labelveil.common.randomizers import build_randomizer
 from labelveil.common.randomizers.cells import Cells, Codebook, Group
 from labelveil.common.randomizers.grid import Grid
+from tests.labelveil.audit.certificate.summed import write_sums
 from tests.statistics import binomial_range, counts_fit
 
 EVENTS = 20_000
@@ -205,3 +209,11 @@ def test_a_model_that_saw_planted_labels_is_caught() -> None:
     entropy = seeded_entropy(2)
     secrets = (entropy.words("secrets", 0, 5000) >> np.uint64(63)).astype(np.int64)
     assert score(secrets, secrets).bound > 4
+
+
+def test_what_sums_tell_is_said_not_to_be_seen(tmp_path: Path) -> None:
+    files = RunFiles().of(tmp_path)
+    write_sums(files.release)
+    (check,) = audit_inference(files).checks
+    assert check.verdict is Verdict.NOT_CHECKABLE
+    assert "cannot see what sums" in check.found

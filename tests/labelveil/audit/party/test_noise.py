@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from labelveil.audit.attacks.laws import noise_tails
+from labelveil.audit.attacks.laws import noise_probability, noise_tails, shift_probability
 from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.party import canary_parties, sessions
 from labelveil.audit.party.canary_parties import HISTOGRAM_ROWS, QUERIED, World
@@ -98,6 +99,18 @@ def again(noise: np.ndarray) -> np.ndarray:
 def alike(noise: np.ndarray) -> np.ndarray:
     """The same word under other scales, as all questions of this test have nearly the same."""
     return np.where(np.arange(noise.size) % 9 == 0, noise[0] + np.arange(noise.size) % 2, noise)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e6, 1e12])
+def test_noise_of_any_width_is_bounded(scale: float) -> None:
+    """Ten zeros are as improbable as they are; thirty that are nine scales away hardly occur."""
+    zeros, none = noise_probability(np.zeros(10), scale)
+    exact = 10 * math.log10(math.tanh(0.5 / scale))
+    assert (math.log10(zeros), none) == (pytest.approx(exact, abs=1e-6), 1.0)
+    assert noise_probability(np.full(30, 9 * scale), scale)[1] < 1e-60
+    shifted = shift_probability(np.full(30, 3 * scale), np.full(30, scale))
+    assert 1e-40 < shifted < 1e-15
+    assert shift_probability(np.resize([3.0, -3.0], 30) * scale, np.full(30, scale)) == 1.0
 
 
 @pytest.mark.parametrize(

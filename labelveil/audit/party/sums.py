@@ -1,0 +1,169 @@
+"""Sums over the wire: the software is asked about groups of planted canaries, and asked again.
+
+Questions are submitted as a features party submits them, and answered by the commands that a user
+types; what is known of the canaries is taken off the sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from shutil import copyfile
+
+import grpc
+import numpy as np
+import polars as pl
+
+from labelveil.audit.certificate.run import read_evidence
+from labelveil.audit.party.canary_parties import LOWER, UPPER, World
+from labelveil.audit.party.endpoint import connected
+from labelveil.audit.planted import sums
+from labelveil.audit.planted.plant import PARTNER, Planted, plant, read_planted
+from labelveil.audit.settings import Planting
+from labelveil.audit.verdict import Check, Verdict, verdict_of
+from labelveil.common.exact.rational import decimal_value
+from labelveil.common.release.event_keys import hash_keys, read_secret, secret_check
+from labelveil.common.release.folder import CODES_FILE
+from labelveil.common.release.question import encode_question
+
+EVENTS, POINTS = 16_000, 21
+EPOCHS = ("1", "2", "3")
+"""One is asked about groups, one for codes of the same events, one about other groups of them; two
+are paid for."""
+
+
+@dataclass(eq=False)
+class SumsWorld(World):
+    """A labels party whose labels are planted canaries, and which answers with sums."""
+
+    @cached_property
+    def planted(self) -> Planted:
+        """Its canaries, made at first."""
+        planting = Planting(events=EVENTS, lower=LOWER, upper=UPPER)
+        plant(self.folder / "canaries", planting)
+        return read_planted(self.folder / "canaries")
+
+    def write_labels(self, secrets: np.ndarray) -> None:
+        """Write the canaries; ``secrets`` are of no meaning here."""
+        _ = self.planted
+        copyfile(self.folder / "canaries" / PARTNER / "labels.parquet", self._labels)
+
+    def exchange_labels(self) -> None:
+        """Give every event another label."""
+        table = pl.read_parquet(self._labels)
+        table.with_columns(LOWER + UPPER - pl.col("label")).write_parquet(self._labels)
+
+    @property
+    def sent(self) -> bytes:
+        """Sums of the first epoch, as they lie in the store."""
+        return (self._release / CODES_FILE).read_bytes()
+
+    @property
+    def summed(self) -> sums.Summed:
+        """The same beside what is known."""
+        return sums.match(self.planted, read_evidence(self._release), self.files.join_secret)
+
+    def submit(self) -> list[str]:
+        """Submit the canaries for every epoch; how each submission ended."""
+        secret = read_secret(self.files.join_secret)
+        keys, check = hash_keys(self.planted.keys, secret), secret_check(secret)
+        one, other = (encode_question(sums.ask(self.planted, POINTS)) for _ in range(2))
+        ended = []
+        with self.serving() as connection, connected(connection) as client:
+            for epoch, question in zip(EPOCHS, (one, b"", other), strict=True):
+                try:
+                    client.submit(epoch, keys, check, question)
+                    ended.append("stored")
+                except grpc.RpcError as error:
+                    ended.append(f"{error.code().name}: {error.details()}")
+        return ended
+
+    def release_all(self) -> list[str]:
+        """Release every epoch; how each release ended, without what differs from place to place."""
+        ended = (self.release("--set", f"data.epoch={epoch}") or "released" for epoch in EPOCHS)
+        return [line.replace(str(self.folder), "").replace(self.folder.name, "") for line in ended]
+
+    @property
+    def _labels(self) -> Path:
+        return self.folder / "labels.parquet"
+
+    @property
+    def _release(self) -> Path:
+        return self.folder / "store" / "releases" / self.data_set / EPOCHS[0]
+
+    def _config(self) -> str:
+        self.further = self.settings.epsilon
+        text = super()._config().replace('"population.parquet"', '"submitted"')
+        return f"{text}[rounds]\nquestions = true\n"
+
+
+def sums_checks(world: SumsWorld) -> list[Check]:
+    """Ask one labels party, a copy of it, and one more that has other labels."""
+    stored = world.submit()
+    again, other = world.copied("sums-again"), world.copied("sums-other")
+    other.exchange_labels()
+    ended = [each.release_all() for each in (world, again, other)]
+    if set(stored) != {"stored"} or any(each[0] != "released" for each in ended):
+        return [
+            Check(
+                "sums",
+                Verdict.FAIL,
+                "A labels party that takes questions answers one about groups.",
+                "One was submitted, and `label-party release` run.",
+                f"Submissions: {'; '.join(stored)}. Releases: {'; '.join(ended[0])}.",
+                question="Does the labels party answer a question about groups?",
+            )
+        ]
+    spent, sent = world.spent, world.sent
+    summed, second = world.summed, again.summed
+    world.exchange_labels()
+    world.release("--set", f"data.epoch={EPOCHS[0]}")
+    starts = sums.epochs_check(summed, [second])
+    return [
+        sums.sums_check(summed, world.planted),
+        sums.kinds_check(summed, world.planted),
+        sums.other_groups_check(summed),
+        replace(
+            starts,
+            name="sums: two cold starts differ",
+            claim="Noise on sums is of the operating system's entropy, again in every process.",
+            question="Does a second start draw the noise of the sums again?",
+        ),
+        _charged_check(world, ended[0], float(spent)),
+        Check(
+            "sums: refusals do not depend on labels",
+            verdict_of(ended[0] == ended[2]),
+            "Which questions are answered, and what is said of others, depends on no label.",
+            f"The same {len(EPOCHS)} questions were released by two labels parties whose labels"
+            " all differ.",
+            "They ended alike."
+            if ended[0] == ended[2]
+            else f"One: {'; '.join(ended[0])}. The other: {'; '.join(ended[2])}.",
+            question="Do refusals of questions say anything about labels?",
+        ),
+        Check(
+            "sums: updated labels",
+            verdict_of(world.sent == sent and world.spent == spent),
+            "A label that is updated after its sum was released is frozen, or charged again.",
+            "All labels were exchanged, and the same epoch released again.",
+            f"The sums are {'the same' if world.sent == sent else 'others'}.",
+            question="What is sent after a label has changed?",
+        ),
+    ]
+
+
+def _charged_check(world: SumsWorld, ended: list[str], spent: float) -> Check:
+    released = ended.count("released")
+    due = float(released * decimal_value(world.settings.epsilon))
+    return Check(
+        "sums: an event is charged for every answer",
+        verdict_of(spent >= due),
+        "An event that is asked about again, in another sum or by a code, is refused or charged.",
+        "The same events were submitted with no question, and with another one about groups, and"
+        " these epochs released; two of the three were within the total.",
+        f"{released} of {len(ended)} epochs were released, and {spent:g} charged.",
+        claimed=spent,
+        bound=due,
+        question="Does an event pay for a sum and for a code?",
+    )

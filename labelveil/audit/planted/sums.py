@@ -1,0 +1,257 @@
+"""Canaries in groups: what noisy sums say about labels that only the auditor knows.
+
+The auditor asks a question about its canaries, some groups of which are of one kind of label, so
+that a label that is clipped, filled in or counted wrongly moves a sum by as much as it can. What is
+left of a sum, once the known labels are taken off, has to be the stated noise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import norm
+
+from labelveil.audit.attacks import laws
+from labelveil.audit.attacks.one_run import draw_secrets
+from labelveil.audit.attacks.rows_apart import Rows, agreement
+from labelveil.audit.certificate.run import Evidence
+from labelveil.audit.certificate.sums import NONE, Asked, read_asked
+from labelveil.audit.planted.plant import Planted
+from labelveil.audit.power import FOUND, least
+from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
+from labelveil.common.arrays import Floats, Integers
+from labelveil.common.errors import ConfigError, ReleaseError, present
+from labelveil.common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Lattice
+from labelveil.common.release.event_keys import hash_keys, read_secret
+
+SIZES = (1, 2, 5, 20)
+EMPTY, SQUARES = 10, 8  # one group of so many is of nobody; one asks for squares
+MOST_WEIGHT = 2
+MOST_SQUARED = 32  # half-width of squares, whose noise is as wide as its square
+_NEAR = 1e-6  # share of a step by which a label may miss a point
+
+
+def ask(planted: Planted, points: int) -> GroupQuestion:
+    """Make a question about canaries, in the order in which they were planted.
+
+    Half of the groups are of one kind of label each. Labels between two points, which go to either
+    at random, are asked about by nobody. ``ConfigError`` if a canary has several labels.
+    """
+    if len(planted.planting.columns) > 1:
+        raise ConfigError("sums are of one label: ask about canaries planted without --also")
+    lattice = Lattice(planted.planting.lower, planted.planting.upper, points - 1)
+    between = len(planted.planting.labels) + 2  # behind those planned, below and above
+    events = np.flatnonzero(planted.secrets != between)
+    events = events[np.argsort(draw_secrets(events.size, 1 << 62))]
+    alike, mixed = np.array_split(events, 2)
+    alike = alike[np.argsort(planted.secrets[alike], kind="stable")]
+    groups, count = np.full(planted.secrets.size, NO_GROUP), 0
+    for part in (alike, mixed):
+        ends = np.cumsum(np.resize(SIZES, part.size))
+        groups[part] = count + np.searchsorted(ends, np.arange(part.size), side="right")
+        count = int(groups[part[-1]]) + 1
+    count += count // EMPTY
+    squares = count // SQUARES
+    order = np.argsort(draw_secrets(count, 1 << 62))  # groups of nobody are anywhere among them
+    asked = groups != NO_GROUP
+    groups[asked] = order[groups[asked]]
+    # of groups of one kind no weight is negative: what is wrong with each event adds up
+    weights = np.array([-MOST_WEIGHT, -1, 1, MOST_WEIGHT])[draw_secrets(groups.size, 4)]
+    weights[alike] = np.abs(weights[alike])
+    widths = np.array([lattice.steps, max(lattice.steps // 4, 1), 1])[draw_secrets(count, 3)]
+    widths[count - squares :] = np.minimum(widths[count - squares :], MOST_SQUARED)
+    offsets = np.unique([0, lattice.steps // 2])
+    return GroupQuestion(
+        lattice,
+        groups,
+        widths,
+        offsets,
+        draw_secrets(groups.size, offsets.size) if offsets.size > 1 else None,
+        weights,
+        squares,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Summed:
+    """Sums of canaries, with what is known of each group."""
+
+    evidence: Evidence
+    asked: Asked
+    noise: Integers  # (m,) what is left of the sums that are known
+    scales: Floats  # (m,) stated, in steps or steps²
+    groups: Integers  # (m,) which these groups are
+    sizes: Integers  # (m,)
+    kinds: Integers  # (m,) the label of all of their events; -1 of several, -2 of nobody
+
+
+def match(planted: Planted, evidence: Evidence, secret: Path) -> Summed:
+    """Take the canaries' labels off the sums.
+
+    ``ReleaseError`` if the sums are not of these canaries, or the question is not at hand.
+    """
+    manifest, stated = evidence.manifest, present(evidence.manifest.sums)
+    keys = hash_keys(planted.keys, read_secret(secret))
+    if hashlib.sha256(keys).hexdigest() != manifest.population.digest:
+        raise ReleaseError(
+            "the sums are not of these canaries in the order of their population; check --secret,"
+            " and that this population was submitted"
+        )
+    if evidence.asked is None:
+        raise ReleaseError(
+            f"the question that {evidence.directory} answers is not beside it; put it there as"
+            " question.bin"
+        )
+    asked = read_asked(evidence.asked, manifest.population.rows)
+    labels, missing = planted.labels[:, 0].copy(), manifest.labels[0].missing
+    labels[-1] = missing
+    if planted.planting.duplicates == "missing":
+        labels[-2] = missing
+    lower, upper = asked.bounds
+    found = (np.clip(labels, lower, upper) - lower) / (upper - lower) * asked.steps
+    known = np.abs(found - np.rint(found)) < _NEAR
+    places, counted = np.rint(found).astype(np.int64), asked.groups != NONE
+    group, secrets = asked.groups[counted], planted.secrets[counted]
+    count = asked.widths.size
+    sizes = np.bincount(group, minlength=count)
+    some = np.bincount(group, known[secrets], count) == sizes  # without a label that is uncertain
+    kinds = np.full(count, -2)
+    kinds[group] = secrets
+    kinds[group[kinds[group] != secrets]] = -1
+    scales = asked.scales(stated)
+    if evidence.answer.size != count or not scales.min() > 0:
+        raise ReleaseError("the sums are of other groups than the question's, or without noise")
+    noise = evidence.answer - asked.sums(places[planted.secrets])
+    return Summed(
+        evidence, asked, noise[some], scales[some], np.flatnonzero(some), sizes[some], kinds[some]
+    )
+
+
+def sums_check(summed: Summed, planted: Planted) -> Check:
+    """Noise of the stated size, shape and parity: of all groups, by their sizes and labels."""
+    kinds, sizes = summed.kinds, summed.sizes
+    parts = {"all groups": np.ones(kinds.size, dtype=np.bool_)}
+    parts |= {f"groups of {size} events": sizes == size for size in np.unique(sizes).tolist()}
+    parts |= {
+        f"groups of canaries {planted.in_words(kind)}": kinds == kind
+        for kind in np.unique(kinds[kinds >= 0]).tolist()
+    }
+    noises = {}
+    for what, part in parts.items():
+        for scale in np.unique(summed.scales[part]).tolist():
+            noise = summed.noise[part & (summed.scales == scale)]
+            noises[what, noise.size, scale] = [noise]
+    return laws.noise_check(
+        "noise of the sums",
+        noises,
+        question="Has every sum the noise that is stated, whatever its group and its labels?",
+        claim="What is left of a sum without its labels is discrete Laplace noise of the stated"
+        " scale.",
+        tried=f"The canaries' labels, those beyond the bounds and missing ones included, were taken"
+        f" off {summed.noise.size:,} sums, of groups of {int(sizes.min())} to {int(sizes.max())}.",
+        missed="Groups with a label between two points; a single group without noise.",
+        groups=len(noises),
+    )
+
+
+def kinds_check(summed: Summed, planted: Planted) -> Check:
+    """What is wrong with every label of a kind moves all sums of it to one side."""
+    tails = {
+        (kind, int(size)): laws.shift_probability(summed.noise[part], summed.scales[part])
+        for kind in np.unique(summed.kinds[summed.kinds >= 0]).tolist()
+        for size in SIZES
+        if (part := (summed.kinds == kind) & (summed.sizes >= size)).any()
+    }
+    (kind, size), smallest = min(tails.items(), key=lambda each: each[1])
+    p = min(1.0, smallest * len(tails))
+    counts = np.unique(summed.kinds[summed.kinds >= 0], return_counts=True)[1]
+    most, fewest = (_least_shift(int(count), len(tails)) for count in (counts.max(), counts.min()))
+    return Check(
+        "labels of every kind",
+        verdict_of(p >= GATE),
+        "Labels beyond the bounds, of several rows, and missing ones count as agreed.",
+        f"Of groups that have one kind of label each, of {len({kind for kind, _ in tails})} kinds,"
+        " what is left of the sums was added up, over its scales.",
+        f"It is farthest to one side in groups of at least {size} canaries of"
+        f" {planted.in_words(kind)}: so far or farther has probability at most {p:.3g} in all.",
+        question="Is any kind of label clipped, filled in or counted otherwise?",
+        bound=0.0 if p >= GATE else math.inf,
+        confidence=1 - GATE,
+        power=(
+            Power("scales by which sums of the commonest kind are moved", most),
+            Power("the same of the rarest", fewest),
+        ),
+        not_looked_at="Labels between two points.",
+    )
+
+
+def _least_shift(groups: int, tests: int) -> float:
+    """By how many scales of their noise so many sums are moved where that is found with 95 %."""
+    one = np.ones(groups)
+    spread = float(norm.isf(1 - FOUND)) * math.sqrt(2 / groups)  # of a mean of noises of scale 1
+    return least(
+        lambda by: laws.shift_probability(max(by - spread, 0.0) * one, one) * tests < GATE,
+        1e-3,
+        1e3,
+    )
+
+
+def other_groups_check(summed: Summed) -> Check:
+    """Signs of the noise at every distance, against the stated laws."""
+    scales, kinds = np.unique(summed.scales, return_inverse=True)
+    none = np.tanh(0.5 / scales)  # (1 - q) / (1 + q) with q = e^(-1/scale)
+    rows = Rows(
+        np.sign(summed.noise) + 1,
+        kinds.reshape(-1),
+        np.stack([(1 - none) / 2, none, (1 - none) / 2], axis=1),
+        True,
+    )
+    return agreement(rows).check(
+        "noise of other groups",
+        "share of groups that repeat another's noise at one distance",
+        question="Has any group the noise of another?",
+        claim="Every group has noise of its own.",
+        tried=f"The signs of the noise on {summed.noise.size:,} sums were compared at every"
+        " distance of two groups.",
+        not_looked_at="Noise that two groups share which are at no distance where others do.",
+    )
+
+
+def epochs_check(summed: Summed, before: Sequence[Summed]) -> Check:
+    """Signs of the noise of one group in two releases, whatever was asked in either."""
+    name, claim = "noise of two epochs", "Every release has noise of its own."
+    question = "Has a group the same noise in two releases?"
+    if not before:
+        return Check(
+            name,
+            Verdict.NOT_CHECKABLE,
+            claim,
+            "One release was given.",
+            "Have the partner release the canaries once more, as another epoch, and add --before.",
+            question=question,
+        )
+    tails, compared, fewest = [], 0, math.inf
+    for other in before:
+        _, here, there = np.intersect1d(summed.groups, other.groups, return_indices=True)
+        signs = np.sign(summed.noise[here]) * np.sign(other.noise[there])
+        runs = int(np.count_nonzero(signs))
+        tails.append(laws.two_sided(int(np.count_nonzero(signs > 0)), runs, 0.5))
+        compared += runs
+        fewest = min(fewest, laws.detectable_probability(runs, 1, GATE / len(before), 0.5) - 0.5)
+    return Check(
+        name,
+        verdict_of(min(tails) >= GATE / len(before)),
+        claim,
+        f"The signs of the noise of {compared:,} groups were compared with those of {len(before)}"
+        " other releases.",
+        f"As many agree, or as few, with probability {min(tails):.3g} by chance.",
+        bound=0.0 if min(tails) >= GATE / len(before) else math.inf,
+        confidence=1 - GATE,
+        question=question,
+        power=(Power("share of groups that have the same noise again", 2 * fewest),),
+    )

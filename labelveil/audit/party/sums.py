@@ -51,7 +51,7 @@ class SumsWorld(World):
 
     def exchange_labels(self) -> None:
         """Give every event another label."""
-        table = pl.read_parquet(self._labels)
+        table = pl.read_parquet(self._labels, glob=False)
         table.with_columns(LOWER + UPPER - pl.col("label")).write_parquet(self._labels)
 
     @property

@@ -94,6 +94,7 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_mutation_is_noticed_by_a_test_that_reaches_and_looks(tree: Path) -> None:
     path = "common/exact/limits.py"
     source = (tree / path).read_bytes()

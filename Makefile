@@ -3,6 +3,7 @@
 #   PYTHON3=python3.12   the interpreter that .venv is made with (3.11 or newer)
 #   PIP_ARGS=...         more options for pip, for example an index with CPU builds of torch
 #   BENCH_ARGS=...       topics and options of the benchmarks, for example 'scale --rows 1e6,1e8'
+#   SEED=1 COUNT=400     which mutations are drawn, and how many; ROOM=label_party/store: of which room
 #   PYTEST_ARGS=...      options for pytest instead of running in parallel, for example '-k noise'
 
 PYTHON3 ?= python3
@@ -90,6 +91,14 @@ lowest: ## Run the doors' tests with the lowest versions that pyproject.toml adm
 .PHONY: test-exhaustive
 test-exhaustive: $(STAMP) ## Run every test, and where one tries a sample, try everything (hours)
 	LABELVEIL_EXHAUSTIVE=1 LABELVEIL_TEST_SEED=fresh $(PYTHON) -m pytest $(PYTEST_ARGS)
+
+SEED ?= 1
+COUNT ?= 400
+ROOM ?=
+
+.PHONY: mutants
+mutants: $(STAMP) ## Make small faults, and list those that no test notices (hours for 400)
+	$(PYTHON) -m tests.mutants --seed $(SEED) --count $(COUNT) $(addprefix --room ,$(ROOM))
 
 .PHONY: check
 check: $(STAMP) check-wire ## Check format, lint, types and the generated stubs; advise on sizes

@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.imports import PACKAGES, ROOT
 from tests.mutants.draw import Mutation, drawn, room
 from tests.mutants.equivalent import EQUIVALENT
-from tests.mutants.reach import PYTEST, Reach, Test, environment
+from tests.mutants.reach import PYTEST, Measured, Reach, environment
 
 BUILD = ROOT / "build" / "mutants"
 
@@ -47,9 +47,9 @@ def sources(within: Sequence[str]) -> list[str]:
     ]
 
 
-def affordable(tests: Sequence[Test], seconds: float) -> list[Test]:
+def affordable(tests: Sequence[Measured], seconds: float) -> list[Measured]:
     """Return the quickest tests that take so long together, and at least one."""
-    found: list[Test] = []
+    found: list[Measured] = []
     total = 0.0
     for test in tests:
         total += test.seconds
@@ -59,7 +59,7 @@ def affordable(tests: Sequence[Test], seconds: float) -> list[Test]:
     return found
 
 
-def noticed(mutation: Mutation, tests: Sequence[Test], tree: Path) -> str | None:
+def noticed(mutation: Mutation, tests: Sequence[Measured], tree: Path) -> str | None:
     """Return which test fails in the mutated tree, or that it hangs; None if none does."""
     target = tree / mutation.path
     source = target.read_bytes()

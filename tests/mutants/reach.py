@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from tests.imports import house_name, imported, parsed
 
@@ -30,7 +31,7 @@ def digest(path: Path) -> str:
 
 
 @dataclass(frozen=True)
-class Test:
+class Measured:
     """A test, the seconds that it took while it was measured, and lines that it reached."""
 
     name: str
@@ -57,13 +58,13 @@ class Reach:
             if each not in own and module in names(each)
         ]
 
-    def of(self, path: str, line: int) -> Iterator[list[Test]]:
+    def of(self, path: str, line: int) -> Iterator[list[Measured]]:
         """Yield the tests that reach a line, the quickest first: those nearest to it, then others.
 
         Where the line runs while its module is imported, or in processes that tests start, they
         are those that reach another line of the module; and if none does, all of the folder's.
         """
-        known: list[Test] = []
+        known: list[Measured] = []
         reaching = False
         for files in self.files(path):
             tests = [test for file in files for test in self._measured(file)]
@@ -76,13 +77,15 @@ class Reach:
             found = [test for test in known if path in test.reached] or known
             yield sorted(found, key=lambda test: (test.seconds, test.name))
 
-    def _measured(self, file: Path) -> list[Test]:
+    def _measured(self, file: Path) -> list[Measured]:
         name = file.relative_to(self.root).as_posix()
         kept = self.kept / f"{name.replace('/', '.')}.json"
         if kept.is_file():
             known, found = json.loads(kept.read_text("utf-8"))
             if all(digest(self.root / path) == value for path, value in known.items()):
-                return [Test(t, s, {p: frozenset(n) for p, n in r.items()}) for t, s, r in found]
+                return [
+                    Measured(t, s, {p: frozenset(n) for p, n in r.items()}) for t, s, r in found
+                ]
         kept.parent.mkdir(parents=True, exist_ok=True)
         out = kept.with_suffix(".new")
         out.unlink(missing_ok=True)
@@ -102,7 +105,15 @@ class Reach:
         known = {path: digest(self.root / path) for path in sorted(paths)}
         kept.write_text(json.dumps([known, found]), "utf-8")
         out.unlink()
-        return [Test(t, s, {p: frozenset(n) for p, n in r.items()}) for t, s, r in found]
+        return read(found)
+
+
+def read(kept: list[Any]) -> list[Measured]:
+    """Return tests from what is kept of a file."""
+    return [
+        Measured(name, seconds, {path: frozenset(lines) for path, lines in reached.items()})
+        for name, seconds, reached in kept
+    ]
 
 
 @cache

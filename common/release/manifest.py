@@ -586,9 +586,10 @@ class Manifest(ManifestSection):
         sums, width = self.sums, self.content.code_bytes
         if (groups := None if sums is None else sums.groups) != self.content.rows:
             raise ReleaseError(f"{self.content.rows} rows for {groups} sums")
-        expected = self.codebooks.code_bytes if sums is None else SUM_BYTES
-        if width != expected:
-            raise ReleaseError(f"rows of {width} bytes where they must have {expected}")
+        if sums is not None and width != SUM_BYTES:
+            raise ReleaseError(f"sums of {width} bytes must have {SUM_BYTES}")
+        if sums is None and width != self.codebooks.code_bytes:
+            raise ReleaseError(f"codes of {width} bytes for {self.codebooks.outputs} outputs")
 
 
 def manifest_digest(data: bytes) -> str:

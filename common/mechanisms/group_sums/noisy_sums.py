@@ -73,16 +73,10 @@ class NoisySums:
             )
 
     @cached_property
-    def _spans(self) -> list[int]:
-        """How far a label can move a sum, of each of the question's widths."""
-        asked = self.question
-        return [asked.span(width, squares) for width, squares, _ in asked.widths]
-
-    @cached_property
     def _terms(self) -> tuple[list[int], int]:
         """Numerators of the scales Δ/ε of these spans, and their denominator; only rounded up."""
         p, q = self.epsilon.numerator, self.epsilon.denominator
-        spans = self._spans
+        spans = self.question.spans_of_widths
         if max(max(spans) * q, p) <= _MOST_TERM:
             return [span * q for span in spans], p
         return [math.ceil(Fraction(span * q * _GRAIN, p)) for span in spans], _GRAIN
@@ -135,7 +129,7 @@ class NoisySums:
     def guarantee(self) -> PureDP:
         """Of all sums together, for each label: max Δ_g / scale_g, in integers."""
         numerators, denominator = self._terms
-        pairs = zip(self._spans, numerators, strict=True)
+        pairs = zip(self.question.spans_of_widths, numerators, strict=True)
         worst = max(Fraction(span * denominator, scale) for span, scale in pairs)
         return PureDP.of(worst, Adjacency.REPLACE_LABEL)
 

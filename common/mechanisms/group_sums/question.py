@@ -219,10 +219,14 @@ class GroupQuestion:
             found += [(int(width), bool(squared), int(counts[width])) for width in there]
         return found
 
-    def span(self, half_width: int, squares: bool) -> int:
-        """How far one label can move the sum of a group of this width: see :attr:`spans`."""
-        moved = half_width**2 if squares else min(2 * half_width, self.lattice.steps)
-        return moved * self.largest_weight
+    @property
+    def spans_of_widths(self) -> list[int]:
+        """:attr:`spans` of the groups of each of :attr:`widths`."""
+        weight, steps = self.largest_weight, self.lattice.steps
+        return [
+            weight * (width**2 if squares else min(2 * width, steps))
+            for width, squares, _ in self.widths
+        ]
 
     def of_width(self, values: Sequence[int]) -> Integers:
         """(G,) values of each group, of one for each of :attr:`widths`."""

@@ -196,3 +196,22 @@ def test_the_largest_question_has_a_manifest_that_is_read() -> None:
     assert size < MANIFEST_BYTES - (2 << 20)  # block digests, and what is said besides
     assert 5 * len(section.widths) < VALUES
     assert len(encode_question(asked)) < 13 * rows + 1_124
+
+
+def test_as_many_widths_as_there_are_cost_one_look_at_the_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A partner's question of 16,382 widths and 10⁷ weights would take hours else."""
+    looks, real = [], GroupQuestion.largest_weight.fget  # type: ignore[attr-defined]
+    every = np.concatenate([np.arange(1, 8192)] * 2)
+    asked = GroupQuestion(
+        Lattice(0.0, 1.0, 8191), np.arange(every.size), every,
+        weights=np.full(every.size, -3), squares=8191,
+    )  # fmt: skip
+    monkeypatch.setattr(
+        GroupQuestion, "largest_weight", property(lambda self: looks.append(1) or real(self))
+    )
+    noisy = NoisySums(asked, Fraction(1, 3))
+    assert len(noisy.widths) == 16_382
+    assert noisy.guarantee == PureDP.of(Fraction(1, 3))
+    assert len(looks) <= 3

@@ -109,7 +109,7 @@ def thousands_of_points(data: dict[str, Any]) -> None:
         (lambda d: d["randomizers"][0]["labels"].append("kept"), "exactly one prior"),
         (lambda d: d["randomizers"][0].update(labels=["kept"]), "exactly one prior"),
         (lambda d: d["labels"][1].update(name="stars"), "two labels have one name"),
-        (lambda d: d.update(format="labelveil-release/3"), "labelveil-release/1"),
+        (lambda d: d.update(format="labelveil-release/4"), "labelveil-release/1"),
         (lambda d: d["labels"].extend(deepcopy(d["labels"]) * 4), "at most 8"),
         (lambda d: d["randomizers"].reverse(), None),
         (lambda d: d["content"].update(code_bytes=2), "codes of 2 bytes for 6 outputs"),

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.table_cells import MISSING_WORDS
 from labelveil.feature_party.model.encoding import Encoder
-from labelveil.feature_party.schema import ColumnMeaning, Schema, Stated, find_schema, numbers_rows
+from labelveil.feature_party.schema import ColumnMeaning, Schema, Stated, numbers_rows
+from labelveil.feature_party.schema_search import SchemaSearch, find_schema
 from labelveil.feature_party.tables import FeatureFile
 
 
@@ -92,7 +93,12 @@ def test_one_cell_in_a_hundred_may_contradict_wherever_it_stands(bad: str) -> No
         found = find_schema([table[:100], table[100:]], 300)
         assert str(found.schema["x"]) == "number 1234.5"
         assert f"1 cells are none, the first in row {place + 1}," in dict(found.lines)["x"]
-    assert meaning([bad] * 4 + [f"{i}.5" for i in range(300)]) == "category"
+    cells = [bad] * 4 + [f"{i}.5" for i in range(300)]
+    if bad == "1,5":  # a number all the same
+        with pytest.raises(DataError, match="numbers that are written in several ways"):
+            meaning(cells)
+    else:
+        assert meaning(cells) == "category"
 
 
 def test_what_is_missing_is_told() -> None:
@@ -122,6 +128,39 @@ def test_what_can_be_read_in_two_ways_is_refused_with_the_line_to_write(
         assert f"'x' = '{line}'" in said
         assert meaning(cells, stated=Stated.of({"x": line})) == line
     assert meaning(cells, stated=Stated(ignored=("x",))) in lines
+
+
+@pytest.mark.parametrize(
+    ("cells", "what", "kept"),
+    [
+        (["1,5", "2.5", "2.5"], "number", [None, 2.5, 2.5]),
+        (["1.234,5", "7", "1,234.5", "2,500.25"], "number", [None, 7.0, 1234.5, 2500.25]),
+        (["31/12/2025"] * 2 + ["12/31/2025"], "date", [date(2025, 12, 31)] * 2 + [None]),
+        (["2025-12-31", "31.12.2025", "2026-01-01"], "date", None),
+        (["2025-12-31 10:00:00"] * 2 + ["31.12.2025 10:00"], "date", None),
+    ],
+)
+def test_no_way_of_writing_is_chosen_where_none_fits(
+    cells: list[str], what: str, kept: list[object] | None
+) -> None:
+    many = cells * 50
+    table = pl.DataFrame({"x": many})
+    for batches in ([table], [table[:70], table[70:]]):
+        with pytest.raises(DataError) as caught:
+            find_schema(batches, len(many), typed=False)
+        said = str(caught.value)
+        assert f"'x' holds {what}s that are written in several ways" in said
+        assert f"'x' = '{what}'" in said
+        assert "'x' = 'category'" in said
+        assert not any(cell in said for cell in cells)
+    assert meaning(many, stated=Stated.of({"x": "category"})) == "category"
+    assert meaning(many, stated=Stated(ignored=("x",))) == "category"
+    stated = find_schema([table], len(many), Stated.of({"x": what}), typed=False)
+    if kept is not None:
+        assert stated.schema["x"].read(table["x"]).to_list() == kept * 50
+    assert " cells are none, the first in row" in stated.lines[0][1]
+    # what names things is no number and no date, whatever looks like one here and there
+    assert meaning([*cells, "red"] * 50) == "category"
 
 
 def test_a_column_without_doubt_decides_for_the_others() -> None:
@@ -241,13 +280,24 @@ def test_an_index_that_pandas_wrote_has_no_name_and_is_read(tmp_path: Path) -> N
 _ODD = (
     *("", "NA", " 5", "007", "0123", "+5", "-0", "1.5", "1.50", "5.", ".5", "1e3", "1e400", "inf"),
     *("1_000", "0x10", "1,234", "1.234", "1 234,5", "1234567890123456", "12345678901234567.5"),
-    *("2024-01-31", "2024-02-30", "2024-01-31 10:00", "31/12/2025", "12:30", "true", "x", "-999"),
+    *(
+        "2024-01-31",
+        "2024-02-30",
+        "2024-01-31 10:00",
+        "2024-01-31 24:00:00",
+        "31/12/2025",
+        "12:30",
+        "true",
+        "x",
+        "-999",
+    ),
 )
 _USUAL = (
     ("1", "22", "-3"),
     ("1.5", "2", ".25"),
     ("2024-01-31", "2023-12-1"),
     ("2024-01-31 10:00",),
+    ("2024-01-31 10:00:05", "2024-02-29T23:59:59.5Z"),
 )
 
 
@@ -318,3 +368,106 @@ def test_plain_numbers_and_days_of_a_csv_file_are_kept_as_such(tmp_path: Path) -
         "zip": pl.String,
         "late": pl.Float64,
     }
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.one_of(
+            st.datetimes(datetime(1000, 1, 1), datetime(9999, 12, 30)).map(
+                lambda moment: (f"{moment:%H:%M:%S}", moment.replace(microsecond=0))
+            ),
+            st.sampled_from(["25:00:00", "1:02", "12:30:99", "12:3:4"]).map(
+                lambda text: (text, None)
+            ),
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+    st.sampled_from([" ", "T"]),
+    st.sampled_from(["", ".250", "Z", "+02:00"]),
+    st.sampled_from(["", " "]),
+    st.booleans(),
+)
+def test_moments_are_read_alike_however_many_are_usual(
+    moments: list[tuple[str, datetime | None]], mark: str, rest: str, space: str, mixed: bool
+) -> None:
+    """Cells as programs write them are read at once, others one way or the other by their parts."""
+    texts = [
+        f"{space}{moment or datetime(2026, 1, 31):%Y-%m-%d}"
+        + (" " if mixed and place % 2 else mark)
+        + clock
+        + rest
+        for place, (clock, moment) in enumerate(moments)
+    ]
+    column = ColumnMeaning("x", "date", "%Y-%m-%d %H:%M")
+    together = column.read(pl.Series(texts)).to_list()
+    assert together == [column.read(pl.Series([text]))[0] for text in texts]
+    for text, value, (_, moment) in zip(texts, together, moments, strict=True):
+        if moment is not None:
+            assert value == moment, text
+
+
+def test_a_table_of_parquet_is_read_until_its_columns_are_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = 400
+    table = pl.DataFrame({"town": [f"town{i % 7}" for i in range(rows)], "x": range(rows)})
+    table.write_parquet(tmp_path / "a.parquet")
+    table.write_csv(tmp_path / "a.csv")
+    taken: list[int] = []
+    add = SchemaSearch.add
+
+    def counted(search: SchemaSearch, batch: pl.DataFrame) -> pl.DataFrame:
+        taken.append(batch.height)
+        return add(search, batch)
+
+    monkeypatch.setattr(FeatureFile.batches, "__defaults__", (50,))
+    monkeypatch.setattr(SchemaSearch, "add", counted)
+    found = [FeatureFile(tmp_path / f"a.{suffix}").find_schema() for suffix in ("parquet", "csv")]
+    assert [str(c) for c in found[0].schema.columns] == ["category", "number"]
+    assert found[0].schema == found[1].schema
+    # what is no word of a number or a date 50 times is none at all; CSV may have an odd line below
+    assert taken[:2] == [0, 50]
+    assert sum(taken[2:]) == rows
+
+
+def test_true_and_false_are_no_other_number_and_no_number_is_true() -> None:
+    flags = ColumnMeaning("x", "true/false")
+    assert flags.read(pl.Series(["true", "FALSE", "1", "0", "7", "0.5"])).to_list() == [
+        *(1.0, 0.0, 1.0, 0.0),
+        *(None, None),
+    ]
+    for typed in ([True, False, None], [1, 0, 7], [1.0, 0.0, 0.5]):  # MySQL's TINYINT(1), too
+        assert flags.read(pl.Series(typed)).to_list() == [1.0, 0.0, None]
+    assert meaning(["true"] * 200 + ["1", "0"]) == "true/false"  # of which none is odd
+    odd = pl.DataFrame({"x": ["true"] * 300 + ["7"]})
+    assert "1 cells are none, the first in row 301," in find_schema([odd], 301).lines[0][1]
+    assert (
+        find_schema([pl.DataFrame({"x": ["true"] * 300 + ["1"]})], 301).lines[0][1] == "true/false"
+    )
+    number = ColumnMeaning("x", "number")
+    assert number.read(pl.Series(["true"])).to_list() == [None]
+    with pytest.raises(DataError, match="'x' has type Boolean here, and is to hold a number"):
+        number.read(pl.Series([True]))
+
+
+def test_what_is_said_of_a_typed_column_may_be_wrong_before_there_is_a_model() -> None:
+    with pytest.raises(
+        DataError, match=r"type Int64 here, and is to hold a date.* \[data.columns\]"
+    ):
+        Encoder.fit(pl.DataFrame({"x": range(300)}), stated=Stated.of({"x": "date"}))
+
+
+def test_rows_of_what_is_odd_are_counted_without_what_is_missing() -> None:
+    cells = ["NA", " ", "x"] + [f"{i}.5" for i in range(300)]
+    found = find_schema([pl.DataFrame({"x": cells})], len(cells))
+    assert "1 cells are none, the first in row 3," in found.lines[0][1]
+
+
+@pytest.mark.parametrize("rows", [0, 5])
+def test_a_quotation_mark_that_is_not_closed_is_no_empty_table(tmp_path: Path, rows: int) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id,x\n" + "a,1\n" * rows + 'b,"5\nc,4\n')
+    with pytest.raises(DataError, match=rf'a cell in line {rows + 2} has a " that is not closed'):
+        FeatureFile(path).find_schema()

@@ -49,6 +49,9 @@ _UNKNOWN = 1 / 6
 decides between questions."""
 _CERTAIN = 0.02
 """Variance of V, in its square, from which on it does not matter: a ratio to it is then normal."""
+_APART = 0.2
+"""Variance of what is told if f saved nothing, in the square of what it saves, from which on it does
+not matter: that R² is 0 is then refuted, and an interval has a lower end."""
 _ENDLESS = 1e6
 
 Kind = Literal["errors", "gain"]
@@ -330,7 +333,7 @@ def _plan(
     helps = [_Terms(common, fourth, widest, (0.0, 0.0), helped) for helped in (True, False)]
     terms = min(helps, key=lambda each: each.second(error, total))
     largest = _largest(points - reference, np.ones(rows, dtype=np.bool_))
-    found: list[tuple[float, float, Kind, float]] = []
+    found: list[tuple[float, float, float, Kind, float]] = []
     for share in np.linspace(0.1, 0.9, 17).tolist():
         first, second = share * rows, (1 - share) * rows
         below = terms.second(error, total) / second + 2 * (widest[1] ** 2 / (epsilon * second)) ** 2
@@ -339,7 +342,13 @@ def _plan(
         for kind, ratio in ratios.items():
             top = terms.first(kind, error) / first + 2 * (moves[kind] / (epsilon * first)) ** 2
             known = max(below / total**2, _CERTAIN)
-            found.append((known, top + ratio**2 * below, kind, share))
+            # at the hypothesis M = V residuals are large, and so is what they add
+            more = terms.first(kind, total) - terms.first(kind, error)
+            useless = top + more / first
+            if kind == "errors":
+                useless += below + (terms.second(total, total) - terms.second(error, total)) / second
+            apart = max(useless / max(total - error, 1e-9 * total) ** 2, _APART)
+            found.append((apart, known, top + ratio**2 * below, kind, share))
     *_, kind, share = min(found)
     return kind, terms.helped, share
 

@@ -50,8 +50,8 @@ decides between questions."""
 _CERTAIN = 0.02
 """Variance of V, in its square, from which on it does not matter: a ratio to it is then normal."""
 _APART = 0.2
-"""Variance of what is told if f saved nothing, in the square of what it saves, from which on it does
-not matter: that R² is 0 is then refuted, and an interval has a lower end."""
+"""Variance of what is told if f saved nothing, in the square of what it saves, from which on it
+does not matter: that R² is 0 is then refuted, and an interval has a lower end."""
 _ENDLESS = 1e6
 
 Kind = Literal["errors", "gain"]
@@ -346,7 +346,9 @@ def _plan(
             more = terms.first(kind, total) - terms.first(kind, error)
             useless = top + more / first
             if kind == "errors":
-                useless += below + (terms.second(total, total) - terms.second(error, total)) / second
+                useless += (
+                    below + (terms.second(total, total) - terms.second(error, total)) / second
+                )
             apart = max(useless / max(total - error, 1e-9 * total) ** 2, _APART)
             found.append((apart, known, top + ratio**2 * below, kind, share))
     *_, kind, share = min(found)

@@ -202,3 +202,16 @@ def test_half_widths_are_quantiles_of_both_noises(error: float, scale: float) ->
     assert noisy_half_width(error, scale, scale) > half
     rare = noisy_half_width(error, scale, chance=0.001)
     assert abs(np.mean(np.abs(drawn) > rare) - 0.001) < 0.0002
+
+
+def test_few_events_refute_that_a_good_model_saves_nothing() -> None:
+    """At R² = 0 residuals would be large, and what so many say of V far off: that has to be ruled
+    out, or an interval has no lower end. Models may be thought better than they are.
+    """
+    rng, lows = np.random.default_rng(3), []
+    for run in range(40):
+        points = rng.normal(50, 15, 500).clip(0, 100)
+        labels = (points + rng.normal(0, 4, 500)).clip(0, 100)
+        asked = ScoreQuestion.of(points, 50.0, Lattice(0.0, 100.0, 500), 4.0, rng, 2.0)
+        lows.append(answered(asked, labels, "4", run).r2.low)
+    assert min(lows) > 0

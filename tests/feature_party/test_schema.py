@@ -18,7 +18,14 @@ from hypothesis import strategies as st
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.table_cells import MISSING_WORDS
 from labelveil.feature_party.model.encoding import Encoder
-from labelveil.feature_party.schema import ColumnMeaning, Schema, Stated, find_schema, numbers_rows
+from labelveil.feature_party.schema import (
+    ColumnMeaning,
+    Schema,
+    SchemaSearch,
+    Stated,
+    find_schema,
+    numbers_rows,
+)
 from labelveil.feature_party.tables import FeatureFile
 
 
@@ -318,3 +325,62 @@ def test_plain_numbers_and_days_of_a_csv_file_are_kept_as_such(tmp_path: Path) -
         "zip": pl.String,
         "late": pl.Float64,
     }
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.one_of(
+            st.datetimes(datetime(1000, 1, 1), datetime(9999, 12, 30)).map(
+                lambda moment: (f"{moment:%H:%M:%S}", moment.replace(microsecond=0))
+            ),
+            st.sampled_from(["25:00:00", "1:02", "12:30:99", "12:3:4"]).map(
+                lambda text: (text, None)
+            ),
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+    st.sampled_from([" ", "T"]),
+    st.sampled_from(["", ".250", "Z", "+02:00"]),
+    st.sampled_from(["", " "]),
+    st.booleans(),
+)
+def test_moments_are_read_alike_however_many_are_usual(
+    moments: list[tuple[str, datetime | None]], mark: str, rest: str, space: str, mixed: bool
+) -> None:
+    """Cells as programs write them are read at once, others one way or the other by their parts."""
+    texts = [
+        f"{space}{moment or datetime(2026, 1, 31):%Y-%m-%d}"
+        + (" " if mixed and place % 2 else mark)
+        + clock
+        + rest
+        for place, (clock, moment) in enumerate(moments)
+    ]
+    column = ColumnMeaning("x", "date", "%Y-%m-%d %H:%M")
+    together = column.read(pl.Series(texts)).to_list()
+    assert together == [column.read(pl.Series([text]))[0] for text in texts]
+    for text, value, (_, moment) in zip(texts, together, moments, strict=True):
+        if moment is not None:
+            assert value == moment, text
+
+
+def test_a_table_of_parquet_is_read_until_its_columns_are_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = 400
+    table = pl.DataFrame({"town": [f"town{i % 7}" for i in range(rows)], "x": range(rows)})
+    table.write_parquet(tmp_path / "a.parquet")
+    table.write_csv(tmp_path / "a.csv")
+    taken = []
+    add = SchemaSearch.add
+    monkeypatch.setattr(FeatureFile.batches, "__defaults__", (50,))
+    monkeypatch.setattr(
+        SchemaSearch, "add", lambda self, batch: (taken.append(batch.height), add(self, batch))[1]
+    )
+    found = [FeatureFile(tmp_path / f"a.{suffix}").find_schema() for suffix in ("parquet", "csv")]
+    assert [str(c) for c in found[0].schema.columns] == ["category", "number"]
+    assert found[0].schema == found[1].schema
+    # what is no word of a number or a date 50 times is none at all; CSV may have an odd line below
+    assert taken[:2] == [0, 50]
+    assert sum(taken[2:]) == rows

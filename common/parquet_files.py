@@ -125,7 +125,10 @@ class ParquetTable:
         """A type that holds all values of several, or one that says why there is none."""
         wide = [kind for kind in kinds if (getattr(kind, "precision", 0) or 0) > _DIGITS]
         if wide:
-            return _unread(f"{_short(wide[0])}, of more than {_DIGITS} digits")
+            return _unread(
+                f"{_short(wide[0])}, of more than {_DIGITS} digits (have it written as FLOAT64 or"
+                " with fewer)"
+            )
         types = [kind for kind in kinds if kind != pl.Null] or [pl.Null()]
         if len(types) == 1:
             return types[0]

@@ -66,6 +66,7 @@ _NUMBERS = {PLAIN: r"^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$"} | {
 _WHOLE = r"^[+-]?\d+$"
 _NAMES = r"^[+-]?0\d\d|^.{16}"
 """Whole numbers that name something: 012, and those that floating point does not tell apart."""
+_FLAGS = [*BOOLEANS.values()]
 _A_SECOND = {"ms": 1e3, "us": 1e6, "ns": 1e9}
 _FEW = 100
 _ID_NAME = re.compile(r"(?:^|[_\s-])(?:id|ids|code|recode|zip|zipcode|sku|uuid)$|[a-z](?:ID|Id)$")
@@ -195,6 +196,7 @@ class ColumnMeaning:
             return 3600 * hours + 60 * minutes + seconds.fill_null(0.0)
         if self.kind == "true/false":
             cells = cells.str.to_lowercase().replace(BOOLEANS)
+            cells = cells.set(~cells.is_in(_FLAGS), None)
         elif self.form not in ("", PLAIN):
             thousands, decimal = _GROUPED[self.form]
             grouped = cells.str.replace_all(thousands, "").str.replace(decimal, ".")
@@ -220,10 +222,13 @@ class ColumnMeaning:
             return column.cast(pl.Int64).cast(pl.Float64) / 1e9
         if self.kind in ("number", "true/false") and kind == pl.Duration:
             return column.cast(pl.Int64) / _A_SECOND[str(getattr(kind, "time_unit", "us"))]
-        if self.kind in ("date", "time") or not (kind.is_numeric() or kind == pl.Boolean):
+        if self.kind == "true/false" and (kind.is_numeric() or kind == pl.Boolean):
+            flags = column.cast(pl.Float64)
+            return flags.set(~flags.is_in([0.0, 1.0]), None)
+        if self.kind != "number" or not kind.is_numeric():
             raise DataError(
-                f"column {self.name!r} has type {kind} here, and was taken for a {self.kind} when"
-                " the model was trained; convert it"
+                f"column {self.name!r} has type {kind} here, and is to hold a {self.kind}, as it"
+                " did when a model was trained or as [data.columns] says; convert it"
             )
         return column.cast(pl.Float64)
 
@@ -506,7 +511,9 @@ class _Evidence:
             self.first_special = first + _first(texts, decimals, others)
         for meaning in list(self.failures):
             bad = texts.clear()
-            if meaning.kind != "number":
+            if meaning.kind == "true/false":
+                bad = usual.filter(~usual.is_in(_FLAGS))
+            elif meaning.kind != "number":
                 bad = bad if moments and meaning == self.iso else usual
             elif not meaning.form.endswith(".5"):
                 bad = decimals.filter(~decimals.str.contains(_NUMBERS[meaning.form]))

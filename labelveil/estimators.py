@@ -223,7 +223,7 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
 
         from labelveil.feature_party.tables import collect_table
 
-        if hasattr(X, "to_batches"):  # Arrow's
+        if hasattr(X, "to_batches") or isinstance(X, pl.LazyFrame):  # Arrow's have other columns
             X = collect_table(X)
         named = hasattr(X, "columns")
         if named and len(names := [*X.columns]) > len(set(names)):

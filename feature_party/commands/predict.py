@@ -37,6 +37,6 @@ def predict(config: FeaturePartyConfig, shown: PredictShown) -> None:
     unlike = [repr(column.name) for column in done.drift if column.matters]
     if shown.fail_on_drift and unlike:
         raise DataError(
-            f"{', '.join(unlike)} of {config.features} differ from what the model was trained on,"
-            f" as said above; the predictions are in {output}"
+            f"columns of {config.features} are unlike what the model was trained on"
+            f" ({', '.join(unlike)}), as said above; the predictions are in {output}"
         )

@@ -76,7 +76,10 @@ def problem_of(source: Source, codes: NDArray[Any] | None = None) -> LabelProble
         case FiniteChannel():
             if codes is None:
                 raise ConfigError("a channel alone says nothing of the labels; give the release")
-            return LabelProblem.from_channel(source, prior_of_codes(source, codes))
+            sent = check_codes(codes, source)
+            if not sent.size:
+                raise DataError("there are no codes to learn from")
+            return LabelProblem.from_channel(source, prior_of_codes(source, sent))
     raise ConfigError(
         f"{type(source).__name__} says nothing of how labels were randomized; give a release, its"
         " folder, what lv.randomize_labels returned, or a channel"
@@ -113,7 +116,7 @@ def prior_of_codes(channel: FiniteChannel, codes: NDArray[Any]) -> Floats:
     return np.asarray(prior / prior.sum())
 
 
-def check_codes(codes: Any, problem: LabelProblem) -> NDArray[np.int64]:
+def check_codes(codes: Any, problem: LabelProblem | FiniteChannel) -> NDArray[np.int64]:
     """(n,) codes as integers; ``DataError`` if they are not whole numbers below the number of
     outputs."""
     values = np.asarray(unmasked(codes))

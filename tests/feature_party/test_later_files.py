@@ -107,7 +107,7 @@ def test_what_is_unlike_the_training_is_told_and_stops_a_script(world: World, fo
     }
     assert all(abs(share - 0.5) < 0.05 for share in shares.values()), shares
     assert {name for name, column in drift.items() if column["matters"]} == set(shares)
-    with pytest.raises(LabelveilError, match="differ from what the model was trained on"):
+    with pytest.raises(LabelveilError, match="unlike what the model was trained on"):
         predicted(folder, path, "--fail-on-drift")
     assert path.with_suffix(".out.parquet").exists()
     table.write_csv(path)

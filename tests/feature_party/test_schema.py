@@ -384,3 +384,36 @@ def test_a_table_of_parquet_is_read_until_its_columns_are_settled(
     # what is no word of a number or a date 50 times is none at all; CSV may have an odd line below
     assert taken[:2] == [0, 50]
     assert sum(taken[2:]) == rows
+
+
+def test_true_and_false_are_no_other_number_and_no_number_is_true() -> None:
+    flags = ColumnMeaning("x", "true/false")
+    assert flags.read(pl.Series(["true", "FALSE", "1", "0", "7", "0.5"])).to_list() == [
+        *(1.0, 0.0, 1.0, 0.0),
+        *(None, None),
+    ]
+    for typed in ([True, False, None], [1, 0, 7], [1.0, 0.0, 0.5]):  # MySQL's TINYINT(1), too
+        assert flags.read(pl.Series(typed)).to_list() == [1.0, 0.0, None]
+    assert meaning(["true"] * 200 + ["1", "0"]) == "true/false"  # of which none is odd
+    odd = pl.DataFrame({"x": ["true"] * 300 + ["7"]})
+    assert "1 cells are none, the first in row 301," in find_schema([odd], 301).lines[0][1]
+    assert (
+        find_schema([pl.DataFrame({"x": ["true"] * 300 + ["1"]})], 301).lines[0][1] == "true/false"
+    )
+    number = ColumnMeaning("x", "number")
+    assert number.read(pl.Series(["true"])).to_list() == [None]
+    with pytest.raises(DataError, match="'x' has type Boolean here, and is to hold a number"):
+        number.read(pl.Series([True]))
+
+
+def test_what_is_said_of_a_typed_column_may_be_wrong_before_there_is_a_model() -> None:
+    with pytest.raises(
+        DataError, match=r"type Int64 here, and is to hold a date.* \[data.columns\]"
+    ):
+        Encoder.fit(pl.DataFrame({"x": range(300)}), stated=Stated.of({"x": "date"}))
+
+
+def test_rows_of_what_is_odd_are_counted_without_what_is_missing() -> None:
+    cells = ["NA", " ", "x"] + [f"{i}.5" for i in range(300)]
+    found = find_schema([pl.DataFrame({"x": cells})], len(cells))
+    assert "1 cells are none, the first in row 3," in found.lines[0][1]

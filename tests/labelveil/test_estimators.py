@@ -170,6 +170,27 @@ def test_true_labels_are_not_taken_for_codes(true: Any) -> None:
             use(x, true)
 
 
+@pytest.mark.parametrize(
+    ("codes", "said"),
+    [
+        ([0] * 39 + [60_000], r"code 60000 must lie in 0 … "),
+        ([], "there are no codes to learn from"),
+    ],
+)
+def test_codes_of_a_channel_alone_are_checked(codes: list[int], said: str) -> None:
+    private = lv.randomize_labels(np.arange(40) % 10, lower=0, upper=9, epsilon=1.0)
+    x = pd.DataFrame({"x": np.arange(float(len(codes)))})
+    with pytest.raises(DataError, match=said):
+        lv.LabelDPRegressor(private.channel).fit(x, np.array(codes, dtype=np.uint16))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_lazy_table_is_a_table(data: Data) -> None:
+    table, _, private = data
+    model = lv.LabelDPRegressor(learner="linear", head="gaussian").fit(table.lazy(), private)
+    np.testing.assert_array_equal(model.predict(table.lazy()), model.predict(table))
+
+
 def test_an_impossible_score_is_explained(data: Data) -> None:
     table, _, private = data
     model = lv.LabelDPRegressor(learner="linear", head="gaussian").fit(table, private)

@@ -18,7 +18,6 @@ from labelveil.feature_party.commands.options import (
 from labelveil.feature_party.config import FeaturePartyConfig, LabelsPartySection
 
 _SAMPLE_ROWS = 10_000
-_KEYS_AT_ONCE = 1 << 20
 _SECONDS = 15.0
 """That a labels party has to answer in."""
 
@@ -102,30 +101,21 @@ def check_address(party: LabelsPartySection) -> str:
 
 
 def _matches(config: FeaturePartyConfig, party: LabelsPartySection) -> str:
-    import numpy as np
-
-    from labelveil.common.engine.shuffle import KEY_TYPE
     from labelveil.common.release.event_keys import hash_keys, read_secret
-    from labelveil.common.release.folder import POPULATION_FILE, is_complete, read_manifest
-    from labelveil.common.release.manifest import Manifest
-    from labelveil.common.release.rows import open_rows, read_keys
+    from labelveil.common.release.folder import is_complete
+    from labelveil.common.release.rows import keys_column
+    from labelveil.feature_party.join.key_secrets import released_keys
     from labelveil.feature_party.tables import collect_table, scan_table
 
     fetched = [folder for folder in config.releases_of(party) if is_complete(folder)]
     if not fetched:
         raise NotThere("no release is here yet; run feature-party fetch")
     sample = collect_table(scan_table(config.features).select(config.key).head(_SAMPLE_ROWS))
-    secret = read_secret(config.secret_of(party))
-    ours = np.frombuffer(hash_keys(sample[config.key], secret), dtype=KEY_TYPE)
-    known = np.zeros(ours.size, dtype=bool)
-    for folder in fetched:
-        rows = open_rows(folder, Manifest.from_bytes(read_manifest(folder)))
-        for first in range(0, rows.rows, _KEYS_AT_ONCE):
-            part = first, min(first + _KEYS_AT_ONCE, rows.rows)
-            sent = rows.key_bytes > 0  # else they are those that we submitted
-            keys = rows.read(*part)[0] if sent else read_keys(folder / POPULATION_FILE, *part)
-            known |= np.isin(ours, np.frombuffer(keys.tobytes(), dtype=KEY_TYPE))
-    line = f"{known.mean():.1%} of the first {ours.size:,} events are in the release"
-    if not known.any():
+    left = keys_column(hash_keys(sample[config.key], read_secret(config.secret_of(party))))
+    for keys in (keys for folder in fetched for keys in released_keys(folder)):
+        left = left.filter(~left.is_in(keys.implode()))
+    share = (len(sample) - left.len()) / max(len(sample), 1)
+    line = f"{share:.1%} of the first {len(sample):,} events are in the release"
+    if not share:
         raise DataError(f"{line}; check [data] key, [labels_party] epoch and the key secret")
     return line

@@ -7,7 +7,7 @@ several secrets, its keys are compared with those of the features under each.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import polars as pl
@@ -15,11 +15,11 @@ import polars.selectors as cs
 
 from labelveil.common.errors import DataError, ReleaseError, listed
 from labelveil.common.files import sha256_of
-from labelveil.common.release.blocks import KEY_BYTES
+from labelveil.common.release.blocks import block_ranges
 from labelveil.common.release.event_keys import canonical_keys, hash_keys, read_secret, secret_check
 from labelveil.common.release.folder import POPULATION_FILE, read_manifest
 from labelveil.common.release.manifest import Manifest
-from labelveil.common.release.rows import keys_column, open_rows
+from labelveil.common.release.rows import keys_column, open_rows, read_keys
 from labelveil.feature_party.config import FeaturePartyConfig
 from labelveil.feature_party.tables import check_key, collect_table, scan_table
 
@@ -77,7 +77,7 @@ def _secret_of(
     frame = scan_table(config.features)
     check_key(frame, config.key)
     keys = collect_table(frame.select(cs.by_name(config.key)))[config.key]
-    theirs = _keys_of(manifest, folder)
+    theirs = next(released_keys(folder), None)
     for secret in different:
         hashed = hash_keys(keys, secret)
         if theirs is None:  # submitted: all of them, in our order
@@ -88,16 +88,15 @@ def _secret_of(
     return None
 
 
-def _keys_of(manifest: Manifest, folder: Path) -> pl.Series | None:
-    """The keys of a release's first rows; None if it is hashed keys of ours that nobody kept."""
-    rows = min(manifest.population.rows, _COMPARED)
-    if manifest.content.key_bytes:
-        return keys_column(open_rows(folder, manifest).read(0, rows)[0])
-    kept = folder / POPULATION_FILE
-    if not kept.is_file() or sha256_of(kept) != manifest.population.digest:
-        return None
-    with kept.open("rb") as file:
-        return keys_column(file.read(rows * KEY_BYTES))
+def released_keys(folder: Path) -> Iterator[pl.Series]:
+    """The keys of a release, some rows at a time; none if they are ours, and nobody kept them."""
+    manifest, kept = _read(folder), folder / POPULATION_FILE
+    sent = manifest.content.key_bytes > 0
+    if not sent and (not kept.is_file() or sha256_of(kept) != manifest.population.digest):
+        return
+    for part in block_ranges(manifest.population.rows, _COMPARED):
+        read = open_rows(folder, manifest).read(*part)[0] if sent else read_keys(kept, *part)
+        yield keys_column(read)
 
 
 _SPELLINGS: dict[str, Callable[[pl.Series], pl.Series]] = {
@@ -114,7 +113,7 @@ def spelling_that_matches(features: Path, key: str, folder: Path, secret: bytes)
 
     The first few are tried in other spellings, under a secret that is the right one.
     """
-    if (theirs := _keys_of(Manifest.parse(read_manifest(folder)), folder)) is None:
+    if (theirs := next(released_keys(folder), None)) is None:
         return ""
     first = scan_table(features).select(cs.by_name(key)).head(_TRIED)
     keys = canonical_keys(collect_table(first)[key])

@@ -87,10 +87,8 @@ def _address(config: LabelPartyConfig) -> str:
     listen = config.server.listen
     host, _, port = listen.rpartition(":")
     try:
-        family, *_, place = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family) as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            trial.bind(place)
+        family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
+        socket.create_server((host.strip("[]"), int(port)), family=family).close()
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             return f"something listens on {listen}"

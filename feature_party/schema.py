@@ -64,6 +64,11 @@ _NUMBERS = {PLAIN: r"^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$"} | {
     for form, (thousands, decimal) in _GROUPED.items()
 }
 _WHOLE = r"^[+-]?\d+$"
+_SOMEHOW = {
+    "numbers": "|".join(_NUMBERS.values()),
+    "dates": f"^(?:{'|'.join(_SHAPES.values())})(?:{_CLOCK}.*)?$",
+}
+"""What numbers and dates look like, however they are written."""
 _NAMES = r"^[+-]?0\d\d|^.{16}"
 """Whole numbers that name something: 012, and those that floating point does not tell apart."""
 _FLAGS = [*BOOLEANS.values()]
@@ -383,6 +388,9 @@ class SchemaSearch:
         Raises ``DataError`` for a column whose cells mean two things, or of which none is what the
         column was said to hold.
         """
+        for name, each in self._evidence.items():
+            if each.is_mixed and name not in self._stated.ignored:
+                raise each.mixed()
         possible = {name: each.meanings() for name, each in self._evidence.items()}
         sure = [meanings[0].form for meanings in possible.values() if len(meanings) == 1]
         points = sum(form.endswith(".5") for form in sure)
@@ -436,6 +444,9 @@ class _Evidence:
         missing = () if self.given is None else self.given.missing
         self.plain = ColumnMeaning(self.name, "number", PLAIN, missing=missing)
         self.iso = ColumnMeaning(self.name, "date", _ISO, missing=missing)
+        # cells that are no number, and no date, however written; dropped as failures are
+        open_to_all = self.is_text and self.given is None and not self.numeric
+        self.unlike = dict.fromkeys(_SOMEHOW if open_to_all else (), 0)
         self.unplain = 0  # cells that are neither missing nor numbers as programs write them
         self.first_odd: dict[ColumnMeaning, int] = {}
         self.first_special = 0  # row of the first cell that is no whole number
@@ -443,11 +454,18 @@ class _Evidence:
     @property
     def wants_cells(self) -> bool:
         """Whether any more cells could decide something."""
-        return bool(self.failures) or self._may_be_names
+        return bool(self.failures or self.unlike) or self._may_be_names
 
     @property
     def _may_be_names(self) -> bool:
         return self.kind.is_float() and _named_as_id(self.name) and not self.fractions
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether the cells are numbers, or dates, and no way of writing fits enough of them."""
+        most = (1 - ENOUGH) * self.cells
+        fits = any(failed <= most for failed in self.failures.values())
+        return not fits and any(failed <= most for failed in self.unlike.values())
 
     def _candidates(self) -> Iterator[ColumnMeaning]:
         given, name = self.given, self.name
@@ -481,10 +499,10 @@ class _Evidence:
         if self._may_be_names:
             values = column.drop_nulls().drop_nans()
             self.fractions += int((values != values.floor()).sum())
-        if not self.failures:
+        if not self.failures and not self.unlike:
             return column
         # nearly all cells of most columns are numbers or moments as programs write them, or none is
-        moments = all(meaning.kind == "date" for meaning in self.failures)
+        moments = {meaning.kind for meaning in self.failures} == {"date"}
         texts, values = _as_programs_write(column.cast(pl.String), moments)
         if self.plain.missing:
             values = values.set(texts.is_in(list(self.plain.missing)), None)
@@ -524,9 +542,13 @@ class _Evidence:
                 those = others if odd.all() else _among(others, distinct.filter(odd))
                 self.first_odd[meaning] = first + _first(texts, bad, those)
             self.failures[meaning] += failed
+        for what in self.unlike:
+            strange = counts.filter(~distinct.str.contains(_SOMEHOW[what])).sum()
+            self.unlike[what] += int(strange) + usual.len() * ((what == "dates") != moments)
         if self.given is None and not self.numeric:
             most = (1 - ENOUGH) * self.rows
             self.failures = {m: failed for m, failed in self.failures.items() if failed <= most}
+            self.unlike = {what: failed for what, failed in self.unlike.items() if failed <= most}
         if (kind := self.kept_as) is None:
             return column
         if kind.is_numeric():
@@ -614,6 +636,17 @@ class _Evidence:
         return DataError(
             f"column {self.name!r} can be read in two ways, from row {self.first_special + 1:,} on,"
             f" and no cell of it decides; write one of them below [data.columns]: {ways}"
+        )
+
+    def mixed(self) -> DataError:
+        """Why no way of writing is taken, and what to write."""
+        what = min(self.unlike, key=lambda each: self.unlike[each])
+        return DataError(
+            f"column {self.name!r} holds {what} that are written in several ways, from row"
+            f" {self.first_special + 1:,} on, and none of these fits {ENOUGH:.0%} of its"
+            f" {self.cells:,} cells; mend the file, or write a line below [data.columns]:"
+            f" {self.name!r} = '{what[:-1]}' takes the way of most, others being missing then, and"
+            f" {self.name!r} = 'category' each text by itself"
         )
 
     def remarks(self, meaning: ColumnMeaning) -> str:

@@ -58,7 +58,10 @@ class FeatureFile:
         if self.files is not None:
             return sum(map(rows_of, self.files))
         try:
-            return int(self.frame.select(pl.len()).collect().item())
+            rows = int(self.frame.select(pl.len()).collect().item())
+            if not rows:  # a row of which a quotation mark is not closed is counted as none
+                self.frame.collect()
+            return rows
         except pl.exceptions.PolarsError as error:
             raise unreadable(self.path, error) from error
 

@@ -99,7 +99,12 @@ def test_one_cell_in_a_hundred_may_contradict_wherever_it_stands(bad: str) -> No
         found = find_schema([table[:100], table[100:]], 300)
         assert str(found.schema["x"]) == "number 1234.5"
         assert f"1 cells are none, the first in row {place + 1}," in dict(found.lines)["x"]
-    assert meaning([bad] * 4 + [f"{i}.5" for i in range(300)]) == "category"
+    cells = [bad] * 4 + [f"{i}.5" for i in range(300)]
+    if bad == "1,5":  # a number all the same
+        with pytest.raises(DataError, match="numbers that are written in several ways"):
+            meaning(cells)
+    else:
+        assert meaning(cells) == "category"
 
 
 def test_what_is_missing_is_told() -> None:
@@ -129,6 +134,39 @@ def test_what_can_be_read_in_two_ways_is_refused_with_the_line_to_write(
         assert f"'x' = '{line}'" in said
         assert meaning(cells, stated=Stated.of({"x": line})) == line
     assert meaning(cells, stated=Stated(ignored=("x",))) in lines
+
+
+@pytest.mark.parametrize(
+    ("cells", "what", "kept"),
+    [
+        (["1,5", "2.5", "2.5"], "number", [None, 2.5, 2.5]),
+        (["1.234,5", "7", "1,234.5", "2,500.25"], "number", [None, 7.0, 1234.5, 2500.25]),
+        (["31/12/2025"] * 2 + ["12/31/2025"], "date", [date(2025, 12, 31)] * 2 + [None]),
+        (["2025-12-31", "31.12.2025", "2026-01-01"], "date", None),
+        (["2025-12-31 10:00:00"] * 2 + ["31.12.2025 10:00"], "date", None),
+    ],
+)
+def test_no_way_of_writing_is_chosen_where_none_fits(
+    cells: list[str], what: str, kept: list[object] | None
+) -> None:
+    many = cells * 50
+    table = pl.DataFrame({"x": many})
+    for batches in ([table], [table[:70], table[70:]]):
+        with pytest.raises(DataError) as caught:
+            find_schema(batches, len(many), typed=False)
+        said = str(caught.value)
+        assert f"'x' holds {what}s that are written in several ways" in said
+        assert f"'x' = '{what}'" in said
+        assert "'x' = 'category'" in said
+        assert not any(cell in said for cell in cells)
+    assert meaning(many, stated=Stated.of({"x": "category"})) == "category"
+    assert meaning(many, stated=Stated(ignored=("x",))) == "category"
+    stated = find_schema([table], len(many), Stated.of({"x": what}), typed=False)
+    if kept is not None:
+        assert stated.schema["x"].read(table["x"]).to_list() == kept * 50
+    assert " cells are none, the first in row" in stated.lines[0][1]
+    # what names things is no number and no date, whatever looks like one here and there
+    assert meaning([*cells, "red"] * 50) == "category"
 
 
 def test_a_column_without_doubt_decides_for_the_others() -> None:
@@ -417,3 +455,11 @@ def test_rows_of_what_is_odd_are_counted_without_what_is_missing() -> None:
     cells = ["NA", " ", "x"] + [f"{i}.5" for i in range(300)]
     found = find_schema([pl.DataFrame({"x": cells})], len(cells))
     assert "1 cells are none, the first in row 3," in found.lines[0][1]
+
+
+@pytest.mark.parametrize("rows", [0, 5])
+def test_a_quotation_mark_that_is_not_closed_is_no_empty_table(tmp_path: Path, rows: int) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id,x\n" + "a,1\n" * rows + 'b,"5\nc,4\n')
+    with pytest.raises(DataError, match=rf'a cell in line {rows + 2} has a " that is not closed'):
+        FeatureFile(path).find_schema()

@@ -10,10 +10,8 @@ text means the same in every file.
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, Self
 
@@ -22,59 +20,26 @@ import polars as pl
 from labelveil.common.errors import ConfigError, DataError, listed
 from labelveil.common.parquet_files import type_words
 from labelveil.common.table_cells import BOOLEANS, absent, stripped
+from labelveil.feature_party.cell_forms import (
+    DATES,
+    FLAGS,
+    GROUPED,
+    ISO,
+    NUMBERS,
+    PLAIN,
+    WITH_CLOCK,
+    dates_of,
+    nameless,
+)
 
 Kind = Literal["number", "true/false", "date", "time", "category", "other"]
 
 MISSING = "\x00missing"
 """Vocabulary entry of an absent value; no text of a file can be equal to it by accident."""
-ENOUGH = 0.99
-"""Share of a column's cells that must be what it is taken for, of those that are not missing."""
 
-_SHAPES = {
-    "%Y-%m-%d": r"\d{4}-\d{1,2}-\d{1,2}",
-    "%Y/%m/%d": r"\d{4}/\d{1,2}/\d{1,2}",
-    "%d.%m.%Y": r"\d{1,2}\.\d{1,2}\.\d{4}",
-    "%d.%m.%y": r"\d{1,2}\.\d{1,2}\.\d{2}",
-    "%d/%m/%Y": r"\d{1,2}/\d{1,2}/\d{4}",
-    "%m/%d/%Y": r"\d{1,2}/\d{1,2}/\d{4}",
-    "%d/%m/%y": r"\d{1,2}/\d{1,2}/\d{2}",
-    "%m/%d/%y": r"\d{1,2}/\d{1,2}/\d{2}",
-    "%d-%m-%Y": r"\d{1,2}-\d{1,2}-\d{4}",
-    "%m-%d-%Y": r"\d{1,2}-\d{1,2}-\d{4}",
-    "%d %b %Y": r"\d{1,2} \p{L}{3} \d{4}",
-    "%b %d, %Y": r"\p{L}{3} \d{1,2}, \d{4}",
-}
-"""How dates are written, and what they look like then."""
-_CLOCK = r"[ T](\d{1,2}):(\d{2})(?::(\d{2}))?"
-_WITH_CLOCK = " %H:%M"
-_MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9].*$"
-"""Moments as programs write them."""
 _TIME = r"^(\d{1,2}):(\d{2})(?::(\d{2})(?:\.\d+)?)?$"
-_ISO = "%Y-%m-%d"
-_SPACES, _QUOTES = " \u00a0\u202f", "'’"
-POINT, COMMA = "1,234.5", "1.234,5"
-PLAIN = "1234.5"
-_GROUPED = {POINT: (",", r"\."), COMMA: (r"\.", ","), "1 234.5": (f"[{_SPACES}]", r"\.")} | {
-    "1 234,5": (f"[{_SPACES}]", ","),
-    "1'234.5": (f"[{_QUOTES}]", r"\."),
-}
-"""How numbers are written that are not plain: what separates thousands, and decimals."""
-_NUMBERS = {PLAIN: r"^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$"} | {
-    form: rf"^[+-]?(?:[1-9]\d{{0,2}}(?:{thousands}\d{{3}})+|\d+)(?:{decimal}\d*)?$"
-    for form, (thousands, decimal) in _GROUPED.items()
-}
-_WHOLE = r"^[+-]?\d+$"
-_SOMEHOW = {
-    "numbers": "|".join(_NUMBERS.values()),
-    "dates": f"^(?:{'|'.join(_SHAPES.values())})(?:{_CLOCK}.*)?$",
-}
-"""What numbers and dates look like, however they are written."""
-_NAMES = r"^[+-]?0\d\d|^.{16}"
-"""Whole numbers that name something: 012, and those that floating point does not tell apart."""
-_FLAGS = [*BOOLEANS.values()]
 _A_SECOND = {"ms": 1e3, "us": 1e6, "ns": 1e9}
 _FEW = 100
-_ID_NAME = re.compile(r"(?:^|[_\s-])(?:id|ids|code|recode|zip|zipcode|sku|uuid)$|[a-z](?:ID|Id)$")
 _CODES = "category of numbers"
 IGNORED = "ignore"
 _MISSING_AT = "; missing: "
@@ -106,14 +71,14 @@ class ColumnMeaning:
             if what == kind:
                 return cls(name, kind, missing=missing)
         kind, _, form = what.partition(" ")
-        date_form = form.removesuffix(_WITH_CLOCK)
-        if kind == "number" and (not form or form in _NUMBERS):
+        date_form = form.removesuffix(WITH_CLOCK)
+        if kind == "number" and (not form or form in NUMBERS):
             return cls(name, "number", form, missing=missing)
-        if kind == "date" and (not form or date_form in _SHAPES):
+        if kind == "date" and (not form or date_form in DATES):
             return cls(name, "date", form, missing=missing)
         raise ConfigError(
-            f"columns.{name}={text!r:.80} must be number, {_lines('number', _NUMBERS)}, date,"
-            f" {_lines('date', _SHAPES)}, {_ISO}{_WITH_CLOCK} and so on, true/false, time,"
+            f"columns.{name}={text!r:.80} must be number, {_lines('number', NUMBERS)}, date,"
+            f" {_lines('date', DATES)}, {ISO}{WITH_CLOCK} and so on, true/false, time,"
             f' category, {_CODES} or {IGNORED}, each with "{_MISSING_AT}word, word" behind it if'
             " need be; set it in [data.columns]"
         )
@@ -125,7 +90,7 @@ class ColumnMeaning:
 
     def absent(self, column: pl.Series) -> pl.Series:
         """(n,) whether a cell is missing, rather than something that is not what it should be."""
-        column = _nameless(column)
+        column = nameless(column)
         if column.dtype in (pl.Categorical, pl.Enum):
             column = column.cast(pl.String)
         if column.dtype != pl.String:
@@ -153,7 +118,7 @@ class ColumnMeaning:
         They have no name. ``DataError`` if the type of the column is another than what it should
         hold.
         """
-        column = _nameless(column)
+        column = nameless(column)
         if column.dtype in (pl.Categorical, pl.Enum):
             column = column.cast(pl.String)
         if column.dtype == pl.String:
@@ -189,11 +154,11 @@ class ColumnMeaning:
                 cells = numbers.zip_with(numbers != MISSING, cells)
             return cells.fill_null(MISSING)
         if self.kind == "date":
-            form = self.form or _ISO + _WITH_CLOCK
+            form = self.form or ISO + WITH_CLOCK
             distinct = cells.unique()
             if distinct.len() > cells.len() / 4:
-                return _dates(cells, form)
-            days = _dates(distinct, form)
+                return dates_of(cells, form)
+            days = dates_of(distinct, form)
             return cells.replace_strict(distinct, days, return_dtype=days.dtype)
         if self.kind == "time":
             parts = (cells.str.extract(_TIME, part).cast(pl.Float64) for part in (1, 2, 3))
@@ -201,14 +166,12 @@ class ColumnMeaning:
             return 3600 * hours + 60 * minutes + seconds.fill_null(0.0)
         if self.kind == "true/false":
             cells = cells.str.to_lowercase().replace(BOOLEANS)
-            cells = cells.set(~cells.is_in(_FLAGS), None)
+            cells = cells.set(~cells.is_in(FLAGS), None)
         elif self.form not in ("", PLAIN):
-            thousands, decimal = _GROUPED[self.form]
+            thousands, decimal = GROUPED[self.form]
             grouped = cells.str.replace_all(thousands, "").str.replace(decimal, ".")
             plain = cells if self.form.endswith(".5") else pl.Series([None], dtype=pl.String)
-            cells = grouped.zip_with(
-                cells.str.contains(_NUMBERS[self.form]).fill_null(False), plain
-            )
+            cells = grouped.zip_with(cells.str.contains(NUMBERS[self.form]).fill_null(False), plain)
         numbers = cells.cast(pl.Float64, strict=False)
         return numbers.set(~numbers.is_finite(), None)
 
@@ -322,350 +285,9 @@ class Found:
         ]
 
 
-def find_schema(
-    batches: Iterable[pl.DataFrame],
-    rows: int,
-    stated: Stated = NOTHING,
-    *,
-    typed: bool = True,
-) -> Found:
-    """Find what the columns of a table mean, as :class:`SchemaSearch` does.
-
-    ``batches`` are its rows in order, of which there are ``rows``; one is in memory at a time.
-    """
-    search = SchemaSearch(rows, stated, typed=typed)
-    for batch in batches:
-        search.add(batch)
-    return search.found()
-
-
-class SchemaSearch:
-    """Finds what the columns of a table of ``rows`` mean, a batch after another.
-
-    In a table whose columns are ``typed``, as those of CSV are not, whole numbers in text name
-    something: who writes them so could have written numbers.
-
-    What is ``stated`` need not be found, but for a form that is left out: no cell that contradicts
-    it changes that. Columns that are ignored are not refused.
-    """
-
-    def __init__(self, rows: int, stated: Stated = NOTHING, *, typed: bool = True) -> None:
-        self._rows, self._stated, self._typed = rows, stated, typed
-        self._evidence: dict[str, _Evidence] = {}
-        self._seen = 0
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether no further cell could decide anything."""
-        return not any(each.wants_cells for each in self._evidence.values())
-
-    def add(self, batch: pl.DataFrame) -> pl.DataFrame:
-        """Take in the next rows; gives them with numbers for text, in columns whose cells so far
-        say no more than numbers do."""
-        values = batch.clone()
-        for place, column in enumerate(batch):
-            if column.name not in self._evidence:
-                evidence = _Evidence(column, self._rows, self._stated, self._typed)
-                self._evidence[column.name] = evidence
-            taken_in = self._evidence[column.name].add(column, self._seen)
-            values.replace_column(place, taken_in.alias(column.name))
-        self._seen += batch.height
-        return values
-
-    def as_numbers(self, batch: pl.DataFrame, schema: Schema) -> pl.DataFrame:
-        """Rows with values for text, in columns of which that is true of all cells."""
-        values = batch.clone()
-        for place, column in enumerate(batch):
-            meaning, kind = schema[column.name], self._evidence[column.name].kept_as
-            if kind is not None and meaning.form in ("", PLAIN, _ISO, _ISO + _WITH_CLOCK):
-                read = meaning.read(column).cast(kind)
-                values.replace_column(place, read.alias(column.name))
-        return values
-
-    def found(self) -> Found:
-        """What was found of the rows taken in.
-
-        Raises ``DataError`` for a column whose cells mean two things, or of which none is what the
-        column was said to hold.
-        """
-        for name, each in self._evidence.items():
-            if each.is_mixed and name not in self._stated.ignored:
-                raise each.mixed()
-        possible = {name: each.meanings() for name, each in self._evidence.items()}
-        sure = [meanings[0].form for meanings in possible.values() if len(meanings) == 1]
-        points = sum(form.endswith(".5") for form in sure)
-        commas = sum(form.endswith(",5") for form in sure)
-        day, month = (sum(form.startswith(start) for form in sure) for start in ("%d/", "%m/"))
-        meanings, lines = [], []
-        for name, each in self._evidence.items():
-            several = possible[name]
-            if len(several) > 1:
-                forms = [meaning.form for meaning in several]
-                comma = commas > 0 == points
-                if PLAIN in forms:  # as programs write them
-                    wanted = COMMA if comma else PLAIN
-                elif COMMA in forms:
-                    wanted = COMMA if comma else POINT if points > 0 == commas else ""
-                else:
-                    start = "%d" if day > 0 == month else "%m" if month > 0 == day else "?"
-                    wanted = next((form for form in forms if form.startswith(start)), "")
-                if not wanted and name not in self._stated.ignored:
-                    raise each.ambiguous(several)
-                several = [meaning for meaning in several if meaning.form == wanted] or several
-            meanings.append(several[0])
-            lines.append((name, f"{several[0]}{each.remarks(several[0])}"))
-        return Found(Schema(tuple(meanings)), tuple(lines))
-
-
-def undecided(table: pl.DataFrame, stated: Stated = NOTHING) -> list[str]:
-    """The columns whose cells decide what they mean: of text, and of numbers that may be names."""
-    evidence = (_Evidence(column, 0, stated) for column in table)
-    return [each.name for each in evidence if each.wants_cells]
-
-
-class _Evidence:
-    """What the cells of one column say, a batch after another."""
-
-    def __init__(self, column: pl.Series, rows: int, stated: Stated, typed: bool = True) -> None:
-        self.name, self.kind, self.rows = column.name, column.dtype, rows
-        self.given, self.numeric = (
-            next((m for m in stated.given if m.name == self.name), None),
-            self.name in stated.numeric,
-        )
-        self.is_text = column.dtype in (pl.String, pl.Categorical, pl.Enum)
-        self.names_things = typed or _named_as_id(self.name)
-        self.words: Counter[str] = Counter()  # of what is missing
-        # cells that are not missing, and of these whole numbers, and such that name something;
-        # moments; of a column of floats those with decimals
-        self.cells = self.whole = self.names = self.clocks = self.fractions = 0
-        self.special = False  # whether any cell is no whole number
-        candidates = list(self._candidates()) if self.is_text else []
-        self.failures = dict.fromkeys(candidates, 0)
-        missing = () if self.given is None else self.given.missing
-        self.plain = ColumnMeaning(self.name, "number", PLAIN, missing=missing)
-        self.iso = ColumnMeaning(self.name, "date", _ISO, missing=missing)
-        # cells that are no number, and no date, however written; dropped as failures are
-        open_to_all = self.is_text and self.given is None and not self.numeric
-        self.unlike = dict.fromkeys(_SOMEHOW if open_to_all else (), 0)
-        self.unplain = 0  # cells that are neither missing nor numbers as programs write them
-        self.first_odd: dict[ColumnMeaning, int] = {}
-        self.first_special = 0  # row of the first cell that is no whole number
-
-    @property
-    def wants_cells(self) -> bool:
-        """Whether any more cells could decide something."""
-        return bool(self.failures or self.unlike) or self._may_be_names
-
-    @property
-    def _may_be_names(self) -> bool:
-        return self.kind.is_float() and _named_as_id(self.name) and not self.fractions
-
-    @property
-    def is_mixed(self) -> bool:
-        """Whether the cells are numbers, or dates, and no way of writing fits enough of them."""
-        most = (1 - ENOUGH) * self.cells
-        fits = any(failed <= most for failed in self.failures.values())
-        return not fits and any(failed <= most for failed in self.unlike.values())
-
-    def _candidates(self) -> Iterator[ColumnMeaning]:
-        given, name = self.given, self.name
-        missing = () if given is None else given.missing
-        kinds = {"number": _NUMBERS, "date": _SHAPES, "true/false": ("",), "time": ("",)}
-        for kind, forms in kinds.items():
-            for form in forms:
-                if given is None or (
-                    given.kind == kind and given.form.removesuffix(_WITH_CLOCK) in ("", form)
-                ):
-                    yield ColumnMeaning(name, kind, form, missing=missing)  # type: ignore[arg-type]
-
-    @property
-    def kept_as(self) -> pl.DataType | None:
-        """The type whose values say all that the cells so far do, if one does: of numbers and dates
-        as programs write them."""
-        if not self.cells or self.names:
-            return None
-        if self.failures.get(self.iso) == 0:
-            return pl.Datetime("us") if self.clocks else pl.Date()
-        if self.plain not in self.failures or self.unplain:
-            return None
-        if self.whole < self.cells:
-            return pl.Float64()
-        called_names = self.names_things and self.given is None and not self.numeric
-        return None if called_names else pl.Int64()
-
-    def add(self, column: pl.Series, first: int) -> pl.Series:
-        """Take in the cells of the rows from ``first`` on; gives them as ``kept_as`` says."""
-        column = _nameless(column)
-        if self._may_be_names:
-            values = column.drop_nulls().drop_nans()
-            self.fractions += int((values != values.floor()).sum())
-        if not self.failures and not self.unlike:
-            return column
-        # nearly all cells of most columns are numbers or moments as programs write them, or none is
-        moments = {meaning.kind for meaning in self.failures} == {"date"}
-        texts, values = _as_programs_write(column.cast(pl.String), moments)
-        if self.plain.missing:
-            values = values.set(texts.is_in(list(self.plain.missing)), None)
-        usual, others = texts, texts.clear()
-        if values.null_count():
-            usual = texts.filter(values.is_not_null())
-            others = texts.filter(values.is_null()).drop_nulls()
-        others, distinct, counts = self._there(others)
-        odd_ones = int(counts.sum())
-        whole, decimals = texts.clear(), usual  # or just numbers, where nobody asks which
-        if self.whole == self.cells:
-            digits = usual.str.contains(_WHOLE)
-            whole, decimals = usual, texts.clear()
-            if not digits.all():
-                whole, decimals = usual.filter(digits), usual.filter(~digits)
-        self.unplain += odd_ones
-        self.clocks += usual.len() if moments else 0
-        self.cells += usual.len() + odd_ones
-        self.whole += whole.len()
-        if self.whole == self.cells:
-            self.names += int(whole.str.contains(_NAMES).sum())
-        elif not self.special:
-            self.special = True
-            self.first_special = first + _first(texts, decimals, others)
-        for meaning in list(self.failures):
-            bad = texts.clear()
-            if meaning.kind == "true/false":
-                bad = usual.filter(~usual.is_in(_FLAGS))
-            elif meaning.kind != "number":
-                bad = bad if moments and meaning == self.iso else usual
-            elif not meaning.form.endswith(".5"):
-                bad = decimals.filter(~decimals.str.contains(_NUMBERS[meaning.form]))
-            odd = self._odd(meaning, distinct)
-            if not (failed := bad.len() + int(counts.filter(odd).sum())):
-                continue
-            if meaning not in self.first_odd:
-                those = others if odd.all() else _among(others, distinct.filter(odd))
-                self.first_odd[meaning] = first + _first(texts, bad, those)
-            self.failures[meaning] += failed
-        for what in self.unlike:
-            strange = counts.filter(~distinct.str.contains(_SOMEHOW[what])).sum()
-            self.unlike[what] += int(strange) + usual.len() * ((what == "dates") != moments)
-        if self.given is None and not self.numeric:
-            most = (1 - ENOUGH) * self.rows
-            self.failures = {m: failed for m, failed in self.failures.items() if failed <= most}
-            self.unlike = {what: failed for what, failed in self.unlike.items() if failed <= most}
-        if (kind := self.kept_as) is None:
-            return column
-        if kind.is_numeric():
-            return values.cast(kind)
-        if moments and distinct.is_empty():
-            return values.cast(kind)
-        days = _dates(distinct, _ISO + _WITH_CLOCK if self.clocks else _ISO)
-        days = texts.replace_strict(distinct, days, default=None, return_dtype=kind)
-        return values.cast(kind).zip_with(values.is_not_null(), days) if moments else days
-
-    def _there(self, cells: pl.Series) -> tuple[pl.Series, pl.Series, pl.Series]:
-        """Those that are not missing, the different ones of them, and how many of each; the words
-        of the others are counted."""
-        counted = cells.alias("cell").value_counts()
-        missing = self.plain.absent(counted["cell"])
-        words = counted.filter(missing & (counted["cell"] != ""))
-        self.words.update(dict(words.iter_rows()))
-        there = counted.filter(~missing)
-        self.clocks += int(there["cell"].str.contains(_CLOCK).sum())
-        there_alone = _among(cells, there["cell"]) if missing.any() else cells
-        return there_alone, there["cell"], there["count"]
-
-    def _odd(self, meaning: ColumnMeaning, cells: pl.Series) -> pl.Series:
-        """(n,) whether a cell is not what the column would hold."""
-        if cells.is_empty():
-            return pl.Series([], dtype=pl.Boolean)
-        if meaning.kind == "number":
-            return ~cells.str.contains(_NUMBERS[meaning.form])
-        read = _dates(cells, meaning.form) if meaning.kind == "date" else meaning.read(cells)
-        return read.is_null()
-
-    def meanings(self) -> list[ColumnMeaning]:
-        """What the column means, or the several things that it may, which differ."""
-        name, given = self.name, self.given
-        if not self.is_text:
-            return [self._by_type() if given is None else given]
-        if given is not None and given.kind == "category":
-            return [given]
-        if given is not None and self.cells and min(self.failures.values()) == self.cells:
-            raise DataError(
-                f"column {name!r} is said to hold a {given}, and none of its {self.cells:,} cells"
-                " that are not missing is one; correct its line in [data.columns]"
-            )
-        most = self.cells - 1 if given or self.numeric else (1 - ENOUGH) * self.cells
-        fitting = {m: failed for m, failed in self.failures.items() if failed <= most}
-        if self.numeric and self.cells and not fitting:
-            raise DataError(
-                f"column {name!r} is listed in [data] numeric, and none of its {self.cells:,} cells"
-                " is a number or a date; leave it out there, or list it in categorical"
-            )
-        if not self.cells or not fitting:
-            return [given or ColumnMeaning(name, "category")]
-        least = min(fitting.values())
-        best = [meaning for meaning, failed in fitting.items() if failed == least]
-        if best[0].kind == "date" and self.clocks:
-            best = [replace(m, form=m.form.removesuffix(_WITH_CLOCK) + _WITH_CLOCK) for m in best]
-        if best[0].kind != "number":
-            return best
-        if self.whole == self.cells:
-            if given is None and not self.numeric and (self.names or self.names_things):
-                return [ColumnMeaning(name, "category", codes=not self.names)]
-            return [replace(best[0], form="")]
-        # of the others, those that read the same where the first does
-        other = {PLAIN: COMMA, POINT: COMMA}.get(best[0].form)
-        return [m for m in best if m.form in (best[0].form, other)]
-
-    def _by_type(self) -> ColumnMeaning:
-        name, kind = self.name, self.kind
-        if kind == pl.Boolean:
-            return ColumnMeaning(name, "true/false")
-        if kind in (pl.Date, pl.Datetime):
-            return ColumnMeaning(name, "date", _ISO + (_WITH_CLOCK if kind == pl.Datetime else ""))
-        if kind == pl.Time:
-            return ColumnMeaning(name, "time")
-        if kind.is_numeric() or kind == pl.Duration:
-            whole = not self.fractions and not getattr(kind, "scale", 0)
-            if whole and kind != pl.Duration and _named_as_id(name) and not self.numeric:
-                return ColumnMeaning(name, "category", codes=True)
-            return ColumnMeaning(name, "number")
-        return ColumnMeaning(name, "category" if kind == pl.Null else "other")
-
-    def ambiguous(self, meanings: Sequence[ColumnMeaning]) -> DataError:
-        """Why the column cannot be read, and what to write."""
-        ways = " or ".join(f"{self.name!r} = {str(meaning)!r}" for meaning in meanings)
-        return DataError(
-            f"column {self.name!r} can be read in two ways, from row {self.first_special + 1:,} on,"
-            f" and no cell of it decides; write one of them below [data.columns]: {ways}"
-        )
-
-    def mixed(self) -> DataError:
-        """Why no way of writing is taken, and what to write."""
-        what = min(self.unlike, key=lambda each: self.unlike[each])
-        return DataError(
-            f"column {self.name!r} holds {what} that are written in several ways, from row"
-            f" {self.first_special + 1:,} on, and none of these fits {ENOUGH:.0%} of its"
-            f" {self.cells:,} cells; mend the file, or write a line below [data.columns]:"
-            f" {self.name!r} = '{what[:-1]}' takes the way of most, others being missing then, and"
-            f" {self.name!r} = 'category' each text by itself"
-        )
-
-    def remarks(self, meaning: ColumnMeaning) -> str:
-        """What a line about the column says besides: what is missing, and what is odd."""
-        parts = []
-        if self.words and meaning.kind != "category":
-            words = ", ".join(repr(word) for word, _ in self.words.most_common(3))
-            parts.append(f"{sum(self.words.values()):,} cells missing: {words}")
-        form = meaning.form.removesuffix(_WITH_CLOCK) or (PLAIN if meaning.kind == "number" else "")
-        candidate = replace(meaning, form=form)
-        if odd := self.failures.get(candidate, 0):
-            row = self.first_odd[candidate] + 1
-            parts.append(f"{odd:,} cells are none, the first in row {row:,}, and count as missing")
-        return "".join(f"; {part}" for part in parts)
-
-
 def canonical_text(series: pl.Series) -> pl.Series:
     """Canonical text of each value: 17850 from CSV and 17850.0 from Parquet are one category."""
-    series = _nameless(series)
+    series = nameless(series)
     if series.dtype.is_float():
         frame = pl.DataFrame({"x": series})
         whole = pl.col("x").is_finite() & (pl.col("x") == pl.col("x").floor())
@@ -693,67 +315,6 @@ def numbers_rows(cells: pl.Series, values: pl.Series, meaning: ColumnMeaning) ->
     if high - low >= 2 * values.len():  # type: ignore[operator]
         return False
     return bool((values == values.floor()).all()) and values.n_unique() == values.len()
-
-
-def _as_programs_write(cells: pl.Series, moments: bool) -> tuple[pl.Series, pl.Series]:
-    """(n,) texts without space around them, and their numbers, or their moments: null where one is
-    none as programs write it, or is infinite.
-
-    Texts without space, as most are, are not copied.
-    """
-    values = _moments(cells) if moments else cells.cast(pl.Float64, strict=False)
-    if values.null_count() > cells.null_count():
-        cells = stripped(cells)
-        values = _moments(cells) if moments else cells.cast(pl.Float64, strict=False)
-    return cells, values if moments else values.set(~values.is_finite(), None)
-
-
-def _moments(cells: pl.Series) -> pl.Series:
-    """Moments as programs write them, with a point or a zone behind them or without; null of other
-    texts."""
-    exact = cells.set(~cells.str.contains(_MOMENT), None)
-    if exact.null_count() == exact.len():
-        return exact.cast(pl.Datetime("us"))
-    form = f"%Y-%m-%d{exact.drop_nulls()[0][10]}%H:%M:%S"
-    text = exact.str.slice(0, 19)
-    return text.str.to_datetime(form, time_unit="us", strict=False, cache=False)
-
-
-def _dates(cells: pl.Series, form: str) -> pl.Series:
-    """Dates, or moments if the form has a clock; null where a text is neither."""
-    date = form.removesuffix(_WITH_CLOCK)
-    known = pl.repeat(None, cells.len(), dtype=pl.Datetime("us"), eager=True)
-    if form == _ISO + _WITH_CLOCK:
-        known = _moments(cells)
-        if known.null_count() == cells.null_count():
-            return known  # in a tenth of the time
-    days = cells.str.extract(rf"^({_SHAPES[date]})(?:{_CLOCK}.*)?$").str.to_date(date, strict=False)
-    if date == form:
-        return days
-    parts = (cells.str.extract(_CLOCK, part).cast(pl.Int64).fill_null(0) for part in (1, 2, 3))
-    hours, minutes, seconds = parts
-    clock = (3600 * hours + 60 * minutes + seconds) * 1_000_000
-    moments = days.cast(pl.Datetime("us")) + clock.cast(pl.Duration("us"))
-    return known.zip_with(known.is_not_null(), moments)
-
-
-def _among(cells: pl.Series, some: pl.Series) -> pl.Series:
-    return cells.filter(cells.is_in(some.implode()))
-
-
-def _first(cells: pl.Series, *some: pl.Series) -> int:
-    """Place of the first cell that is one of some, which stand in the same order."""
-    return min((int((cells == each[0]).arg_max() or 0) for each in some if each.len()), default=0)
-
-
-def _nameless(column: pl.Series) -> pl.Series:
-    """A Series' methods take a name ^…$ for a pattern of columns."""
-    return column.alias("")
-
-
-def _named_as_id(name: str) -> bool:
-    """Whether a column's name says that its numbers are names."""
-    return _ID_NAME.search(name) is not None
 
 
 def _lines(kind: str, forms: Iterable[str]) -> str:

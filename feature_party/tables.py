@@ -20,7 +20,8 @@ from labelveil.common.errors import DataError, listed
 from labelveil.common.files import PARQUET_SUFFIXES, appearing, directory_files
 from labelveil.common.parquet_files import ParquetTable
 from labelveil.common.release.event_keys import key_text
-from labelveil.feature_party.schema import NOTHING, Found, SchemaSearch, Stated, undecided
+from labelveil.feature_party.schema import NOTHING, Found, Stated
+from labelveil.feature_party.schema_search import SchemaSearch, undecided
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,15 +69,15 @@ class FeatureFile:
     def find_schema(self, stated: Stated = NOTHING, without: str | None = None) -> Found:
         """What its columns mean, but for that of the key.
 
-        All rows are read, of those columns alone whose type does not say it. ``ConfigError`` if a
-        column that is named does not exist; ``DataError`` as
-        :func:`labelveil.feature_party.schema.find_schema`, or if a file cannot be read.
+        All rows are read of CSV; of Parquet columns whose type does not say it, until no further
+        cell could. ``ConfigError`` if a column that is named does not exist; ``DataError`` as
+        :func:`labelveil.feature_party.schema_search.find_schema`, or if a file cannot be read.
         """
         empty, search = self._begun(stated, without)
         names = undecided(empty, stated)
         for batch in self.batches(names) if names else ():
             search.add(batch)
-            if search.is_settled and is_parquet(self.path):  # CSV is read whole: a line may be odd
+            if search.is_settled and is_parquet(self.path):
                 break
         return search.found()
 
@@ -213,7 +214,7 @@ def scan_table(path: Path) -> pl.LazyFrame:
     """Scan a table lazily: a CSV or Parquet file, or a directory of Parquet files.
 
     Every cell of a CSV file is text: what it means is the schema's to say, and is decided by all
-    cells of its column (:mod:`labelveil.feature_party.schema`). ``DataError`` if the file is
+    cells of its column (:mod:`labelveil.feature_party.schema_search`). ``DataError`` if the file is
     missing, of another kind, or cannot be read.
     """
     table_files(path)

@@ -13,7 +13,7 @@ from labelveil.common.arrays import Indices
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice, PrivateSums
 from labelveil.feature_party.evaluation.group_means import Values, grouped, means_of_sums
-from labelveil.feature_party.schema import find_schema
+from labelveil.feature_party.schema_search import find_schema
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,9 +34,9 @@ from labelveil.feature_party.schema import (
     ColumnMeaning,
     Schema,
     Stated,
-    find_schema,
     numbers_rows,
 )
+from labelveil.feature_party.schema_search import find_schema
 
 MIN_OCCURRENCES = 5
 _HEAVY_TAIL = 4.0

@@ -82,7 +82,8 @@ def read_inputs(settings: Settings) -> Inputs:
     if features.width < 2:
         raise DataError(f"{settings.features} has no feature columns beside the key {key!r}")
     # a party's own modules are loaded where they work, and by no import of the face
-    from labelveil.feature_party.schema import IGNORED, Stated, find_schema
+    from labelveil.feature_party.schema import IGNORED, Stated
+    from labelveil.feature_party.schema_search import find_schema
 
     stated = Stated.of(settings.columns)
     for column in settings.columns:

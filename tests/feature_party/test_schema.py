@@ -18,14 +18,8 @@ from hypothesis import strategies as st
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.table_cells import MISSING_WORDS
 from labelveil.feature_party.model.encoding import Encoder
-from labelveil.feature_party.schema import (
-    ColumnMeaning,
-    Schema,
-    SchemaSearch,
-    Stated,
-    find_schema,
-    numbers_rows,
-)
+from labelveil.feature_party.schema import ColumnMeaning, Schema, Stated, numbers_rows
+from labelveil.feature_party.schema_search import SchemaSearch, find_schema
 from labelveil.feature_party.tables import FeatureFile
 
 
@@ -410,12 +404,15 @@ def test_a_table_of_parquet_is_read_until_its_columns_are_settled(
     table = pl.DataFrame({"town": [f"town{i % 7}" for i in range(rows)], "x": range(rows)})
     table.write_parquet(tmp_path / "a.parquet")
     table.write_csv(tmp_path / "a.csv")
-    taken = []
+    taken: list[int] = []
     add = SchemaSearch.add
+
+    def counted(search: SchemaSearch, batch: pl.DataFrame) -> pl.DataFrame:
+        taken.append(batch.height)
+        return add(search, batch)
+
     monkeypatch.setattr(FeatureFile.batches, "__defaults__", (50,))
-    monkeypatch.setattr(
-        SchemaSearch, "add", lambda self, batch: (taken.append(batch.height), add(self, batch))[1]
-    )
+    monkeypatch.setattr(SchemaSearch, "add", counted)
     found = [FeatureFile(tmp_path / f"a.{suffix}").find_schema() for suffix in ("parquet", "csv")]
     assert [str(c) for c in found[0].schema.columns] == ["category", "number"]
     assert found[0].schema == found[1].schema

@@ -20,7 +20,7 @@ from labelveil.feature_party.evaluation.group_means import (
     means_of_codes,
 )
 from labelveil.feature_party.learning.problem import LabelProblem
-from labelveil.feature_party.schema import find_schema
+from labelveil.feature_party.schema_search import find_schema
 from tests.feature_party.worlds import thresholds_channel
 from tests.statistics import binomial_range
 

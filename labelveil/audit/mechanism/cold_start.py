@@ -20,7 +20,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from labelveil.audit.mechanism.subject import GROUP_SUMS, NamedSubject, Subject
+from labelveil.audit.mechanism.subject import Subject, starts_anew
 from labelveil.children import child_command, child_environment
 from labelveil.common.arrays import Floats
 from labelveil.common.errors import ConfigError, PrivacyError
@@ -56,7 +56,7 @@ def main(starts: str, forks: str) -> None:
     loaded = set(sys.modules)
     _fork(subject, labels, int(forks))
     for _ in range(int(starts)):
-        if not (isinstance(subject, NamedSubject) or subject.target == GROUP_SUMS):
+        if not starts_anew(subject):
             # unload what came with it: the modules that share its top-level package
             top = subject.target.partition(":")[0].partition(".")[0]
             for name in set(sys.modules) - loaded:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from labelveil.audit.attacks.every_label import all_runs
 from labelveil.audit.mechanism import black_box, exact, sums
-from labelveil.audit.mechanism.subject import NamedSubject
+from labelveil.audit.mechanism.subject import starts_anew
 from labelveil.audit.mechanism.trial import Trial
 from labelveil.audit.probes import Probes
 from labelveil.audit.verdict import Audit, Progress, silent
@@ -40,6 +40,6 @@ def mechanism_cost(trial: Trial) -> float:
     rows = all_runs(sizes.runs, trial.labels.size) + 1.3 * sizes.runs + 1024 * sizes.starts
     rows += 2 * (sizes.long_rows + sizes.rows) + 1.25 * (sizes.records + small)
     calls = 1.25 * sizes.small_calls + 3 * sizes.calls + sizes.starts
-    loaded = 0.01 * sizes.starts * (not isinstance(trial.subject, NamedSubject))
+    loaded = 0.01 * sizes.starts * (not starts_anew(trial.subject))
     row, call = trial.pace
     return 1.0 + 11e-6 * sizes.runs + loaded + rows * row + calls * call

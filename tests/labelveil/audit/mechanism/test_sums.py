@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from labelveil.audit.mechanism import sums
-from labelveil.audit.mechanism.run import PROBES, audit_mechanism
+from labelveil.audit.mechanism.run import PROBES, audit_mechanism, mechanism_cost
 from labelveil.audit.mechanism.subject import GROUP_SUMS, Answered, SumsSubject
 from labelveil.audit.mechanism.trial import Trial
 from labelveil.audit.verdict import Check, Verdict
@@ -56,6 +57,13 @@ def test_the_worst_ratio_is_what_is_claimed() -> None:
     """Exactly: a twin that is 1/4,000 above is caught, and right sums reach ε."""
     check = found(own(epsilon=0.3), "exact ε of sums")
     assert (check.bound, check.claimed) == (0.3, 0.3)
+
+
+def test_what_it_costs_is_said_without_starts_that_are_not_made() -> None:
+    """Our own code is not loaded again for each start, and a callable is."""
+    trial = Trial(SumsSubject(GROUP_SUMS, np.arange(2.0), 1.0), replace(SMALL, starts=100_000))
+    other = replace(trial, subject=SumsSubject(f"{__name__}:own_entropy", np.arange(2.0), 1.0))
+    assert mechanism_cost(other) - mechanism_cost(trial) > 0.005 * trial.sizes.starts
 
 
 @pytest.mark.slow

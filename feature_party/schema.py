@@ -42,6 +42,8 @@ _A_SECOND = {"ms": 1e3, "us": 1e6, "ns": 1e9}
 _FEW = 100
 _CODES = "category of numbers"
 IGNORED = "ignore"
+LINES = "[data.columns], in columns= of Python, or in --columns of simulate"
+"""Where somebody says what columns mean."""
 _MISSING_AT = "; missing: "
 
 
@@ -80,7 +82,7 @@ class ColumnMeaning:
             f"columns.{name}={text!r:.80} must be number, {_lines('number', NUMBERS)}, date,"
             f" {_lines('date', DATES)}, {ISO}{WITH_CLOCK} and so on, true/false, time,"
             f' category, {_CODES} or {IGNORED}, each with "{_MISSING_AT}word, word" behind it if'
-            " need be; set it in [data.columns]"
+            f" need be; set it in {LINES}"
         )
 
     def __str__(self) -> str:
@@ -196,7 +198,7 @@ class ColumnMeaning:
         if self.kind != "number" or not kind.is_numeric():
             raise DataError(
                 f"column {self.name!r} has type {kind} here, and is to hold a {self.kind}, as it"
-                " did when a model was trained or as [data.columns] says; convert it"
+                " did when a model was trained or as its line in [data.columns] says; convert it"
             )
         return column.cast(pl.Float64)
 

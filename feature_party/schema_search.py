@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 
@@ -25,7 +26,7 @@ from labelveil.feature_party.cell_forms import (
     dates_of,
     nameless,
 )
-from labelveil.feature_party.schema import NOTHING, ColumnMeaning, Found, Schema, Stated
+from labelveil.feature_party.schema import LINES, NOTHING, ColumnMeaning, Found, Schema, Stated
 
 ENOUGH = 0.99
 """Share of a column's cells that must be what it is taken for, of those that are not missing."""
@@ -41,12 +42,13 @@ def find_schema(
     stated: Stated = NOTHING,
     *,
     typed: bool = True,
+    path: Path | None = None,
 ) -> Found:
     """Find what the columns of a table mean, as :class:`SchemaSearch` does.
 
     ``batches`` are its rows in order, of which there are ``rows``; one is in memory at a time.
     """
-    search = SchemaSearch(rows, stated, typed=typed)
+    search = SchemaSearch(rows, stated, typed=typed, path=path)
     for batch in batches:
         search.add(batch)
     return search.found()
@@ -59,11 +61,13 @@ class SchemaSearch:
     something: who writes them so could have written numbers.
 
     What is ``stated`` need not be found, but for a form that is left out: no cell that contradicts
-    it changes that. Columns that are ignored are not refused.
+    it changes that. Columns that are ignored are not refused. Errors name the ``path``.
     """
 
-    def __init__(self, rows: int, stated: Stated = NOTHING, *, typed: bool = True) -> None:
-        self._rows, self._stated, self._typed = rows, stated, typed
+    def __init__(
+        self, rows: int, stated: Stated = NOTHING, *, typed: bool = True, path: Path | None = None
+    ) -> None:
+        self._rows, self._stated, self._typed, self._path = rows, stated, typed, path
         self._evidence: dict[str, _Evidence] = {}
         self._seen = 0
 
@@ -101,6 +105,14 @@ class SchemaSearch:
         Raises ``DataError`` for a column whose cells mean two things, or of which none is what the
         column was said to hold.
         """
+        try:
+            return self._found()
+        except DataError as error:
+            if self._path is None:
+                raise
+            raise DataError(f"{self._path}: {error}") from error
+
+    def _found(self) -> Found:
         for name, each in self._evidence.items():
             if each.is_mixed and name not in self._stated.ignored:
                 raise each.mixed()
@@ -303,7 +315,7 @@ class _Evidence:
         if given is not None and self.cells and min(self.failures.values()) == self.cells:
             raise DataError(
                 f"column {name!r} is said to hold a {given}, and none of its {self.cells:,} cells"
-                " that are not missing is one; correct its line in [data.columns]"
+                f" that are not missing is one; correct its line in {LINES}"
             )
         most = self.cells - 1 if given or self.numeric else (1 - ENOUGH) * self.cells
         fitting = {m: failed for m, failed in self.failures.items() if failed <= most}
@@ -348,7 +360,7 @@ class _Evidence:
         ways = " or ".join(f"{self.name!r} = {str(meaning)!r}" for meaning in meanings)
         return DataError(
             f"column {self.name!r} can be read in two ways, from row {self.first_special + 1:,} on,"
-            f" and no cell of it decides; write one of them below [data.columns]: {ways}"
+            f" and no cell of it decides; write one of them in {LINES}: {ways}"
         )
 
     def mixed(self) -> DataError:
@@ -357,7 +369,7 @@ class _Evidence:
         return DataError(
             f"column {self.name!r} holds {what} that are written in several ways, from row"
             f" {self.first_special + 1:,} on, and none of these fits {ENOUGH:.0%} of its"
-            f" {self.cells:,} cells; mend the file, or write a line below [data.columns]:"
+            f" {self.cells:,} cells; mend the file, or write a line in {LINES}:"
             f" {self.name!r} = '{what[:-1]}' takes the way of most, others being missing then, and"
             f" {self.name!r} = 'category' each text by itself"
         )

@@ -44,6 +44,7 @@ class FeatureFile:
     """A features table that can be read in batches, again and again."""
 
     path: Path  # a file, or a folder of Parquet files
+    copy_of: Path | None = None  # what errors about its cells name instead
 
     @cached_property
     def files(self) -> list[Path] | None:
@@ -98,7 +99,7 @@ class FeatureFile:
                     self.frame.sink_parquet(file)
             except pl.exceptions.PolarsError as error:
                 raise unreadable(self.path, error) from error
-            return FeatureFile(out).find_schema(stated, without)
+            return FeatureFile(out, copy_of=self.path).find_schema(stated, without)
         empty, search = self._begun(stated, without)
         with appearing(out, durable=True) as file:
             types = self._write(file, empty.columns, search.add)
@@ -139,7 +140,8 @@ class FeatureFile:
         empty = self.frame.head(0).collect()
         empty = empty.select(cs.by_name(*(name for name in empty.columns if name != without)))
         stated.check(empty.columns)
-        search = SchemaSearch(self.rows, stated, typed=is_parquet(self.path))
+        path = self.copy_of or self.path
+        search = SchemaSearch(self.rows, stated, typed=is_parquet(self.path), path=path)
         search.add(empty)
         return empty, search
 

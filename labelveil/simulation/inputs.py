@@ -90,7 +90,8 @@ def read_inputs(settings: Settings) -> Inputs:
         _need(features, column, settings.features)
     meanings: dict[str, str] = {}
     if settings.features.suffix.lower() in SUFFIXES:  # what it writes for a party is Parquet
-        found = find_schema([features.drop(key)], len(features), stated, typed=False).schema
+        table, path = features.drop(key), settings.features
+        found = find_schema([table], len(table), stated, typed=False, path=path).schema
         meanings = {column.name: str(column) for column in found.columns}
     meanings = {**settings.columns, **meanings, **dict.fromkeys(stated.ignored, IGNORED)}
     population = None

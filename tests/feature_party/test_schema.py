@@ -334,8 +334,9 @@ def test_what_a_join_keeps_says_what_the_cells_do(
                     folder / "kept.parquet", stated, without="key"
                 )
             except DataError as error:
+                path = folder / "features.csv"
                 with pytest.raises(DataError, match=re.escape(str(error))):
-                    find_schema([cells.drop("key")], 120, stated, typed=False)
+                    find_schema([cells.drop("key")], 120, stated, typed=False, path=path)
                 return
         found.append(kept.schema)
         written = pl.read_parquet(folder / "kept.parquet")

@@ -15,7 +15,6 @@ from fractions import Fraction
 
 import numpy as np
 
-from labelveil.audit.attacks.laws import detectable_narrowness, noise_probability, two_sided
 from labelveil.audit.verdict import GATE, Check, Power, Verdict, number, verdict_of
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.errors import ReleaseError
@@ -265,6 +264,8 @@ def possible_check(
     least = min(tails, key=lambda each: tails[each], default=None)
     powers = [Power("scales by which a sum is beyond its range", math.log(4 * scales.size / GATE))]
     if known.any():
+        from labelveil.audit.attacks.laws import detectable_narrowness  # SciPy: as in _tails
+
         kinds, counts = np.unique(scales[known], return_counts=True)
         at = int(counts.argmax())
         narrow = detectable_narrowness(int(counts[at]), float(kinds[at]), level)
@@ -290,6 +291,9 @@ def possible_check(
 
 def _tails(noise: Integers, scale: float) -> dict[str, float]:
     """How improbable known noise is under a discrete Laplace law, by aspect, at most."""
+    # its SciPy takes longer to import than all that those need who add up what epochs cost
+    from labelveil.audit.attacks.laws import noise_probability, two_sided
+
     q = math.exp(-1 / scale)
     little, much = noise_probability(noise, scale)
     even, moved = (1 + q * q) / (1 + q) ** 2, int(np.count_nonzero(noise))

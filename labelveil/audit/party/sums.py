@@ -94,6 +94,8 @@ class SumsWorld(World):
 
     def _config(self) -> str:
         self.further = self.settings.epsilon
+        # sums are the same whatever randomizes codes, and who asks for codes asks this one
+        self.settings = self.settings.model_copy(update={"randomizer": "auto"})
         text = super()._config().replace('"population.parquet"', '"submitted"')
         return f"{text}[rounds]\nquestions = true\n"
 

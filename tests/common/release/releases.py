@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
-from math import prod
+from math import inf, nextafter, prod
 from typing import Any
 
 import numpy as np
@@ -107,7 +107,8 @@ def manifest_of(
         "tables": [],
         "drift": None,
         "privacy": {
-            "requested_epsilon": total.epsilon if epsilon is None else epsilon,
+            # as a decimal it is not below what is spent
+            "requested_epsilon": nextafter(total.epsilon, inf) if epsilon is None else epsilon,
             "division": "auto",
             "records_per_unit": records,
             "total": total.to_json(),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from labelveil.audit.certificate.run import signature_check
+from labelveil.audit.certificate.run import read_evidence, signature_check
 from labelveil.audit.verdict import Verdict
 from labelveil.common.release.folder import SIGNATURE_FILE
 from labelveil.common.release.signature import read_public_key, verify
@@ -22,7 +23,7 @@ Connect = Callable[..., Client]
 
 def audited(directory: Path, key: Path) -> Verdict:
     """The auditor's verdict on the signature of a release in the store."""
-    return signature_check(directory, (directory / "manifest.json").read_bytes(), key).verdict
+    return signature_check(replace(read_evidence(directory), public_key=key)).verdict
 
 
 def test_a_release_is_signed_and_served_with_its_signature(party: Party, connect: Connect) -> None:

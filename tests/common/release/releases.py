@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.exact.channel import FiniteChannel
+from labelveil.common.exact.rational import decimal_value
 from labelveil.common.guarantees import PureDP, compose
 from labelveil.common.randomizers import NoisyPrior
 from labelveil.common.randomizers.grid import Grid
@@ -35,6 +36,12 @@ def words_of(row: str) -> list[int]:
 def text_of(words: Sequence[int]) -> str:
     """A manifest's row of weights."""
     return b64encode(np.array(words, dtype="<u8").tobytes()).decode()
+
+
+def _decimal_above(total: PureDP) -> float:
+    """ε as it may be written: a decimal that is not below what is spent."""
+    found = total.epsilon
+    return found if decimal_value(found) >= total.exact_epsilon else nextafter(found, inf)
 
 
 def manifest_of(
@@ -107,8 +114,7 @@ def manifest_of(
         "tables": [],
         "drift": None,
         "privacy": {
-            # as a decimal it is not below what is spent
-            "requested_epsilon": nextafter(total.epsilon, inf) if epsilon is None else epsilon,
+            "requested_epsilon": _decimal_above(total) if epsilon is None else epsilon,
             "division": "auto",
             "records_per_unit": records,
             "total": total.to_json(),

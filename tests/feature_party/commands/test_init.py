@@ -86,7 +86,8 @@ def test_a_column_that_can_be_read_in_two_ways_is_the_last_line(run_command: Run
     done = run_command(main, *INIT, "--data-set", "d")
     assert done.code == 0
     last = done.out.splitlines()[-1]
-    assert "[data.columns] of feature_party.toml is still to be written: column 'price'" in last
+    open_still = "[data.columns] of feature_party.toml is still to be written"
+    assert f"{open_still}: clicks.csv: column 'price'" in last
 
 
 def test_doctor_goes_on_after_what_fails_and_changes_nothing(run_command: RunCommand) -> None:

@@ -95,7 +95,8 @@ class LabelReleaseServiceServicer(object):
 
         With the keys a client may ask a question: of which stratum each event is, and what it expects
         of the labels of each. The labels of each stratum are then randomized by a channel that is
-        designed for that; what it reveals of a label is bounded as ever, whatever was asked.
+        designed for that; what it reveals of a label is bounded as ever, whatever was asked. Or it asks
+        for sums over groups of the events: the release then has a noisy sum for each group.
 
         ALREADY_EXISTS when the epoch's release covers another population. FAILED_PRECONDITION when
         the labels party is configured to supply the population itself, or to take no questions, or

@@ -77,7 +77,8 @@ class LabelReleaseServiceStub:
 
     With the keys a client may ask a question: of which stratum each event is, and what it expects
     of the labels of each. The labels of each stratum are then randomized by a channel that is
-    designed for that; what it reveals of a label is bounded as ever, whatever was asked.
+    designed for that; what it reveals of a label is bounded as ever, whatever was asked. Or it asks
+    for sums over groups of the events: the release then has a noisy sum for each group.
 
     ALREADY_EXISTS when the epoch's release covers another population. FAILED_PRECONDITION when
     the labels party is configured to supply the population itself, or to take no questions, or
@@ -133,7 +134,8 @@ class LabelReleaseServiceAsyncStub:
 
     With the keys a client may ask a question: of which stratum each event is, and what it expects
     of the labels of each. The labels of each stratum are then randomized by a channel that is
-    designed for that; what it reveals of a label is bounded as ever, whatever was asked.
+    designed for that; what it reveals of a label is bounded as ever, whatever was asked. Or it asks
+    for sums over groups of the events: the release then has a noisy sum for each group.
 
     ALREADY_EXISTS when the epoch's release covers another population. FAILED_PRECONDITION when
     the labels party is configured to supply the population itself, or to take no questions, or
@@ -195,7 +197,8 @@ class LabelReleaseServiceServicer(metaclass=abc.ABCMeta):
 
         With the keys a client may ask a question: of which stratum each event is, and what it expects
         of the labels of each. The labels of each stratum are then randomized by a channel that is
-        designed for that; what it reveals of a label is bounded as ever, whatever was asked.
+        designed for that; what it reveals of a label is bounded as ever, whatever was asked. Or it asks
+        for sums over groups of the events: the release then has a noisy sum for each group.
 
         ALREADY_EXISTS when the epoch's release covers another population. FAILED_PRECONDITION when
         the labels party is configured to supply the population itself, or to take no questions, or

@@ -72,9 +72,11 @@ def error_scale(rows: Sequence[ErrorRow], unit: str = "") -> Markup:
         axes.spines["left"].set_visible(False)
         axes.xaxis.set_major_locator(MaxNLocator(4 if narrow else 7))
         axes.xaxis.set_major_formatter(compact_ticks)
-        thin = Line2D([], [], color=MAIN, linewidth=2.2, label="95%")
-        thick = Line2D([], [], color=MAIN, linewidth=8, alpha=0.3, label="95%, assumption-free")
-        legend_above(axes, columns=1 if narrow else 2, handles=[thin, thick])
+        handles = [Line2D([], [], color=MAIN, linewidth=2.2, label="95%")]
+        if any(row.free for row in rows):
+            free = "95%, assumption-free"
+            handles.append(Line2D([], [], color=MAIN, linewidth=8, alpha=0.3, label=free))
+        legend_above(axes, columns=1 if narrow else 2, handles=handles)
         clean(axes, grid="x")
         axes.tick_params(axis="y", pad=9)  # a point at 0 must not touch a name
 

@@ -9,7 +9,6 @@ import os
 import pickle
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -255,7 +254,7 @@ def in_threads(work: Callable[[], Any]) -> list[Any]:
 
 def yielding(data: Any, source: Any) -> int:
     """An algorithm in the midst of which others get their turn."""
-    time.sleep(0)
+    os.sched_yield()
     return 1
 
 
@@ -263,11 +262,11 @@ class Yielding(float):
     """An estimate in the midst of whose reading others get their turn."""
 
     def __lt__(self, other: object) -> bool:
-        time.sleep(0)
+        os.sched_yield()
         return float(self) < float(other)  # type: ignore[arg-type]
 
     def __gt__(self, other: object) -> bool:
-        time.sleep(0)
+        os.sched_yield()
         return float(self) > float(other)  # type: ignore[arg-type]
 
 
@@ -322,7 +321,7 @@ def test_threads_get_words_of_their_own() -> None:
 
 def test_a_filter_is_not_passed_by_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     def yielding_restated(item: Any, limit: Any) -> Any:
-        time.sleep(0)
+        os.sched_yield()
         return item
 
     monkeypatch.setattr("labelveil.common.guarantees.accountant._restated", yielding_restated)

@@ -88,7 +88,10 @@ def _score_sums(
     audit.run(lambda: sums.kinds_check(summed, planted), "kinds of labels")
     audit.run(lambda: sums.other_groups_check(summed), "noise of other groups")
     earlier = [sums.match(planted, release, secret) for release in before]
-    audit.run(lambda: sums.epochs_check(summed, earlier), "noise of two epochs")
+    audit.run(
+        lambda: sums.epochs_check(summed, earlier) if earlier else _one_release("a group"),
+        "noise of two epochs",
+    )
 
 
 def _score_codes(
@@ -113,8 +116,22 @@ def _score_codes(
     audit.run(lambda: other_rows_check(returned), "other rows")
     audit.run(lambda: noise_check(returned), "noise of other rows")
     earlier = [match(planted, release, secret) for release in before]
-    audit.run(lambda: epochs_check(returned, earlier), "noise of two epochs")
+    audit.run(
+        lambda: epochs_check(returned, earlier) if earlier else _one_release("an event"),
+        "noise of two epochs",
+    )
     audit.run(lambda: histogram_check(returned), "histogram")
+
+
+def _one_release(what: str) -> Check:
+    return Check(
+        "noise of two epochs",
+        Verdict.NOT_CHECKABLE,
+        "Every release has noise of its own.",
+        "One release was given.",
+        "Have the partner release the canaries once more, as another epoch, and add --before.",
+        question=f"Does {what} have the same noise in two releases?",
+    )
 
 
 def returned_check(returned: Returned) -> Check:

@@ -23,7 +23,7 @@ from labelveil.audit.certificate.run import Evidence
 from labelveil.audit.certificate.sums import NONE, Asked, read_asked
 from labelveil.audit.planted.plant import Planted
 from labelveil.audit.power import FOUND, least
-from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
+from labelveil.audit.verdict import GATE, Check, Power, verdict_of
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.errors import ConfigError, ReleaseError, present
 from labelveil.common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Lattice
@@ -223,18 +223,9 @@ def other_groups_check(summed: Summed) -> Check:
 
 
 def epochs_check(summed: Summed, before: Sequence[Summed]) -> Check:
-    """Signs of the noise of one group in two releases, whatever was asked in either."""
+    """Signs of the noise of one group in this release and in each one before, at least one."""
     name, claim = "noise of two epochs", "Every release has noise of its own."
     question = "Has a group the same noise in two releases?"
-    if not before:
-        return Check(
-            name,
-            Verdict.NOT_CHECKABLE,
-            claim,
-            "One release was given.",
-            "Have the partner release the canaries once more, as another epoch, and add --before.",
-            question=question,
-        )
     tails, compared, fewest = [], 0, math.inf
     for other in before:
         _, here, there = np.intersect1d(summed.groups, other.groups, return_indices=True)

@@ -152,8 +152,11 @@ class _Bends:
     weights: Floats  # (k − near − far,) what the difference from each cell counts; 0 for none
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], theta: Floats, ends: tuple[bool, ...]) -> list[_Bends]:
-        """Take the weight off bends that ``theta`` has, and off ends of lines with point masses."""
+    def of(
+        cls, shape: tuple[int, ...], theta: Floats, ends: tuple[bool, ...], stiffness: Floats
+    ) -> list[_Bends]:
+        """Take the weight off bends that ``theta`` has, and off ends of lines with point masses;
+        what is left of it is multiplied by the (k,) ``stiffness`` of the cell that bends."""
         places = np.arange(theta.size).reshape(shape)
         steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
         all_bends = []
@@ -168,7 +171,7 @@ class _Bends:
                 lines = np.moveaxis(weights, i, 0)
                 lines[0] *= not ends[0]
                 lines[-1] *= not ends[1]
-            bends.weights[first] = weights
+            bends.weights[first] = weights * stiffness[first + steps[i]]
             all_bends.append(bends)
         return all_bends
 
@@ -219,6 +222,11 @@ class _Squared:
         """r and w."""
         return np.ones_like(u), np.ones_like(u)
 
+    @staticmethod
+    def stiffness(cells: int) -> Floats:
+        """(k,) how much more a bend at each cell costs than elsewhere."""
+        return np.ones(cells)
+
 
 class _Laplace(_Squared):
     """As the logarithm of Laplace noise has it, 2√2 |u|, smoothed near 0.
@@ -244,6 +252,13 @@ class _FarTail(_Laplace):
 
     price, end_price = 4.0, 16.0
 
+    @staticmethod
+    def stiffness(cells: int) -> Floats:
+        """Such labels are smooth in u = ln(1 + i), not in the cells' numbers i: ∫ (d²θ/du²)² du is
+        Σ (1 + i)³ (Δ²θ_i)² but for the slopes' part. One smoothness for all cells, as free as the
+        first ones need it, takes noise on the last ones for a hump of labels."""
+        return np.asarray(((1.0 + np.arange(cells)) / cells**0.5) ** 3)
+
 
 class _Fit:
     """Fits to counts, to their known total and to other known means; counts in units of σ.
@@ -264,6 +279,7 @@ class _Fit:
         self.noise = _Squared
         if means is not None and len(shape) == 1:
             self.noise = _FarTail if means.far_tail else _Laplace
+        self.stiffness = self.noise.stiffness(counts.size)
         root = _TOTAL_WEIGHT**0.5
         self.known, self.wanted = np.full((1, counts.size), root), np.array([root * total])
         if means is not None:
@@ -354,11 +370,14 @@ class _Fit:
 
     def smooth(self, penalty: float) -> tuple[Floats, float]:
         """Return the (k,) estimate, in units of σ, and its degrees of freedom."""
-        bends = _Bends.of(self.shape, np.zeros(self.counts.size), self.ends)
+        bends = self._bends(np.zeros(self.counts.size))
         for _ in range(_REWEIGHTINGS):
             self._newton(penalty, bends)
-            bends = _Bends.of(self.shape, self.theta, self.ends)
+            bends = self._bends(self.theta)
         return np.exp(self.theta), self._freedom(penalty, bends)
+
+    def _bends(self, theta: Floats) -> list[_Bends]:
+        return _Bends.of(self.shape, theta, self.ends, self.stiffness)
 
     def _objective(self, theta: Floats, penalty: float, bends: Sequence[_Bends]) -> float:
         cost = sum(each.cost(theta) for each in bends)

@@ -38,6 +38,32 @@ def test_codes_tell_the_mean_that_noise_on_the_histogram_hides() -> None:
     assert np.square(together).sum() < 0.7 * np.square(alone).sum()
 
 
+def test_noise_on_the_cells_of_a_far_tail_is_not_taken_for_labels() -> None:
+    """Labels from 0 to 100 of a rounded log-normal law, whose tail is below the histogram's noise;
+    of 6 releases, errors in deviations of the labels. With one smoothness for all cells the root
+    mean square error of the mean is .28, and a law has 3.6 times the deviation of the labels; now
+    .04 and 1.7."""
+    grid = Grid.from_count(0, 100, 101)
+    below = scipy.stats.norm.cdf((np.log(grid.points[:-1] + 0.5) - 0.4) / 1.1)
+    shape = np.diff(np.concatenate([[0.0], below, [1.0]]))
+    counts = np.round(9_000 * shape).astype(np.int64)
+    labels = np.repeat(np.arange(counts.size), counts)
+    deviation = grid.points[labels].std()
+    beyond, spread = [], []
+    for seed in range(4, 10):
+        made = one_label(counts, grid, 0.5, seeded_entropy(seed), "randomized-thresholds")
+        channel = made.randomizer.channel
+        codes = made.randomizer.randomize_indices(labels, seeded_entropy(seed))
+        found = prior_given_codes(
+            made.prior, channel.probabilities, np.bincount(codes, minlength=channel.outputs.size)
+        )
+        mean = found @ grid.points
+        beyond.append((mean - grid.points[labels].mean()) / deviation)
+        spread.append((found @ (grid.points - mean) ** 2) ** 0.5 / deviation)
+    assert np.mean(np.square(beyond)) < 0.1**2
+    assert 0.6 < min(spread) < max(spread) < 2
+
+
 def test_without_codes_or_with_a_histogram_made_of_them_nothing_changes() -> None:
     counts = np.full(len(GRID), 100)
     made = one_label(counts, GRID, 1.0, seeded_entropy(1), "randomized-thresholds")

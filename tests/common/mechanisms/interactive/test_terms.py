@@ -133,9 +133,7 @@ def test_with_q_one_the_game_is_the_optimal_composition(epsilon: float, hits: in
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 2.0])
 @pytest.mark.parametrize("q", [0.01, 0.2, 0.3, 0.6, 1.0])
-def test_vertices_are_those_of_all_calls_with_hits_that_likely(
-    epsilon: float, q: float
-) -> None:
+def test_vertices_are_those_of_all_calls_with_hits_that_likely(epsilon: float, q: float) -> None:
     """In every direction they reach as far as a linear program over the calls does."""
     u, corners = 1 / (math.exp(epsilon) + 1), np.array(vertices(epsilon, q))
     for angle in np.linspace(0.1, 6.3, 30):

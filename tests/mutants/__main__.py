@@ -16,7 +16,8 @@ from pathlib import Path
 from tests.imports import PACKAGES, ROOT
 from tests.mutants.draw import Mutation, drawn, room
 from tests.mutants.equivalent import EQUIVALENT
-from tests.mutants.reach import PYTEST, Measured, Reach, environment
+from tests.mutants.forked import HANGS, pytest_in
+from tests.mutants.reach import Measured, Reach
 
 BUILD = ROOT / "build" / "mutants"
 
@@ -67,29 +68,20 @@ def noticed(mutation: Mutation, tests: Sequence[Measured], tree: Path) -> str | 
         chosen.write("\n".join(test.name for test in tests))
         chosen.flush()
         files = sorted({test.name.partition("::")[0] for test in tests})
-        seen = environment(tree, LABELVEIL_CHOSEN=chosen.name, PYTHONDONTWRITEBYTECODE="1")
+        seen = {"LABELVEIL_CHOSEN": chosen.name, "PYTHONDONTWRITEBYTECODE": "1"}
         # compiled files are told from their sources' by size and seconds alone
         for compiled in (target.parent / "__pycache__").glob(f"{target.stem}.*"):
             compiled.unlink()
         try:
             target.write_bytes(mutation.applied(source))
-            done = subprocess.run(
-                [*PYTEST, *files],
-                cwd=tree,
-                env=seen,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=120 + 10 * sum(test.seconds for test in tests),
-            )
-        except subprocess.TimeoutExpired:
-            return "hangs"
+            seconds = 60 + 4 * sum(test.seconds for test in tests)
+            code, said = pytest_in(tree, ["-x", *files], seen, seconds)
         finally:
             target.write_bytes(source)
-    if done.returncode == 0:
-        return None
-    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return failed[0] if failed else f"ends with {done.returncode}"
+    if code in (0, HANGS):
+        return "hangs" if code else None
+    failed = [line for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return failed[0] if failed else f"ends with {code}"
 
 
 def main() -> None:

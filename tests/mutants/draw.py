@@ -44,6 +44,8 @@ NAMES = {
     "min": "max", "max": "min", "any": "all", "all": "any", "ceil": "floor", "floor": "ceil",
     "minimum": "maximum", "maximum": "minimum", "sorted": "list", "sum": "max", "round": "int",
 }  # fmt: skip
+SYMMETRIC = {"min", "max", "minimum", "maximum", "gcd", "lcm"}
+"""Calls whose arguments may come in any order."""
 SAID = {"setting", "warn", "debug", "info", "warning", "cite"}
 """Calls whose arguments are words for people."""
 
@@ -138,8 +140,9 @@ def mutations(path: str, source: bytes) -> list[Mutation]:
                     for other in names:
                         if other != name:
                             yield "name", *whole, other
-            case ast.Call(args=positional, keywords=named):
-                for left, right in pairwise(positional):
+            case ast.Call(func=called, args=positional, keywords=named):
+                symmetric = getattr(called, "id", getattr(called, "attr", "")) in SYMMETRIC
+                for left, right in () if symmetric else pairwise(positional):
                     if written(left) != written(right) and not isinstance(right, ast.Starred):
                         swapped = f"{written(right)}, {written(left)}"
                         yield "argument", span(left)[0], span(right)[1], swapped

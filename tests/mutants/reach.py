@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -14,16 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.imports import house_name, imported, parsed
-
-PYTEST = (
-    *(sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider"),
-    *("-p", "tests.mutants.plugin", "-m", "not slow"),
-)
-
-
-def environment(root: Path, **more: str) -> dict[str, str]:
-    """Return what a pytest over a tree sees: the processes that its tests start see it, too."""
-    return {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", **more}
+from tests.mutants.forked import pytest_in
 
 
 def digest(path: Path) -> str:
@@ -89,16 +77,9 @@ class Reach:
         kept.parent.mkdir(parents=True, exist_ok=True)
         out = kept.with_suffix(".new")
         out.unlink(missing_ok=True)
-        done = subprocess.run(
-            [part for part in PYTEST if part != "-x"] + [name],
-            cwd=self.root,
-            env=environment(self.root, LABELVEIL_REACH=str(out)),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode not in (0, 5) or not out.exists():  # 5: all tests are slow
-            raise SystemExit(f"error: without a mutation {name} fails:\n{done.stdout[-3000:]}")
+        code, said = pytest_in(self.root, [name], {"LABELVEIL_REACH": str(out)})
+        if code not in (0, 5) or not out.exists():  # 5: all tests are slow
+            raise SystemExit(f"error: without a mutation {name} fails:\n{said[-3000:]}")
         measured = json.loads(out.read_text("utf-8"))
         found = [[test, *measured[test]] for test in sorted(measured) if test]
         paths = {name, *(path for _, _, reached in found for path in reached)}

@@ -24,7 +24,7 @@ def paid(spent: int, limit: int, *, strict: bool = False) -> bool:
     if spent < 0:
         raise ValueError(f"spent={spent + 1} must be at least {0}")
     log(spent)
-    return max(spent, STEP) * 2 <= limit and not strict
+    return max(cost(spent, STEP), 2) * 2 <= limit and not strict
 '''
 
 
@@ -45,6 +45,7 @@ def test_each_kind_of_fault_is_made_and_words_are_left_alone() -> None:
         "spent, STEP > STEP, spent",
     }  # fmt: skip
     assert wanted <= changed()
+    assert "cost(spent, STEP), 2 > 2, cost(spent, STEP)" not in changed()  # of either order
     said = {number for number, text in enumerate(SOURCE.decode().split("\n"), 1) if "ay" in text}
     assert not {each.line for each in mutations("a.py", SOURCE)} & {*said, 7, 9}
 

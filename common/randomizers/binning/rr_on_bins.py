@@ -191,7 +191,7 @@ def build_rr_on_bins(
     """
     binning = optimal_binning(problem, _admissible(outputs, problem.loss), _at_most(bins))
     if binning.values.size > MOST_KNOTS:
-        return over_knots(build_rr_on_bins)(problem, outputs=outputs, bins=bins)
+        return over_knots(build_rr_on_bins)(problem, outputs=outputs)  # more than any ``bins``
     order = np.argsort(binning.values, kind="stable")
     rank = np.empty_like(order)
     rank[order] = np.arange(order.size)

@@ -88,6 +88,10 @@ def wrong_decisions(draw: Callable[..., int | None], case: Case) -> list[int]:
     return wrong
 
 
+def weighted(scores: Any, weights: Any, rate: Fraction, source: Any) -> int:
+    return choice.exponential_choice(scores, rate, source, weights)
+
+
 def in_floats(scores: Any, weights: Any, rate: Fraction, source: Any) -> int | None:
     behind = choice._behind(scores).astype(np.float64)
     return choice._decided_in_floats(behind, weights, rate, int(source.take(1)[0]))
@@ -110,7 +114,7 @@ def as_it_was(scores: Any, weights: Any, rate: Fraction, source: Any) -> int | N
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("draw", [choice._draw, in_floats, slowly])
+@pytest.mark.parametrize("draw", [weighted, in_floats, slowly])
 def test_every_word_decides_as_rational_arithmetic_says(
     name: str, draw: Callable[..., int | None]
 ) -> None:

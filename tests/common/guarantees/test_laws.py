@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
 from fractions import Fraction
 from functools import reduce
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,21 +20,28 @@ from labelveil.common.guarantees import (
     ApproximateDP,
     BoundedRange,
     Guarantee,
+    Odometer,
     PureDP,
     RenyiDP,
     Unit,
     ZeroConcentratedDP,
     advanced_composition,
+    calibrate,
     compose,
     epsilon_at,
+    fixed_size_gaussian,
     for_replacement,
     guarantee_from_json,
+    largest_rho,
     optimal_composition,
+    poisson_subsample,
+    subsampled_gaussian,
     to_approximate,
     to_renyi,
     to_zcdp,
     total,
 )
+from labelveil.common.guarantees.gaussian import gaussian_sigma, gaussian_zcdp
 from tests.common.guarantees import examples
 
 quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -190,6 +200,63 @@ def test_a_failure_probability_is_never_lost() -> None:
         ZeroConcentratedDP.of(Fraction(1, 10)), Fraction(1, 10**6)
     )
     assert item.repeat(10**7).exact_delta == 1
+
+
+def negated(value: Any) -> Iterator[Any]:
+    """Yield a number, or numbers in tuples, with each of them in turn below 0."""
+    if isinstance(value, int | Fraction):
+        yield -value - Fraction(1, 10**9)
+    elif isinstance(value, tuple):
+        for place, each in enumerate(value):
+            yield from ((*value[:place], new, *value[place + 1 :]) for new in negated(each))
+
+
+def spoiled(item: Any) -> Iterator[dict[str, Any]]:
+    """Yield a field of a guarantee with one of its numbers below 0, or a δ above 1."""
+    for each in fields(item):
+        for value in negated(getattr(item, each.name)):
+            yield {each.name: value}
+        if each.name == "exact_delta":
+            yield {each.name: 1 + Fraction(1, 10**9)}
+
+
+@each_kind
+@quick
+@given(data=st.data())
+def test_no_number_of_a_guarantee_may_be_negative(kind: str, data: st.DataObject) -> None:
+    item = data.draw(examples.kinds[kind])
+    for change in spoiled(item):
+        with pytest.raises(PrivacyError):
+            replace(item, **change)
+    uses: list[tuple[Callable[[int], Guarantee], int]] = [(item.repeat, -1), (item.scale, 0)]
+    for use, count in uses:
+        with pytest.raises(PrivacyError, match=f"={count} must be at least {count + 1}"):
+            use(count)
+
+
+@pytest.mark.parametrize("wrong", [-0.001, math.nan])
+@pytest.mark.parametrize(
+    "use",
+    [
+        PureDP.of,
+        lambda epsilon: ApproximateDP.of(epsilon, DELTA),
+        lambda epsilon: gaussian_sigma(epsilon, 1e-5),
+        lambda epsilon: largest_rho(epsilon, DELTA),
+        lambda epsilon: calibrate(gaussian_zcdp, epsilon, DELTA),
+        lambda delta: gaussian_sigma(1.0, delta),
+        lambda delta: optimal_composition([PureDP.of(1)], delta),
+        lambda delta: advanced_composition(1, 2, delta),
+        lambda delta: to_approximate(ZeroConcentratedDP.of(1), delta),
+        Odometer,
+        lambda rate: poisson_subsample(PureDP(*examples.ADD, Fraction(1)), rate),
+        gaussian_zcdp,
+        lambda noise: subsampled_gaussian(noise, 0.1),
+        lambda noise: fixed_size_gaussian(noise, 0.1),
+    ],
+)
+def test_what_is_outside_of_its_limits_is_refused(use: Any, wrong: float) -> None:
+    with pytest.raises((PrivacyError, ValueError)):  # the latter of what is no number
+        use(wrong)
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,12 @@ def test_an_impossible_grid_is_refused_in_one_line(make: Callable[[], Grid]) -> 
     assert "\n" not in str(caught.value)
 
 
+def test_an_empty_domain_is_called_so() -> None:
+    for lower, upper in ((5, 5), (5, 4)):
+        with pytest.raises(ConfigError, match=f"lower={lower} must be below upper={upper}"):
+            Grid.from_count(lower, upper, 3)
+
+
 def test_grids_compare_by_their_points_and_are_frozen() -> None:
     assert Grid.from_step(0, 2, 1) == Grid.from_edges([0, 1, 2])
     assert hash(Grid.from_step(0, 2, 1)) == hash(Grid.from_edges([0, 1, 2]))

@@ -76,6 +76,12 @@ def test_hedge_finds_the_best_expert() -> None:
     assert learner.weights.sum() == pytest.approx(1)
 
 
+def test_without_noise_a_play_is_the_step_down_the_gradient_to_a_thousandth() -> None:
+    learner = FollowTheLeader(4, 2, 1e9, seeded_entropy(0), learning_rate=0.5)
+    assert learner.see([0.333, -0.111]) == pytest.approx([-0.1665, 0.0555], abs=1e-3)
+    assert learner.see([0.1, 0.2]) == pytest.approx([-0.2165, -0.0445], abs=1e-3)
+
+
 def test_plays_stay_in_the_ball() -> None:
     learner = FollowTheLeader(50, 3, 0.01, seeded_entropy(2), radius=0.5)
     norms = [np.linalg.norm(learner.see(row)) for row in uniforms(5, 50, 3)]

@@ -39,6 +39,15 @@ def test_the_statistic_is_the_largest_distance_of_distribution_functions() -> No
     assert test.statistic([0, 4, 0, 4]) == 2
 
 
+def test_a_day_has_drifted_from_the_threshold_on() -> None:
+    """At an ε of 60 there is noise but once in 10**26 days."""
+    prior = replace(PRIOR, noisy_counts=np.array([4000, 4000, 4000, 4000]), rows=16000)
+    test, source = DriftTest(prior, 1000, Fraction(60)), seeded_entropy(0).source("x")
+    for moved, drifted in ((test.threshold - 1, False), (test.threshold, True)):
+        outcome = test.draw([250 + moved, 250 - moved, 250, 250], source)
+        assert (outcome.value, outcome.hits) == (drifted, (drifted,))
+
+
 @pytest.mark.slow
 def test_false_alarms_and_misses_are_as_rare_as_stated() -> None:
     """At 2% each; 400 days of which more than 30 wrong have a probability below 1e-9."""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import PrivacyError
@@ -130,6 +131,18 @@ def test_with_q_one_the_game_is_the_optimal_composition(epsilon: float, hits: in
         assert curve.epsilon(delta) >= exact * (1 - 1e-9)
 
 
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("q", [0.01, 0.2, 0.3, 0.6, 1.0])
+def test_vertices_are_those_of_all_calls_with_hits_that_likely(epsilon: float, q: float) -> None:
+    """In every direction they reach as far as a linear program over the calls does."""
+    u, corners = 1 / (math.exp(epsilon) + 1), np.array(vertices(epsilon, q))
+    for angle in np.linspace(0.1, 6.3, 30):
+        way = np.array([math.cos(angle), math.sin(angle)])
+        hits = -np.array([[u, 1 - u], [1 - u, u]])
+        furthest = linprog(way, A_ub=hits, b_ub=[-q, -q], bounds=[(0, 1)] * 2).fun
+        assert (corners @ way).min() == pytest.approx(furthest, abs=1e-9)
+
+
 def played(
     epsilon: float, q: float, hits: int, calls: int, choose: Callable[[int, int, int], int]
 ) -> dict[tuple[int, int], float]:
@@ -231,6 +244,13 @@ def test_hits_are_charged_to_a_budget_shared_with_other_releases() -> None:
         budget.spend(cost)
     assert not budget.admits(cost)
     assert guarantee_from_json(cost.to_json()) == cost
+
+
+@pytest.mark.parametrize("order", [1.5, 2, 3])
+def test_families_add_their_logarithm_to_the_curve(order: float) -> None:
+    one, five = (Terms(not_prior(Fraction(1, 4)), 3, families=k).guarantee for k in (1, 5))
+    more = float(five.at(order) - one.at(order))
+    assert more == pytest.approx(math.log(5) / (order - 1), rel=1e-9)
 
 
 def test_families_and_calls_with_delta_cost_what_the_lemmas_say() -> None:

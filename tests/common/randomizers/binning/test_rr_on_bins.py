@@ -301,6 +301,18 @@ def test_outputs_of_many_labels_are_still_those_given() -> None:
     assert built.channel.outputs.size == 3
 
 
+def test_more_bins_than_a_channel_may_have_are_built_over_fewer_labels() -> None:
+    """At ε = 30 nothing is better than to answer each label: 600 of them, in at most 513 bins."""
+    labels = np.arange(600.0)
+    built = build_randomizer(
+        "rr-on-bins", labels=labels, prior=np.ones(600), epsilon=30.0, loss="absolute"
+    )
+    assert 300 < built.channel.outputs.size <= 513
+    assert set(built.channel.outputs) <= set(labels)
+    assert built.channel.ratio <= exp_lower_bound(30.0)
+    assert built.expected_loss < 0.5
+
+
 @pytest.mark.parametrize("epsilon", [20.0, 30.0, 40.0])
 @pytest.mark.parametrize("name", ["squared", "absolute", "poisson"])
 def test_a_huge_epsilon_keeps_every_label(name: str, epsilon: float) -> None:

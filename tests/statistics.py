@@ -10,16 +10,20 @@ import hashlib
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from labelveil.common.arrays import Floats, Integers
+
+if TYPE_CHECKING:
+    from labelveil.feature_party.evaluation.intervals import Measured
 
 RATE = 1e-9
 DRAWS = 200_000
@@ -92,6 +96,23 @@ def binomial_range(trials: int, chance: float, rate: float = RATE) -> tuple[int,
     """The least and the most successes of ``trials``, outside of which fall at most this rate."""
     law = stats.binom(trials, chance)
     return int(law.ppf(rate / 2)), int(law.isf(rate / 2))
+
+
+def covers(
+    truth: float, intervals: Iterable[Measured], width: float = 1.0, rate: float = 1e-6
+) -> bool:
+    """Whether 95% intervals hold a truth as often as they say, or those of another ``width`` do.
+
+    Of intervals no wider than they must be, those a fifth narrower hold 88.3%: of 1,000 they are
+    rejected with a probability of .9996, of 600 with .97, and of 30 hardly ever.
+    """
+    held = [
+        each.value - width * (each.value - each.low)
+        <= truth
+        <= each.value + width * (each.high - each.value)
+        for each in intervals
+    ]
+    return sum(held) >= binomial_range(len(held), 0.95, 2 * rate)[0]
 
 
 @contextmanager

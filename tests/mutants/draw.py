@@ -141,12 +141,12 @@ def mutations(path: str, source: bytes) -> list[Mutation]:
                         if other != name:
                             yield "name", *whole, other
             case ast.Call(func=called, args=positional, keywords=named):
-                symmetric = getattr(called, "id", getattr(called, "attr", "")) in SYMMETRIC
-                for left, right in () if symmetric else pairwise(positional):
+                name = getattr(called, "id", getattr(called, "attr", ""))
+                for left, right in () if name in SYMMETRIC else pairwise(positional):
                     if written(left) != written(right) and not isinstance(right, ast.Starred):
                         swapped = f"{written(right)}, {written(left)}"
                         yield "argument", span(left)[0], span(right)[1], swapped
-                for keyword in named:
+                for keyword in () if name == "zip" else named:
                     start, end = span(keyword)
                     comma = source[end:].lstrip().startswith(b",")
                     yield "argument", start, source.index(b",", end) + 1 if comma else end, ""
@@ -196,6 +196,8 @@ def acting(node: ast.AST) -> Iterator[ast.AST]:
             return
         case ast.Call() if is_said(node):
             return
+        case ast.Call(func=ast.Name(id="zip"), args=given):  # strict= asserts, and changes nothing
+            yield from given
         case ast.FunctionDef() | ast.AsyncFunctionDef():
             yield from (*node.args.defaults, *filter(None, node.args.kw_defaults), *node.body)
         case ast.AnnAssign():

@@ -24,7 +24,7 @@ def paid(spent: int, limit: int, *, strict: bool = False) -> bool:
     if spent < 0:
         raise ValueError(f"spent={spent + 1} must be at least {0}")
     log(spent)
-    return max(cost(spent, STEP), 2) * 2 <= limit and not strict
+    return max(cost(spent, STEP), 2) * 2 <= limit and not strict and zip(strict=True)
 '''
 
 

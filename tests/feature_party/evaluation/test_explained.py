@@ -32,7 +32,7 @@ from tests.feature_party.evaluation.simulated import (
     sources,
 )
 from tests.feature_party.worlds import thresholds_channel
-from tests.statistics import binomial_range, mean_fits
+from tests.statistics import binomial_range, covers, mean_fits
 
 
 @pytest.mark.statistical
@@ -54,6 +54,17 @@ def test_both_intervals_contain_the_truth(epsilon: float, width: float | None) -
     error = float(np.mean((means - labels) ** 2))
     assert mean_fits(losses[:20], error)  # later ones share their histograms
     assert not mean_fits(losses[:20] + 3 * losses.std(), error)
+
+
+@pytest.mark.slow
+@pytest.mark.statistical
+def test_what_assumes_nothing_covers_and_a_fifth_narrower_would_not() -> None:
+    """It counts the codes' noise alone; of 1,000 the twin's 87% pass once in 100,000 times."""
+    means, labels = events()
+    truth = share_explained(means, labels)
+    found = [evaluate(means, labels, 1.0, seed, None)[0].free for seed in range(1000)]
+    assert covers(truth, found)
+    assert not covers(truth, found, width=0.8)
 
 
 @pytest.mark.statistical

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from labelveil.common.randomizers.grid import Grid, Moved
 from labelveil.label_party.events.completion import Rules, complete_part
 from labelveil.label_party.events.intention import Intention, Spread
 from labelveil.label_party.events.tally import LabelTally, Tally
+from labelveil.label_party.sources.oddities import oddity
 from labelveil.label_party.sources.tables import KEY, LABEL, PLACE
 
 USUAL = Tally(
@@ -131,3 +133,11 @@ def test_ranges_of_keys_add_up_to_what_all_keys_give() -> None:
         most_rows=3,
         labels=(LabelTally(unlabelled=1, outside=2, smallest=0.0, largest=9.0),),
     )
+
+
+def test_a_tally_is_written_with_its_oddities_as_lists() -> None:
+    tally = Tally(rows=3, odd=oddity("label", "is no number", (7, 4), 2))
+    written = json.loads(json.dumps(tally.to_json()))
+    entry = {"column": "label", "reason": "is no number", "count": 2, "places": [4, 7]}
+    assert tally.to_json() == written
+    assert (written["odd"], written["odd_population"]) == ([entry], [])

@@ -224,12 +224,22 @@ def messages(world: World, *parts: bytes | None) -> Iterator[wire.SubmitPopulati
 @pytest.mark.parametrize(
     "parts",
     [(), (GOOD,), (None,), (None, None, GOOD), (None, GOOD, None), (None, GOOD, b""),
-     (None, GOOD[:32]), (None, GOOD, GOOD), (None, bytes(3 * 2**20 + 16))],
+     (None, GOOD[:32]), (None, GOOD, GOOD)],
 )  # fmt: skip
 def test_streams_out_of_order_leave_nothing(world: World, parts: tuple[bytes | None, ...]) -> None:
     with pytest.raises(grpc.RpcError) as error:
         world.client.stub.SubmitPopulation(messages(world, *parts), timeout=300)
     assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert world.nothing_stored()
+
+
+def test_too_many_keys_in_one_message_are_refused(world: World) -> None:
+    with pytest.raises(grpc.RpcError) as error:
+        world.client.stub.SubmitPopulation(
+            messages(world, None, bytes(3 * 2**20 + 16)), timeout=300
+        )
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "3145744 bytes of keys in one message; at most 3145728" in error.value.details()
     assert world.nothing_stored()
 
 
@@ -322,6 +332,13 @@ def test_a_population_stands_still_while_a_release_is_built(world: World) -> Non
         assert world.submit(GOOD) == wire.POPULATION_STATUS_ALREADY_STORED
         assert "in use by another process" in world.party.release(**SUBMITTED).error
     assert world.stored() == GOOD
+
+
+def test_epochs_that_wait_come_in_order(world: World) -> None:
+    waiting = [str(at * 3 % 8) for at in range(8)]
+    for epoch in waiting:
+        world.submit(world.keys("a", "b"), epoch=epoch)
+    assert Populations(Store(world.party.store)).epochs("labels") == sorted(waiting)
 
 
 def test_a_release_without_a_population_says_who_has_to_act(world: World) -> None:

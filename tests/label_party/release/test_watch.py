@@ -314,6 +314,15 @@ def test_a_session_tests_for_the_account_that_paid_and_for_no_other(party: Party
     assert drift.test.session.outcome == tests[1].digest
 
 
+def test_a_dry_run_of_a_session_names_all_that_is_charged(party: Party) -> None:
+    for day, charged in (("d1", {"tests for drift", "labels"}), ("d2", {"labels"})):
+        write_day(party, day)
+        told = json.loads(watch(party, "--dry-run", "--json", **SESSION).out)
+        assert told["charges"].keys() == charged
+        left = float(Fraction(told["left"]["epsilon"]))
+        assert f"left ε = {left:.6g}," in watch(party, **SESSION).out
+
+
 def test_days_of_a_column_are_epochs_once_they_are_over(party: Party) -> None:
     days = ["2024-06-01 10:00:00"] * 300 + ["2024-06-02 23:59:59"] * 200
     days += ["2999-01-01"] * 7 + ["soon", "2024-02-30", ""]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -131,3 +132,11 @@ def test_what_may_be_tried_again_says_when_and_nothing_else_does() -> None:
         *(status.INTERNAL, status.UNAVAILABLE),
     }
     assert not again & never
+
+
+def test_each_refusal_is_a_sentence_and_a_word() -> None:
+    for make in vars(refusal).values():
+        if getattr(make, "__name__", "") == "<lambda>":
+            made = make()
+            assert re.fullmatch(r"[a-z]+(_[a-z]+)*", made.reason)
+            assert " " in made.text

@@ -352,8 +352,8 @@ def score(
     from labelveil.audit.certificate.run import read_evidence
     from labelveil.audit.party.endpoint import fetch_release
     from labelveil.audit.planted.plant import read_planted
-    from labelveil.audit.planted.score import STEPS
     from labelveil.audit.planted.score import score as score_release
+    from labelveil.audit.planted.score import steps
     from labelveil.common.release.folder import MANIFEST_FILE
 
     planted, fetching = read_planted(folder), party.address is not None
@@ -376,4 +376,4 @@ def score(
         public_key=options.public_key,
         before=[read_evidence(release) for release in options.before],
     )
-    conduct("canaries", STEPS, shown, scored)
+    conduct("canaries", steps(evidence), shown, scored)

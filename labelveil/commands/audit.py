@@ -74,9 +74,9 @@ def certificate(
         audited = partial(epochs_certificate, folders, public_key=public_key)
         conduct("certificates", len(folders), shown, audited)
         return
-    from labelveil.audit.certificate.run import CHECKS, certify
+    from labelveil.audit.certificate.run import STEPS, certify
 
-    conduct("certificate", len(CHECKS), shown, partial(certify, release, public_key=public_key))
+    conduct("certificate", STEPS, shown, partial(certify, release, public_key=public_key))
 
 
 class AttackOptions(Section):

@@ -430,3 +430,6 @@ def signature_check(evidence: Evidence) -> Check:
         tried=f"{SIGNATURE_FILE} was verified with {public_key}.",
         found="It is valid." if holds else "It is not a signature of these bytes by this key.",
     )
+
+
+STEPS = len(FORM) + len(CHECKS) + len(BEYOND) + len(FIELDS)  # how many are named on the way at most

@@ -35,10 +35,11 @@ from labelveil.audit.party.one_label import (
     log_kinds,
     shown_by,
 )
-from labelveil.audit.party.run import audit_party, cold_start_check
+from labelveil.audit.party.run import CANARY_STEPS, audit_party, cold_start_check
 from labelveil.audit.settings import CanarySettings
 from labelveil.audit.verdict import Verdict
 from labelveil.commands.cli import app
+from labelveil.common.errors import ConnectionFailed
 from labelveil.common.release.manifest import Manifest
 from tests.common.release.releases import make_release
 from tests.labelveil.audit.conftest import (
@@ -89,6 +90,10 @@ def shown(end: Double) -> Shown:
     return shown_by(end, end.fetch())
 
 
+def whole() -> Fetched:
+    return Double().fetch()
+
+
 def flip_once() -> Callable[[bytes], bytes]:
     """Codes that are drawn again from the second request on."""
     seen: list[int] = []
@@ -107,6 +112,19 @@ def test_a_right_endpoint_passes() -> None:
     assert {check.verdict for check in found} == {Verdict.PASS}
     assert len(found) == 8
     assert fetched_certificate(whole).passed
+
+
+class Gone(Double):
+    """Nobody is there any more."""
+
+    def fetch(self, start_row: int = 0, chunk: int = 0) -> Fetched:
+        raise ConnectionFailed("the labels party answered UNAVAILABLE")
+
+
+def test_a_server_that_stops_answering_ends_in_verdicts() -> None:
+    verdicts = {check.name: check.verdict for check in SERVED.checks(Served(Gone(), whole()))}
+    wrong = {name for name, verdict in verdicts.items() if verdict is Verdict.FAIL}
+    assert wrong == set(verdicts) - {"refusals"}
 
 
 def test_a_second_start_with_the_same_noise_is_caught() -> None:
@@ -204,7 +222,9 @@ def test_help_has_examples(command: str) -> None:
 @pytest.mark.slow
 def test_the_real_labels_party() -> None:
     plan = CanarySettings(rows=4000, randomizer="randomized-thresholds")
-    audit = audit_party(None, plan)
+    steps: list[str] = []
+    audit = audit_party(None, plan, steps.append)
+    assert len(steps) == len(set(steps)) == CANARY_STEPS
     assert [(c.name, c.found) for c in audit.checks if c.verdict is not Verdict.PASS] == []
     assert len(audit.checks) == 48  # eight of sums
     assert without_power(audit) == []

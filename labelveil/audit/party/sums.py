@@ -22,7 +22,7 @@ from labelveil.audit.party.endpoint import connected
 from labelveil.audit.planted import sums
 from labelveil.audit.planted.plant import PARTNER, Planted, plant, read_planted
 from labelveil.audit.planted.sums import Summed
-from labelveil.audit.probes import Probes
+from labelveil.audit.probes import Probe, Probes
 from labelveil.audit.settings import Planting
 from labelveil.audit.verdict import Check, Verdict, verdict_of
 from labelveil.common.errors import present
@@ -156,11 +156,17 @@ def answered_check(asked: Asked) -> Check:
     )
 
 
-for probe in sums.SUMS:
-    if probe.name != "noise of two epochs":  # two starts of one epoch are compared here
-        check(probe.name, probe.question, probe.claim, not_looked_at=probe.not_looked_at)(
-            lambda asked, run=probe.run: run(present(asked.summed))
-        )
+def of_canaries(probe: Probe[Summed]) -> None:
+    """Declare what is looked at in the sums of planted canaries here, too."""
+
+    @check(probe.name, probe.question, probe.claim, not_looked_at=probe.not_looked_at)
+    def run(asked: Asked) -> Check:
+        return probe.run(present(asked.summed))
+
+
+# two starts of one epoch are compared in the place of two epochs, and bounds are our own setting
+for each in (sums.sums_check, sums.kinds_check, sums.other_groups_check):
+    of_canaries(each)
 
 
 @check(

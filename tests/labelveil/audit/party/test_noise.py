@@ -136,7 +136,7 @@ def test_the_noise_of_answers(change: Callable[[np.ndarray], np.ndarray], failed
 
 def test_answers_that_were_not_sold_and_other_answers_are_seen() -> None:
     given: list[float | Refusal] = [float(at) for at in range(ANSWERS)]
-    refused = [Refusal("FAILED_PRECONDITION", "no")]
+    refused: list[float | Refusal] = [Refusal("FAILED_PRECONDITION", "no")]
 
     def asked(answers: list[float | Refusal], *more: Any) -> Session:
         return Session(cast(Any, None), np.zeros(1), [], answers, *more)

@@ -1,7 +1,9 @@
-"""What an audit tries: each probe is a function that is declared once, with its question.
+"""What an audit tries: a check is a function that is declared once, with its question.
 
-A probe knows what it fits; what a verdict of it is worth is said beside it. Progress, report, page
-and exit code come from the declaration and from what the function returns.
+The declaration says what the check is called, which question its verdict answers, what it claims
+and does not look at, and which subjects it fits; the function returns what was tried and found, and
+with which power. Every kind of audit is a list of such checks: progress, report, page and exit code
+come from it.
 """
 
 from __future__ import annotations
@@ -21,11 +23,12 @@ SubjectT = TypeVar("SubjectT")
 class Probe(Generic[SubjectT]):
     """One way of finding a fault, and what its verdict is worth."""
 
-    name: str  # short; the progress bar shows it
+    name: str  # short and stable: the check's, which the progress bar shows
     question: str  # what its verdict answers, for a reader who knows nothing of how it works
     run: Callable[[SubjectT], Check]
     fits: Callable[[SubjectT], bool]  # what it can be run against
     refused: Verdict  # where the subject refuses
+    claim: str  # where no number is in it; else the check says it
     not_looked_at: str  # what its verdict does not cover
 
     def __call__(self, subject: SubjectT) -> Check:
@@ -34,14 +37,17 @@ class Probe(Generic[SubjectT]):
             check = self.run(subject)
         except LabelveilError as error:
             check = Check(
-                name=self.name,
-                verdict=self.refused,
-                claim="The subject can be read and run for this check.",
-                tried="The check was begun.",
-                found=f"The subject refused: {error}",
+                self.refused,
+                "The check was begun.",
+                f"The subject refused: {error}",
+                claim=self.claim or "The subject can be read and run for this check.",
             )
         return replace(
-            check, question=self.question, not_looked_at=check.not_looked_at or self.not_looked_at
+            check,
+            name=self.name,
+            question=self.question,
+            claim=check.claim or self.claim,
+            not_looked_at=check.not_looked_at or self.not_looked_at,
         )
 
 
@@ -61,6 +67,7 @@ class Probes(list[Probe[SubjectT]]):
         self,
         name: str,
         question: str,
+        claim: str = "",
         *,
         fits: Callable[[SubjectT], bool] = lambda _: True,
         not_looked_at: str = "",
@@ -68,16 +75,35 @@ class Probes(list[Probe[SubjectT]]):
         """Decorator: the function becomes a probe, the last one."""
 
         def made(run: Callable[[SubjectT], Check]) -> Probe[SubjectT]:
-            self.append(Probe(name, question, run, fits, self._refused, not_looked_at))
+            self.append(Probe(name, question, run, fits, self._refused, claim, not_looked_at))
             return self[-1]
 
         return made
+
+    def beyond(
+        self,
+        name: str,
+        question: str,
+        claim: str,
+        remedy: str,
+        *,
+        tried: str,
+        fits: Callable[[SubjectT], bool] = lambda _: True,
+    ) -> None:
+        """Declare what this audit cannot see, and what would: it ends as not checkable."""
+        undecided = Check(Verdict.NOT_CHECKABLE, tried, remedy)
+        self.add(name, question, claim, fits=fits)(lambda _: undecided)
 
     def fitting(self, subject: SubjectT) -> list[Probe[SubjectT]]:
         """Those that can be run against it."""
         return [probe for probe in self if probe.fits(subject)]
 
+    def checks(self, subject: SubjectT) -> list[Check]:
+        """Run all that fit."""
+        return [probe(subject) for probe in self.fitting(subject)]
+
     def audit(self, audit: Audit, subject: SubjectT) -> None:
         """Run all that fit, and keep what they find."""
         for probe in self.fitting(subject):
-            audit.run(partial(probe, subject), probe.name)
+            audit.progress(probe.name)
+            audit.run(partial(probe, subject))

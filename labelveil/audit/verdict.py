@@ -74,14 +74,12 @@ class Bounds:
     bound: float
     shown: float
 
-    def check(self, name: str, *, claimed: float, claim: str, tried: str, **more: Any) -> Check:
+    def check(self, *, claimed: float, tried: str, **more: Any) -> Check:
         """Judge them against the claim: one that lies above it refutes it."""
         holds = self.bound <= claimed
         relation = "does not exceed" if holds else "exceeds"
         return Check(
-            name,
             verdict_of(holds),
-            claim,
             tried,
             f"The true ε is at least {self.bound:.3f} with confidence 1 - {GATE:g}, which"
             f" {relation} the claimed {claimed:.4g}; at 95% it is at least {self.shown:.3f}.",
@@ -95,13 +93,16 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Check:
-    """One claim, what was tried against it, and what was found: a sentence each."""
+    """What was tried against one claim, and what was found: a sentence each.
 
-    name: str  # short and stable: the key in ``audit.json``
+    Name, question and, where no number is in it, the claim are declared with the function that
+    finds it (:class:`labelveil.audit.probes.Probe`), which puts them in.
+    """
+
     verdict: Verdict
-    claim: str
     tried: str
     found: str
+    claim: str = ""
     claimed: float | None = None  # the claimed ε, where the check is about a number
     bound: float | None = None
     """Lower bound of the true ε; infinite where outputs occur that exclude a label."""
@@ -110,6 +111,7 @@ class Check:
     seconds: float = 0.0
     # further facts, as JSON values
     details: Mapping[str, Any] = field(hash=False, default_factory=dict)
+    name: str = ""  # short and stable: the key in ``audit.json``
     question: str = ""  # what a reader wants to know, as a question that the verdict answers
     power: tuple[Power, ...] = ()
     not_looked_at: str = ""
@@ -192,10 +194,8 @@ class Audit:
     created: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
     progress: Progress = silent
 
-    def run(self, check: Callable[[], Check], step: str = "") -> Check:
-        """Run one check, time it, and keep it; a named step of the audit begins with it."""
-        if step:
-            self.progress(step)
+    def run(self, check: Callable[[], Check]) -> Check:
+        """Run one check, time it, and keep it."""
         start, before = time.perf_counter(), cpu_time()
         made = check()
         made = replace(made, seconds=time.perf_counter() - start, cpu_seconds=cpu_time() - before)

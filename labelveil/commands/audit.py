@@ -74,9 +74,9 @@ def certificate(
         audited = partial(epochs_certificate, folders, public_key=public_key)
         conduct("certificates", len(folders), shown, audited)
         return
-    from labelveil.audit.certificate.run import CHECKS, certify
+    from labelveil.audit.certificate.run import STEPS, certify
 
-    conduct("certificate", len(CHECKS), shown, partial(certify, release, public_key=public_key))
+    conduct("certificate", STEPS, shown, partial(certify, release, public_key=public_key))
 
 
 class AttackOptions(Section):
@@ -352,8 +352,8 @@ def score(
     from labelveil.audit.certificate.run import read_evidence
     from labelveil.audit.party.endpoint import fetch_release
     from labelveil.audit.planted.plant import read_planted
-    from labelveil.audit.planted.score import STEPS
     from labelveil.audit.planted.score import score as score_release
+    from labelveil.audit.planted.score import steps
     from labelveil.common.release.folder import MANIFEST_FILE
 
     planted, fetching = read_planted(folder), party.address is not None
@@ -376,4 +376,4 @@ def score(
         public_key=options.public_key,
         before=[read_evidence(release) for release in options.before],
     )
-    conduct("canaries", STEPS, shown, scored)
+    conduct("canaries", steps(evidence), shown, scored)

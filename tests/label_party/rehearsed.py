@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -224,5 +224,8 @@ def rehearsal_checks(messages: Sequence[Rehearsed], bits: Integers) -> list[Chec
     return [
         *found,
         keys_check({f"epoch {n + 1}": message.key for n, message in enumerate(messages)}),
-        same_noise_check(one.codes, other.codes, one.manifest.codebook),
+        replace(
+            same_noise_check(one.codes, other.codes, one.manifest.codebook),
+            name="two noises: stretches",
+        ),
     ]

@@ -10,7 +10,7 @@ import pytest
 
 from labelveil.audit.party.canary_parties import CONFIG, World, make_worlds
 from labelveil.audit.party.endpoint import Fetched, Part
-from labelveil.audit.party.run import _labels
+from labelveil.audit.party.run import LABELS, Labels
 from labelveil.audit.settings import CanarySettings
 from labelveil.audit.verdict import Audit, Verdict
 from labelveil.common.arrays import Words
@@ -66,7 +66,8 @@ def test_messages_of_two_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert [check.name for check in checks if check.verdict is Verdict.FAIL] == []
     assert checks[0].verdict is Verdict.PASS  # noise and outputs, made again from the key
     audit = Audit("party", "two labels")
-    _labels(audit, world, answer(messages[0]), messages[0].manifest)
+    codes = answer(messages[0]).outputs
+    LABELS.audit(audit, Labels(world.in_row_order, codes, messages[0].manifest))
     # the same codes, of a message that says that it spends half of what it does
     halved = messages[0].manifest.model_copy(
         update={
@@ -76,7 +77,7 @@ def test_messages_of_two_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             ]
         }
     )
-    _labels(audit, world, answer(messages[0]), halved)
+    LABELS.audit(audit, Labels(world.in_row_order, codes, halved))
     told = [check.verdict for check in audit.checks if check.name == "one run"]
     assert told == [Verdict.PASS, Verdict.FAIL]
 

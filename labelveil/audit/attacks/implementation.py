@@ -44,10 +44,7 @@ def byte_equality_check(fetch: Callable[[], bytes]) -> Check:
     answers = [hashlib.sha256(fetch()).hexdigest() for _ in range(3)]
     distinct = len(set(answers))
     return Check(
-        name="byte equality of repeated requests",
-        question="Does asking again give the same bytes?",
         verdict=verdict_of(distinct == 1),
-        claim="A release is built once: the same request returns the same bytes forever.",
         tried=f"The same request was made {len(answers)} times.",
         found=f"{distinct} of {len(answers)} answers are different; SHA-256 {answers[0][:16]}…"
         if distinct > 1
@@ -63,9 +60,6 @@ def mantissa_check(outputs: Outputs, secrets: Integers, claimed: float) -> Check
     measured, event = rare_event(outputs, secrets)
     rarest = rarest_event(math.inf, outputs.size / 2, claimed, GATE)
     check = measured.check(
-        "float mantissa",
-        claim="No floating-point noise leaves: outputs come from a finite set, and their low bits"
-        " say nothing about the label.",
         tried=f"{outputs.size:,} outputs for one of two labels were compared by value, quantile"
         f" and lowest set bit; best event: {event}.",
         claimed=claimed,
@@ -94,10 +88,7 @@ def permutation_check(labels: Floats) -> Check:
     deviations = -scipy.special.ndtri(GATE / 2) - scipy.special.ndtri(1 - FOUND)
     least = float(deviations) / math.sqrt(labels.size - 1)
     return Check(
-        name="rows are not ordered by label",
-        question="Does the order of rows say anything about labels?",
         verdict=verdict_of(p >= GATE),
-        claim="The order of rows says nothing about labels.",
         tried=f"The rank correlation of {labels.size:,} canary labels with their row was tested.",
         found=f"Correlation {correlation:.4f}; a random order gives as much with probability"
         f" {p:.3g}.",
@@ -124,14 +115,11 @@ def most_apart(mechanism: Mechanism, labels: Floats, calls: int) -> tuple[int, i
 
 
 def timing_check(
-    name: str,
     worlds: tuple[Callable[[], float], Callable[[], float]],
     calls: int,
     claimed: float,
     *,
-    claim: str,
     tried: str,
-    question: str = "",
 ) -> Check:
     """Judge the time of about so many calls in either world, by the toss of a coin.
 
@@ -152,9 +140,6 @@ def timing_check(
     medians = [float(np.median(seconds[order == world])) * 1000 for world in (0, 1)]
     excess = smallest_excess(0.5, calls, claimed, GATE)
     return measured.check(
-        name,
-        question=question,
-        claim=claim,
         tried=tried.format(*medians),
         claimed=claimed,
         power=(Power("excess of ε in whether a call is slow", excess),),
@@ -181,15 +166,10 @@ def static_check(paths: Iterable[Path], subject: str) -> Check:
     """
     files = list(paths)
     uses = [use for path in files for use in _uses(path)]
-    claim = "No NumPy generator, nor any other predictable one, is used on the way of a label."
-    name = "static rule: no predictable generator"
     if not files:
-        return Check(name, Verdict.NOT_CHECKABLE, claim, f"Source of {subject}.", "There is none.")
+        return Check(Verdict.NOT_CHECKABLE, f"Source of {subject}.", "There is none.")
     return Check(
-        name=name,
-        question="Does any code on a label's way draw from a predictable generator?",
         verdict=verdict_of(not uses),
-        claim=claim,
         tried=f"The syntax trees of {len(files)} source files of {subject} were searched.",
         found="; ".join(uses[:8]) + "." if uses else "No use was found.",
         details={"uses": uses},

@@ -178,13 +178,9 @@ Noises = Mapping[tuple[str, int, float], Sequence[Integers]]
 
 
 def noise_check(
-    name: str,
     noises: Noises,
     *,
-    claim: str,
     tried: str,
-    question: str = "",
-    missed: str = "",
     spent: float = 0.0,
     claimed: float | None = None,
     groups: int = 0,
@@ -214,15 +210,11 @@ def noise_check(
         powers.append(Power("cells that never have noise", 1.0))
     paid = "" if claimed is None else f" Stated scales spend {spent:.4g} of ε = {claimed:.4g}."
     return Check(
-        name=name,
-        question=question,
         verdict=verdict_of(smallest >= level and enough),
-        claim=claim,
         tried=f"{tried} What remained was compared with a table of the law: sum, shape, sign,"
         " parity, and cells without any noise.",
         found=f"The least probable is {aspect}, in {what} of {size} cells of scale {scale:.4g}: at"
         f" most {smallest:.3g}; {level:.2g} would be refuted.{paid}",
         confidence=1 - GATE,
         power=tuple(powers),
-        not_looked_at=missed,
     )

@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from labelveil.audit.probes import Probes
 from labelveil.audit.verdict import Check, verdict_of
 from labelveil.common.arrays import Floats, Indices
 from labelveil.common.randomizers.cells import Codebook, Group, row_products
@@ -136,66 +137,101 @@ def log_odds_change(channel: Floats, prior: Floats) -> Floats:
     return np.asarray(change)
 
 
-def message_checks(
-    codebook: Codebook, priors: Sequence[tuple[Group, Floats]], epsilon: float
-) -> list[Check]:
-    """The advantages under the released prior and under the priors that help an attacker most."""
-    parts = counted_labels(codebook, priors)
-    released = leakage(parts)
-    uniform = leakage([replace(p, prior=np.full(p.prior.size, 1 / p.prior.size)) for p in parts])
+@dataclass(frozen=True, eq=False)
+class Message:
+    """What is sent of one event, what was released of its labels' distribution, and the claim."""
+
+    codebook: Codebook
+    priors: Sequence[tuple[Group, Floats]]
+    epsilon: float
+
+    @cached_property
+    def parts(self) -> list[Counted]:
+        return counted_labels(self.codebook, self.priors)
+
+    @cached_property
+    def released(self) -> Leakage:
+        """Under the released prior."""
+        return leakage(self.parts)
+
+    @cached_property
+    def uniform(self) -> Leakage:
+        """Under a uniform one."""
+        sizes = (part.prior.size for part in self.parts)
+        flat = (np.full(size, 1 / size) for size in sizes)
+        return leakage([replace(p, prior=q) for p, q in zip(self.parts, flat, strict=True)])
+
+
+MESSAGE = Probes[Message]()
+"""The advantages under the released prior and under the priors that help an attacker most."""
+
+
+@MESSAGE.add(
+    "additive advantage",
+    "How much better does one message make the best guess of an event's labels?",
+)
+def additive_check(message: Message) -> Check:
+    codebook, epsilon = message.codebook, message.epsilon
+    released, uniform = message.released.additive, message.uniform.additive
     pair = worst_pair(codebook)
     low, high = codebook.of_labels(pair)
-    apart, ratio = float(np.abs(high - low).sum()) / 4, sum(part.ratio for part in parts)
+    apart = float(np.abs(high - low).sum()) / 4
     cap, two = math.tanh(epsilon / 4), math.tanh(epsilon / 2) / 2  # the module says of what
-    holds = max(released.additive, uniform.additive) <= cap + _SLACK and apart <= two + _SLACK
     values = codebook.cells.values(pair)
     ends = " and ".join(" with ".join(f"{value:g}" for value in event) for event in values)
-    return [
-        Check(
-            name="additive advantage",
-            question="How much better does one message make the best guess of an event's labels?",
-            verdict=verdict_of(holds),
-            claim="Seeing an event's output helps the best guess of its labels by at most"
-            f" tanh(ε/4) = {cap:.4f}, whatever is known before, and by tanh(ε/2)/2 = {two:.4f}"
-            " where two are equally likely and no other.",
-            tried="The gain was computed exactly under the released prior, a uniform prior, and"
-            f" for two that are distinguished best, {ends}.",
-            found=f"{released.additive:.4f}, {uniform.additive:.4f} and {apart:.4f}.",
-            details={"prior": released.additive, "uniform": uniform.additive, "pair": apart},
-        ),
-        Check(
-            name="multiplicative advantage",
-            question="How many times as good does one message make the best guess?",
-            verdict=verdict_of(released.multiplicative <= math.exp(epsilon) + _SLACK),
-            claim=f"The best guess becomes at most e^ε = {math.exp(epsilon):.3f} times as good.",
-            tried="The ratio was computed exactly under the released prior and a uniform one.",
-            found=f"{released.multiplicative:.4f} and {uniform.multiplicative:.4f}.",
-            details={"prior": released.multiplicative, "uniform": uniform.multiplicative},
-        ),
-        Check(
-            name="change of beliefs",
-            question="How far can one message move what is believed of an event's labels?",
-            verdict=verdict_of(max(released.largest, ratio) <= epsilon + _SLACK),
-            claim=f"No log-odds of an event's labels move by more than ε = {epsilon:.4g}.",
-            tried="Prior and posterior log-odds were compared after every output, under the"
-            " released prior and where only two events are possible, for all pairs.",
-            found=f"The largest changes are {released.largest:.4f} and {ratio:.4f}; under the"
-            " released prior 98% of what happens changes them by at most"
-            f" {released.percentile:.4f}.",
-            claimed=epsilon,
-            bound=max(released.largest, ratio),
-            shown=max(released.largest, ratio),
-            details={"percentile_98": released.percentile, "pairs": ratio},
-        ),
-    ]
+    return Check(
+        verdict_of(max(released, uniform) <= cap + _SLACK and apart <= two + _SLACK),
+        "The gain was computed exactly under the released prior, a uniform prior, and for two that"
+        f" are distinguished best, {ends}.",
+        f"{released:.4f}, {uniform:.4f} and {apart:.4f}.",
+        claim="Seeing an event's output helps the best guess of its labels by at most"
+        f" tanh(ε/4) = {cap:.4f}, whatever is known before, and by tanh(ε/2)/2 = {two:.4f} where"
+        f" two"
+        " are equally likely and no other.",
+        details={"prior": released, "uniform": uniform, "pair": apart},
+    )
 
 
-def beliefs_plot(
-    codebook: Codebook, priors: Sequence[tuple[Group, Floats]], epsilon: float
-) -> dict[str, Any]:
+@MESSAGE.add(
+    "multiplicative advantage", "How many times as good does one message make the best guess?"
+)
+def multiplicative_check(message: Message) -> Check:
+    most = math.exp(message.epsilon)
+    released, uniform = message.released.multiplicative, message.uniform.multiplicative
+    return Check(
+        verdict_of(released <= most + _SLACK),
+        "The ratio was computed exactly under the released prior and a uniform one.",
+        f"{released:.4f} and {uniform:.4f}.",
+        claim=f"The best guess becomes at most e^ε = {most:.3f} times as good.",
+        details={"prior": released, "uniform": uniform},
+    )
+
+
+@MESSAGE.add(
+    "change of beliefs", "How far can one message move what is believed of an event's labels?"
+)
+def beliefs_check(message: Message) -> Check:
+    released, epsilon = message.released, message.epsilon
+    ratio = sum(part.ratio for part in message.parts)
+    largest = max(released.largest, ratio)
+    return Check(
+        verdict_of(largest <= epsilon + _SLACK),
+        "Prior and posterior log-odds were compared after every output, under the released prior"
+        " and where only two events are possible, for all pairs.",
+        f"The largest changes are {released.largest:.4f} and {ratio:.4f}; under the released prior"
+        f" 98% of what happens changes them by at most {released.percentile:.4f}.",
+        claim=f"No log-odds of an event's labels move by more than ε = {epsilon:.4g}.",
+        claimed=epsilon,
+        bound=largest,
+        shown=largest,
+        details={"percentile_98": released.percentile, "pairs": ratio},
+    )
+
+
+def beliefs_plot(message: Message) -> dict[str, Any]:
     """Prior and posterior probabilities for the report, at most some hundreds of dots."""
     before, after = [], []
-    for part in counted_labels(codebook, priors):
+    for part in message.parts:
         joint = part.prior[:, None] * part.channel
         posterior = (joint / joint.sum(axis=0))[part.prior > 0]
         before.append(np.broadcast_to(part.prior[part.prior > 0, None], posterior.shape).ravel())
@@ -205,5 +241,5 @@ def beliefs_plot(
     return {
         "prior": prior[::step].tolist(),
         "posterior": posterior[::step].tolist(),
-        "epsilon": epsilon,
+        "epsilon": message.epsilon,
     }

@@ -77,7 +77,6 @@ def sensitivity_check(replayed: Replay) -> Check:
     moved = int(max(np.abs(np.subtract(a.noisy, b.noisy)).sum() for a, b in pairs))
     spent = float(moved / scale) if scale else math.inf
     return Check(
-        name="replay: histogram sensitivity",
         verdict=verdict_of(moved <= 2 and moved <= claimed * scale),
         claim=f"The noisy histogram spends ε₁ = {float(claimed):.6g} on one label.",
         tried="Two data sets that differ in one label were released with the same noise.",
@@ -92,9 +91,7 @@ def noise_scale_check(replayed: Replay) -> Check:
     noise = np.array([message.noisy for message in replayed.releases]) - np.array(replayed.truth)
     scale = float(replayed.scale)
     return noise_check(
-        "replay: noise scale",
         {("histograms", noise.shape[1], scale): list(noise)},
-        claim=f"Every cell gets discrete Laplace noise of scale {scale:.6g}.",
         tried=f"The histogram of known counts was released {len(noise)} times.",
     )
 
@@ -108,9 +105,7 @@ def function_check(replayed: Replay) -> Check:
     unstable = any(built[message.noisy] != message.channel for message in replayed.releases)
     verdict = verdict_of(not (differing or unstable)) if same else Verdict.NOT_CHECKABLE
     return Check(
-        name="replay: only the noisy histogram reaches the channel",
         verdict=verdict,
-        claim="Outputs and channel are a function of the noisy histogram alone.",
         tried="Two data sets that differ in one label were released"
         f" {len(replayed.releases)} times each; where both show the same noisy histogram, their"
         " channels were compared.",
@@ -123,9 +118,7 @@ def support_check(replayed: Replay) -> Check:
     table = np.array([message.noisy for message in replayed.releases])
     still = np.flatnonzero(np.all(table == table[0], axis=0)).tolist()
     return Check(
-        name="support: noise on every cell",
         verdict=verdict_of(not still),
-        claim="Every cell of the histogram gets noise, also where no label lies.",
         tried=f"{len(table)} releases of one data set with different noise were compared.",
         found=f"{len(still)} of {table.shape[1]} cells never move"
         + (f" (cells {still[:8]}), so they tell whether a label lies there." if still else "."),
@@ -146,9 +139,7 @@ def range_check(
             )
             differing += not np.array_equal(inside, outside)
     return Check(
-        name="replay: labels outside the domain",
         verdict=verdict_of(differing == 0),
-        claim="Labels are clipped to the domain before any noise.",
         tried=f"Labels ten ranges outside {lower:g} … {upper:g} and labels on the bounds were"
         f" randomized with the same noise, {2 * seeds} times.",
         found=f"{differing} of {2 * seeds} outputs differ.",

@@ -129,10 +129,9 @@ class Association:
             f" ({self.where})."
         )
 
-    def check(self, name: str, power: str, **more: Any) -> Check:
+    def check(self, power: str, **more: Any) -> Check:
         """Judge it; ``power`` names the fault whose least share is found."""
         return Check(
-            name,
             verdict_of(not self.exceeds),
             found=str(self),
             bound=math.inf if self.exceeds else 0.0,
@@ -149,11 +148,9 @@ def worst(*associations: Association) -> Association:
 
 
 def words_check(
-    name: str,
     repeats: Sequence[Repeat],
     lags: Sequence[Association],
     *,
-    claim: str,
     tried: str,
     powers: Sequence[Power] = (),
 ) -> Check:
@@ -167,9 +164,7 @@ def words_check(
     comes_back = again is not None or largest.exceeds
     windows = [float(repeat.window) for repeat in repeats if repeat.window]
     return Check(
-        name=name,
         verdict=Verdict.NOT_CHECKABLE if blind else verdict_of(not comes_back),
-        claim=claim,
         tried=f"{tried}, and compared: every window of some rows with every other one, and outputs"
         f" at {largest.sums:,} lags.",
         found=f"The rows from {again.first:,} on are the same {again.lag:,} rows later."

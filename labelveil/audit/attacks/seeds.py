@@ -36,9 +36,7 @@ def seeds_check(digests: Sequence[bytes], rows: int, kinds: str) -> Check:
     # whole bits of the largest seed space that is found with 95%
     bits = math.floor(math.log2(max(largest_seed_space(starts), 1)))
     return Check(
-        name="cold starts",
         verdict=verdict_of(repeated == 0),
-        claim="Noise comes from the operating system's entropy, again at every start: no seed.",
         tried=f"{starts:,} starts ({kinds}) randomized the same {rows:,} labels, and their"
         " outputs were compared with each other.",
         found="No two drew the same noise."

@@ -25,8 +25,6 @@ from labelveil.common.arrays import Integers, Words
 from labelveil.common.entropy import Entropy
 from labelveil.common.randomizers.cells import Codebook
 
-NAME = "two noises"
-
 
 class TapedEntropy(Entropy):
     """Entropy that keeps every word it has given out."""
@@ -58,9 +56,7 @@ def tapes_check(parts: Mapping[str, Callable[[Entropy], Any]], key: bytes) -> Ch
     shared |= {f"{name} with themselves": t.size - np.unique(t).size for name, t in tapes.items()}
     used = {pair: count for pair, count in shared.items() if count}
     return Check(
-        name=NAME,
         verdict=verdict_of(not used),
-        claim="No randomness is used twice.",
         tried="Each random part was run under one key while its words were recorded:"
         f" {', '.join(f'{name} ({tape.size:,} words)' for name, tape in tapes.items())}.",
         found="; ".join(f"{pair}: {count:,} words" for pair, count in used.items()) + "."
@@ -102,10 +98,7 @@ def same_noise_check(codes: Outputs, other: Outputs, codebook: Codebook) -> Chec
     longest = int((edges[1::2] - edges[::2]).max()) if edges.size else 0
     enough = chance <= codes.size
     return Check(
-        name=f"{NAME}: stretches",
-        question="Do two parties with the same labels draw the same noise?",
         verdict=verdict_of(longest < chance) if enough else Verdict.NOT_CHECKABLE,
-        claim="Messages about the same labels have independent noise.",
         tried=f"{codes.size:,} rows were compared; {chance:,} equal ones in a row have a"
         f" probability below {GATE:g}.",
         found=f"The longest stretch of equal outputs is {longest:,} rows.",

@@ -16,6 +16,7 @@ import polars as pl
 
 from labelveil.audit.certificate.fields import fields_of_all
 from labelveil.audit.certificate.run import Evidence, certificate, read_evidence
+from labelveil.audit.probes import Probes
 from labelveil.audit.verdict import Audit, Check, Progress, Verdict, silent, verdict_of, worst
 from labelveil.common.errors import PrivacyError, ReleaseError, listed, present
 from labelveil.common.exact.rational import parse_rational
@@ -64,11 +65,9 @@ def epochs_certificate(
             if check.name != ORIGIN:  # all epochs together decide it
                 checks[check.name].append((epoch, check))
     audit.checks += map(_worst, checks.values())
-    audit.run(lambda: origin_check(releases))
-    audit.run(lambda: session_check(manifests))
-    spent = audit.run(lambda: disjoint_check(releases))
+    EPOCHS.audit(audit, releases)
+    audit.claimed = audit.checks[-1].claimed
     audit.fields = fields_of_all((certified for _, certified in audits), audit.checks)
-    audit.claimed = spent.claimed
     return audit
 
 
@@ -107,6 +106,14 @@ def _worst(checks: Sequence[tuple[str, Check]]) -> Check:
     )
 
 
+EPOCHS = Probes[Sequence[Evidence]](refused=Verdict.FAIL)
+
+
+@EPOCHS.add(
+    ORIGIN,
+    "Did an earlier release pay for the prior that an epoch uses?",
+    "An epoch that paid for no prior uses the one of an earlier epoch that did.",
+)
 def origin_check(releases: Sequence[Evidence]) -> Check:
     known = {manifest_digest(release.data): release.manifest for release in releases}
     drifts = [
@@ -122,10 +129,7 @@ def origin_check(releases: Sequence[Evidence]) -> Check:
         elif not _is_origin(manifest, origin, in_force):
             wrong.append(manifest.epoch)
     return Check(
-        name=ORIGIN,
-        question="Did an earlier release pay for the prior that an epoch uses?",
         verdict=_undecided_if(bool(absent), not wrong),
-        claim="An epoch that paid for no prior uses the one of an earlier epoch that did.",
         tried=f"{len(drifts)} epochs name the release whose prior was in force; histogram, noise"
         " and counted labels were compared with that release's.",
         found=f"{len(wrong)} differ{_which(wrong)}; the releases that {len(absent)} name are not"
@@ -140,17 +144,21 @@ def _is_origin(manifest: Manifest, origin: Manifest, named: InForceSection) -> b
     return paid and (manifest.prior, manifest.label.grid) == (origin.prior, origin.label.grid)
 
 
-def session_check(manifests: Sequence[Manifest]) -> Check:
+@EPOCHS.add(
+    "sessions",
+    "Are all tests for drift paid for?",
+    "Tests that are charged to a session are within its terms, and every hit is counted.",
+)
+def session_check(releases: Sequence[Evidence]) -> Check:
     sessions: dict[str, list[tuple[Manifest, TrialSection, SessionSection]]] = defaultdict(list)
-    for manifest in manifests:
+    for manifest in (release.manifest for release in releases):
         test = None if manifest.drift is None else manifest.drift.test
         if test is not None and test.session is not None:
             sessions[test.session.outcome].append((manifest, test, test.session))
-    claim = "Tests that are charged to a session are within its terms, and every hit is counted."
     tried = f"Terms, hits and calls of {len(sessions)} sessions were followed through the epochs."
     if not sessions:
         uncharged = "No test is charged to a session: every epoch paid for its own."
-        return Check("sessions", Verdict.PASS, claim, tried, uncharged)
+        return Check(Verdict.PASS, tried, uncharged)
     wrong, gaps, shown = [], 0, []
     for epochs in sessions.values():
         epochs.sort(key=lambda epoch: epoch[2].state["calls"])
@@ -166,10 +174,7 @@ def session_check(manifests: Sequence[Manifest]) -> Check:
                 wrong.append(manifest.epoch)
         shown.append(f"{hits} of {terms.hits} hits after {calls} calls, {terms.approximate(DELTA)}")
     return Check(
-        name="sessions",
-        question="Are all tests for drift paid for?",
         verdict=_undecided_if(gaps > 0, not wrong),
-        claim=claim,
         tried=tried,
         found=f"{'; '.join(shown)}, on top of what the epochs spend; {len(wrong)} epochs do not fit"
         f"{_which(wrong)}, {gaps} do not follow the one before.",
@@ -186,9 +191,13 @@ def _within(test: TrialSection, session: SessionSection, terms: Terms) -> bool:
     return same and sides and parse_rational(stated["epsilon"]) <= terms.target.epsilon
 
 
+@EPOCHS.add(
+    "events in several epochs",
+    "Does any event pay in more than one epoch?",
+    "No event occurs in two epochs.",
+)
 def disjoint_check(releases: Sequence[Evidence]) -> Check:
     """What one event pays in all epochs together: its own epoch's ε if it is in no other."""
-    name, claim = "events in several epochs", "No event occurs in two epochs."
     populations = [release.manifest.population for release in releases]
     functions = {population.keys for population in populations} - {SUBMITTED_KEYS}
     events = [release.events for release in releases]
@@ -203,7 +212,7 @@ def disjoint_check(releases: Sequence[Evidence]) -> Check:
             " another epoch; the labels party's ledger compares events by their names."
         )
     if reason:
-        return Check(name, Verdict.NOT_CHECKABLE, claim, "Keys would be compared.", reason)
+        return Check(Verdict.NOT_CHECKABLE, "Keys would be compared.", reason)
     totals = [parse_rational(release.manifest.privacy.total["epsilon"]) for release in releases]
     rows = pl.concat(
         pl.DataFrame({"key": keys_column(present(keys))}).with_columns(epsilon=pl.lit(float(total)))
@@ -213,10 +222,7 @@ def disjoint_check(releases: Sequence[Evidence]) -> Check:
     several = int((paid["len"] > 1).sum())
     most = float(paid["epsilon"].max())  # type: ignore[arg-type]
     return Check(
-        name=name,
-        question="Does any event pay in more than one epoch?",
         verdict=_undecided_if(several > 0, True),
-        claim=claim,
         tried=f"{rows.height:,} hashed keys were compared over all epochs; "
         + (
             "all are hashed under one secret."

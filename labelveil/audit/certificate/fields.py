@@ -1,6 +1,6 @@
 """Every field of a manifest, and the checks that decide it: nothing is said that nobody looks at.
 
-A field has the worst verdict of its checks. Those of :func:`out_of_reach` decide nothing and say
+A field has the worst verdict of its checks. Those of :data:`BEYOND` decide nothing and say
 what would. So every field is proved, refuted, or named as *not checkable*.
 """
 
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from labelveil.audit.certificate import sums
 from labelveil.audit.certificate.manifest_checks import DECODED
+from labelveil.audit.probes import Probes
 from labelveil.audit.verdict import Audit, Check, Field, Verdict, verdict_of, worst
 from labelveil.common.guarantees import Unit
 from labelveil.common.release.manifest import Manifest
@@ -22,6 +24,7 @@ _DRAWN = "the histogram's noise was drawn as stated"
 _SUMS_DRAWN = "the sums' noise was drawn as stated"
 _CODES_DRAWN = "the codes were drawn by this channel"
 _NAMES = "names and times are what they say"
+BEHAVIOUR = "errors and latency say nothing"
 _PUBLIC = "the prior was public beforehand"
 _FORM = "manifest is consistent"
 _SPENT = (DECODED, "prior noise scale", "split of ε", "priors in force")
@@ -112,14 +115,19 @@ def fields_of_all(audits: Iterable[Audit], checks: Iterable[Check]) -> list[Fiel
     ]
 
 
+FIELDS = Probes[Sequence[Field]]()
+
+
+@FIELDS.add(
+    "every field is accounted for",
+    "Does the manifest say anything that nobody looks at?",
+    "The manifest says nothing that is neither proved nor named as not checkable.",
+)
 def fields_check(judged: Sequence[Field]) -> Check:
     unknown = [field.name for field in judged if not field.decided_by]
     count = {verdict: sum(field.verdict is verdict for field in judged) for verdict in Verdict}
     return Check(
-        name="every field is accounted for",
-        question="Does the manifest say anything that nobody looks at?",
         verdict=verdict_of(not unknown),
-        claim="The manifest says nothing that is neither proved nor named as not checkable.",
         tried=f"Its {len(judged)} fields were matched with the checks that decide them.",
         found=f"{count[Verdict.PASS]} hold, {count[Verdict.FAIL]} do not and"
         f" {count[Verdict.NOT_CHECKABLE]} cannot be checked from here; "
@@ -127,100 +135,89 @@ def fields_check(judged: Sequence[Field]) -> Check:
     )
 
 
-def out_of_reach(manifest: Manifest) -> list[Check]:
-    """What neither the manifest nor its rows can show, and what can."""
-    claims = [
-        (
-            _CODES_DRAWN,
-            "Were the labels randomized by this channel, with fresh randomness?",
-            "The randomized labels were sampled with the stated weights, from fresh entropy.",
-            "Plant labels of your own and score what comes back: `labelveil audit canaries`. Run"
-            " `labelveil audit mechanism` on the randomizer and `labelveil audit party` on the"
-            " software.",
-        ),
-        (
-            _DRAWN,
-            "Was the noise on the histogram drawn, and drawn afresh?",
-            "The noise on the counts has the stated scale, and is independent of everything.",
-            "Run `labelveil audit mechanism`, which knows the true counts.",
-        ),
-        (
-            "nothing else was released",
-            "Do the same labels leave by another door?",
-            "The same labels appear in no other release, and the budget covers all of them.",
-            "Read the labels party's ledger (`label-party budget`), and ask who keeps it.",
-        ),
-        (
-            _CHOSEN,
-            "Were the public settings chosen without looking at labels?",
-            "Bounds, grid, missing value, ε and options come from public knowledge.",
-            "Ask the labels party; no number can show it.",
-        ),
-        (
-            _NAMES,
-            "Could a name carry something else?",
-            "The release's names and version carry nothing else.",
-            "Whoever wrote the manifest chose them. Compare them with what you asked for; a join"
-            " compares `secret_check` with your secrets.",
-        ),
-        (
-            "errors and latency say nothing",
-            "Do errors or times say anything about labels?",
-            "What the server does depends on requests and the public population alone.",
-            "Run `labelveil audit party`.",
-        ),
-    ]
-    if not any(prior.noisy for prior in (*manifest.priors, *manifest.tables)):
-        claims = [claim for claim in claims if claim[0] != _DRAWN]
-    if manifest.sums is not None:
-        claims[0] = (
-            _SUMS_DRAWN,
-            "Was the noise on the sums drawn, by group and afresh?",
-            "The noise on each sum has the stated scale, and is independent of everything.",
-            "Plant labels of your own, and ask about them: `labelveil audit canaries ask`. Run"
-            " `labelveil audit mechanism group-sums` on the software.",
-        )
-    if any(prior.public or prior.start for prior in manifest.priors):
-        claims.append(
-            (
-                _PUBLIC,
-                "Was the prior known before any label was looked at?",
-                "The prior's weights come from public knowledge: they are not private, and no label"
-                " was counted for them.",
-                "Compare the weights with their public source, and ask when they were written down;"
-                " weights made from these labels would tell them without noise.",
-            )
-        )
-    if manifest.labels_guarantee.unit == Unit.USER:
-        most = manifest.privacy.records_per_unit
-        claims.append(
-            (
-                "nobody has more labels than is said",
-                "Does anybody have more labels than ε was computed for?",
-                f"No user has more than {most} labels in the release.",
-                "A release names no users: compare the population with the labels party's users.",
-            )
-        )
-    if manifest.drift is not None:
-        claims += [
-            (
-                "priors in force",
-                "Did an earlier release pay for the prior that this one uses?",
-                "An epoch without a prior of its own uses one that an earlier epoch paid for.",
-                "Audit the folder of all epochs, not one of them.",
-            ),
-            (
-                "the test for drift was made as stated",
-                "Was the test for drift as private as is said?",
-                "Statistic and noise of the test are those stated, and its outcome was obeyed.",
-                "Its outcome shows one bit: run `labelveil audit party` on the software.",
-            ),
-        ]
-    tried = "Not from a manifest and its rows."
-    return [
-        Check(name, Verdict.NOT_CHECKABLE, claim, tried, how, question=question)
-        for name, question, claim, how in claims
-    ]
+BEYOND = Probes[Manifest]()
+"""What neither the manifest nor its rows can show, and what can."""
+
+beyond = partial(BEYOND.beyond, tried="Not from a manifest and its rows.")
+
+beyond(
+    _CODES_DRAWN,
+    "Were the labels randomized by this channel, with fresh randomness?",
+    "The randomized labels were sampled with the stated weights, from fresh entropy.",
+    "Plant labels of your own and score what comes back: `labelveil audit canaries`. Run"
+    " `labelveil audit mechanism` on the randomizer and `labelveil audit party` on the software.",
+    fits=lambda manifest: manifest.sums is None,
+)
+beyond(
+    _SUMS_DRAWN,
+    "Was the noise on the sums drawn, by group and afresh?",
+    "The noise on each sum has the stated scale, and is independent of everything.",
+    "Plant labels of your own, and ask about them: `labelveil audit canaries ask`. Run `labelveil"
+    " audit mechanism group-sums` on the software.",
+    fits=lambda manifest: manifest.sums is not None,
+)
+beyond(
+    _DRAWN,
+    "Was the noise on the histogram drawn, and drawn afresh?",
+    "The noise on the counts has the stated scale, and is independent of everything.",
+    "Run `labelveil audit mechanism`, which knows the true counts.",
+    fits=lambda manifest: any(prior.noisy for prior in (*manifest.priors, *manifest.tables)),
+)
+beyond(
+    "nothing else was released",
+    "Do the same labels leave by another door?",
+    "The same labels appear in no other release, and the budget covers all of them.",
+    "Read the labels party's ledger (`label-party budget`), and ask who keeps it.",
+)
+beyond(
+    _CHOSEN,
+    "Were the public settings chosen without looking at labels?",
+    "Bounds, grid, missing value, ε and options come from public knowledge.",
+    "Ask the labels party; no number can show it.",
+)
+beyond(
+    _NAMES,
+    "Could a name carry something else?",
+    "The release's names and version carry nothing else.",
+    "Whoever wrote the manifest chose them. Compare them with what you asked for; a join compares"
+    " `secret_check` with your secrets.",
+)
+beyond(
+    BEHAVIOUR,
+    "Do errors or times say anything about labels?",
+    "What the server does depends on requests and the public population alone.",
+    "Run `labelveil audit party`.",
+)
+beyond(
+    _PUBLIC,
+    "Was the prior known before any label was looked at?",
+    "The prior's weights come from public knowledge: they are not private, and no label was counted"
+    " for them.",
+    "Compare the weights with their public source, and ask when they were written down; weights"
+    " made from these labels would tell them without noise.",
+    fits=lambda manifest: any(prior.public or prior.start for prior in manifest.priors),
+)
+beyond(
+    "nobody has more labels than is said",
+    "Does anybody have more labels than ε was computed for?",
+    "No user has more labels in the release than the manifest's records of a unit.",
+    "A release names no users: compare the population with the labels party's users.",
+    fits=lambda manifest: manifest.labels_guarantee.unit == Unit.USER,
+)
+beyond(
+    "priors in force",
+    "Did an earlier release pay for the prior that this one uses?",
+    "An epoch without a prior of its own uses one that an earlier epoch paid for.",
+    "Audit the folder of all epochs, not one of them.",
+    fits=lambda manifest: manifest.drift is not None,
+)
+beyond(
+    "the test for drift was made as stated",
+    "Was the test for drift as private as is said?",
+    "Statistic and noise of the test are those stated, and its outcome was obeyed.",
+    "Its outcome shows one bit: run `labelveil audit party` on the software.",
+    fits=lambda manifest: manifest.drift is not None,
+)
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

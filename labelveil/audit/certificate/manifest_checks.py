@@ -135,7 +135,6 @@ def sums_check(manifest: Manifest, randomizer: StatedRandomizer) -> Check:
     cells = manifest.group(randomizer.labels).cells
     inputs = len(randomizer.channel["row_of"])
     return Check(
-        name="weights",
         verdict=verdict_of(wrong == 0 and inputs == len(cells)),
         claim="The channel is a matrix of integers whose rows sum to 2⁶⁴, one row for each label"
         " of the grid (of several labels: for each cell of their grids), or for the labels that"
@@ -176,7 +175,6 @@ def channel_check(manifest: Manifest) -> Check:
         )
     several = len(manifest.labels) > 1
     return Check(
-        name="exact ε of the labels",
         verdict=verdict_of(holds),
         claim=f"{'All labels of one event' if several else 'One label'}'s randomization spends at"
         f" most ε₂ = {claimed:.12g}.",
@@ -224,7 +222,6 @@ def arithmetic_check(manifest: Manifest) -> Check:
     within = total <= requested + len(manifest.randomizers) * Fraction(math.ulp(float(requested)))
     terms = " + ".join(f"{float(_exact(part)):.12g} ({name})" for name, part in parts)
     return Check(
-        name="arithmetic of the ε split",
         verdict=verdict_of(added == total and within and len(sides) == 1),
         claim=f"The release spends ε = {float(total):.12g}, no more than the"
         f" {float(requested):g} asked for.",
@@ -242,7 +239,6 @@ def prior_scale_check(manifest: Manifest, stated: PriorSection) -> Check:
     scale, prior = parse_rational(stated.scale), _exact(stated.guarantee)
     spent = 2 * group / scale if scale else None
     return Check(
-        name="prior noise scale",
         verdict=verdict_of(spent is not None and spent <= prior),
         claim=f"The histogram spends ε₁ = {float(prior):.12g}.",
         tried="One unit's labels move the counts by at most"
@@ -271,7 +267,6 @@ def split_check(manifest: Manifest) -> Check:
             verdict = Verdict.NOT_CHECKABLE
             found += f" {manifest.software!r:.80} made the release: audit it with that version."
     return Check(
-        name="split of ε",
         verdict=verdict,
         claim="What the histogram gets of ε depends on ε, grid, rows and one setting alone.",
         tried="ε₁ was computed again: √(points/rows), at most a share of ε.",
@@ -299,7 +294,6 @@ def prior_support_check(manifest: Manifest, stated: PriorSection) -> Check:
     tails = np.minimum(np.cumsum(masses[::-1])[::-1], 1.0)
     p, least = float(tails[zeros]), np.flatnonzero(tails < GATE)
     return Check(
-        name="prior noise on empty cells",
         verdict=verdict_of(p >= GATE),
         claim="Every cell of the histogram got noise, also where no label lies.",
         tried=f"Of {len(counts)} noisy counts those that are exactly 0 were counted.",
@@ -327,7 +321,6 @@ def decoded_check(manifest: Manifest, stated: PriorSection, codes: Integers) -> 
     except (PrivacyError, ReleaseError, ConfigError, ValueError) as error:
         found = f"{error}."
     return Check(
-        name=DECODED,
         verdict=verdict_of(not wrong),
         claim="The histogram is a function of the codes, so that it spends nothing.",
         tried="The codes were counted, and the counts decoded by the channel's integers.",
@@ -348,7 +341,6 @@ def options_check(manifest: Manifest) -> Check:
     except ConfigError as error:
         found, holds = f"{error}.", False
     return Check(
-        name="options",
         verdict=verdict_of(holds),
         claim="ε and the randomizer's options are settings, with no room for anything else.",
         tried=f"Numbers of more than {MOST_DIGITS} significant digits were looked for. Whether they"
@@ -382,7 +374,6 @@ def strata_check(manifest: Manifest, codes: Integers) -> Check:
     stated = [stratum.rows for stratum in manifest.strata]
     wrong = sum(count != rows for count, rows in zip(counts, stated, strict=True))
     return Check(
-        name="rows of each stratum",
         verdict=verdict_of(not wrong),
         claim="Every event was sent by the channel of its stratum.",
         tried=f"The codes of the channels of all {len(stated)} strata were counted. Whether these"

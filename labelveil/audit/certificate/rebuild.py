@@ -164,12 +164,12 @@ def rebuilt_check(manifest: Manifest) -> Check:
 
     def judged(verdict: Verdict, found: str) -> Check:
         return Check(
-            "channel is a function of the noisy histogram",
             verdict,
-            f"Outputs, weights and details were computed by {names} from the noisy histogram, ε,"
-            " loss, options and row count alone.",
             "They were built again from these and compared, integer by integer.",
             found,
+            claim=f"Outputs, weights and details were computed by {names} from the noisy"
+            f" histogram, ε,"
+            " loss, options and row count alone.",
         )
 
     try:

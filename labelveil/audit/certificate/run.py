@@ -19,7 +19,7 @@ import polars as pl
 
 from labelveil.audit.certificate import manifest_checks as claims
 from labelveil.audit.certificate import sums
-from labelveil.audit.certificate.fields import fields, fields_check, out_of_reach
+from labelveil.audit.certificate.fields import BEYOND, FIELDS, fields
 from labelveil.audit.certificate.rebuild import rebuilt_check
 from labelveil.audit.probes import Probes
 from labelveil.audit.verdict import Audit, Check, Progress, Verdict, silent, verdict_of
@@ -128,6 +128,7 @@ class Evidence:
         return [prior for prior in self.manifest.priors if prior.decoded]
 
 
+FORM = Probes[bytes]()
 CHECKS = Probes[Evidence](refused=Verdict.FAIL)  # what cannot even be read does not hold
 
 
@@ -141,9 +142,6 @@ def _sums(evidence: Evidence) -> bool:
 
 check = CHECKS.add
 
-check("manifest is consistent", "Does any claim of the manifest contradict another?")(
-    lambda it: _form_check(it.data)
-)
 check(
     "weights",
     "Is the channel a table of whole numbers that add up, a row for every label?",
@@ -234,12 +232,13 @@ def certify(
         manifest = Manifest.parse(data)
     except ReleaseError:
         # it says what it has no place for, or not what it must
-        audit = Audit("certificate", f"release {directory.name}", checks=[_form_check(data)])
+        audit = Audit("certificate", f"release {directory.name}", progress=progress)
+        FORM.audit(audit, data)
         with suppress(ReleaseError):
             document = parse_json(data)
             if isinstance(document, dict):
                 audit.fields = fields(document, audit.checks)
-                audit.checks.append(fields_check(audit.fields))
+                FIELDS.audit(audit, audit.fields)
         return audit
     evidence = Evidence(directory, data, manifest, _read_rows(directory, manifest))
     return certificate(evidence, public_key=public_key, progress=progress)
@@ -264,24 +263,28 @@ def certificate(
     audit.facts = claims.facts(manifest, manifest_digest(evidence.data))
     if (reason := withdrawn_reason(evidence.directory)) is not None:
         audit.facts["withdrawn"] = reason
+    FORM.audit(audit, evidence.data)
     CHECKS.audit(audit, evidence)
-    audit.checks += out_of_reach(manifest)
+    BEYOND.audit(audit, manifest)
     audit.fields = fields(parse_json(evidence.data), audit.checks)
-    audit.run(lambda: fields_check(audit.fields))
+    FIELDS.audit(audit, audit.fields)
     audit.plots = claims.plots(manifest)
     return audit
 
 
-def _form_check(data: bytes) -> Check:
+@FORM.add(
+    "manifest is consistent",
+    "Does any claim of the manifest contradict another?",
+    "The manifest is complete, and none of its claims contradicts another.",
+)
+def form_check(data: bytes) -> Check:
     reading, holds = "It accepts them.", True
     try:
         Manifest.from_bytes(data)
     except (ReleaseError, PrivacyError) as error:
         reading, holds = f"It refuses: {error}.", False
     return Check(
-        name="manifest is consistent",
         verdict=verdict_of(holds),
-        claim="The manifest is complete, and none of its claims contradicts another.",
         tried="The strict reader of the features party was run over its bytes.",
         found=reading,
         details={"sha256": hashlib.sha256(data).hexdigest()},
@@ -297,7 +300,6 @@ def outputs_check(evidence: Evidence) -> Check:
     )
     wrong = int(np.count_nonzero(codes >= outputs))
     return Check(
-        name="outputs",
         verdict=verdict_of(wrong == 0),
         claim=f"Every value sent is one of the {outputs} declared outputs.",
         tried=f"All {codes.size:,} codes were compared with their number.",
@@ -312,7 +314,11 @@ check(
 )(lambda it: claims.strata_check(it.manifest, it.codes))
 
 
-@check("content digest", "Are these the rows that the manifest is about?")
+@check(
+    "content digest",
+    "Are these the rows that the manifest is about?",
+    "The rows are exactly the bytes that the manifest describes.",
+)
 def content_check(evidence: Evidence) -> Check:
     content, rows = evidence.manifest.content, evidence.labels.height
     stated, size = evidence.manifest.rows, content.code_bytes
@@ -327,9 +333,7 @@ def content_check(evidence: Evidence) -> Check:
         wrong += block_digest(keys, sent[size * start : size * stop]) != digest
     whole = content_digest(content.blocks) == content.digest
     return Check(
-        name="content digest",
         verdict=verdict_of(rows == stated and wrong == 0 and whole),
-        claim="The rows are exactly the bytes that the manifest describes.",
         tried=f"SHA-256 of {len(content.blocks)} blocks was recomputed from the rows.",
         found=f"{wrong} of {len(ranges)} blocks differ from their stated digests, which"
         f" {'fit' if whole else 'do not fit'} the digest of all."
@@ -339,67 +343,93 @@ def content_check(evidence: Evidence) -> Check:
     )
 
 
-@check("population digest", "Are these the events that were agreed on?")
+@check(
+    "population digest",
+    "Are these the events that were agreed on?",
+    "The release covers exactly the events of the stated population, in its order.",
+)
 def population_check(evidence: Evidence) -> Check:
     stated, events = evidence.manifest.population.digest, evidence.events
-    claim = "The release covers exactly the events of the stated population, in its order."
-    name = "population digest"
     if events is None:
         tried = "The features party submitted the population, so the rows carry no keys."
         remedy = (
             f"Compare SHA-256 of the submitted keys with {stated}, or put them beside the manifest"
             f" as {POPULATION_FILE}."
         )
-        return Check(name, Verdict.NOT_CHECKABLE, claim, tried, remedy)
+        return Check(
+            Verdict.NOT_CHECKABLE,
+            tried,
+            remedy,
+        )
     fits = hashlib.sha256(events.data).hexdigest() == stated
     repeated = len(events) - np.unique(events.view(f"S{KEY_BYTES}")).size
     return Check(
-        name=name,
         verdict=verdict_of(fits and not repeated),
-        claim=claim,
         tried=f"SHA-256 of {len(events):,} keys was recomputed, and repeated keys counted.",
         found=f"The digest {'fits' if fits else 'does not fit'}; {repeated:,} keys are repeated.",
     )
 
 
-@check("row order", "Could the order of rows say anything about labels?", fits=_codes)
+@check(
+    "row order",
+    "Could the order of rows say anything about labels?",
+    "The order of rows depends on the events' keys alone.",
+    fits=_codes,
+)
 def order_check(evidence: Evidence) -> Check:
-    claim = "The order of rows depends on the events' keys alone."
-    name, key_bytes = "row order", evidence.manifest.content.key_bytes
+    key_bytes = evidence.manifest.content.key_bytes
     if key_bytes == 0:
         tried = "The rows carry no keys: their order is that of the submitted population."
-        return Check(name, Verdict.NOT_CHECKABLE, claim, tried, "Compare with the submission.")
+        return Check(
+            Verdict.NOT_CHECKABLE,
+            tried,
+            "Compare with the submission.",
+        )
     keys = evidence.keys.view(f"S{key_bytes}").ravel()
     behind = int(np.count_nonzero(keys[1:] <= keys[:-1]))
     return Check(
-        name=name,
         verdict=verdict_of(behind == 0),
-        claim=claim,
         tried="Every key was compared with the one before: ascending order is a function of the"
         " set of keys.",
         found=f"{behind:,} rows are not in ascending order.",
     )
 
 
-@check("signature", "Who stands behind this manifest?")
+@check(
+    "signature",
+    "Who stands behind this manifest?",
+    "The labels party signed the manifest's bytes with its Ed25519 key.",
+)
 def signature_check(evidence: Evidence) -> Check:
     directory, public_key = evidence.directory, evidence.public_key
-    name, claim = "signature", "The labels party signed the manifest's bytes with its Ed25519 key."
     path, looked = directory / SIGNATURE_FILE, "Looked for a signature."
     if not path.is_file() and public_key is None:
         unsigned = f"There is no {SIGNATURE_FILE}: this release is not signed."
-        return Check(name, Verdict.NOT_CHECKABLE, claim, looked, unsigned)
+        return Check(
+            Verdict.NOT_CHECKABLE,
+            looked,
+            unsigned,
+        )
     if not path.is_file():
         missing = f"A key was given, but there is no {SIGNATURE_FILE}."
-        return Check(name, Verdict.FAIL, claim, looked, missing)
+        return Check(
+            Verdict.FAIL,
+            looked,
+            missing,
+        )
     if public_key is None:
         remedy = "Pass --public-key with the key that the labels party published."
-        return Check(name, Verdict.NOT_CHECKABLE, claim, f"Found {SIGNATURE_FILE}.", remedy)
+        return Check(
+            Verdict.NOT_CHECKABLE,
+            f"Found {SIGNATURE_FILE}.",
+            remedy,
+        )
     holds = verify(read_public_key(public_key, "--public-key"), path.read_bytes(), evidence.data)
     return Check(
-        name=name,
         verdict=verdict_of(holds),
-        claim=claim,
         tried=f"{SIGNATURE_FILE} was verified with {public_key}.",
         found="It is valid." if holds else "It is not a signature of these bytes by this key.",
     )
+
+
+STEPS = len(FORM) + len(CHECKS) + len(BEYOND) + len(FIELDS)  # how many are named on the way at most

@@ -167,13 +167,13 @@ def scales_check(manifest: Manifest, sums: SumsSection) -> Check:
 
 def _scales(verdict: Verdict, claimed: Fraction, bound: float, found: str) -> Check:
     return Check(
-        SCALES,
         verdict,
-        f"All sums together spend at most ε = {float(claimed):.12g} on one label, and their noise"
-        " is what widths, weights and ε give.",
         "How far one label moves a sum, min(2h, steps) max|w| steps, or h² max|w| steps² of"
         " squares, was divided by the stated scale, as a fraction; an event is in one group.",
         found,
+        claim=f"All sums together spend at most ε = {float(claimed):.12g} on one label, and their"
+        f" noise"
+        " is what widths, weights and ε give.",
         claimed=float(claimed),
         bound=bound,
         shown=bound,
@@ -188,14 +188,14 @@ def lattice_check(manifest: Manifest, sums: SumsSection) -> Check:
     wrong = sum(not 1 <= stated.half_width <= steps for stated in sums.widths)
     wrong += sum(not 0 <= offset <= steps for offset in sums.offsets)
     return Check(
-        LATTICE,
         verdict_of(off <= 1e-9 and not wrong),
-        "Labels, offsets and widths are whole steps of one lattice, so that no sum has a fraction"
-        " that noise would leave as it is.",
         f"Distances of the {grid.size:,} points of the grid were compared, and {len(sums.offsets)}"
         f" offsets and {len(sums.widths)} widths with its {steps:,} steps; the sums themselves are"
         " whole numbers in their bytes.",
         f"Points are off by {off:.2g} steps at most; {wrong} offsets and widths do not fit.",
+        claim="Labels, offsets and widths are whole steps of one lattice, so that no sum has a"
+        " fraction"
+        " that noise would leave as it is.",
     )
 
 
@@ -203,12 +203,11 @@ def question_check(manifest: Manifest, sums: SumsSection, data: bytes | None) ->
     claim = "The sums answer the question that was submitted, in which every event has one group."
     if data is None:
         return Check(
-            QUESTION,
             Verdict.NOT_CHECKABLE,
-            claim,
             "Looked for the question beside the release, and in its store.",
             f"It is not here: put the question with SHA-256 {sums.question} beside the manifest as"
             " question.bin.",
+            claim=claim,
         )
     asked = read_asked(data, manifest.population.rows)
     grid = manifest.labels[0].grid
@@ -224,15 +223,14 @@ def question_check(manifest: Manifest, sums: SumsSection, data: bytes | None) ->
     }
     others = [name for name, same in fits.items() if not same]
     return Check(
-        QUESTION,
         verdict_of(not others),
-        claim,
         f"Its {len(data):,} bytes were read again, and compared with what the manifest states.",
         f"Other {', '.join(others)} are stated."
         if others
         else f"All is as stated: {np.count_nonzero(asked.groups != NONE):,} of"
         f" {asked.groups.size:,} events are in one of {asked.widths.size:,} groups each, the others"
         " in none.",
+        claim=claim,
     )
 
 
@@ -246,7 +244,7 @@ def possible_check(
     claim = "Every sum is one that labels of its group can have, with noise of the stated scale."
     if data is None:
         remedy = "Without the question nobody knows whose sums these are."
-        return Check(POSSIBLE, Verdict.NOT_CHECKABLE, claim, "Looked for the question.", remedy)
+        return Check(Verdict.NOT_CHECKABLE, "Looked for the question.", remedy, claim=claim)
     asked = read_asked(data, manifest.population.rows)
     scales = asked.scales(sums)
     if answer.size != scales.size or not scales.min() > 0:
@@ -271,9 +269,7 @@ def possible_check(
         narrow = detectable_narrowness(int(counts[at]), float(kinds[at]), level)
         powers.append(Power("share by which noise is too narrow, where a sum is known", narrow))
     return Check(
-        POSSIBLE,
         verdict_of(not far.any() and (least is None or tails[least] >= level)),
-        claim,
         f"{scales.size:,} sums were compared with what their events' labels can add up to;"
         f" {np.count_nonzero(known):,} of them, as of empty groups, can have one value only, so"
         " that their noise is known.",
@@ -283,6 +279,7 @@ def possible_check(
             if least is not None
             else "."
         ),
+        claim=claim,
         confidence=1 - GATE,
         power=tuple(powers),
         not_looked_at="The noise of groups that have events: their labels are not known here.",

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 import polars.selectors as cs
 
-from labelveil.audit.attacks.message_attack import beliefs_plot, message_checks, worst_pair
+from labelveil.audit.attacks.message_attack import MESSAGE, Message, beliefs_plot, worst_pair
 from labelveil.audit.attacks.model_attack import (
     Canaries,
     attack_control,
@@ -21,6 +21,7 @@ from labelveil.audit.attacks.model_attack import (
 from labelveil.audit.certificate import manifest_checks as claims
 from labelveil.audit.certificate.run import read_evidence
 from labelveil.audit.power import expected_one_run_bound, guess_probability
+from labelveil.audit.probes import Probes
 from labelveil.audit.settings import RunFiles
 from labelveil.audit.verdict import (
     GATE,
@@ -36,7 +37,7 @@ from labelveil.audit.verdict import (
 )
 from labelveil.common.arrays import Booleans, Floats, Integers
 from labelveil.common.csv_files import read_table
-from labelveil.common.errors import DataError, ReleaseError
+from labelveil.common.errors import DataError, ReleaseError, present
 from labelveil.common.randomizers.cells import Codebook
 from labelveil.common.release.event_keys import hash_keys, read_secret
 from labelveil.common.release.folder import MANIFEST_FILE
@@ -49,8 +50,6 @@ POWER = 0.9
 
 _PACE_EVENTS = 4000
 
-STEPS = 4  # how many are named on the way
-
 
 def audit_inference(files: RunFiles, progress: Progress = silent) -> Audit:
     """Attack a release and, if predictions are at hand, the model trained on it."""
@@ -61,9 +60,8 @@ def audit_inference(files: RunFiles, progress: Progress = silent) -> Audit:
     audit = Audit("inference", subject, claims.claimed_epsilon(manifest), progress=progress)
     audit.facts = claims.facts(manifest, manifest_digest(data))
     if manifest.sums is not None:
-        audit.checks.append(_sums_check(manifest.sums.groups, epsilon))
+        SUMS.audit(audit, Sums(manifest.sums.groups, epsilon))
         return audit
-    progress("message")
     # of strata the largest: what its codes say of a label, and what was made of them
     stratum = int(np.argmax([each.rows for each in manifest.strata])) if manifest.strata else 0
     if manifest.strata:
@@ -71,18 +69,18 @@ def audit_inference(files: RunFiles, progress: Progress = silent) -> Audit:
     books, released = manifest.codebooks, manifest.released
     codebook = books.books[stratum]
     priors = [*(released.laws_of_strata or [released.laws])[stratum].items()]
-    audit.checks += message_checks(codebook, priors, epsilon)
-    audit.plots["beliefs"] = beliefs_plot(codebook, priors, epsilon)
+    message = Message(codebook, priors, epsilon)
+    MESSAGE.audit(audit, message)
+    audit.plots["beliefs"] = beliefs_plot(message)
     progress("read the run")
     run = read_run(files, *books.starts[stratum : stratum + 2])
     canaries = None if run is None else choose_canaries(run, codebook)
-    if run is None or canaries is None:
-        audit.checks.append(_nothing_to_attack(files, run))
-        return audit
     total = audit.claimed if audit.claimed is not None else epsilon
-    audit.plots["attack"] = curves = dict[str, Any](ceiling=guess_probability(total))
-    audit.run(lambda: _model_check(run, canaries, total, curves), "model")
-    audit.run(lambda: _control_check(run, canaries, epsilon, curves), "control")
+    curves = dict[str, Any](ceiling=guess_probability(total))
+    attacked = Attacked(files, run, canaries, total, epsilon, curves)
+    MODEL.audit(audit, attacked)
+    if attacked.possible:
+        audit.plots["attack"] = curves
     return audit
 
 
@@ -115,13 +113,34 @@ def choose_canaries(run: Run, codebook: Codebook) -> Canaries | None:
     return replace(canaries, rows=known[canaries.rows])
 
 
-def _model_check(run: Run, canaries: Canaries, claimed: float, curves: dict[str, Any]) -> Check:
+@dataclass(frozen=True, eq=False)
+class Attacked:
+    """A run, and the events whose labels are guessed from it."""
+
+    files: RunFiles
+    run: Run | None
+    canaries: Canaries | None
+    claimed: float  # of the whole release
+    epsilon: float  # of an event's labels
+    curves: dict[str, Any]  # for the report, put in by the checks
+
+    @property
+    def possible(self) -> bool:
+        return self.canaries is not None
+
+
+MODEL = Probes[Attacked]()
+
+
+@MODEL.add("label inference from the model", "Does the trained model remember labels?")
+def model_check(attacked: Attacked) -> Check:
+    run, canaries, claimed = attacked.run, attacked.canaries, attacked.claimed
+    if run is None or canaries is None:
+        return _nothing_to_attack(attacked)
     attack = attack_predictions(run.predictions, run.features, canaries)
-    curves["model"] = attack.curve
+    attacked.curves["model"] = attack.curve
     result, origin = attack.result, "planted" if canaries.planted else "found"
     return result.check(
-        "label inference from the model",
-        question="Does the trained model remember labels?",
         claim=f"From the model a canary's secret bit is guessed with probability at most"
         f" {guess_probability(claimed):.4f}.",
         tried=f"{canaries.rows.size:,} {origin} canaries that the model was trained on were guessed"
@@ -133,15 +152,20 @@ def _model_check(run: Run, canaries: Canaries, claimed: float, curves: dict[str,
     )
 
 
-def _control_check(run: Run, canaries: Canaries, epsilon: float, curves: dict[str, Any]) -> Check:
+@MODEL.add(
+    "positive control",
+    "Would this attack see a model that learns labels by heart?",
+    fits=lambda attacked: attacked.possible,
+)
+def control_check(attacked: Attacked) -> Check:
+    run, canaries = present(attacked.run), present(attacked.canaries)
+    epsilon = attacked.epsilon
     attack = attack_control(run.codes, run.features, canaries, epsilon)
-    curves["control"] = attack.curve
+    attacked.curves["control"] = attack.curve
     result = attack.result
     reach = expected_one_run_bound(epsilon, max(result.guesses, 1), SHOWN)
     strong = result.shown >= POWER * reach
     return Check(
-        name="positive control",
-        question="Would this attack see a model that learns labels by heart?",
         verdict=verdict_of(result.bound <= epsilon) if strong else Verdict.NOT_CHECKABLE,
         claim="A model that memorises is seen by this attack, and even it gives away no more than"
         f" ε₂ = {epsilon:.4g}.",
@@ -167,36 +191,42 @@ def _manifest_bytes(release: Path) -> bytes:
     return read_evidence(release).data
 
 
-def _nothing_to_attack(files: RunFiles, run: Run | None) -> Check:
-    if run is None:
-        tried = f"Looked for {files.predictions} and {files.secret}."
+def _nothing_to_attack(attacked: Attacked) -> Check:
+    if attacked.run is None:
+        tried = f"Looked for {attacked.files.predictions} and {attacked.files.secret}."
         remedy = "There are no predictions to attack; name a folder of `labelveil simulate`."
     else:
         tried = (
             "Looked for planted canaries, and for true labels among which canaries can be found."
         )
         remedy = "There are neither; plant canaries with --canaries, or run on a simulation."
-    return Check(
-        "label inference from the model",
-        Verdict.NOT_CHECKABLE,
-        "The trained model gives away no more than the message.",
-        tried,
-        remedy,
-    )
+    claim = "The trained model gives away no more than the message."
+    return Check(Verdict.NOT_CHECKABLE, tried, remedy, claim=claim)
 
 
-def _sums_check(groups: int, epsilon: float) -> Check:
+class Sums(NamedTuple):
+    """So many sums over groups, and what one event pays for them."""
+
+    groups: int
+    epsilon: float
+
+
+SUMS = Probes[Sums]()
+
+
+@SUMS.add("label inference from sums", "Can labels be guessed from the sums?")
+def sums_check(sums: Sums) -> Check:
     return Check(
-        "label inference from sums",
         Verdict.NOT_CHECKABLE,
-        f"From all sums an event's label is told from another with probability at most"
-        f" {guess_probability(epsilon):.4f}.",
-        f"The release has {groups:,} sums over groups, and no code of an event.",
+        f"The release has {sums.groups:,} sums over groups, and no code of an event.",
         "This audit guesses labels from codes, and cannot see what sums, or a model of them, tell"
         " of one: the certificate proves the bound, and planted canaries test it.",
-        question="Can labels be guessed from the sums?",
+        claim="From all sums an event's label is told from another with probability at most"
+        f" {guess_probability(sums.epsilon):.4f}.",
     )
 
+
+STEPS = 1 + len(MESSAGE) + len(MODEL)  # how many are named on the way
 
 _MAX_LEVELS = 20
 

@@ -46,7 +46,6 @@ def every_label_check(trial: Trial) -> Check:
         for side in (suspect.likely, suspect.unlikely)
     ]
     return search.check(
-        "every label",
         claim=f"No event is more than e^ε times likelier for one label than for another,"
         f" ε = {subject.epsilon:g}.",
         tried=f"{search.pilot:,} pilot runs over {labels.size} labels"
@@ -77,7 +76,6 @@ def one_run_check(trial: Trial) -> Check:
     run, whole = runs[at], runs[0]
     reach = expected_one_run_bound(epsilon, max(whole.guesses, 1), SHOWN)
     return run.check(
-        "one run",
         claim=f"A uniform secret bit is guessed with probability at most"
         f" e^ε/(e^ε+1) = {1 / (1 + math.exp(-epsilon)):.4f}.",
         tried=f"{records:,} labels were drawn among {low} and {high}, randomized once, and"
@@ -96,6 +94,7 @@ def one_run_check(trial: Trial) -> Check:
 @PROBES.add(
     "repeated words",
     "Does any randomness come back in other rows, at any distance, block borders included?",
+    "Every row has random words of its own.",
     not_looked_at="Words that come back after more rows than that.",
 )
 def repeats_check(trial: Trial) -> Check:
@@ -108,10 +107,8 @@ def repeats_check(trial: Trial) -> Check:
     again = rows_apart.find_again(long, starts, GATE / 4)
     longest = long.size - max(starts) if again.window else 0
     return rows_apart.words_check(
-        "repeated words",
         (rows_apart.find_repeat(equal, GATE / 4), again),
         [rows_apart.agreement(r, GATE / 4) for r in (rows_apart.Rows.of(equal), mixed)],
-        claim="Every row has random words of its own.",
         tried=f"{equal.size:,} labels {trial.subject.shown(label)}, {kinds.size:,} labels at random"
         f" ({trial.between}) and {long.size:,} equal ones were randomized in a call each",
         powers=(
@@ -120,7 +117,11 @@ def repeats_check(trial: Trial) -> Check:
     )
 
 
-@PROBES.add("call against call", "Does one release repeat the noise of another?")
+@PROBES.add(
+    "call against call",
+    "Does one release repeat the noise of another?",
+    "Every call has noise of its own.",
+)
 def calls_check(trial: Trial) -> Check:
     calls, rows = trial.sizes.small_calls // 4, trial.sizes.small_rows
     kinds = draw_secrets(rows, trial.some.size)
@@ -128,10 +129,8 @@ def calls_check(trial: Trial) -> Check:
     outputs = np.concatenate([trial.subject.mechanism(labels) for _ in range(calls)])
     every = np.tile(kinds, calls)
     return rows_apart.words_check(
-        "call against call",
         (rows_apart.find_repeat(outputs, GATE / 2, every, rows),),
         (rows_apart.agreement(rows_apart.Rows.of(outputs, every), GATE / 2),),
-        claim="Every call has noise of its own.",
         tried=f"{calls:,} calls for the same {rows:,} labels at random were laid end to end",
     )
 
@@ -139,6 +138,7 @@ def calls_check(trial: Trial) -> Check:
 @PROBES.add(
     "labels of other rows",
     "Is any label used in another row than its own, of one long call or of many small ones?",
+    "A row's output depends on its own label alone.",
     not_looked_at="Dependence of an output on several other rows together, but for those drawn.",
 )
 def influence_check(trial: Trial) -> Check:
@@ -168,9 +168,7 @@ def influence_check(trial: Trial) -> Check:
         rows_apart.Rows.of(np.concatenate(small), few), calls, signs(trial.some)[0], GATE / 2
     )
     check = rows_apart.worst(lags, pairs).check(
-        "labels of other rows",
         "share of rows that show another row's label",
-        claim="A row's output depends on its own label alone.",
         tried=f"{size:,} random labels in one call ({trial.between}), {calls:,} calls of {rows:,}:"
         f" {lags.sums + pairs.sums:,} comparisons of an output with another row's label, or with"
         " whether other labels agree, at every distance and in every row of the small calls.",
@@ -182,7 +180,11 @@ def influence_check(trial: Trial) -> Check:
     return replace(check, power=powers)
 
 
-@PROBES.add("order", "Do outputs stand in the order of their rows, not in one of their own?")
+@PROBES.add(
+    "rows are not ordered by label",
+    "Do outputs stand in the order of their rows, not in one of their own?",
+    "The order of rows says nothing about labels.",
+)
 def order_check(trial: Trial) -> Check:
     rows = max(trial.sizes.records // 4, 1000)
     labels = trial.labels[draw_secrets(rows, trial.labels.size)]
@@ -192,6 +194,7 @@ def order_check(trial: Trial) -> Check:
 @PROBES.add(
     "cold starts",
     "Could the noise be had by trying every seed?",
+    "Noise comes from the operating system's entropy, again at every start: no seed.",
     not_looked_at="Seeds of more bits than the power says, and generators that are predictable"
     " from their outputs.",
 )
@@ -204,9 +207,7 @@ def starts_check(trial: Trial) -> Check:
     rows = rows_apart.window_rows(share, trial.some.size * total * total / 2)
     if not rows:
         return Check(
-            "cold starts",
             Verdict.NOT_CHECKABLE,
-            "Noise comes from the operating system's entropy, again at every start: no seed.",
             "Outputs for equal labels were looked at.",
             "They vary too little: two starts would agree by chance.",
         )
@@ -222,7 +223,12 @@ def starts_check(trial: Trial) -> Check:
     )
 
 
-@PROBES.add("float mantissa", "Do the low bits of floating-point outputs give labels away?")
+@PROBES.add(
+    "float mantissa",
+    "Do the low bits of floating-point outputs give labels away?",
+    "No floating-point noise leaves: outputs come from a finite set, and their low bits say nothing"
+    " about the label.",
+)
 def floats_check(trial: Trial) -> Check:
     secrets = draw_secrets(2 * trial.sizes.runs // 5)
     outputs = trial.of_bits(secrets, trial.pair())
@@ -232,6 +238,7 @@ def floats_check(trial: Trial) -> Check:
 @PROBES.add(
     "timing",
     "Does the time of a call depend on the label?",
+    "Latency does not depend on the label, nor on whether it was kept or flipped.",
     not_looked_at="Differences below the clock's resolution and this machine's unrest.",
 )
 def clock_check(trial: Trial) -> Check:
@@ -239,11 +246,9 @@ def clock_check(trial: Trial) -> Check:
     slowest, fastest = implementation.most_apart(mechanism, labels, trial.sizes.calls)
     low, high = labels[[fastest]], labels[[slowest]]
     return implementation.timing_check(
-        "timing",
         (lambda: mechanism(low)[0], lambda: mechanism(high)[0]),
         trial.sizes.calls,
         trial.subject.epsilon,
-        claim="Latency does not depend on the label, nor on whether it was kept or flipped.",
         tried=f"{trial.sizes.calls:,} single calls showed which of {labels.size} labels"
         f" ({trial.between}) are slowest and fastest: {trial.subject.shown(high[0])} and"
         f" {trial.subject.shown(low[0])}. Of {2 * trial.sizes.calls:,} more for one of these at"
@@ -252,8 +257,9 @@ def clock_check(trial: Trial) -> Check:
 
 
 @PROBES.add(
-    "static rule",
+    "static rule: no predictable generator",
     "Does any source on the way of a label use a predictable generator?",
+    "No NumPy generator, nor any other predictable one, is used on the way of a label.",
     not_looked_at="Libraries that the sources call.",
 )
 def sources_check(trial: Trial) -> Check:
@@ -261,14 +267,14 @@ def sources_check(trial: Trial) -> Check:
 
 
 @PROBES.add(
-    "range",
+    "labels outside the domain",
     "Is a label far outside the domain treated as the nearest bound?",
+    "Labels are clipped to the domain before any noise.",
     fits=of(CallableSubject, SumsSubject),
 )
 def black_box_range_check(trial: Trial) -> Check:
     (low, high), shown = trial.ends, trial.subject.shown
     secrets = draw_secrets(trial.sizes.runs // 5)
-    name, claim = "labels outside the domain", "Labels are clipped to the domain before any noise."
     beyond = (1 + 20 * uniform(2) ** 2) * (high - low)
     far = [(low, high + beyond[0])]
     if not (isinstance(trial.subject, CallableSubject) and trial.subject.events is not None):
@@ -278,7 +284,7 @@ def black_box_range_check(trial: Trial) -> Check:
     except Exception as error:  # anybody's code may refuse in any way
         refusal = f"It was refused: {error!r:.120}."
         tried = "Labels outside the domain were passed."
-        return Check(name, Verdict.NOT_CHECKABLE, claim, tried, refusal)
+        return Check(Verdict.NOT_CHECKABLE, tried, refusal)
     measured = max(
         (rare_event(each, secrets, tests=len(far))[0] for each in outputs),
         key=lambda run: run.bound,
@@ -289,8 +295,6 @@ def black_box_range_check(trial: Trial) -> Check:
     near = (shown(label) for label, _ in far)
     pairs = "; ".join(f"{at} and one far {side}" for at, side in zip(near, sides, strict=True))
     return measured.check(
-        name,
-        claim=claim,
         tried=f"{secrets.size:,} runs each for one of two labels: {pairs}.",
         claimed=trial.subject.epsilon,
         details={"pairs": far},
@@ -299,16 +303,15 @@ def black_box_range_check(trial: Trial) -> Check:
 
 
 @PROBES.add(
-    "exact",
+    "exact ε from the sampler",
     "Is the claim proved, not only not refuted?",
+    "The mechanism is ε-DP exactly.",
     fits=of(CallableSubject),
     not_looked_at=f"Everything that happens less often than the runs show at a level of {GATE:g}.",
 )
 def opaque_check(trial: Trial) -> Check:
     return Check(
-        name="exact ε from the sampler",
         verdict=Verdict.NOT_CHECKABLE,
-        claim="The mechanism is ε-DP exactly.",
         tried="A callable without injected entropy can only be run.",
         found="Statistics can refute a claim, never prove it: a raw label that leaks once in a"
         f" million runs, or a rounding error of 2⁻¹⁶, stays below any bound at confidence"

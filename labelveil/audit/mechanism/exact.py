@@ -22,7 +22,7 @@ PROBES = Probes[Trial]()
 probe = partial(PROBES.add, fits=of(NamedSubject))
 
 
-@probe("exact ε", "Does the sampler itself keep ε for every label, exactly?")
+@probe("exact ε from the sampler", "Does the sampler itself keep ε for every label, exactly?")
 def sampler_check(trial: Trial) -> Check:
     epsilon, channel = trial.named.epsilon, trial.named.randomizer.channel
     rows = np.array([channel.row_of.tolist().index(row) for row in range(len(channel.rows))])
@@ -34,7 +34,6 @@ def sampler_check(trial: Trial) -> Check:
     published = tuple(tuple(row[z] for z in counted.outputs) for row in channel.rows)
     same = published == counted.weights and len(counted.outputs) == channel.outputs.size
     return Check(
-        name="exact ε from the sampler",
         verdict=verdict_of(exact.holds and same),
         claim=f"Randomizing one label spends at most ε = {epsilon:g}.",
         tried=f"The words behind each of {channel.outputs.size} outputs were counted through an"
@@ -49,8 +48,9 @@ def sampler_check(trial: Trial) -> Check:
 
 
 @probe(
-    "joint ε",
+    "exact ε of both steps",
     "Do noisy histogram and randomized labels together keep ε, exactly?",
+    "Histogram (ε₁ = 1/2) and labels (ε₂ = 1/2) together spend at most 1.",
     not_looked_at="Data sets of more than a few labels; the argument for them is the same.",
 )
 def joint_check(trial: Trial) -> Check:
@@ -60,9 +60,7 @@ def joint_check(trial: Trial) -> Check:
         lambda noisy, counts: build(noisy, rows), Fraction(4), labels=labels, rows=rows, margin=1
     )
     return Check(
-        name="exact ε of both steps",
         verdict=verdict_of(worst.epsilon <= 1 + 1e-9),
-        claim="Histogram (ε₁ = 1/2) and labels (ε₂ = 1/2) together spend at most 1.",
         tried=f"All data sets of {rows} labels over {labels} points, all their neighbours and all"
         f" messages were enumerated ({worst.messages:,} histograms).",
         found=f"The worst log-likelihood ratio is {worst.epsilon:.10g}, for counts"
@@ -73,21 +71,32 @@ def joint_check(trial: Trial) -> Check:
     )
 
 
-probe("replay", "Does one label move the histogram by no more than its noise pays for?")(
-    lambda trial: replays.sensitivity_check(trial.replay)
-)
-probe("noise scale", "Is the histogram's noise as wide as it is said to be?")(
-    lambda trial: replays.noise_scale_check(trial.replay)
-)
-probe("bins", "Is the channel built from the noisy histogram alone?")(
-    lambda trial: replays.function_check(trial.replay)
-)
-probe("support", "Do empty cells of the histogram get noise, too?")(
-    lambda trial: replays.support_check(trial.replay)
-)
+probe(
+    "replay: histogram sensitivity",
+    "Does one label move the histogram by no more than its noise pays for?",
+)(lambda trial: replays.sensitivity_check(trial.replay))
+probe(
+    "replay: noise scale",
+    "Is the histogram's noise as wide as it is said to be?",
+    "Every cell gets discrete Laplace noise of the stated scale.",
+)(lambda trial: replays.noise_scale_check(trial.replay))
+probe(
+    "replay: only the noisy histogram reaches the channel",
+    "Is the channel built from the noisy histogram alone?",
+    "Outputs and channel are a function of the noisy histogram alone.",
+)(lambda trial: replays.function_check(trial.replay))
+probe(
+    "support: noise on every cell",
+    "Do empty cells of the histogram get noise, too?",
+    "Every cell of the histogram gets noise, also where no label lies.",
+)(lambda trial: replays.support_check(trial.replay))
 
 
-@probe("range", "Is a label far outside the domain treated as the nearest bound?")
+@probe(
+    "replay: labels outside the domain",
+    "Is a label far outside the domain treated as the nearest bound?",
+    "Labels are clipped to the domain before any noise.",
+)
 def far_labels_check(trial: Trial) -> Check:
     return replays.range_check(trial.named.randomize, *trial.ends)
 
@@ -98,7 +107,6 @@ def declared_check(trial: Trial) -> Check:
     declared = trial.named.randomizer.channel.outputs.size
     strange = int(np.count_nonzero(~np.isin(sent, np.arange(declared))))
     return Check(
-        name="declared outputs",
         verdict=verdict_of(strange == 0),
         claim=f"Every value sent is one of {declared:,} declared outputs.",
         tried=f"{sent.size:,} values were compared with them.",
@@ -107,7 +115,11 @@ def declared_check(trial: Trial) -> Check:
     )
 
 
-@probe("two noises", "Is any random word used twice, for the histogram and for rows?")
+@probe(
+    "two noises",
+    "Is any random word used twice, for the histogram and for rows?",
+    "No randomness is used twice.",
+)
 def shared_words_check(trial: Trial) -> Check:
     subject, grid = trial.named, trial.named.labels
     between = np.resize((grid[:-1] + grid[1:]) / 2, 1000)  # so that rounding is random, too
@@ -119,6 +131,7 @@ def shared_words_check(trial: Trial) -> Check:
 @probe(
     "prior noise and rows",
     "Does the histogram's noise say anything about the rows' noise?",
+    "The histogram's noise is independent of the rows' noise.",
     not_looked_at="Noise that is shared without leaving a correlation of a cell with a row.",
 )
 def noise_correlation_check(trial: Trial) -> Check:
@@ -127,9 +140,7 @@ def noise_correlation_check(trial: Trial) -> Check:
     outputs = np.stack([subject.randomize(subject.labels, entropy) for entropy in keys])
     largest = correlation(np.stack([*map(subject.noise, keys)]), outputs)
     return largest.check(
-        "prior noise and rows",
         "correlation of the noise on a cell with a row",
-        claim="The histogram's noise is independent of the rows' noise.",
         tried=f"{releases:,} releases of one data set; {largest.sums:,} correlations of the noise"
         " on a cell with the output of a row.",
     )
@@ -144,7 +155,6 @@ def two_step_check(trial: Trial) -> Check:
     chance = event_probability(float(half), float(half))
     excess = smallest_excess(chance, 2 * releases, epsilon, GATE)
     return event.check(
-        "two-step event",
         claim=f"Noisy histogram and randomized label together spend at most {epsilon:g}.",
         tried=f"E* = {{noisy h_a ≥ c_a, noisy h_b ≤ c_b, ỹ = Φ(a)}} was looked for in"
         f" {2 * releases:,} releases of one of two neighbours at random: {event.correct:,} of the"

@@ -156,11 +156,10 @@ def sensitivity_check(trial: Trial) -> Check:
         again = subject.answer(labels[chosen[0]], question, Entropy(key, secure=False))
         if not np.array_equal(again.sums, answers[0].sums):
             return Check(
-                "exact ε of sums",
                 Verdict.NOT_CHECKABLE,
-                "One label moves the sums by no more than their noise pays for.",
                 "One data set was answered twice under one key.",
                 "The noise was another: it is not drawn from the entropy that is passed.",
+                claim="One label moves the sums by no more than their noise pays for.",
             )
         sums = np.array([answered.sums for answered in answers])
         known = (places[chosen] >= 0).all(axis=1)
@@ -177,10 +176,7 @@ def sensitivity_check(trial: Trial) -> Check:
         worst = max(worst, _worst_loss(sums.reshape((labels.size,) * EVENTS + (-1,)), scales))
     too_much = worst > subject.exact
     return Check(
-        "exact ε of sums",
         verdict_of(not faults and not too_much),
-        f"All sums together spend at most ε = {subject.epsilon:g} on one label, and are those asked"
-        " for.",
         f"{QUESTIONS} questions were drawn, and all {sets:,} data sets of {EVENTS} labels (at both"
         " ends, inside, far outside, half-way between two points) answered under one key each; the"
         " sums of all neighbours were compared, over the stated scales, in fractions.",
@@ -188,6 +184,9 @@ def sensitivity_check(trial: Trial) -> Check:
         + (f", which is {float(worst - subject.exact):.3g} too much" if too_much else "")
         + "".join(f"; {what} ({times} of the questions)" for what, times in faults.items())
         + ".",
+        claim=f"All sums together spend at most ε = {subject.epsilon:g} on one label, and are"
+        f" those asked"
+        " for.",
         claimed=subject.epsilon,
         bound=math.inf if any("depends on" in what for what in faults) else float(worst),
     )
@@ -212,6 +211,7 @@ def _worst_loss(sums: Integers, scales: tuple[list[int], int]) -> Fraction:
 @probe(
     "exact noise of sums",
     "Is the noise drawn at the stated scales, bit for bit, and is the exact variance stated?",
+    "Every sum has discrete Laplace noise of the stated scale, whose variance is stated.",
 )
 def exact_noise_check(trial: Trial) -> Check:
     subject = trial.sums
@@ -237,9 +237,7 @@ def exact_noise_check(trial: Trial) -> Check:
     # another's own sampler may be as right as ours: its law is compared with runs
     unknown = told and not exact and not subject.own
     return Check(
-        "exact noise of sums",
         Verdict.NOT_CHECKABLE if unknown else verdict_of(exact and told),
-        "Every sum has discrete Laplace noise of the stated scale, whose variance is stated.",
         f"The noise on {noise.size} sums was drawn a second time at the stated scales by the exact"
         " sampler, and the stated variances compared with sums over tables of the law.",
         f"It is {'the same' if exact else 'another'}; the variances differ by {off:.2g} at most.",
@@ -255,6 +253,7 @@ def _table_variance(scale: float) -> float:
 @probe(
     "two questions",
     "Have two questions under one key noise of their own, whatever it is that they differ in?",
+    "The noise belongs to the whole question: two of them never share it.",
 )
 def two_questions_check(trial: Trial) -> Check:
     subject, lattice = trial.sums, trial.sums.lattice
@@ -281,9 +280,7 @@ def two_questions_check(trial: Trial) -> Check:
     shared += [name for name in others if telling and np.array_equal(noises[name], noises[""])]
     unseen = not (shared or telling or drawn[""])
     return Check(
-        "two questions",
         Verdict.NOT_CHECKABLE if unseen else verdict_of(not shared),
-        "The noise belongs to the whole question: two of them never share it.",
         f"{len(drawn) - 1} questions that differ from another one in one thing alone"
         f" ({', '.join(name for name in drawn if name)}) were answered under its key; streams of"
         " words were compared, and the noise.",
@@ -343,6 +340,7 @@ def _big_question(lattice: Lattice, epsilon: float, *, weights: bool) -> GroupQu
 @probe(
     "noise of sums",
     "Has every sum, of whatever group and labels, noise of the stated size and shape?",
+    "Every group's sum has discrete Laplace noise of its stated scale, whole steps of the lattice.",
     not_looked_at="Groups of more events than these.",
 )
 def noise_law_check(trial: Trial) -> Check:
@@ -364,10 +362,7 @@ def noise_law_check(trial: Trial) -> Check:
             noises[what, ALIKE, float(scale[cells].min())] += list(np.floor(noise[:, cells]))
             coarse += _coarse(noise[:, cells], what, float(scale[cells].min()))
     check = noise_check(
-        "noise of sums",
         noises,
-        claim="Every group's sum has discrete Laplace noise of its stated scale, whole steps of the"
-        " lattice.",
         tried=f"Two drawn questions about groups of {', '.join(map(str, SIZES))} known labels were"
         f" answered {runs} times, of labels all low, all high or anywhere.",
     )
@@ -405,6 +400,7 @@ def _coarse(noise: Integers, what: str, scale: float) -> list[str]:
 @probe(
     "noise of other groups",
     "Has any group the noise of another, or its opposite?",
+    "Every group has noise of its own.",
     not_looked_at="Noise that is shared without a common sign.",
 )
 def shared_noise_check(trial: Trial) -> Check:
@@ -419,9 +415,7 @@ def shared_noise_check(trial: Trial) -> Check:
     p = min(1.0, 2 * float(tails[at]) * tails.size)
     least = detectable_probability(int(np.median(counted)), tails.size, GATE, 0.5) - 0.5
     return Check(
-        "noise of other groups",
         verdict_of(p >= GATE),
-        "Every group has noise of its own.",
         f"The signs of the noise on {len(both)} groups were compared, each with each, in {runs}"
         " answers.",
         f"The farthest from chance are groups {pairs[0][at]} and {pairs[1][at]}:"

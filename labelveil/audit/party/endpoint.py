@@ -7,20 +7,24 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import grpc
+import numpy as np
 
+from labelveil.audit.attacks.implementation import byte_equality_check
 from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.certificate.run import certify
+from labelveil.audit.probes import Probes
 from labelveil.audit.settings import Connection
 from labelveil.audit.verdict import Audit, Check, Verdict, verdict_of
-from labelveil.common.arrays import Floats
+from labelveil.common.arrays import Floats, Integers
 from labelveil.common.error_details import details_of
 from labelveil.common.errors import ConfigError, ConnectionFailed, present
 from labelveil.common.files import file_errors, read_private
-from labelveil.common.release.blocks import KEY_BYTES
+from labelveil.common.release.blocks import KEY_BYTES, decode_codes
 from labelveil.common.release.limits import CHUNK_BYTES, MESSAGE_BYTES
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.peers import own_software
@@ -60,6 +64,12 @@ class Fetched:
     @property
     def codes(self) -> bytes:
         return b"".join(part.codes for part in self.parts)
+
+    @property
+    def outputs(self) -> Integers:
+        """(n,) codes, in the order of the rows."""
+        code_bytes = Manifest.parse(self.manifest).content.code_bytes
+        return decode_codes(self.codes, code_bytes).astype(np.int64)
 
     def to_bytes(self) -> bytes:
         """Everything that was sent, as one string."""
@@ -223,28 +233,61 @@ def _read(option: str, path: Path, *, secret: bool = False) -> bytes:
         return read_private(path, option) if secret else path.read_bytes()
 
 
-def resume_check(endpoint: Endpoint, whole: Fetched) -> Check:
-    rows = Manifest.parse(whole.manifest).rows
+@dataclass(frozen=True)
+class Served:
+    """A labels party that is asked, and what it sent at first."""
+
+    endpoint: Endpoint
+    whole: Fetched
+    connection: Connection | None = None
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        return Manifest.parse(self.whole.manifest)
+
+
+SERVED = Probes[Served](refused=Verdict.FAIL)
+"""What a correct server answers in one way, whoever runs it."""
+
+
+@SERVED.add(
+    "byte equality of repeated requests",
+    "Does asking again give the same bytes?",
+    "A release is built once: the same request returns the same bytes forever.",
+)
+def again_check(served: Served) -> Check:
+    return byte_equality_check(lambda: served.endpoint.fetch().to_bytes())
+
+
+@SERVED.add(
+    "resumed and cut fetches",
+    "Has each row one output, however it is fetched?",
+    "However a fetch is cut or resumed, each row has one output forever.",
+)
+def resume_check(served: Served) -> Check:
+    endpoint, whole, rows = served.endpoint, served.whole, served.manifest.rows
     small = endpoint.fetch(chunk=4096)
     middle = rows // 2
     rest = endpoint.fetch(start_row=middle)
     same = (small.keys, small.codes) == (whole.keys, whole.codes)
     tail = rest.codes == whole.codes[middle * (len(whole.codes) // rows) :]
     return Check(
-        name="resumed and cut fetches",
-        question="Has each row one output, however it is fetched?",
         verdict=verdict_of(same and tail),
-        claim="However a fetch is cut or resumed, each row has one output forever.",
         tried=f"The release was fetched in messages of 4 KB, and again from row {middle:,}.",
         found=f"The rows {'agree' if same else 'differ'}, the resumed ones"
         f" {'agree' if tail else 'differ'}.",
     )
 
 
-def sizes_check(endpoint: Endpoint, whole: Fetched) -> Check:
+@SERVED.add(
+    "message sizes",
+    "Do sizes of messages say anything about labels?",
+    "The number and size of messages follow from the number of rows and the request.",
+)
+def sizes_check(served: Served) -> Check:
     """Sizes are a function of the number of rows and of what was asked for: computed here."""
-    manifest = Manifest.parse(whole.manifest)
-    rows, content = manifest.rows, manifest.content
+    endpoint, whole = served.endpoint, served.whole
+    rows, content = served.manifest.rows, served.manifest.content
     asked = [0, 4096, *draw_secrets(2, 100_000).tolist()]
     wrong = []
     for chunk in asked:
@@ -256,26 +299,26 @@ def sizes_check(endpoint: Endpoint, whole: Fetched) -> Check:
         if sent != sizes or len(answer.digest) != hashlib.sha256().digest_size:
             wrong.append(chunk)
     return Check(
-        name="message sizes",
-        question="Do sizes of messages say anything about labels?",
         verdict=verdict_of(not wrong),
-        claim="The number and size of messages follow from the number of rows and the request.",
         tried=f"The release was fetched in messages of at most {', '.join(map(str, asked))} bytes"
         " (0: as many as it likes), and the size of each compared with the one computed.",
         found=f"Others came for {wrong}." if wrong else "All are as computed.",
     )
 
 
-def refusals_check(endpoint: Endpoint) -> Check:
+@SERVED.add(
+    "refusals",
+    "Does the server refuse what it must, in constant words?",
+    "Errors depend on the request alone.",
+)
+def refusals_check(served: Served) -> Check:
+    endpoint = served.endpoint
     refusals, again = (
         {name: endpoint.refuse(wrong) for name, wrong in REQUESTS.items()} for _ in range(2)
     )
     wrong = {name: r.status for name, r in refusals.items() if r.status != REQUESTS[name].status}
     return Check(
-        name="refusals",
-        question="Does the server refuse what it must, in constant words?",
         verdict=verdict_of(not wrong and refusals == again),
-        claim="Errors depend on the request alone.",
         tried=f"{len(REQUESTS)} wrong requests were made twice: {', '.join(REQUESTS)}.",
         found=f"{len(wrong)} of them did not get the status that the contract names"
         + (f" ({wrong})" if wrong else "")
@@ -284,7 +327,14 @@ def refusals_check(endpoint: Endpoint) -> Check:
     )
 
 
-def unknown_clients_check(connection: Connection) -> Check:
+@SERVED.add(
+    "unknown clients are refused",
+    "Is anybody answered who should not be?",
+    "Only a client with the configured certificate is answered.",
+    fits=lambda served: served.connection is not None,
+)
+def unknown_clients_check(served: Served) -> Check:
+    connection = present(served.connection)
     with tempfile.TemporaryDirectory() as folder:
         foreign = write_certificates(Path(folder) / "foreign", days=1)
         stranger = foreign.feature_party_certificate, foreign.feature_party_key
@@ -296,10 +346,7 @@ def unknown_clients_check(connection: Connection) -> Check:
                 refusals[name] = endpoint.refuse(Wrong("UNAUTHENTICATED"))
     admitted = sum(refusal == Refusal("OK", "") for refusal in refusals.values())
     return Check(
-        name="unknown clients are refused",
-        question="Is anybody answered who should not be?",
         verdict=verdict_of(not admitted),
-        claim="Only a client with the configured certificate is answered.",
         tried=f"A describe request was made with {' and with '.join(refusals)}.",
         found=f"{admitted} of them were answered.",
         details={name: [refusal.status, refusal.text] for name, refusal in refusals.items()},
@@ -313,37 +360,33 @@ def fetched_certificate(answer: Fetched) -> Audit:
         return certify(Path(folder))
 
 
-def beyond_an_endpoint() -> list[Check]:
-    """What nobody can see who only asks a running party, and what would show it."""
-    tried = "Not over the wire, without labels of the auditor's own."
-    return [
-        Check(name, Verdict.NOT_CHECKABLE, claim, tried, how, question=question)
-        for name, question, claim, how in (
-            (
-                "cold starts differ",
-                "Does a server that starts again draw the same noise?",
-                "Every release has fresh randomness.",
-                "Plant the same canaries in two epochs, or run `labelveil audit party` without"
-                " --address on the software.",
-            ),
-            (
-                "latency and refusals do not depend on labels",
-                "Do times, sizes or errors change with a label?",
-                "What the server does depends on requests and the public population alone.",
-                "It takes two data sets that differ in one label: run the software, without"
-                " --address.",
-            ),
-            (
-                "labels that change later",
-                "What happens when a label is changed after its release?",
-                "A release is frozen, or charged again.",
-                "Plant canaries, have labels changed, and fetch again.",
-            ),
-            (
-                "logs and backups",
-                "Do logs or backups hold labels or keys of noise?",
-                "Nothing that leaves the machine holds them.",
-                "Look at the labels party's machine.",
-            ),
-        )
-    ]
+BEYOND = Probes[Served]()
+"""What nobody can see who only asks a running party, and what would show it."""
+
+beyond = partial(BEYOND.beyond, tried="Not over the wire, without labels of the auditor's own.")
+
+beyond(
+    "cold starts differ",
+    "Does a server that starts again draw the same noise?",
+    "Every release has fresh randomness.",
+    "Plant the same canaries in two epochs, or run `labelveil audit party` without --address on the"
+    " software.",
+)
+beyond(
+    "latency and refusals do not depend on labels",
+    "Do times, sizes or errors change with a label?",
+    "What the server does depends on requests and the public population alone.",
+    "It takes two data sets that differ in one label: run the software, without --address.",
+)
+beyond(
+    "labels that change later",
+    "What happens when a label is changed after its release?",
+    "A release is frozen, or charged again.",
+    "Plant canaries, have labels changed, and fetch again.",
+)
+beyond(
+    "logs and backups",
+    "Do logs or backups hold labels or keys of noise?",
+    "Nothing that leaves the machine holds them.",
+    "Look at the labels party's machine.",
+)

@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
 from labelveil.audit.attacks import laws
-from labelveil.audit.party.canary_parties import CATEGORIES, LIST, World
+from labelveil.audit.party.canary_parties import CATEGORIES, LIST, QUERIED, World
+from labelveil.audit.probes import Probes
 from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
 from labelveil.common.arrays import Integers
 from labelveil.common.entropy import system_entropy
@@ -28,7 +30,30 @@ DECISIONS = 4000  # of each kind
 BINS = 8  # of the labels in a synthetic table
 
 
-def histograms_check(worlds: Sequence[World]) -> Check:
+@dataclass(frozen=True)
+class Known:
+    """Labels parties with releases of few events, whose labels and categories are known."""
+
+    worlds: Sequence[World]
+    effort: int = 1
+
+    @property
+    def queried(self) -> Sequence[World]:
+        """Those that answer further queries, too."""
+        return self.worlds[: QUERIED * self.effort]
+
+
+NOISES = Probes[Known](refused=Verdict.FAIL)
+
+
+@NOISES.add(
+    "noise of histograms",
+    "Has every histogram's noise the stated size and shape?",
+    "Every cell of a histogram has discrete Laplace noise of the stated scale.",
+    not_looked_at="Noise of messages that have no histogram of their own.",
+)
+def histograms_check(known: Known) -> Check:
+    worlds = known.worlds
     noises: defaultdict[tuple[str, int, float], list[Integers]] = defaultdict(list)
     for world in worlds:
         manifest = world.manifest
@@ -38,19 +63,21 @@ def histograms_check(worlds: Sequence[World]) -> Check:
             noise = np.asarray(prior.noisy_counts, dtype=np.int64) - counts
             key = "histograms", counts.size, float(parse_rational(prior.scale))
             noises[key].append(noise)
-    name, question = "noise of histograms", "Has every histogram's noise the stated size and shape?"
-    claim = "Every cell of a histogram has discrete Laplace noise of the stated scale."
     tried = f"{len(worlds)} data sets of {worlds[0].secrets.size:,} known labels were released."
     if not noises:
         reason = "Histograms are decoded from the codes: they have no noise of their own."
-        return Check(name, Verdict.NOT_CHECKABLE, claim, tried, reason, question=question)
-    missed = "Noise of messages that have no histogram of their own."
-    return laws.noise_check(
-        name, noises, question=question, claim=claim, tried=tried, missed=missed
-    )
+        return Check(Verdict.NOT_CHECKABLE, tried, reason)
+    return laws.noise_check(noises, tried=tried)
 
 
-def leaders_check(worlds: Sequence[World]) -> Check:
+@NOISES.add(
+    "noise of leaders",
+    "Have the counts of top-k the noise that is paid for?",
+    "Every named category's count has discrete Laplace noise of the stated scale.",
+    not_looked_at="Lists whose length the counts decide; stable sets.",
+)
+def leaders_check(known: Known) -> Check:
+    worlds = known.queried
     noises: defaultdict[tuple[str, int, float], list[Integers]] = defaultdict(list)
     spent = claimed = 0.0
     for world in worlds:
@@ -66,19 +93,21 @@ def leaders_check(worlds: Sequence[World]) -> Check:
         spent = max(spent, 2 / scale)  # a replaced vote leaves one count and enters another
         claimed = float(parse_rational(document["guarantee"]["epsilon"]))
     return laws.noise_check(
-        "noise of leaders",
         noises,
-        question="Have the counts of top-k the noise that is paid for?",
-        claim="Every named category's count has discrete Laplace noise of the stated scale.",
         tried=f"{len(worlds)} times `top-k` named all {len(CATEGORIES)} categories of events that"
         " the auditor knows.",
-        missed="Lists whose length the counts decide; stable sets.",
         spent=spent,
         claimed=claimed,
     )
 
 
-def tables_check(worlds: Sequence[World]) -> Check:
+@NOISES.add(
+    "noise of tables",
+    "Have the tables that a synthetic one is made of the noise that is paid for?",
+    "Every measured count has discrete Laplace noise of the stated variance.",
+    not_looked_at="Which tables are measured, and tables between the first two and the last.",
+)
+def tables_check(known: Known) -> Check:
     """Noise of the tables of counts that `synthesize` measures: those of one column, and the last.
 
     Which table is measured next depends on the noise before it, never on its own: so does how many
@@ -86,7 +115,7 @@ def tables_check(worlds: Sequence[World]) -> Check:
     """
     noises: defaultdict[tuple[str, int, float], list[Integers]] = defaultdict(list)
     spent = claimed = 0.0
-    columns = "category", "label"
+    worlds, columns = known.queried, ("category", "label")
     for world in worlds:
         document = world.answer(
             "synthesize", f"--column=category={LIST}", f"--bins={BINS}", "--label=label"
@@ -103,26 +132,29 @@ def tables_check(worlds: Sequence[World]) -> Check:
         spent = max(spent, sum(2 / scale for scale in scales))
         claimed = float(parse_rational(document["guarantee"]["epsilon"]))
     return laws.noise_check(
-        "noise of tables",
         noises,
-        question="Have the tables that a synthetic one is made of the noise that is paid for?",
-        claim="Every measured count has discrete Laplace noise of the stated variance.",
         tried=f"{len(worlds)} synthetic tables of categories and labels that the auditor knows were"
         " released.",
-        missed="Which tables are measured, and tables between the first two and the last.",
         spent=spent,
         claimed=claimed,
         groups=2 + len(worlds),
     )
 
 
-def decisions_check(decisions: int = DECISIONS) -> Check:
+@NOISES.add(
+    "noise of decisions",
+    "Are tests for drift, and names of leaders, as uncertain as is paid for?",
+    "A decision between two that differ by little is a coin of the stated odds.",
+    not_looked_at="How the labels party calls them; sets that are shown without counts.",
+)
+def decisions_check(known: Known) -> Check:
     """How often a test for drift says so, and which of two is named, where it depends on noise.
 
     One event below its threshold, a test says "drifted" where noise of scale 1 is 1 or more: with
     probability q / (1 + q), q = 1/e. Of two counts d apart the larger one is named with probability
     1 / (1 + e^(-r d)), r the rate, ε/4 for one name.
     """
+    decisions = DECISIONS * known.effort
     entropy, rows, q, votes = system_entropy(), 1000, math.exp(-1.0), np.array([6, 0])
     test = DriftTest(NoisyPrior(np.array([500, 500]), Fraction(2), rows), rows, Fraction(1))
     half = rows // 2 + test.threshold - 1
@@ -144,14 +176,10 @@ def decisions_check(decisions: int = DECISIONS) -> Check:
     )
     least = laws.detectable_probability(decisions, len(tails), GATE, 0.5) - 0.5
     return Check(
-        name="noise of decisions",
-        question="Are tests for drift, and names of leaders, as uncertain as is paid for?",
         verdict=verdict_of(min(tails) >= GATE / 2),
-        claim="A decision between two that differ by little is a coin of the stated odds.",
         tried=f"{decisions:,} tests for drift were made one event below the threshold, and as many"
         " leaders named, in this process.",
         found="; ".join(found) + f"; probabilities {', '.join(f'{tail:.2g}' for tail in tails)}.",
         confidence=1 - GATE,
         power=(Power("difference of a decision's probability", least),),
-        not_looked_at="How the labels party calls them; sets that are shown without counts.",
     )

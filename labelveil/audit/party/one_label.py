@@ -19,7 +19,8 @@ from typing import Any
 
 from labelveil.audit.attacks.implementation import timing_check
 from labelveil.audit.party.endpoint import REQUESTS, Endpoint, Fetched, Refusal
-from labelveil.audit.verdict import Check, verdict_of
+from labelveil.audit.probes import Probes
+from labelveil.audit.verdict import Check, Verdict, verdict_of
 from labelveil.common.release.blocks import KEY_BYTES
 
 _VOLATILE = ("time", "seconds", "peer", "address")
@@ -36,36 +37,6 @@ class Shown:
     log: frozenset[str] = frozenset()  # the kinds of lines in the server's log
 
 
-_ASPECTS: tuple[tuple[str, str, str, Callable[[Shown], Any]], ...] = (
-    (
-        "id set",
-        "Does it depend on labels which events are sent?",
-        "Which events are sent depends on the public population alone, not on who has a label.",
-        lambda shown: set(Counter(shown.events).items()),
-    ),
-    (
-        "row order",
-        "Does the order of rows depend on labels?",
-        "The order of rows depends on the public population alone.",
-        lambda shown: shown.events,
-    ),
-    (
-        "refusals do not depend on labels",
-        "Do refusals say anything about labels?",
-        "Errors do not depend on any label.",
-        lambda shown: set(shown.refusals.items()),
-    ),
-    (
-        "logs do not depend on labels",
-        "Do the server's logs say anything about labels?",
-        "What the server logs, but for repetitions and times, depends on requests and the public"
-        " population alone.",
-        lambda shown: shown.log,
-    ),
-)
-"""Name, question, claim, and what is compared: a sequence place by place, or a set."""
-
-
 def shown_by(endpoint: Endpoint, answer: Fetched) -> Shown:
     """What a party that has answered shows."""
     keys = answer.keys.hex()
@@ -75,41 +46,83 @@ def shown_by(endpoint: Endpoint, answer: Fetched) -> Shown:
     )
 
 
-def one_label_checks(party: Shown, neighbour: Shown) -> list[Check]:
-    """Everything that is shown is the same in both worlds, aspect by aspect."""
-    checks = []
-    for name, question, claim, seen_of in _ASPECTS:
-        seen, other = seen_of(party), seen_of(neighbour)
+ONE_LABEL = Probes[tuple[Shown, Shown]]()
+"""Everything that is shown is the same in both worlds, aspect by aspect."""
+
+
+def aspect(name: str, question: str, claim: str, seen_of: Callable[[Shown], Any]) -> None:
+    """Declare something that must be the same, a sequence place by place, or a set."""
+
+    @ONE_LABEL.add(name, question, claim)
+    def check(worlds: tuple[Shown, Shown]) -> Check:
+        seen, other = map(seen_of, worlds)
         if isinstance(seen, tuple):
             places = enumerate(zip_longest(seen, other))
             differing = [f"place {place}" for place, (a, b) in places if a != b]
         else:
             differing = sorted(str(entry) for entry in seen ^ other)
         examples = f", such as {'; '.join(differing[:2])}" if differing else ""
-        check = Check(
-            name=name,
-            question=question,
-            verdict=verdict_of(not differing),
-            claim=claim,
-            tried="Two parties that differ in one event's label, or in whether it has one, were"
-            f" compared: {len(seen):,} and {len(other):,} of these.",
-            found=f"{len(differing):,} differ{examples}.",
+        return Check(
+            verdict_of(not differing),
+            "Two parties that differ in one event's label, or in whether it has one, were compared:"
+            f" {len(seen):,} and {len(other):,} of these.",
+            f"{len(differing):,} differ{examples}.",
             bound=math.inf if differing else 0.0,
         )
-        checks.append(check)
-    return checks
 
 
-def latency_check(party: Endpoint, neighbour: Endpoint, claimed: float, fetches: int) -> Check:
+aspect(
+    "id set",
+    "Does it depend on labels which events are sent?",
+    "Which events are sent depends on the public population alone, not on who has a label.",
+    lambda shown: set(Counter(shown.events).items()),
+)
+aspect(
+    "row order",
+    "Does the order of rows depend on labels?",
+    "The order of rows depends on the public population alone.",
+    lambda shown: shown.events,
+)
+aspect(
+    "refusals do not depend on labels",
+    "Do refusals say anything about labels?",
+    "Errors do not depend on any label.",
+    lambda shown: set(shown.refusals.items()),
+)
+aspect(
+    "logs do not depend on labels",
+    "Do the server's logs say anything about labels?",
+    "What the server logs, but for repetitions and times, depends on requests and the public"
+    " population alone.",
+    lambda shown: shown.log,
+)
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Two parties whose data differ in one label, to be fetched from so often each."""
+
+    party: Endpoint
+    neighbour: Endpoint
+    claimed: float
+    fetches: int
+
+
+TIMED = Probes[Timed](refused=Verdict.FAIL)
+
+
+@TIMED.add(
+    "latency of fetches",
+    "Does the time that a fetch takes say anything about labels?",
+    "Latency does not depend on any label.",
+)
+def latency_check(timed: Timed) -> Check:
     return timing_check(
-        "latency of fetches",
-        (lambda: len(party.fetch().parts), lambda: len(neighbour.fetch().parts)),
-        fetches,
-        claimed,
-        question="Does the time that a fetch takes say anything about labels?",
-        claim="Latency does not depend on any label.",
-        tried=f"{2 * fetches} fetches from one of two parties at random, whose data differ in one"
-        " label; medians {:.2f} and {:.2f} ms.",
+        (lambda: len(timed.party.fetch().parts), lambda: len(timed.neighbour.fetch().parts)),
+        timed.fetches,
+        timed.claimed,
+        tried=f"{2 * timed.fetches} fetches from one of two parties at random, whose data differ in"
+        " one label; medians {:.2f} and {:.2f} ms.",
     )
 
 

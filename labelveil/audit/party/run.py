@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from labelveil.audit.attacks.implementation import (
-    byte_equality_check,
     permutation_check,
     release_sources,
     static_check,
@@ -23,12 +22,21 @@ from labelveil.audit.attacks.laws import same_noise_tails
 from labelveil.audit.attacks.model_attack import Canaries, attack_control
 from labelveil.audit.attacks.two_noises import same_noise_check
 from labelveil.audit.certificate import manifest_checks as claims
-from labelveil.audit.party import endpoint, noises
+from labelveil.audit.certificate.fields import BEHAVIOUR
 from labelveil.audit.party.canary_parties import HISTOGRAMS, QUERIED, UPPER, World, make_worlds
-from labelveil.audit.party.endpoint import Fetched, connected
-from labelveil.audit.party.one_label import latency_check, log_kinds, one_label_checks, shown_by
-from labelveil.audit.party.sessions import OFFER, sessions_checks
-from labelveil.audit.party.sums import SumsWorld, sums_checks
+from labelveil.audit.party.endpoint import (
+    BEYOND,
+    SERVED,
+    Fetched,
+    Served,
+    connected,
+    fetched_certificate,
+)
+from labelveil.audit.party.noises import NOISES, Known
+from labelveil.audit.party.one_label import ONE_LABEL, TIMED, Timed, log_kinds, shown_by
+from labelveil.audit.party.sessions import OFFER, SESSIONS, ask_for_more
+from labelveil.audit.party.sums import SUMS, SumsWorld, ask_for_sums
+from labelveil.audit.probes import Probes
 from labelveil.audit.settings import CanarySettings, Connection
 from labelveil.audit.verdict import (
     GATE,
@@ -44,15 +52,11 @@ from labelveil.audit.verdict import (
 from labelveil.children import child_command, child_environment
 from labelveil.common.arrays import Integers
 from labelveil.common.exact.rational import parse_rational
-from labelveil.common.release.blocks import decode_codes
 from labelveil.common.release.manifest import Manifest, manifest_digest
-from labelveil.simulation.processes import StageFailed
 
-RUNNING_COST = "8 fetches of the release, 20 small requests: all of it is in the partner's log"
+RUNNING_COST = "9 fetches of the release, 20 small requests: all of it is in the partner's log"
 # what canaries cost, in starts of a labels party's process: measured with 2,000 to 200,000 rows
 _STARTS, _STARTS_A_ROW = 52.0, 6e-5
-
-RUNNING_STEPS, CANARY_STEPS = 5, 10  # how many are named on the way
 
 
 def audit_party(
@@ -82,40 +86,27 @@ def canary_cost(settings: CanarySettings) -> float:
 def _running(audit: Audit, connection: Connection) -> None:
     with connected(connection) as client:
         audit.progress("fetch")
-        whole = client.fetch()
-        manifest = Manifest.parse(whole.manifest)
-        audit.claimed = claims.claimed_epsilon(manifest)
-        audit.facts = claims.facts(manifest, manifest_digest(whole.manifest))
-        audit.plots |= claims.plots(manifest)
-        audit.run(lambda: byte_equality_check(lambda: client.fetch().to_bytes()), "fetch again")
-        audit.run(lambda: endpoint.resume_check(client, whole))
-        audit.run(lambda: endpoint.sizes_check(client, whole))
-        audit.run(lambda: endpoint.refusals_check(client), "refusals")
-        audit.run(lambda: endpoint.unknown_clients_check(connection), "unknown clients")
-        audit.progress("certificate")
-        certified = endpoint.fetched_certificate(whole)
-        audit.fields = certified.fields
-        here = "errors and latency say nothing"  # some was tried, and the rest is named
-        audit.checks += (check for check in certified.checks if check.name != here)
-        audit.checks += endpoint.beyond_an_endpoint()
+        served = Served(client, client.fetch(), connection)
+        audit.claimed = claims.claimed_epsilon(served.manifest)
+        audit.facts = claims.facts(served.manifest, manifest_digest(served.whole.manifest))
+        audit.plots |= claims.plots(served.manifest)
+        SERVED.audit(audit, served)
+    audit.progress("certificate")
+    certified = fetched_certificate(served.whole)
+    audit.fields = certified.fields
+    # of behaviour some was tried, and the rest is named
+    audit.checks += (check for check in certified.checks if check.name != BEHAVIOUR)
+    BEYOND.audit(audit, served)
+
+
+RUNNING_STEPS = 2 + len(SERVED) + len(BEYOND)
 
 
 def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: bool) -> None:
-    audit.progress("release two worlds")
-    whole, less, again, asked, small = make_worlds(folder, settings, OFFER)
-    for world in (whole, less, again, asked, *small):
-        refusal = world.release()
-        if refusal:
-            check = Check(
-                name="canary releases",
-                question="Can the labels party release the canaries?",
-                verdict=Verdict.FAIL,
-                claim="The labels party builds a release of the canary data sets.",
-                tried="`label-party release` was run on them.",
-                found=refusal,
-            )
-            audit.checks.append(check)
-            return
+    whole, less, again, asked, small = worlds = make_worlds(folder, settings, OFFER)
+    RELEASED.audit(audit, [whole, less, again, asked, *small])
+    if audit.checks[-1].verdict is Verdict.FAIL:
+        return
     audit.progress("serve two worlds")
     with (
         whole.serving() as connection,
@@ -123,95 +114,108 @@ def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: 
         connected(connection) as client,
         connected(other_connection) as other_client,
     ):
-        answer, other = client.fetch(), other_client.fetch()
-        manifest = Manifest.parse(answer.manifest)
+        served, other = Served(client, client.fetch(), connection), other_client.fetch()
+        answer, manifest = served.whole, served.manifest
         audit.claimed = audit.claimed or claims.claimed_epsilon(manifest)
         audit.facts |= {"canary events": f"{settings.rows:,}", "canary ε": f"{settings.epsilon:g}"}
-        audit.run(lambda: byte_equality_check(lambda: client.fetch().to_bytes()), "compare")
-        audit.run(lambda: endpoint.sizes_check(client, answer))
+        SERVED.audit(audit, served)
+        LABELS.audit(audit, Labels(whole.in_row_order, answer.outputs, manifest))
         shown, other_shown = shown_by(client, answer), shown_by(other_client, other)
-        _labels(audit, whole, answer, manifest)
-        audit.run(
-            lambda: latency_check(client, other_client, settings.epsilon, 600 * settings.effort),
-            "latency",
-        )
+        fetches = 600 * settings.effort
+        TIMED.audit(audit, Timed(client, other_client, settings.epsilon, fetches))
     # the logs are whole once their servers have ended
     shown = replace(shown, log=log_kinds(whole.log))
-    audit.checks += one_label_checks(shown, replace(other_shown, log=log_kinds(less.log)))
+    ONE_LABEL.audit(audit, (shown, replace(other_shown, log=log_kinds(less.log))))
     if certify:  # of a running party it has been done already
-        checks = endpoint.fetched_certificate(answer).checks
+        checks = fetched_certificate(answer).checks
         audit.checks += (c for c in checks if c.verdict is not Verdict.NOT_CHECKABLE)
     with again.serving() as connection, connected(connection) as client:
-        second = client.fetch()
-    audit.run(lambda: _cold_start_check(answer, second))
-    audit.run(lambda: same_noise_check(_codes(answer), _codes(second), manifest.codebook))
-    audit.run(lambda: noises.histograms_check(small), "noise")
-    for queries in (noises.leaders_check, noises.tables_check):
-        audit.run(partial(_answered, queries, small[: QUERIED * settings.effort]))
-    audit.run(lambda: noises.decisions_check(noises.DECISIONS * settings.effort))
-    audit.progress("sessions")
-    audit.checks += sessions_checks(asked)
-    audit.progress("sums")
-    audit.checks += sums_checks(
-        SumsWorld(asked.settings, folder / "sums", asked.files, asked.secrets)
+        STARTS.audit(audit, (answer, client.fetch()))
+    NOISES.audit(audit, Known(small, settings.effort))
+    audit.progress("ask for more than was sold")
+    SESSIONS.audit(audit, ask_for_more(asked))
+    audit.progress("ask for sums")
+    world = SumsWorld(asked.settings, folder / "sums", asked.files, asked.secrets)
+    SUMS.audit(audit, ask_for_sums(world))
+    AFTERWARDS.audit(audit, (worlds.whole, answer))
+
+
+RELEASED = Probes[Sequence[World]]()
+
+
+@RELEASED.add(
+    "canary releases",
+    "Can the labels party release the canaries?",
+    "The labels party builds a release of the canary data sets.",
+)
+def released_check(worlds: Sequence[World]) -> Check:
+    refusal = next(filter(None, (world.release() for world in worlds)), None)
+    return Check(
+        verdict_of(refusal is None),
+        "`label-party release` was run on them.",
+        refusal or f"All {len(worlds)} were released.",
     )
-    audit.run(lambda: _budget_check(whole, manifest), "budget")
-    audit.run(lambda: _frozen_check(whole, answer), "update a label")
-    audit.run(lambda: static_check(release_sources(), "the labels party"), "static rule")
 
 
-def _answered(check: Callable[[Sequence[World]], Check], worlds: Sequence[World]) -> Check:
-    """Run a check of answers; a labels party that gives none fails it."""
-    try:
-        return check(worlds)
-    except StageFailed as refusal:
-        return Check(
-            name="answers about counts",
-            question="Does the labels party answer what it sells?",
-            verdict=Verdict.FAIL,
-            claim="`top-k` and `synthesize` answer about data sets that are released.",
-            tried="Both were asked of events that the auditor knows.",
-            found=f"{refusal}",
-        )
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Secret bits of the rows of a release, and their outputs."""
+
+    secrets: Integers  # (n,)
+    codes: Integers  # (n,)
+    manifest: Manifest
 
 
-def _labels(audit: Audit, world: World, answer: Fetched, manifest: Manifest) -> None:
-    """What the order and the outputs of the rows say about the canary labels."""
-    secrets, codes = world.in_row_order, _codes(answer)
-    audit.run(lambda: permutation_check(secrets.astype(np.float64)))
+LABELS = Probes[Labels]()
+"""What the order and the outputs of the rows say about the canary labels."""
+
+
+@LABELS.add(
+    "rows are not ordered by label",
+    "Does the order of rows say anything about labels?",
+    "The order of rows says nothing about labels.",
+)
+def order_check(labels: Labels) -> Check:
+    return permutation_check(labels.secrets.astype(np.float64))
+
+
+@LABELS.add("one run", "How well does an output tell two labels apart?")
+def one_run_check(labels: Labels) -> Check:
+    manifest, codes = labels.manifest, labels.codes
     several = len(manifest.labels) > 1
     epsilon = manifest.labels_guarantee.epsilon
-
-    def check() -> Check:
-        ends = manifest.codebook.at_the_ends
-        planted = Canaries(np.arange(codes.size), secrets, ends, planted=True)
-        run = attack_control(codes, None, planted, epsilon).result
-        return run.check(
-            "one run",
-            question="How well does an output tell two labels apart?",
-            claim=f"An output reveals at most ε₂ = {epsilon:.4g} about its label{'s' * several}.",
-            tried=f"{codes.size:,} labels were secret bits"
-            f"{', all labels of an event the same one' * several}; {run.correct:,} of"
-            f" {run.guesses:,} guesses from the message were right.",
-            claimed=epsilon,
-            power=(Power("excess of ε between the two outermost labels", run.excess(epsilon)),),
-        )
-
-    audit.run(check)
+    ends = manifest.codebook.at_the_ends
+    planted = Canaries(np.arange(codes.size), labels.secrets, ends, planted=True)
+    run = attack_control(codes, None, planted, epsilon).result
+    return run.check(
+        claim=f"An output reveals at most ε₂ = {epsilon:.4g} about its label{'s' * several}.",
+        tried=f"{codes.size:,} labels were secret bits"
+        f"{', all labels of an event the same one' * several}; {run.correct:,} of"
+        f" {run.guesses:,} guesses from the message were right.",
+        claimed=epsilon,
+        power=(Power("excess of ε between the two outermost labels", run.excess(epsilon)),),
+    )
 
 
-def _cold_start_check(answer: Fetched, second: Fetched) -> Check:
+STARTS = Probes[tuple[Fetched, Fetched]]()
+"""What two starts sent about the same labels."""
+
+
+@STARTS.add(
+    "two cold starts differ",
+    "Does a second start draw noise of its own?",
+    "Noise comes from the operating system's entropy, again in every process.",
+)
+def cold_start_check(sent: tuple[Fetched, Fetched]) -> Check:
+    answer, second = sent
     same = ["rows"] * (answer.codes == second.codes)
-    tails = same_noise_tails(*(Manifest.parse(sent.manifest) for sent in (answer, second)))
+    tails = same_noise_tails(*(Manifest.parse(each.manifest) for each in sent))
     same += ["a histogram"] * any(tail < GATE / len(tails) for tail, _ in tails)
     return Check(
-        name="two cold starts differ",
-        question="Does a second start draw noise of its own?",
-        verdict=verdict_of(not same),
-        claim="Noise comes from the operating system's entropy, again in every process.",
-        tried="The same labels were randomized in two processes, each started from nothing; rows"
-        " were compared, and how many counts of the histograms are the same.",
-        found=f"Both drew the noise of {' and '.join(same)}: anyone who knows it can take it off."
+        verdict_of(not same),
+        "The same labels were randomized in two processes, each started from nothing; rows were"
+        " compared, and how many counts of the histograms are the same.",
+        f"Both drew the noise of {' and '.join(same)}: anyone who knows it can take it off."
         if same
         else "The two outputs differ.",
         bound=math.inf if same else 0.0,
@@ -220,47 +224,76 @@ def _cold_start_check(answer: Fetched, second: Fetched) -> Check:
     )
 
 
-def _budget_check(world: World, manifest: Manifest) -> Check:
-    before = world.spent
+@STARTS.add(
+    "two noises: stretches",
+    "Do two parties with the same labels draw the same noise?",
+    "Messages about the same labels have independent noise.",
+)
+def stretches_check(sent: tuple[Fetched, Fetched]) -> Check:
+    answer, second = sent
+    codebook = Manifest.parse(answer.manifest).codebook
+    return same_noise_check(answer.outputs, second.outputs, codebook)
+
+
+AFTERWARDS = Probes[tuple[World, Fetched]](refused=Verdict.FAIL)
+"""What becomes of a party and its first release when it goes on."""
+
+
+@AFTERWARDS.add("budget arithmetic", "Is a release charged, and a further one refused?")
+def budget_check(released: tuple[World, Fetched]) -> Check:
+    world, answer = released
+    manifest, before = Manifest.parse(answer.manifest), world.spent
     refusal = world.release("--epoch", "2")
     after = world.spent
     requested = Fraction(repr(manifest.privacy.requested_epsilon))
     total = parse_rational(manifest.privacy.total["epsilon"])
     within = before == after == requested and total <= requested + Fraction(1, 1 << 50)
     return Check(
-        name="budget arithmetic",
-        question="Is a release charged, and a further one refused?",
-        verdict=verdict_of(within and refusal is not None),
+        verdict_of(within and refusal is not None),
+        "The ledger was read, a second epoch was asked for, and the ledger read again.",
+        f"Charged {float(before):g}, {float(after):g} after the second request, which was"
+        f" {'refused' if refusal else 'granted'}; the manifest says {float(total):.9g}.",
         claim=f"A release of ε = {float(requested):g} is charged to the ledger, and the data set's"
         " total cannot be passed.",
-        tried="The ledger was read, a second epoch was asked for, and the ledger read again.",
-        found=f"Charged {float(before):g}, {float(after):g} after the second request, which was"
-        f" {'refused' if refusal else 'granted'}; the manifest says {float(total):.9g}.",
         claimed=float(requested),
         bound=float(total),
         details={"refusal": refusal},
     )
 
 
-def _frozen_check(world: World, answer: Fetched) -> Check:
+@AFTERWARDS.add(
+    "updated labels",
+    "What is sent after a label has changed?",
+    "A label that is updated between requests is frozen, or charged again.",
+)
+def frozen_check(released: tuple[World, Fetched]) -> Check:
+    world, answer = released
     world.write_labels(1 - world.secrets)
     refusal = world.release()
     with world.serving() as connection, connected(connection) as client:
         same = client.fetch().to_bytes() == answer.to_bytes()
-    spent = world.spent
     return Check(
-        name="updated labels",
-        question="What is sent after a label has changed?",
-        verdict=verdict_of(same),
-        claim="A label that is updated between requests is frozen, or charged again.",
-        tried=f"All labels were exchanged ({UPPER:g} for 0 and back), the same epoch was released"
-        " again, and fetched.",
-        found=f"The bytes are {'the same' if same else 'others'};"
-        f" {float(spent):g} is charged in all" + (f" ({refusal})." if refusal else "."),
+        verdict_of(same),
+        f"All labels were exchanged ({UPPER:g} for 0 and back), the same epoch was released again,"
+        " and fetched.",
+        f"The bytes are {'the same' if same else 'others'};"
+        f" {float(world.spent):g} is charged in all" + (f" ({refusal})." if refusal else "."),
     )
 
 
-def _codes(answer: Fetched) -> Integers:
-    """(n,) outputs, in the order of the rows."""
-    code_bytes = Manifest.parse(answer.manifest).content.code_bytes
-    return decode_codes(answer.codes, code_bytes).astype(np.int64)
+@AFTERWARDS.add(
+    "static rule: no predictable generator",
+    "Does any code on a label's way draw from a predictable generator?",
+    "No NumPy generator, nor any other predictable one, is used on the way of a label.",
+)
+def sources_check(_: tuple[World, Fetched]) -> Check:
+    return static_check(release_sources(), "the labels party")
+
+
+CANARY_STEPS = 3 + sum(
+    len(each)
+    for each in (
+        *(RELEASED, SERVED, LABELS, TIMED, ONE_LABEL, STARTS),
+        *(NOISES, SESSIONS, SUMS, AFTERWARDS),
+    )
+)

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.stats import binom, gamma
@@ -19,8 +21,9 @@ from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.party.canary_parties import LOWER, UPPER, World
 from labelveil.audit.party.endpoint import Described, Endpoint, Refusal, connected
 from labelveil.audit.power import FOUND, least, rarest_seen
-from labelveil.audit.verdict import GATE, Check, Power, verdict_of
-from labelveil.common.arrays import Floats
+from labelveil.audit.probes import Probes
+from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
+from labelveil.common.arrays import Floats, Integers
 from labelveil.common.mechanisms.paired_gain import RESOLUTION, PairedGain
 from labelveil.common.release.manifest import Manifest
 
@@ -40,7 +43,32 @@ def clients(world: World) -> Iterator[list[Endpoint]]:
         yield [stack.enter_context(connected(connection)) for _ in range(CLIENTS)]
 
 
-def sessions_checks(world: World) -> list[Check]:
+@dataclass(frozen=True, eq=False)
+class Session:
+    """What a server answered about known labels, asked for more than it has sold."""
+
+    manifest: Manifest
+    labels: Floats  # (n,)
+    questions: Sequence[Floats]  # of one client, (n,) predictions each
+    answers: Sequence[float | Refusal]  # to these
+    further: Sequence[float | Refusal] = ()  # to others, after starts and of the copy
+    again: Sequence[float | Refusal] = ()  # to the first question
+    removed: bool = True  # whether the copy had a file to lose
+
+    @cached_property
+    def noise(self) -> tuple[Integers, Floats, bool]:
+        """The answers less the true sums, their scales, and whether they are whole numbers."""
+        gain = PairedGain.of_prior(*self.manifest.marginal(self.manifest.names[0]), "squared")
+        pairs = zip(self.questions, self.answers, strict=True)
+        given = [(points, answer) for points, answer in pairs if isinstance(answer, float)]
+        sums = np.array([value for _, value in given]) * RESOLUTION * self.labels.size / gain.bound
+        true = [int(gain.differences(points, self.labels).sum()) for points, _ in given]
+        scales = np.array([gain.span(points[:1]) * ANSWERS / EPSILON for points, _ in given])
+        whole = bool(np.abs(sums - np.rint(sums)).max(initial=0.0) < 1e-3)
+        return np.rint(sums).astype(np.int64) - np.array(true, dtype=np.int64), scales, whole
+
+
+def ask_for_more(world: World) -> Session:
     """Ask a server, started three times, and once with a lost file; the world has a release."""
     rows, span = world.secrets.size, UPPER - LOWER
     # distinct numbers of 2⁻¹² of the domain
@@ -65,13 +93,15 @@ def sessions_checks(world: World) -> list[Check]:
     with clients(lost) as asked:
         again += [asked[0].ask(release, sold[0])]
         further += [asked[0].ask(release, next(spare))]
-    manifest = Manifest.parse(release.manifest)
-    values = [answer for answer in answers if isinstance(answer, float)]
-    return [
-        _paid_check([*answers, *race, *further], bool(removed)),
-        _same_check(answers[0], again),
-        *_noise_checks(manifest, world, sold, values),
-    ]
+    return Session(
+        Manifest.parse(release.manifest),
+        np.where(world.secrets == 1, UPPER, LOWER),
+        sold,
+        answers,
+        [*race, *further],
+        again,
+        bool(removed),
+    )
 
 
 def _at_once(
@@ -83,54 +113,60 @@ def _at_once(
         )
 
 
-def _paid_check(answers: Sequence[float | Refusal], removed: bool) -> Check:
+SESSIONS = Probes[Session](refused=Verdict.FAIL)
+TRIED = "The true sums were taken off {} answers about labels that the auditor knows."
+
+
+@SESSIONS.add(
+    "answers that were sold",
+    "Does a server answer more questions than were paid for?",
+    f"A session of {ANSWERS} answers gives {ANSWERS}, whoever asks, and however often the server"
+    " starts.",
+)
+def paid_check(session: Session) -> Check:
+    answers = [*session.answers, *session.further]
     given = sum(isinstance(answer, float) for answer in answers)
     refused = Counter(answer.status for answer in answers if isinstance(answer, Refusal))
-    holds = removed and given == ANSWERS and set(refused) == {"FAILED_PRECONDITION"}
+    holds = session.removed and given == ANSWERS and set(refused) == {"FAILED_PRECONDITION"}
     return Check(
-        name="answers that were sold",
-        question="Does a server answer more questions than were paid for?",
-        verdict=verdict_of(holds),
-        claim=f"A session of {ANSWERS} answers gives {ANSWERS}, whoever asks, and however often the"
-        " server starts.",
-        tried=f"{len(answers)} different questions were asked: {ANSWERS - 2} by one client; after a"
+        verdict_of(holds),
+        f"{len(answers)} different questions were asked: {ANSWERS - 2} by one client; after a"
         f" restart {CLIENTS} by as many clients at once, and two more; and one of a copy of the"
         " labels party that had lost the session's file.",
-        found=f"{given} were answered; refusals: {dict(refused) or 'none'}.",
+        f"{given} were answered; refusals: {dict(refused) or 'none'}.",
     )
 
 
-def _same_check(first: float | Refusal, again: Sequence[float | Refusal]) -> Check:
+@SESSIONS.add(
+    "the same question again",
+    "Does the same question have the same answer?",
+    "The same question has the same answer forever: nothing averages out.",
+)
+def same_check(session: Session) -> Check:
+    first, again = session.answers[0], session.again
     other = sum(not isinstance(first, float) or answer != first for answer in again)
     return Check(
-        name="the same question again",
-        question="Does the same question have the same answer?",
-        verdict=verdict_of(not other),
-        claim="The same question has the same answer forever: nothing averages out.",
-        tried=f"One question was asked {len(again)} more times: by {CLIENTS} clients at once, after"
+        verdict_of(not other),
+        f"One question was asked {len(again)} more times: by {CLIENTS} clients at once, after"
         " a restart, and after the session's file was lost.",
-        found=f"{other} answers differ.",
+        f"{other} answers differ.",
     )
 
 
-def _noise_checks(
-    manifest: Manifest, world: World, questions: Sequence[Floats], values: Sequence[float]
-) -> list[Check]:
-    """Noise is the answer less the true sum: of its stated scale, even as often as odd, and new."""
-    labels = np.where(world.secrets == 1, UPPER, LOWER)
-    gain = PairedGain.of_prior(*manifest.marginal(manifest.names[0]), "squared")
-    sums = np.array(values) * RESOLUTION * labels.size / gain.bound
-    asked = questions[: len(values)]
-    true = np.array([gain.differences(points, labels).sum() for points in asked], dtype=np.int64)
-    scales = np.array([gain.span(points[:1]) * ANSWERS / EPSILON for points in asked])
-    noise = np.rint(sums).astype(np.int64) - true
+@SESSIONS.add(
+    "noise of answers",
+    "Have answers the noise that is paid for?",
+    "Every answer has discrete Laplace noise of the stated scale.",
+)
+def noise_check(session: Session) -> Check:
+    """Noise is the answer less the true sum: of its stated scale, even as often as odd."""
+    noise, scales, whole = session.noise
     count, total = noise.size, float((np.abs(noise) / scales).sum())
     level = GATE / 6
     # |noise| / scale is exponential; even as often as odd, and positive as often as negative
     coins = [int(np.count_nonzero(noise % 2 == 0)), int(np.count_nonzero(noise > 0))]
     tails = [2 * min(gamma.cdf(total, count), gamma.sf(total, count))]
     tails += [2 * min(binom.cdf(c, count, 0.5), binom.sf(c - 1, count, 0.5)) for c in coins]
-    whole = float(np.abs(sums - np.rint(sums)).max()) < 1e-3
     narrow = least(
         lambda share: bool(
             gamma.cdf(gamma.isf(1 - FOUND, count) * (1 - share), count) < level  # its 95% quantile
@@ -138,34 +174,35 @@ def _noise_checks(
         1e-3,
         1 - 1e-3,
     )
-    ratios = np.sort(noise / scales)
-    # the same noise, or the same word: two noises that are alike in units of their scales
-    close = int(np.count_nonzero(np.diff(ratios) * scales.min() < 2))
+    return Check(
+        verdict_of(whole and count > 0 and min(tails) >= 2 * level),
+        f"{TRIED.format(count)} Size, sign and parity of what remained were compared with the law.",
+        f"Mean |noise| is {total / max(count, 1):.3g} of its scale; {coins[0]} are even,"
+        f" {coins[1]} positive; probabilities {', '.join(f'{tail:.2g}' for tail in tails)}.",
+        confidence=1 - GATE,
+        power=(Power("share by which noise is too narrow", narrow),),
+    )
+
+
+@SESSIONS.add(
+    "no noise twice",
+    "Does any answer repeat the noise of another?",
+    "Every answer has noise of its own.",
+)
+def twice_check(session: Session) -> Check:
+    """The same noise, or the same word: two noises that are alike in units of their scales."""
+    noise, scales, _ = session.noise
+    count = noise.size
+    if not count:
+        return Check(Verdict.FAIL, "The answers were looked at.", "No question was answered.")
+    close = int(np.count_nonzero(np.diff(np.sort(noise / scales)) * scales.min() < 2))
     close = max(close, count - np.unique(noise).size)
     most = int(binom.isf(GATE / 2, count, min(2.0 * count / float(scales.min()), 1.0))) + 1
-    claim = "Every answer has discrete Laplace noise of the stated scale, of its own."
-    tried = f"The true sums were taken off {count} answers about labels that the auditor knows."
-    return [
-        Check(
-            name="noise of answers",
-            question="Have answers the noise that is paid for?",
-            verdict=verdict_of(whole and count > 0 and min(tails) >= 2 * level),
-            claim=claim,
-            tried=f"{tried} Size, sign and parity of what remained were compared with the law.",
-            found=f"Mean |noise| is {total / max(count, 1):.3g} of its scale; {coins[0]} are even,"
-            f" {coins[1]} positive; probabilities {', '.join(f'{tail:.2g}' for tail in tails)}.",
-            confidence=1 - GATE,
-            power=(Power("share by which noise is too narrow", narrow),),
-        ),
-        Check(
-            name="no noise twice",
-            question="Does any answer repeat the noise of another?",
-            verdict=verdict_of(close < most),
-            claim=claim,
-            tried=f"{tried} What remained was compared with each other, as it is and in units of"
-            " its scale.",
-            found=f"{close} repeat another's; {most} have a probability below {GATE:g}.",
-            confidence=1 - GATE,
-            power=(Power("share of answers that repeat another's", rarest_seen(count, most)),),
-        ),
-    ]
+    return Check(
+        verdict_of(close < most),
+        f"{TRIED.format(count)} What remained was compared with each other, as it is and in units"
+        " of its scale.",
+        f"{close} repeat another's; {most} have a probability below {GATE:g}.",
+        confidence=1 - GATE,
+        power=(Power("share of answers that repeat another's", rarest_seen(count, most)),),
+    )

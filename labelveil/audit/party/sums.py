@@ -7,7 +7,8 @@ types; what is known of the canaries is taken off the sums.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from fractions import Fraction
+from functools import cached_property, partial
 from pathlib import Path
 from shutil import copyfile
 
@@ -20,8 +21,11 @@ from labelveil.audit.party.canary_parties import LOWER, UPPER, World
 from labelveil.audit.party.endpoint import connected
 from labelveil.audit.planted import sums
 from labelveil.audit.planted.plant import PARTNER, Planted, plant, read_planted
+from labelveil.audit.planted.sums import Summed
+from labelveil.audit.probes import Probe, Probes
 from labelveil.audit.settings import Planting
 from labelveil.audit.verdict import Check, Verdict, verdict_of
+from labelveil.common.errors import present
 from labelveil.common.exact.rational import decimal_value
 from labelveil.common.release.event_keys import hash_keys, read_secret, secret_check
 from labelveil.common.release.folder import CODES_FILE
@@ -60,7 +64,7 @@ class SumsWorld(World):
         return (self._release / CODES_FILE).read_bytes()
 
     @property
-    def summed(self) -> sums.Summed:
+    def summed(self) -> Summed:
         """The same beside what is known."""
         return sums.match(self.planted, read_evidence(self._release), self.files.join_secret)
 
@@ -100,72 +104,123 @@ class SumsWorld(World):
         return f"{text}[rounds]\nquestions = true\n"
 
 
-def sums_checks(world: SumsWorld) -> list[Check]:
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What labels parties did with three questions about the same canaries."""
+
+    world: SumsWorld
+    stored: list[str]  # how the submissions ended
+    ended: list[str]  # and the releases
+    elsewhere: list[str]  # of a party with other labels
+    spent: Fraction
+    kept: (
+        bool  # whether a release that is repeated with other labels is the same, and costs nothing
+    )
+    summed: Summed | None  # None where nothing was released
+
+    @property
+    def answers(self) -> bool:
+        return self.summed is not None
+
+
+def ask_for_sums(world: SumsWorld) -> Asked:
     """Ask one labels party, a copy of it, and one more that has other labels."""
     stored = world.submit()
     again, other = world.copied("sums-again"), world.copied("sums-other")
     other.exchange_labels()
-    ended = [each.release_all() for each in (world, again, other)]
-    if set(stored) != {"stored"} or any(each[0] != "released" for each in ended):
-        return [
-            Check(
-                "sums",
-                Verdict.FAIL,
-                "A labels party that takes questions answers one about groups.",
-                "One was submitted, and `label-party release` run.",
-                f"Submissions: {'; '.join(stored)}. Releases: {'; '.join(ended[0])}.",
-                question="Does the labels party answer a question about groups?",
-            )
-        ]
+    ended, repeated, elsewhere = (each.release_all() for each in (world, again, other))
+    if set(stored) != {"stored"} or not ended[0] == repeated[0] == elsewhere[0] == "released":
+        return Asked(world, stored, ended, elsewhere, Fraction(0), False, None)
     spent, sent = world.spent, world.sent
-    summed, second = world.summed, again.summed
+    summed = replace(world.summed, before=(again.summed,))
     world.exchange_labels()
     world.release("--set", f"data.epoch={EPOCHS[0]}")
-    starts = sums.epochs_check(summed, [second])
-    return [
-        sums.sums_check(summed, world.planted),
-        sums.kinds_check(summed, world.planted),
-        sums.other_groups_check(summed),
-        replace(
-            starts,
-            name="sums: two cold starts differ",
-            claim="Noise on sums is of the operating system's entropy, again in every process.",
-            question="Does a second start draw the noise of the sums again?",
-        ),
-        _charged_check(world, ended[0], float(spent)),
-        Check(
-            "sums: refusals do not depend on labels",
-            verdict_of(ended[0] == ended[2]),
-            "Which questions are answered, and what is said of others, depends on no label.",
-            f"The same {len(EPOCHS)} questions were released by two labels parties whose labels"
-            " all differ.",
-            "They ended alike."
-            if ended[0] == ended[2]
-            else f"One: {'; '.join(ended[0])}. The other: {'; '.join(ended[2])}.",
-            question="Do refusals of questions say anything about labels?",
-        ),
-        Check(
-            "sums: updated labels",
-            verdict_of(world.sent == sent and world.spent == spent),
-            "A label that is updated after its sum was released is frozen, or charged again.",
-            "All labels were exchanged, and the same epoch released again.",
-            f"The sums are {'the same' if world.sent == sent else 'others'}.",
-            question="What is sent after a label has changed?",
-        ),
-    ]
+    kept = world.sent == sent and world.spent == spent
+    return Asked(world, stored, ended, elsewhere, spent, kept, summed)
 
 
-def _charged_check(world: SumsWorld, ended: list[str], spent: float) -> Check:
-    released = ended.count("released")
-    due = float(released * decimal_value(world.settings.epsilon))
+SUMS = Probes[Asked](refused=Verdict.FAIL)
+check = partial(SUMS.add, fits=lambda asked: asked.answers)
+
+
+@SUMS.add(
+    "sums",
+    "Does the labels party answer a question about groups?",
+    "A labels party that takes questions answers one about groups.",
+)
+def answered_check(asked: Asked) -> Check:
     return Check(
-        "sums: an event is charged for every answer",
+        verdict_of(asked.answers),
+        "One was submitted, and `label-party release` run.",
+        f"Submissions: {'; '.join(asked.stored)}. Releases: {'; '.join(asked.ended)}.",
+    )
+
+
+def of_canaries(probe: Probe[Summed]) -> None:
+    """Declare what is looked at in the sums of planted canaries here, too."""
+
+    @check(probe.name, probe.question, probe.claim, not_looked_at=probe.not_looked_at)
+    def run(asked: Asked) -> Check:
+        return probe.run(present(asked.summed))
+
+
+# two starts of one epoch are compared in the place of two epochs, and bounds are our own setting
+for each in (sums.sums_check, sums.kinds_check, sums.other_groups_check):
+    of_canaries(each)
+
+
+@check(
+    "sums: two cold starts differ",
+    "Does a second start draw the noise of the sums again?",
+    "Noise on sums is of the operating system's entropy, again in every process.",
+)
+def starts_check(asked: Asked) -> Check:
+    return sums.epochs_check(present(asked.summed))
+
+
+@check(
+    "sums: an event is charged for every answer",
+    "Does an event pay for a sum and for a code?",
+    "An event that is asked about again, in another sum or by a code, is refused or charged.",
+)
+def charged_check(asked: Asked) -> Check:
+    released, spent = asked.ended.count("released"), float(asked.spent)
+    due = float(released * decimal_value(asked.world.settings.epsilon))
+    return Check(
         verdict_of(spent >= due),
-        "An event that is asked about again, in another sum or by a code, is refused or charged.",
         "The same events were submitted with no question, and with another one about groups, and"
         " these epochs released; two of the three were within the total.",
-        f"{released} of {len(ended)} epochs were released, and {spent:g} charged.",
+        f"{released} of {len(asked.ended)} epochs were released, and {spent:g} charged.",
         claimed=spent,
         bound=due,
-        question="Does an event pay for a sum and for a code?",
+    )
+
+
+@check(
+    "sums: refusals do not depend on labels",
+    "Do refusals of questions say anything about labels?",
+    "Which questions are answered, and what is said of others, depends on no label.",
+)
+def endings_check(asked: Asked) -> Check:
+    same = asked.ended == asked.elsewhere
+    return Check(
+        verdict_of(same),
+        f"The same {len(EPOCHS)} questions were released by two labels parties whose labels all"
+        " differ.",
+        "They ended alike."
+        if same
+        else f"One: {'; '.join(asked.ended)}. The other: {'; '.join(asked.elsewhere)}.",
+    )
+
+
+@check(
+    "sums: updated labels",
+    "What is sent after a label has changed?",
+    "A label that is updated after its sum was released is frozen, or charged again.",
+)
+def kept_check(asked: Asked) -> Check:
+    return Check(
+        verdict_of(asked.kept),
+        "All labels were exchanged, and the same epoch released again.",
+        f"The sums are {'the same' if asked.kept else 'others, or were charged again'}.",
     )

@@ -33,6 +33,10 @@ PLAN_FILE = "plan.json"
 SECRETS_FILE = "secrets.parquet"
 PARTNER = "partner"
 
+ANOTHER_RELEASE = (
+    "Have the partner release the canaries once more, as another epoch, and add --before."
+)
+
 ODD, OF = (1, 1, 8, 4, 8), 64
 """Of 64 events, how many have a label below the bounds, above, between, several rows, and none: a
 labels party warns of more than 5 % of the labels outside the bounds."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,8 +22,9 @@ from labelveil.audit.attacks.rows_apart import (
     worst,
 )
 from labelveil.audit.certificate.run import Evidence
-from labelveil.audit.planted.plant import Planted
+from labelveil.audit.planted.plant import ANOTHER_RELEASE, Planted
 from labelveil.audit.power import bernstein_threshold, least_share
+from labelveil.audit.probes import Probes
 from labelveil.audit.verdict import GATE, Check, Power, Verdict
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.errors import ReleaseError
@@ -50,6 +50,8 @@ class Returned:
     places: Integers  # (m,) of each among those that were planted
     missing: int  # canaries that did not
     others: int  # events that are no canaries
+    epsilon: float  # the claim for one label
+    before: tuple[Returned, ...] = ()  # the same canaries in other releases
 
     @cached_property
     def rows(self) -> Rows:
@@ -132,9 +134,20 @@ def match(planted: Planted, evidence: Evidence, secret: Path) -> Returned:
         places,
         planted.secrets.size - joined.height,
         rows.height - joined.height,
+        manifest.labels_guarantee.epsilon / manifest.privacy.records_per_unit,
     )
 
 
+CODES = Probes[Returned]()
+"""What codes of canaries say, in the order in which it is looked at."""
+
+
+@CODES.add(
+    "groups of keys",
+    "Are some events' labels randomized less, by their keys or places?",
+    "Every event's label is randomized by the stated channel.",
+    not_looked_at="Other groups of keys, of which there are as many as one likes.",
+)
 def groups_check(returned: Returned) -> Check:
     rows, most, associations = returned.rows, returned.rows.laws.max(axis=1), []
     surprise = (rows.laws.argmax(axis=1)[rows.kinds] == rows.cells) - most[rows.kinds]
@@ -153,16 +166,18 @@ def groups_check(returned: Returned) -> Check:
     certain = float((1 - most[rows.kinds]).mean()) * rows.cells.size / BLOCKS
     share = least_share(float(thresholds.mean()), float(each.mean()), certain)
     return replace(worst(*associations), least_share=share).check(
-        "groups of keys",
         f"share of one of {BLOCKS} parts of the events that sends its labels' likeliest codes",
-        question="Are some events' labels randomized less, by their keys or places?",
-        claim="Every event's label is randomized by the stated channel.",
         tried=f"In {len(returned.groups)} orders (of release, population, keys and their ends) each"
         f" of {BLOCKS} blocks of rows was compared with what is stated for its labels.",
-        not_looked_at="Other groups of keys, of which there are as many as one likes.",
     )
 
 
+@CODES.add(
+    "labels of other rows",
+    "Does an output say anything about another row's label?",
+    "A row's output depends on its own label alone.",
+    not_looked_at="Dependence of an output on several other rows together.",
+)
 def other_rows_check(returned: Returned) -> Check:
     kinds, orders = len(returned.labels), ("of the release", "of the population")
     high = np.where(returned.labels[:, 0] >= np.median(returned.labels[:, 0]), 1.0, -1.0)
@@ -175,16 +190,17 @@ def other_rows_check(returned: Returned) -> Check:
         sums.append(replace(largest, where=f"{largest.where}, in the order {name}"))
     largest = worst(*sums)
     return largest.check(
-        "labels of other rows",
         "share of rows that show another row's label",
-        question="Does an output say anything about another row's label?",
-        claim="A row's output depends on its own label alone.",
         tried=f"{largest.sums:,} comparisons of an output with another canary's label, or with"
         " whether others agree, at every distance, in the orders of release and population.",
-        not_looked_at="Dependence of an output on several other rows together.",
     )
 
 
+@CODES.add(
+    "noise of other rows",
+    "Does any row repeat the noise of another?",
+    "Every row has noise of its own.",
+)
 def noise_check(returned: Returned) -> Check:
     sums = []
     for name, order in returned.orders.items():
@@ -192,23 +208,25 @@ def noise_check(returned: Returned) -> Check:
         sums.append(replace(largest, where=f"{largest.where} in the order {name}"))
     largest = worst(*sums)
     return replace(largest, least_share=sums[0].least_share).check(
-        "noise of other rows",
         "share of rows that repeat another's word at one lag",
-        question="Does any row repeat the noise of another?",
-        claim="Every row has noise of its own.",
         tried=f"Codes were compared given their labels at {largest.sums:,} lags, in the orders of"
         " release, population, keys and their ends.",
     )
 
 
-def epochs_check(returned: Returned, before: Sequence[Returned]) -> Check:
+@CODES.add(
+    "noise of two epochs",
+    "Does an event have the same noise in two releases?",
+    "Every release has noise of its own.",
+)
+def epochs_check(returned: Returned) -> Check:
     """The same events' noise in other releases: the words that codes stand for, as far as is known.
 
     A code z of a label y comes of a word between P(Z < z) and P(Z <= z), if words are turned into
     codes in their order: the middle of that, less 1/2, has a mean of exactly 0.
     """
-    name, claim = "noise of two epochs", "Every release has noise of its own."
-    question = "Does an event have the same noise in two releases?"
+    if not (before := returned.before):
+        return Check(Verdict.NOT_CHECKABLE, "One release was given.", ANOTHER_RELEASE)
     associations, tails = [], []
     level = GATE / (4 * len(before))
     for other in before:
@@ -228,10 +246,7 @@ def epochs_check(returned: Returned, before: Sequence[Returned]) -> Check:
         where = f"epoch {other.manifest.epoch}, {words.size:,} events"
         associations.append(Association(size, threshold, where, 1, share))
     check = worst(*associations).check(
-        name,
         "share of events that have the same noise again",
-        question=question,
-        claim=claim,
         tried=f"{len(before)} other releases of the same canaries were compared with this one:"
         " rows, and how many counts of histograms are the same.",
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -21,22 +22,13 @@ from labelveil.audit.certificate import manifest_checks as claims
 from labelveil.audit.certificate.run import Evidence, certificate
 from labelveil.audit.planted import sums
 from labelveil.audit.planted.plant import Planted
-from labelveil.audit.planted.returned import (
-    Returned,
-    epochs_check,
-    groups_check,
-    match,
-    noise_check,
-    other_rows_check,
-)
+from labelveil.audit.planted.returned import CODES, Returned, match
 from labelveil.audit.power import detectable_epsilon
 from labelveil.audit.verdict import GATE, Audit, Check, Power, Progress, Verdict, silent, verdict_of
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.exact.rational import parse_rational
 from labelveil.common.randomizers.cells import row_products
-from labelveil.common.release.manifest import Manifest, manifest_digest
-
-STEPS = 11  # how many are named on the way
+from labelveil.common.release.manifest import manifest_digest
 
 
 def score(
@@ -63,10 +55,14 @@ def score(
         "labels of a canary": ", ".join(map(planted.in_words, range(len(planted.labels)))),
         **claims.facts(manifest, manifest_digest(evidence.data)),
     }
+    releases = evidence, *before
     if manifest.sums is None:
-        _score_codes(audit, planted, evidence, secret, epsilon, before)
+        returned, *others = (match(planted, release, secret) for release in releases)
+        epsilon = returned.epsilon if epsilon is None else epsilon
+        CODES.audit(audit, replace(returned, epsilon=epsilon, before=tuple(others)))
     else:
-        _score_sums(audit, planted, evidence, secret, before)
+        summed, *earlier = (sums.match(planted, release, secret) for release in releases)
+        sums.SUMS.audit(audit, replace(summed, before=tuple(earlier)))
     progress("certificate")
     certified = certificate(evidence, public_key=public_key)
     seen = {
@@ -79,76 +75,45 @@ def score(
     return audit
 
 
-def _score_sums(
-    audit: Audit, planted: Planted, evidence: Evidence, secret: Path, before: Sequence[Evidence]
-) -> None:
-    summed = sums.match(planted, evidence, secret)
-    audit.run(lambda: bounds_check(planted, evidence.manifest), "bounds")
-    audit.run(lambda: sums.sums_check(summed, planted), "sums")
-    audit.run(lambda: sums.kinds_check(summed, planted), "kinds of labels")
-    audit.run(lambda: sums.other_groups_check(summed), "noise of other groups")
-    earlier = [sums.match(planted, release, secret) for release in before]
-    audit.run(
-        lambda: sums.epochs_check(summed, earlier) if earlier else _one_release("a group"),
-        "noise of two epochs",
-    )
+def steps(evidence: Evidence) -> int:
+    """How many are named on the way."""
+    return 1 + len(CODES if evidence.manifest.sums is None else sums.SUMS)
 
 
-def _score_codes(
-    audit: Audit,
-    planted: Planted,
-    evidence: Evidence,
-    secret: Path,
-    epsilon: float | None,
-    before: Sequence[Evidence],
-) -> None:
-    manifest, returned = evidence.manifest, match(planted, evidence, secret)
-    if epsilon is None:
-        epsilon = manifest.labels_guarantee.epsilon / manifest.privacy.records_per_unit
-    audit.run(lambda: returned_check(returned), "match events")
-    audit.run(
-        lambda: permutation_check(planted.secrets[returned.places].astype(np.float64)), "order"
-    )
-    audit.run(lambda: distinguish_check(returned, epsilon), "distinguish")
-    audit.run(lambda: channel_law_check(returned), "stated channel")
-    audit.run(lambda: bounds_check(planted, manifest), "bounds")
-    audit.run(lambda: groups_check(returned), "groups of keys")
-    audit.run(lambda: other_rows_check(returned), "other rows")
-    audit.run(lambda: noise_check(returned), "noise of other rows")
-    earlier = [match(planted, release, secret) for release in before]
-    audit.run(
-        lambda: epochs_check(returned, earlier) if earlier else _one_release("an event"),
-        "noise of two epochs",
-    )
-    audit.run(lambda: histogram_check(returned), "histogram")
-
-
-def _one_release(what: str) -> Check:
-    return Check(
-        "noise of two epochs",
-        Verdict.NOT_CHECKABLE,
-        "Every release has noise of its own.",
-        "One release was given.",
-        "Have the partner release the canaries once more, as another epoch, and add --before.",
-        question=f"Does {what} have the same noise in two releases?",
-    )
-
-
+@CODES.add(
+    "every canary comes back",
+    "Does every event come back, with a label or without?",
+    "Which events are in a release does not depend on who has a label.",
+)
 def returned_check(returned: Returned) -> Check:
     return Check(
-        name="every canary comes back",
-        question="Does every event come back, with a label or without?",
         verdict=verdict_of(returned.missing == 0),
-        claim="Which events are in a release does not depend on who has a label.",
         tried=f"The keys of {returned.secrets.size + returned.missing:,} canaries, some without a"
         " label, were looked for.",
         found=f"{returned.missing:,} are missing; {returned.others:,} other events are there.",
     )
 
 
-def distinguish_check(returned: Returned, claimed: float) -> Check:
+@CODES.add(
+    "rows are not ordered by label",
+    "Does the order of rows say anything about labels?",
+    "The order of rows says nothing about labels.",
+)
+def order_check(returned: Returned) -> Check:
+    return permutation_check(returned.planted.secrets[returned.places].astype(np.float64))
+
+
+@CODES.add(
+    "canaries told apart",
+    "How well do outputs tell labels apart, whatever made them?",
+    not_looked_at="What the histogram and other rows say, which have checks of their own, and"
+    " labels"
+    " between those planted.",
+)
+def distinguish_check(returned: Returned) -> Check:
     """Guess secrets from outputs, whatever the channel is, and bound ε by the right guesses."""
-    planted, shares = len(returned.planted.planting.labels), returned.planted.shares
+    claimed, planted = returned.epsilon, len(returned.planted.planting.labels)
+    shares = returned.planted.shares
     pairs: list[Worlds] = [((low,), (high,)) for low, high in combinations(range(shares.size), 2)]
     if returned.labels.shape[1] == 1:  # each end together with what lies beyond it
         pairs.append(((0, planted), (planted - 1, planted + 1)))
@@ -160,8 +125,6 @@ def distinguish_check(returned: Returned, claimed: float) -> Check:
     rarest = detectable_epsilon(claimed, few, GATE / TESTED) - claimed
     low, high = (" or ".join(map(returned.planted.in_words, world)) for world in pair)
     return result.check(
-        "canaries told apart",
-        question="How well do outputs tell labels apart, whatever made them?",
         claim=f"An output reveals at most ε₂ = {claimed:.4g} about its"
         f" label{'s' * (len(returned.manifest.labels) > 1)}.",
         tried=f"On a tenth of {returned.secrets.size:,} canaries it was learnt which labels outputs"
@@ -173,8 +136,6 @@ def distinguish_check(returned: Returned, claimed: float) -> Check:
             Power("excess of ε at the commonest labels", commonest.excess(claimed)),
             Power("the same at the rarest two", rarest),
         ),
-        not_looked_at="What the histogram and other rows say, which have checks of their own, and"
-        " labels between those planted.",
     )
 
 
@@ -221,6 +182,12 @@ def distinguish(
     }
 
 
+@CODES.add(
+    "outputs follow the stated channel",
+    "Were the outputs drawn by the channel that is stated?",
+    "Labels are randomized by the channel that the manifest states.",
+    not_looked_at="Labels that were not planted.",
+)
 def channel_law_check(returned: Returned) -> Check:
     stated = returned.laws
     values, outputs = stated.shape
@@ -234,10 +201,7 @@ def channel_law_check(returned: Returned) -> Check:
     )
     half = laws.detectable_probability(int(runs.max()), counts.size, GATE, 0.5)
     return Check(
-        name="outputs follow the stated channel",
-        question="Were the outputs drawn by the channel that is stated?",
         verdict=verdict_of(p >= GATE),
-        claim="Labels are randomized by the channel that the manifest states.",
         tried=f"{returned.codes.size:,} outputs of known labels were counted and compared with the"
         f" stated probabilities of {values} labels and {outputs} outputs, exactly.",
         found=f"The farthest is output {output} of {returned.planted.in_words(secret)}:"
@@ -251,31 +215,39 @@ def channel_law_check(returned: Returned) -> Check:
             Power("the same of the rarest", fewest),
             Power("difference of one output's probability near 1/2", half - 0.5),
         ),
-        not_looked_at="Labels that were not planted.",
     )
 
 
-def bounds_check(planted: Planted, manifest: Manifest) -> Check:
+def bounds_check(found: Returned | sums.Summed) -> Check:
     """Labels beyond the bounds were planted: bounds that were taken from data would be others."""
-    stated = {label.name: (label.grid[0], label.grid[-1]) for label in manifest.labels}
-    planned = {name: (low, high) for name, low, high in planted.planting.columns}
+    stated = {label.name: (label.grid[0], label.grid[-1]) for label in found.manifest.labels}
+    planned = {name: (low, high) for name, low, high in found.planted.planting.columns}
     other = [f"{name}: {stated[name]}" for name in planned if stated[name] != planned[name]]
     return Check(
-        name="bounds are those agreed on",
-        question="Were the bounds taken from the data?",
         verdict=verdict_of(not other),
-        claim="The labels' bounds are those that were agreed on, whatever the data holds.",
         tried="Canaries have labels beyond the bounds; the manifest's were compared with those of"
         " the planting.",
         found=f"Others are stated: {'; '.join(other)}." if other else "They are the same.",
     )
 
 
+for checks in (CODES, sums.SUMS):
+    checks.add(
+        "bounds are those agreed on",
+        "Were the bounds taken from the data?",
+        "The labels' bounds are those that were agreed on, whatever the data holds.",
+    )(bounds_check)
+
+
+@CODES.add(
+    "noise of the histogram",
+    "Has the histogram the noise that is stated?",
+    "The released histogram has the noise that pays for it.",
+    not_looked_at="Whether the noise is independent of the labels, and of other releases.",
+)
 def histogram_check(returned: Returned) -> Check:
     """What remains of the histograms once the known labels are taken off is noise as stated."""
-    manifest, name = returned.manifest, "noise of the histogram"
-    claim = "The released histogram has the noise that pays for it."
-    question = "Has the histogram the noise that is stated?"
+    manifest = returned.manifest
     tried = "The canaries' own counts were taken off the released ones, where they are known."
     priors = [prior for prior in manifest.priors if prior.noisy]
     reason = "Every cell has a canary beside its points."
@@ -302,8 +274,5 @@ def histogram_check(returned: Returned) -> Check:
             key = "the histogram", noise.size, float(parse_rational(prior.scale))
             noises[key].append(noise)
     if not noises:
-        return Check(name, Verdict.NOT_CHECKABLE, claim, tried, reason, question=question)
-    missed = "Whether the noise is independent of the labels, and of other releases."
-    return laws.noise_check(
-        name, noises, question=question, claim=claim, tried=tried, missed=missed
-    )
+        return Check(Verdict.NOT_CHECKABLE, tried, reason)
+    return laws.noise_check(noises, tried=tried)

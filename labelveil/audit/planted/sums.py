@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,13 +20,15 @@ from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.attacks.rows_apart import Rows, agreement
 from labelveil.audit.certificate.run import Evidence
 from labelveil.audit.certificate.sums import NONE, Asked, read_asked
-from labelveil.audit.planted.plant import Planted
+from labelveil.audit.planted.plant import ANOTHER_RELEASE, Planted
 from labelveil.audit.power import FOUND, least
-from labelveil.audit.verdict import GATE, Check, Power, verdict_of
+from labelveil.audit.probes import Probes
+from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.errors import ConfigError, ReleaseError, present
 from labelveil.common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Lattice
 from labelveil.common.release.event_keys import hash_keys, read_secret
+from labelveil.common.release.manifest import Manifest
 
 SIZES = (1, 2, 5, 20)
 EMPTY, SQUARES = 10, 8  # one group of so many is of nobody; one asks for squares
@@ -81,6 +82,7 @@ def ask(planted: Planted, points: int) -> GroupQuestion:
 class Summed:
     """Sums of canaries, with what is known of each group."""
 
+    planted: Planted
     evidence: Evidence
     asked: Asked
     noise: Integers  # (m,) what is left of the sums that are known
@@ -88,6 +90,11 @@ class Summed:
     groups: Integers  # (m,) which these groups are
     sizes: Integers  # (m,)
     kinds: Integers  # (m,) the label of all of their events; -1 of several, -2 of nobody
+    before: tuple[Summed, ...] = ()  # the same canaries in other releases
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.evidence.manifest
 
 
 def match(planted: Planted, evidence: Evidence, secret: Path) -> Summed:
@@ -128,17 +135,34 @@ def match(planted: Planted, evidence: Evidence, secret: Path) -> Summed:
         raise ReleaseError("the sums are of other groups than the question's, or without noise")
     noise = evidence.answer - asked.sums(places[planted.secrets])
     return Summed(
-        evidence, asked, noise[some], scales[some], np.flatnonzero(some), sizes[some], kinds[some]
+        planted,
+        evidence,
+        asked,
+        noise[some],
+        scales[some],
+        np.flatnonzero(some),
+        sizes[some],
+        kinds[some],
     )
 
 
-def sums_check(summed: Summed, planted: Planted) -> Check:
+SUMS = Probes[Summed]()
+"""What sums of canaries say, in the order in which it is looked at."""
+
+
+@SUMS.add(
+    "noise of the sums",
+    "Has every sum the noise that is stated, whatever its group and its labels?",
+    "What is left of a sum without its labels is discrete Laplace noise of the stated scale.",
+    not_looked_at="Groups with a label between two points; a single group without noise.",
+)
+def sums_check(summed: Summed) -> Check:
     """Noise of the stated size, shape and parity: of all groups, by their sizes and labels."""
     kinds, sizes = summed.kinds, summed.sizes
     parts = {"all groups": np.ones(kinds.size, dtype=np.bool_)}
     parts |= {f"groups of {size} events": sizes == size for size in np.unique(sizes).tolist()}
     parts |= {
-        f"groups of canaries {planted.in_words(kind)}": kinds == kind
+        f"groups of canaries {summed.planted.in_words(kind)}": kinds == kind
         for kind in np.unique(kinds[kinds >= 0]).tolist()
     }
     noises = {}
@@ -147,19 +171,20 @@ def sums_check(summed: Summed, planted: Planted) -> Check:
             noise = summed.noise[part & (summed.scales == scale)]
             noises[what, noise.size, scale] = [noise]
     return laws.noise_check(
-        "noise of the sums",
         noises,
-        question="Has every sum the noise that is stated, whatever its group and its labels?",
-        claim="What is left of a sum without its labels is discrete Laplace noise of the stated"
-        " scale.",
         tried=f"The canaries' labels, those beyond the bounds and missing ones included, were taken"
         f" off {summed.noise.size:,} sums, of groups of {int(sizes.min())} to {int(sizes.max())}.",
-        missed="Groups with a label between two points; a single group without noise.",
         groups=len(noises),
     )
 
 
-def kinds_check(summed: Summed, planted: Planted) -> Check:
+@SUMS.add(
+    "labels of every kind",
+    "Is any kind of label clipped, filled in or counted otherwise?",
+    "Labels beyond the bounds, of several rows, and missing ones count as agreed.",
+    not_looked_at="Labels between two points.",
+)
+def kinds_check(summed: Summed) -> Check:
     """What is wrong with every label of a kind moves all sums of it to one side."""
     tails = {
         (kind, int(size)): laws.shift_probability(summed.noise[part], summed.scales[part])
@@ -172,21 +197,18 @@ def kinds_check(summed: Summed, planted: Planted) -> Check:
     counts = np.unique(summed.kinds[summed.kinds >= 0], return_counts=True)[1]
     most, fewest = (_least_shift(int(count), len(tails)) for count in (counts.max(), counts.min()))
     return Check(
-        "labels of every kind",
         verdict_of(p >= GATE),
-        "Labels beyond the bounds, of several rows, and missing ones count as agreed.",
         f"Of groups that have one kind of label each, of {len({kind for kind, _ in tails})} kinds,"
         " what is left of the sums was added up, over its scales.",
         f"It is farthest to one side in groups of at least {size} canaries of"
-        f" {planted.in_words(kind)}: so far or farther has probability at most {p:.3g} in all.",
-        question="Is any kind of label clipped, filled in or counted otherwise?",
+        f" {summed.planted.in_words(kind)}: so far or farther has probability at most {p:.3g} in"
+        f" all.",
         bound=0.0 if p >= GATE else math.inf,
         confidence=1 - GATE,
         power=(
             Power("scales by which sums of the commonest kind are moved", most),
             Power("the same of the rarest", fewest),
         ),
-        not_looked_at="Labels between two points.",
     )
 
 
@@ -201,6 +223,12 @@ def _least_shift(groups: int, tests: int) -> float:
     )
 
 
+@SUMS.add(
+    "noise of other groups",
+    "Has any group the noise of another?",
+    "Every group has noise of its own.",
+    not_looked_at="Noise that two groups share which are at no distance where others do.",
+)
 def other_groups_check(summed: Summed) -> Check:
     """Signs of the noise at every distance, against the stated laws."""
     scales, kinds = np.unique(summed.scales, return_inverse=True)
@@ -212,20 +240,21 @@ def other_groups_check(summed: Summed) -> Check:
         True,
     )
     return agreement(rows).check(
-        "noise of other groups",
         "share of groups that repeat another's noise at one distance",
-        question="Has any group the noise of another?",
-        claim="Every group has noise of its own.",
         tried=f"The signs of the noise on {summed.noise.size:,} sums were compared at every"
         " distance of two groups.",
-        not_looked_at="Noise that two groups share which are at no distance where others do.",
     )
 
 
-def epochs_check(summed: Summed, before: Sequence[Summed]) -> Check:
+@SUMS.add(
+    "noise of two epochs",
+    "Does a group have the same noise in two releases?",
+    "Every release has noise of its own.",
+)
+def epochs_check(summed: Summed) -> Check:
     """Signs of the noise of one group in this release and in each one before, at least one."""
-    name, claim = "noise of two epochs", "Every release has noise of its own."
-    question = "Has a group the same noise in two releases?"
+    if not (before := summed.before):
+        return Check(Verdict.NOT_CHECKABLE, "One release was given.", ANOTHER_RELEASE)
     tails, compared, fewest = [], 0, math.inf
     for other in before:
         _, here, there = np.intersect1d(summed.groups, other.groups, return_indices=True)
@@ -235,14 +264,11 @@ def epochs_check(summed: Summed, before: Sequence[Summed]) -> Check:
         compared += runs
         fewest = min(fewest, laws.detectable_probability(runs, 1, GATE / len(before), 0.5) - 0.5)
     return Check(
-        name,
         verdict_of(min(tails) >= GATE / len(before)),
-        claim,
         f"The signs of the noise of {compared:,} groups were compared with those of {len(before)}"
         " other releases.",
         f"As many agree, or as few, with probability {min(tails):.3g} by chance.",
         bound=0.0 if min(tails) >= GATE / len(before) else math.inf,
         confidence=1 - GATE,
-        question=question,
         power=(Power("share of groups that have the same noise again", 2 * fewest),),
     )

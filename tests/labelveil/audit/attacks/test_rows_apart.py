@@ -56,7 +56,7 @@ def test_a_group_of_own_labels_that_shows_another_row_is_found() -> None:
 
 def words(outputs: np.ndarray) -> Check:
     found = find_repeat(outputs), find_again(outputs, [0])
-    return words_check("words", found, [agreement(Rows.of(outputs))], claim="", tried="")
+    return words_check(found, [agreement(Rows.of(outputs))], tried="")
 
 
 @pytest.mark.parametrize("rows", [1000, 1009])

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from labelveil.audit.certificate import manifest_checks as claims
-from labelveil.audit.certificate.run import certificate, read_evidence
+from labelveil.audit.certificate.run import STEPS, certificate, read_evidence
 from labelveil.audit.verdict import Audit, Verdict
 from labelveil.common.errors import ReleaseError
 from labelveil.common.release.folder import CODES_FILE, KEYS_FILE, MANIFEST_FILE, SIGNATURE_FILE
@@ -32,9 +32,13 @@ def failed(audit: Audit) -> set[str]:
 
 @pytest.mark.parametrize("randomizer", ["rr-on-bins", "randomized-thresholds", "auto"])
 def test_a_right_release_holds(write: WriteRelease, randomizer: str) -> None:
-    audit = certificate(read_evidence(write(randomizer=randomizer)))
+    steps: list[str] = []
+    audit = certificate(read_evidence(write(randomizer=randomizer)), progress=steps.append)
     assert audit.passed
     assert audit.count(Verdict.PASS) == 14
+    assert steps == [check.name for check in audit.checks]
+    assert len(steps) <= STEPS
+    assert all(check.question.endswith("?") and check.claim for check in audit.checks)
     exact = next(check for check in audit.checks if check.name == "exact ε of the labels")
     assert exact.bound is not None
     assert exact.claimed is not None

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from labelveil.audit.attacks.message_attack import (
+    MESSAGE,
     Counted,
+    Message,
     counted_labels,
     leakage,
-    message_checks,
     worst_pair,
 )
 from labelveil.audit.attacks.model_attack import (
@@ -72,7 +73,9 @@ def one_label(channel: FiniteChannel) -> Codebook:
 def verdicts(codebook: Codebook, prior: np.ndarray, epsilon: float) -> list[Verdict]:
     """Of the checks of a message, where one histogram counts all labels."""
     everything = Group(tuple(range(len(codebook.names))), codebook.cells)
-    return [one.verdict for one in message_checks(codebook, [(everything, prior)], epsilon)]
+    return [
+        one.verdict for one in MESSAGE.checks(Message(codebook, [(everything, prior)], epsilon))
+    ]
 
 
 def test_a_channel_that_claims_too_little_fails() -> None:

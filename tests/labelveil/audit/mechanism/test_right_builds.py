@@ -20,7 +20,7 @@ from labelveil.audit.attacks.two_steps import histogram_event
 from labelveil.audit.mechanism.black_box import clock_check
 from labelveil.audit.mechanism.subject import CallableSubject
 from labelveil.audit.mechanism.trial import Sizes, Trial
-from labelveil.audit.party.one_label import one_label_checks
+from labelveil.audit.party.one_label import ONE_LABEL
 from labelveil.audit.verdict import Verdict
 from labelveil.common.entropy import Entropy, system_entropy
 from labelveil.common.exact.noise import discrete_laplace
@@ -69,7 +69,7 @@ def test_what_twins_do_wrong_passes_where_it_is_done_right() -> None:
     secrets = draw_secrets(100_000)
     checks = (
         byte_equality_check(twins.serving(lambda: Entropy(key))),
-        *one_label_checks(*rows),
+        *ONE_LABEL.checks(rows),
         mantissa_check(twins.right_response(secrets.astype(float)), secrets, 1.0),
         range_check(twins.clip_before, 0, 10),
     )

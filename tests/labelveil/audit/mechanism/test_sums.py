@@ -86,7 +86,7 @@ def test_right_sums_pass_many_times() -> None:
     [
         ("every label", twins.HalfTheScale),
         ("repeated words", twins.OneNoiseForTwo),
-        ("range", twins.BoundsNotKept),
+        ("labels outside the domain", twins.BoundsNotKept),
     ],
 )
 def test_outputs_alone_give_a_broken_sum_away(name: str, twin: twins.Sums) -> None:

@@ -7,19 +7,25 @@ from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from labelveil.audit.attacks.laws import noise_probability, noise_tails, shift_probability
 from labelveil.audit.attacks.one_run import draw_secrets
-from labelveil.audit.party import canary_parties, sessions
+from labelveil.audit.party import canary_parties
 from labelveil.audit.party.canary_parties import HISTOGRAM_ROWS, QUERIED, World
 from labelveil.audit.party.endpoint import Refusal
-from labelveil.audit.party.noises import decisions_check, leaders_check, tables_check
-from labelveil.audit.party.run import _answered
-from labelveil.audit.party.sessions import ANSWERS, EPSILON
+from labelveil.audit.party.noises import Known, decisions_check, leaders_check, tables_check
+from labelveil.audit.party.sessions import (
+    ANSWERS,
+    EPSILON,
+    SESSIONS,
+    Session,
+    paid_check,
+    same_check,
+)
 from labelveil.audit.settings import CanarySettings
 from labelveil.audit.verdict import GATE, Check, Verdict
 from labelveil.common.entropy import system_entropy
@@ -81,14 +87,13 @@ def answered(change: Callable[[np.ndarray], np.ndarray] = lambda noise: noise) -
     manifest: Any = SimpleNamespace(
         names=["label"], marginal=lambda name: (np.array([0.0, 5, 10]), np.array([0.4, 0.2, 0.4]))
     )
-    world: Any = SimpleNamespace(secrets=secrets)
     gain = PairedGain.of_prior(*manifest.marginal("label"), "squared")
     questions = [np.full(2000, place) for place in np.linspace(9.9, 9.9001, ANSWERS - 2)]
     scales = np.array([gain.span(q[:1]) * ANSWERS / EPSILON for q in questions])
     noise = np.array([int(laplace(Fraction(s), 1)[0]) for s in scales.tolist()])
     true = np.array([gain.differences(q, 10.0 * secrets).sum() for q in questions])
     values = (true + change(noise)) / (RESOLUTION * secrets.size) * gain.bound
-    return sessions._noise_checks(manifest, world, questions, values.tolist())
+    return SESSIONS.checks(Session(manifest, 10.0 * secrets, questions, values.tolist()))[2:]
 
 
 def again(noise: np.ndarray) -> np.ndarray:
@@ -131,14 +136,18 @@ def test_the_noise_of_answers(change: Callable[[np.ndarray], np.ndarray], failed
 
 def test_answers_that_were_not_sold_and_other_answers_are_seen() -> None:
     given: list[float | Refusal] = [float(at) for at in range(ANSWERS)]
-    refused = [Refusal("FAILED_PRECONDITION", "no")]
-    assert sessions._paid_check(given + refused, True).verdict is Verdict.PASS
-    assert sessions._paid_check([*given, given[0], *refused], True).verdict is Verdict.FAIL
-    assert sessions._paid_check([*given, Refusal("INTERNAL", "no")], True).verdict is Verdict.FAIL
-    assert sessions._paid_check(given + refused, False).verdict is Verdict.FAIL  # no file was lost
-    assert sessions._same_check(given[3], [given[3]] * 5).verdict is Verdict.PASS
-    assert sessions._same_check(given[3], [given[3], given[4]]).verdict is Verdict.FAIL
-    assert sessions._same_check(refused[0], refused).verdict is Verdict.FAIL
+    refused: list[float | Refusal] = [Refusal("FAILED_PRECONDITION", "no")]
+
+    def asked(answers: list[float | Refusal], *more: Any) -> Session:
+        return Session(cast(Any, None), np.zeros(1), [], answers, *more)
+
+    assert paid_check(asked(given + refused)).verdict is Verdict.PASS
+    assert paid_check(asked([*given, given[0], *refused])).verdict is Verdict.FAIL
+    assert paid_check(asked([*given, Refusal("INTERNAL", "no")])).verdict is Verdict.FAIL
+    assert paid_check(asked(given, refused, [], False)).verdict is Verdict.FAIL  # no file
+    assert same_check(asked(given, [], [given[0]] * 5)).verdict is Verdict.PASS
+    assert same_check(asked(given, [], given[:2])).verdict is Verdict.FAIL
+    assert same_check(asked([*refused], [], refused)).verdict is Verdict.FAIL
 
 
 def right(scale: Fraction, size: int, source: Any) -> np.ndarray:
@@ -194,7 +203,7 @@ def test_the_noise_of_queries(
         World(CanarySettings(), tmp_path / str(at), files, secrets, further=1)
         for at in range(QUERIED)
     ]
-    found = check(worlds)
+    found = check(Known(worlds))
     assert found.verdict is (Verdict.PASS if noise is right else Verdict.FAIL), found.found
 
 
@@ -218,7 +227,7 @@ def test_counts_that_say_how_little_noise_they_have_and_an_exact_category_are_se
         return {"leaders": [leaders[at] for at in order], **stated}
 
     world: Any = SimpleNamespace(answer=answer, categories=categories)
-    found = leaders_check([world] * QUERIED)
+    found = leaders_check(Known([world] * QUERIED))
     assert found.verdict is verdict
     assert ("spend 0.06667 of ε = 0.05" in found.found) is (scale == 30)
 
@@ -228,7 +237,7 @@ def test_the_noise_of_tests_for_drift(
     noise: Callable[..., np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("labelveil.common.mechanisms.interactive.drift.discrete_laplace", noise)
-    assert decisions_check().verdict is (Verdict.PASS if noise is right else Verdict.FAIL)
+    assert decisions_check(Known([])).verdict is (Verdict.PASS if noise is right else Verdict.FAIL)
 
 
 def test_names_that_depend_on_counts_too_much_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,12 +245,24 @@ def test_names_that_depend_on_counts_too_much_are_seen(monkeypatch: pytest.Monke
         "labelveil.common.mechanisms.selection.leaders.exponential_peeling",
         lambda scores, rate, draws, source: exponential_peeling(scores, 2 * rate, draws, source),
     )
-    assert decisions_check().verdict is Verdict.FAIL
+    assert decisions_check(Known([])).verdict is Verdict.FAIL
 
 
 def test_a_party_that_gives_no_answer_fails() -> None:
-    def nothing(worlds: Any) -> Check:
+    def answer(*_: str) -> dict[str, Any]:
         raise StageFailed("top-k is not for sale")
 
-    check = _answered(nothing, [])
-    assert (check.verdict, check.found) == (Verdict.FAIL, "top-k is not for sale")
+    world: Any = SimpleNamespace(answer=answer)
+    for check in (leaders_check, tables_check):
+        found = check(Known([world]))
+        assert found.verdict is Verdict.FAIL
+        assert "top-k is not for sale" in found.found
+
+
+def test_a_server_that_answers_no_question_ends_in_verdicts() -> None:
+    manifest: Any = SimpleNamespace(
+        names=["label"], marginal=lambda name: (np.array([0.0, 10]), np.array([0.5, 0.5]))
+    )
+    refused = [Refusal("UNAVAILABLE", "no")]
+    session = Session(manifest, np.zeros(10), [np.zeros(10)], refused, refused, refused)
+    assert {check.verdict for check in SESSIONS.checks(session)} == {Verdict.FAIL}

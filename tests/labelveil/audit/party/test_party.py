@@ -13,13 +13,14 @@ import pytest
 from typer.testing import CliRunner
 
 from labelveil.audit.attacks import implementation
-from labelveil.audit.attacks.implementation import byte_equality_check
 from labelveil.audit.party.canary_parties import make_worlds
 from labelveil.audit.party.endpoint import (
     REQUESTS,
+    SERVED,
     Fetched,
     Part,
     Refusal,
+    Served,
     Wrong,
     fetched_certificate,
     refusals_check,
@@ -27,16 +28,18 @@ from labelveil.audit.party.endpoint import (
     sizes_check,
 )
 from labelveil.audit.party.one_label import (
+    ONE_LABEL,
     Shown,
+    Timed,
     latency_check,
     log_kinds,
-    one_label_checks,
     shown_by,
 )
-from labelveil.audit.party.run import _cold_start_check, audit_party
+from labelveil.audit.party.run import CANARY_STEPS, audit_party, cold_start_check
 from labelveil.audit.settings import CanarySettings
 from labelveil.audit.verdict import Verdict
 from labelveil.commands.cli import app
+from labelveil.common.errors import ConnectionFailed
 from labelveil.common.release.manifest import Manifest
 from tests.common.release.releases import make_release
 from tests.labelveil.audit.conftest import (
@@ -87,6 +90,10 @@ def shown(end: Double) -> Shown:
     return shown_by(end, end.fetch())
 
 
+def whole() -> Fetched:
+    return Double().fetch()
+
+
 def flip_once() -> Callable[[bytes], bytes]:
     """Codes that are drawn again from the second request on."""
     seen: list[int] = []
@@ -101,15 +108,23 @@ def flip_once() -> Callable[[bytes], bytes]:
 def test_a_right_endpoint_passes() -> None:
     end = Double()
     whole = end.fetch()
-    checks = [
-        byte_equality_check(lambda: end.fetch().to_bytes()),
-        resume_check(end, whole),
-        sizes_check(end, whole),
-        refusals_check(end),
-        *one_label_checks(shown(end), shown(Double())),
-    ]
-    assert {check.verdict for check in checks} == {Verdict.PASS}
+    found = [*SERVED.checks(Served(end, whole)), *ONE_LABEL.checks((shown(end), shown(Double())))]
+    assert {check.verdict for check in found} == {Verdict.PASS}
+    assert len(found) == 8
     assert fetched_certificate(whole).passed
+
+
+class Gone(Double):
+    """Nobody is there any more."""
+
+    def fetch(self, start_row: int = 0, chunk: int = 0) -> Fetched:
+        raise ConnectionFailed("the labels party answered UNAVAILABLE")
+
+
+def test_a_server_that_stops_answering_ends_in_verdicts() -> None:
+    verdicts = {check.name: check.verdict for check in SERVED.checks(Served(Gone(), whole()))}
+    wrong = {name for name, verdict in verdicts.items() if verdict is Verdict.FAIL}
+    assert wrong == set(verdicts) - {"refusals"}
 
 
 def test_a_second_start_with_the_same_noise_is_caught() -> None:
@@ -126,12 +141,12 @@ def test_a_second_start_with_the_same_noise_is_caught() -> None:
         (replace(first, manifest=other), Verdict.FAIL),
         (replace(first, parts=fresh), Verdict.FAIL),
     ):
-        assert _cold_start_check(first, second).verdict is verdict
+        assert cold_start_check((first, second)).verdict is verdict
 
 
 def test_fresh_noise_at_a_resumed_fetch_is_caught() -> None:
     end = Double(change=flip_once())
-    assert resume_check(end, end.fetch()).verdict is Verdict.FAIL
+    assert resume_check(Served(end, end.fetch())).verdict is Verdict.FAIL
 
 
 @pytest.mark.parametrize("place", [0, -1])
@@ -142,13 +157,14 @@ def test_a_size_that_says_something_is_caught(place: int) -> None:
     parts = list(whole.parts)
     parts[place] = Part(parts[place].keys, parts[place].codes + b"\0")
     padded = replace(whole, parts=tuple(parts))
-    assert sizes_check(end, whole).verdict is Verdict.PASS
-    assert sizes_check(end, padded).verdict is Verdict.FAIL
+    assert sizes_check(Served(end, whole)).verdict is Verdict.PASS
+    assert sizes_check(Served(end, padded)).verdict is Verdict.FAIL
 
 
 def test_wrong_refusals_are_caught() -> None:
     answers = Double().refusals | {"another data set": Refusal("NOT_FOUND", "no")}
-    assert refusals_check(Double(refusals=answers)).verdict is Verdict.FAIL
+    end = Double(refusals=answers)
+    assert refusals_check(Served(end, end.fetch())).verdict is Verdict.FAIL
 
 
 @pytest.mark.parametrize(
@@ -162,7 +178,7 @@ def test_wrong_refusals_are_caught() -> None:
     ],
 )
 def test_what_one_label_changes_is_seen(neighbour: Double, failed: set[str]) -> None:
-    checks = one_label_checks(shown(Double()), shown(neighbour))
+    checks = ONE_LABEL.checks((shown(Double()), shown(neighbour)))
     assert {check.name for check in checks if check.verdict is Verdict.FAIL} == failed
 
 
@@ -172,14 +188,14 @@ def test_logs_are_compared_but_for_times_and_ports(tmp_path: Path) -> None:
     for log, values in zip(logs, [("1", 7, 300), ("2", 8, 300), ("1", 7, 299)], strict=True):
         log.write_text(line % values + "seconds=0.3 listening\n")
     whole, same, less = (Shown(log=log_kinds(log)) for log in logs)
-    assert {check.verdict for check in one_label_checks(whole, same)} == {Verdict.PASS}
-    assert one_label_checks(whole, less)[-1].verdict is Verdict.FAIL
+    assert {check.verdict for check in ONE_LABEL.checks((whole, same))} == {Verdict.PASS}
+    assert ONE_LABEL.checks((whole, less))[-1].verdict is Verdict.FAIL
 
 
 def test_latency_of_two_worlds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(implementation, "clock", twins.CLOCK)
-    assert latency_check(Double(), Double(work=500), 1.0, 200).verdict is Verdict.FAIL
-    assert latency_check(Double(), Double(), 1.0, 200).verdict is Verdict.PASS
+    assert latency_check(Timed(Double(), Double(work=500), 1.0, 200)).verdict is Verdict.FAIL
+    assert latency_check(Timed(Double(), Double(), 1.0, 200)).verdict is Verdict.PASS
 
 
 def test_the_command_line(write: WriteRelease, tmp_path: Path) -> None:
@@ -206,9 +222,11 @@ def test_help_has_examples(command: str) -> None:
 @pytest.mark.slow
 def test_the_real_labels_party() -> None:
     plan = CanarySettings(rows=4000, randomizer="randomized-thresholds")
-    audit = audit_party(None, plan)
+    steps: list[str] = []
+    audit = audit_party(None, plan, steps.append)
+    assert len(steps) == len(set(steps)) == CANARY_STEPS
     assert [(c.name, c.found) for c in audit.checks if c.verdict is not Verdict.PASS] == []
-    assert len(audit.checks) == 43  # seven of sums
+    assert len(audit.checks) == 48  # eight of sums
     assert without_power(audit) == []
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from labelveil.audit.certificate.sums import read_asked
-from labelveil.audit.party.sums import EPOCHS, SumsWorld, sums_checks
+from labelveil.audit.party.sums import EPOCHS, SUMS, SumsWorld, ask_for_sums
 from labelveil.audit.planted import sums
 from labelveil.audit.planted.plant import Planted, plant, read_planted
 from labelveil.audit.planted.sums import Summed
@@ -78,6 +78,7 @@ class Double:
         noise = discrete_laplace_each(scales, 1, system_entropy().source("sums"))
         named = asked.groups[asked.groups < count]
         return Summed(
+            self.planted,
             cast(Any, None),
             asked,
             noise,
@@ -97,7 +98,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Planted, bytes]:
 
 
 def checked(double: Double) -> list[Check]:
-    return sums_checks(cast(SumsWorld, double))
+    return SUMS.checks(ask_for_sums(cast(SumsWorld, double)))
 
 
 def failed(checks: list[Check]) -> set[str]:
@@ -127,7 +128,7 @@ def test_the_real_labels_party(
 ) -> None:
     files = write_certificates(tmp_path / "certificates", days=2)
     world = SumsWorld(CanarySettings(), tmp_path / "sums", files, np.zeros(1, dtype=np.int64))
-    checks = sums_checks(world)
+    checks = SUMS.checks(ask_for_sums(world))
     assert failed(checks) == set()
     assert [check.name for check in checks if not check.power_sentence] == []
     assert world.spent == 2

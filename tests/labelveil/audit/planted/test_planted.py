@@ -256,7 +256,7 @@ def test_bounds_of_the_data_are_seen(grown: Grown) -> None:
     label = manifest.label.model_copy(update={"grid": grid})
     wide = replace(grown.evidence, manifest=manifest.model_copy(update={"labels": [label]}))
     found = replace(match(grown.planted, grown.evidence, grown.secret), manifest=wide.manifest)
-    assert bounds_check(found.planted, found.manifest).verdict is Verdict.FAIL
+    assert bounds_check(found).verdict is Verdict.FAIL
 
 
 def test_the_partner_is_not_warned_of_canaries(grown: Grown) -> None:

@@ -22,13 +22,13 @@ def make_audit(*, fails: bool = False) -> Audit:
     audit.facts = {"events": "1,000"}
     audit.run(
         lambda: Bounds(2.0 if fails else 0.9, 0.95).check(
-            "one run", claim="c", tried="t", claimed=1.0
+            name="one run", claim="c", tried="t", claimed=1.0
         )
     )
     audit.checks += [
-        Check("exact ε", Verdict.PASS, "c", "t", "f", 1.0, 1.0, 1.0, 1.0),
-        Check("replay", Verdict.PASS, "c", "t", "f", 1.0, math.inf if fails else 0.5),
-        Check("signature", Verdict.NOT_CHECKABLE, "c", "t", "pass a key"),
+        Check(Verdict.PASS, "t", "f", "c", 1.0, 1.0, 1.0, name="exact ε"),
+        Check(Verdict.PASS, "t", "f", "c", 1.0, math.inf if fails else 0.5, name="replay"),
+        Check(Verdict.NOT_CHECKABLE, "t", "pass a key", "c", name="signature"),
     ]
     audit.plots = {
         "output_ranges": {

@@ -270,7 +270,7 @@ class PoolOfGenerators(Drawn):
 class Beyond(Drawn):
     """A label beyond the bounds, on one side or both, gives itself away in a share of rows."""
 
-    caught_by = ("range",)
+    caught_by = ("labels outside the domain",)
 
     def draw(self) -> None:
         self.below, self.above = ((True, True), (True, False), (False, True))[

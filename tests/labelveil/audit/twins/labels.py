@@ -189,7 +189,7 @@ class ClippedAfter(MechanismTwin):
     """Noise first and the clip after it: a label far outside is always the bound."""
 
     labels = np.arange(11.0)
-    caught_by = "range"
+    caught_by = "labels outside the domain"
 
     def __call__(self, labels: Floats) -> Outputs:
         return samplers.clip_after(labels, system_entropy())

@@ -9,7 +9,7 @@ import numpy as np
 
 from labelveil.audit.attacks import implementation, replay, two_noises
 from labelveil.audit.attacks.two_steps import histogram_event
-from labelveil.audit.party.one_label import one_label_checks
+from labelveil.audit.party.one_label import ONE_LABEL
 from labelveil.audit.verdict import Check
 from labelveil.common.arrays import Integers, Words
 from labelveil.common.entropy import Entropy, seeded_entropy, system_entropy
@@ -30,14 +30,14 @@ class UnchargedHistogram(Twin):
 
     def audit(self) -> Check:
         event = histogram_event(0.5, 0.5, 400_000)
-        return event.check(self.caught_by, claim="ε = 1/2", tried="E*", claimed=0.5)
+        return event.check(claim="ε = 1/2", tried="E*", claimed=0.5)
 
 
 @twin
 class BinsOfRawCounts(Twin):
     """The bins are built from the raw histogram."""
 
-    caught_by = "bins"
+    caught_by = "replay: only the noisy histogram reaches the channel"
     slow = True
 
     def audit(self) -> Check:
@@ -49,7 +49,7 @@ class BinsOfRawCounts(Twin):
 class EmptyCellsStay(Twin):
     """Noise on the cells that hold a label, and on no other."""
 
-    caught_by = "support"
+    caught_by = "support: noise on every cell"
 
     def audit(self) -> Check:
         release, labels = samplers.releaser(skip_empty=True), np.array([0.0, 0.0, 1.0, 1.0])
@@ -75,7 +75,7 @@ class MissingLabelDropsTheRow(Twin):
     def audit(self) -> Check:
         labels: dict[str, float | None] = {f"k{i}": float(i) for i in range(9)}
         less = samplers.dropped_rows(labels | {"k4": None})
-        return one_label_checks(samplers.dropped_rows(labels), less)[0]
+        return ONE_LABEL.checks((samplers.dropped_rows(labels), less))[0]
 
 
 @twin
@@ -100,7 +100,7 @@ class OneLabelMovesTheRows(Twin):
     def audit(self) -> Check:
         labels = {f"k{i:03}": float(i % 5) for i in range(400)}
         rows = samplers.sorted_by_label(labels), samplers.sorted_by_label(labels | {"k200": 4.0})
-        return one_label_checks(*rows)[1]
+        return ONE_LABEL.checks(rows)[1]
 
 
 class TapesTwin(Twin):
@@ -184,7 +184,7 @@ class NoiseThatFollowsTheRows(Twin):
         noise = np.rint(4 * np.log(uniform / (1 - uniform))).astype(np.int64)
         outputs = np.stack([RESPONSE(np.zeros(3, dtype=np.int64), row) for row in words])
         return two_noises.correlation(noise, outputs).check(
-            self.caught_by, "correlation", claim="", tried="4,096 releases."
+            "correlation", claim="", tried="4,096 releases."
         )
 
 

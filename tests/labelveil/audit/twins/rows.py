@@ -165,7 +165,7 @@ class LastRowOfACall(MechanismTwin):
 class SortedOutputs(MechanismTwin):
     """Outputs leave in the order of their values: a database that groups."""
 
-    caught_by = "order"
+    caught_by = "rows are not ordered by label"
 
     def __call__(self, labels: Floats) -> Outputs:
         return np.sort(super().__call__(labels))

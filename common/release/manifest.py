@@ -213,7 +213,7 @@ class Manifest(ManifestSection):
             raise ReleaseError(
                 f"the release of data set {self.data_set!r}, epoch {self.epoch!r}, has"
                 f" {self.rows:,} sums over groups of events, and no codes: learn from it with"
-                " labelveil.read_sums(FOLDER)"
+                " feature-party train, or read it with labelveil.read_sums(FOLDER)"
             )
 
     def _only(self, sections: list[SectionT]) -> SectionT:

@@ -10,7 +10,9 @@ the same events and the same question.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import polars as pl
@@ -31,7 +33,6 @@ from labelveil.feature_party.learning.questions import (
     explained_by,
 )
 from labelveil.feature_party.model.several_labels import LabelModels
-from labelveil.feature_party.pipeline.stages import Stages
 from labelveil.feature_party.pipeline.transfer import kept_in, read_kept
 from labelveil.feature_party.tables import FeatureFile
 
@@ -78,11 +79,40 @@ def question_of(
     return encode_question(question)
 
 
+ModelT = TypeVar("ModelT")
+
+
+class Learner(Protocol[ModelT]):
+    """What rounds need of the stages that learn from releases, of codes or of sums."""
+
+    config: FeaturePartyConfig
+
+    def of(self, config: FeaturePartyConfig) -> Self:
+        """The same stages, of other releases."""
+        ...
+
+    def population(self) -> Population: ...
+    def submit(self, population: Population, folder: Path) -> str: ...
+    def fetch(self) -> object: ...
+    def load(self) -> ModelT: ...
+    def trained(self) -> ModelT:
+        """A model of all releases, saved."""
+        ...
+
+    def check_dealt(self, rows: Indices) -> None:
+        """``DataError`` if (rounds,) numbers of events are too few for one of the rounds."""
+        ...
+
+    def ask(self, model: ModelT | None, mine: Booleans, number: int) -> bytes:
+        """What to ask of our (n,) rows that are ``mine``, in a round; nothing to ask nothing."""
+        ...
+
+
 @dataclass
-class Rounds:
+class Rounds(Generic[ModelT]):
     """All rounds of one run of the features party."""
 
-    stages: Stages
+    stages: Learner[ModelT]
 
     @property
     def config(self) -> FeaturePartyConfig:
@@ -90,7 +120,7 @@ class Rounds:
 
     @property
     def count(self) -> int:
-        return len(self.config.rounds.shares)
+        return len(self.config.dealt)
 
     @property
     def left(self) -> range:
@@ -113,18 +143,18 @@ class Rounds:
         epoch = {"epoch": self.config.round_epoch(number)}
         return self.config.only_labels_party.model_copy(update=epoch)
 
-    def through(self, number: int) -> Stages:
+    def through(self, number: int) -> Learner[ModelT]:
         """The stages of a model of the first so many rounds."""
-        return replace(self.stages, config=self.config.through(number), _labels=None)
+        return self.stages.of(self.config.through(number))
 
     def asks(self, number: int) -> bool:
         """Whether a round needs a model that asks: not the first, nor one that was submitted."""
         return number > 1 and kept_in(self.config.round_folder(number)) is None
 
-    def submit(self, number: int, model: LabelModels | None) -> tuple[Population, str]:
+    def submit(self, number: int, model: ModelT | None) -> tuple[Population, str]:
         """Submit a round with what a model asks of it; returns what, and how it ended."""
         config = self.config.model_copy(update={"labels_party": [self.party(number)]})
-        stages, folder = replace(self.stages, config=config), self.config.round_folder(number)
+        stages, folder = self.stages.of(config), self.config.round_folder(number)
         if (place := kept_in(folder)) is None:
             population = self._new(number, model)
         else:
@@ -132,17 +162,20 @@ class Rounds:
             population = read_kept(place, secret_check(secret))
         return population, stages.submit(population, folder)
 
-    def _new(self, number: int, model: LabelModels | None) -> Population:
+    def _new(self, number: int, model: ModelT | None) -> Population:
         everybody = self.stages.population()
         self._check_secret(number, everybody)
-        mine = deal(everybody.keys, self.config.rounds.shares) == number - 1
-        if not mine.any():
+        dealt = deal(everybody.keys, self.config.dealt)
+        rows = np.bincount(dealt, minlength=self.count)
+        if not rows.all():
             raise DataError(
-                f"none of the {everybody.rows:,} events is dealt to round {number}; set [rounds]"
-                " shares to fewer and larger ones"
+                f"none of the {everybody.rows:,} events is dealt to round {int(rows.argmin()) + 1};"
+                " set [rounds] shares to fewer and larger ones"
             )
+        self.stages.check_dealt(rows)
+        mine = dealt == number - 1
         keys = np.frombuffer(everybody.keys, dtype=np.uint8).reshape(-1, KEY_BYTES)[mine]
-        question = b"" if model is None else question_of(model, self.config, mine)
+        question = self.stages.ask(model, mine, number)
         return Population(keys.tobytes(), everybody.secret_check, question)
 
     def _check_secret(self, number: int, everybody: Population) -> None:
@@ -166,6 +199,6 @@ class Rounds:
         for number in self.left:
             if self.asks(number):  # of a withdrawn round nothing is asked on
                 self.through(number - 1).fetch()
-            model = self.through(number - 1).train() if self.asks(number) else None
+            model = self.through(number - 1).trained() if self.asks(number) else None
             yield (self.party(number), *self.submit(number, model))
             self.through(number).fetch()

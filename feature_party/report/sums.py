@@ -127,7 +127,7 @@ def _headline(report: SumsReport) -> Headline:
 
 
 def _error_rows(metrics: Mapping[str, Any]) -> list[ErrorRow]:
-    constant = metrics.get("constant_mse", metrics["estimated_constant_mse"])
+    constant = metrics["constant_mse" if "constant_mse" in metrics else "estimated_constant_mse"]
     low, high = (constant * (1 - metrics[f"estimated_r2_{end}"]) for end in ("high", "low"))
     told = metrics["estimated_r2"]
     at = constant * (1 - told) if math.isfinite(told) else math.nan

@@ -43,7 +43,9 @@ def test_it_predicts_and_asks_what_it_did(saved: SavedSums, tmp_path: Path) -> N
     assert again.predict(table).equals(saved.predict(table))
     rng = [np.random.default_rng(1) for _ in range(2)]
     table = pl.concat([table] * 20)
-    asked = [each.model.ask(table, 1, r).encode() for each, r in zip((saved, again), rng, strict=True)]
+    asked = [
+        each.model.ask(table, 1, r).encode() for each, r in zip((saved, again), rng, strict=True)
+    ]
     assert asked[0] == asked[1]
     with pytest.raises(DataError, match="labelveil-models"):
         LabelModels.load(tmp_path)

@@ -19,6 +19,7 @@ import polars as pl
 
 from labelveil.common.arrays import Booleans, Floats, Indices
 from labelveil.common.console import warn
+from labelveil.common.engine.shuffle import KEY_TYPE, match_keys, sort_keys
 from labelveil.common.errors import ConfigError, DataError, present
 from labelveil.common.release.blocks import KEY_BYTES
 from labelveil.common.release.event_keys import read_secret, secret_check
@@ -175,6 +176,7 @@ class Rounds(Generic[ModelT]):
         self.stages.check_dealt(rows)
         mine = dealt == number - 1
         keys = np.frombuffer(everybody.keys, dtype=np.uint8).reshape(-1, KEY_BYTES)[mine]
+        self._check_once(number, keys.tobytes(), everybody.secret_check)
         question = self.stages.ask(model, mine, number)
         return Population(keys.tobytes(), everybody.secret_check, question)
 
@@ -189,6 +191,21 @@ class Rounds(Generic[ModelT]):
                     f" {self.config.secret_of(self.config.only_labels_party)}, under which some of"
                     f" its events would be dealt to round {number}, too; set [keys] secret_file"
                     " back until all rounds are done, or name another epoch"
+                )
+
+    def _check_once(self, number: int, keys: bytes, check: bytes) -> None:
+        """Other shares would deal some events twice: these would pay again, or be refused."""
+        mine = np.frombuffer(keys, dtype=KEY_TYPE)
+        for earlier in range(1, number):
+            if (place := kept_in(self.config.round_folder(earlier))) is None:
+                continue
+            there = np.frombuffer(read_kept(place, check).keys, dtype=KEY_TYPE)
+            if twice := int(match_keys(there[sort_keys(there)], mine)[1].sum()):
+                raise ConfigError(
+                    f"{twice:,} events of round {earlier} would be asked again in round {number}:"
+                    f" [rounds] shares={self.config.rounds.shares} or [training]"
+                    f" holdout={self.config.training.holdout:g} have changed since; set them back"
+                    " until all rounds are done, or name another epoch"
                 )
 
     def learn(self) -> Iterator[tuple[LabelsPartySection, Population, str]]:

@@ -128,13 +128,16 @@ MODEL = Format("labelveil-model", 2, 2, "5eb4219a375c4523")
 MODELS = Format("labelveil-models", 1, 1, "b4101f5e9bc9504e")
 """The models of all labels."""
 
+SUMS_MODEL = Format("labelveil-sums-model", 1, 1, "58c35c9bb39f3a6f")
+"""A model of sums over groups."""
+
 EXPORT = Format("labelveil-export", 2, 2, "32a08747a02984cb")
 """What stands in an exported model, or beside it."""
 
 JOIN = Format("labelveil-join", 3, 3, "be58cb3e9a0e466a")
 """The folder of a join, which is made again where it is older."""
 
-FORMATS = (RELEASE, QUESTION, GROUPS, STORE, TERMS, BACKUP, MODEL, MODELS, EXPORT, JOIN)
+FORMATS = (RELEASE, QUESTION, GROUPS, STORE, TERMS, BACKUP, MODEL, MODELS, SUMS_MODEL, EXPORT, JOIN)
 
 EXCHANGED = (RELEASE, QUESTION, GROUPS)
 """Those that cross between the parties."""

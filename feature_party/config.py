@@ -5,6 +5,7 @@ Relative paths are relative to the working directory.
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeVar
@@ -14,7 +15,7 @@ from pydantic import Field, model_validator
 from labelveil.common.config import Choice, Section, Sections, Words, setting
 from labelveil.common.config.names import NAME_PATTERN, NAME_WORDS, Name, NameOrLatest
 from labelveil.common.engine.task import EngineSection
-from labelveil.common.errors import ConfigError
+from labelveil.common.errors import ConfigError, present
 from labelveil.common.release.folder import MANIFEST_FILE, POPULATION_FILE
 from labelveil.feature_party.learning.names import HEAD_NAMES, LEARNER_NAMES, OBJECTIVE_NAMES
 
@@ -215,7 +216,7 @@ class RoundsSection(Section):
     event is in and what is expected of these: roughly what we predict.
     """
 
-    shares: list[Annotated[float, Field(gt=0, lt=1)]] = setting(
+    shares: list[Annotated[float, Field(gt=0, le=1)]] = setting(
         list,
         "Shares of our events that are submitted one after another, to 1 in all; dealt by their"
         " hashed keys. Needs submit, epoch and wait of [labels_party]; the epochs of rounds have"
@@ -235,6 +236,54 @@ class RoundsSection(Section):
                 " them; set [rounds] shares to numbers whose sum is 1"
             )
         return self
+
+
+class GroupsSection(Section):
+    """Noisy sums over groups of events, which [rounds] then ask for in place of labels.
+
+    All three are to be set, or none. A last epoch asks how good the model is, of the events that
+    `holdout` of [training] keeps: two sums more.
+    """
+
+    epsilon: float | None = setting(
+        None,
+        "What the labels party spends of each label, as agreed with it. The size of groups follows"
+        " from it; the privacy does not.",
+        gt=0,
+        le=40,
+        example=0.25,
+    )
+    lower: float | None = setting(
+        None, "Least label that is agreed: lower ones are moved to it.", example=0.0
+    )
+    upper: float | None = setting(
+        None, "Largest label that is agreed: larger ones are moved to it.", example=400.0
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        given = self.epsilon, self.lower, self.upper
+        if None in given and any(each is not None for each in given):
+            raise ConfigError(
+                f"epsilon={self.epsilon}, lower={self.lower} and upper={self.upper} belong"
+                " together; set all three in [groups], or none"
+            )
+        if self.epsilon is not None and not 0 < self.span < math.inf:
+            raise ConfigError(
+                f"lower={self.lower} must be below upper={self.upper}, both finite; set [groups]"
+                " lower and upper to the label's bounds"
+            )
+        return self
+
+    @property
+    def span(self) -> float:
+        """How far apart labels may be."""
+        return present(self.upper) - present(self.lower)
+
+    @property
+    def asked(self) -> bool:
+        """Whether sums are asked for."""
+        return self.epsilon is not None
 
 
 class KeysSection(Section):
@@ -407,6 +456,7 @@ class FeaturePartyConfig(Section):
     data: DataSection = setting(DataSection)
     labels_party: Sections[LabelsPartySection] = setting([LabelsPartySection()])
     rounds: RoundsSection = setting(RoundsSection)
+    groups: GroupsSection = setting(GroupsSection)
     keys: KeysSection = setting(KeysSection)
     release: ReleaseSection = setting(ReleaseSection)
     join: JoinSection = setting(JoinSection)
@@ -451,6 +501,21 @@ class FeaturePartyConfig(Section):
 
     @model_validator(mode="after")
     def _in_rounds(self) -> Self:
+        if self.groups.asked and not self.rounds.shares:
+            raise ConfigError(
+                f"[groups] epsilon={self.groups.epsilon:g} asks for sums in rounds, and there are"
+                " none; set [rounds] shares, to [1.0] for a single one"
+            )
+        if self.groups.asked and not self.training.holdout:
+            raise ConfigError(
+                "holdout=0.0 keeps no events to tell how good a model of sums is, which sums of"
+                " groups cannot tell; set [training] holdout > 0"
+            )
+        if self.groups.asked and self.release.parquet:
+            raise ConfigError(
+                "parquet=true writes the codes of releases for other programs, and releases of sums"
+                " have none; set [release] parquet = false, or leave [groups] out"
+            )
         if not self.rounds.shares:
             return self
         for party in self.labels_party:
@@ -470,12 +535,21 @@ class FeaturePartyConfig(Section):
         return f"{self.only_labels_party.epoch}-{number}"
 
     @property
+    def dealt(self) -> list[float]:
+        """Shares of our events, to 1 in all, that each round is about; where sums are asked for the
+        last one keeps the events that tell how good the model is."""
+        if not self.groups.asked:
+            return self.rounds.shares
+        held = self.training.holdout
+        return [share * (1 - held) for share in self.rounds.shares] + [held]
+
+    @property
     def rounds_submitted(self) -> int:
         """How many rounds have been submitted from here.
 
         ``ConfigError`` if there is none.
         """
-        numbers = range(1, len(self.rounds.shares) + 1)
+        numbers = range(1, len(self.dealt) + 1)
         done = sum((self.round_folder(number) / POPULATION_FILE).is_file() for number in numbers)
         if not done:
             raise ConfigError("no round has been submitted yet; run feature-party submit")
@@ -485,7 +559,7 @@ class FeaturePartyConfig(Section):
         """This configuration, of the releases of so many rounds."""
         epochs = [self.round_epoch(each) for each in range(1, number + 1)]
         party = self.only_labels_party.model_copy(update={"epoch": "", "epochs": epochs})
-        few = {} if number == len(self.rounds.shares) else {"min_match": 0.0}
+        few = {} if number == len(self.dealt) else {"min_match": 0.0}
         data = self.data.model_copy(update=few)  # most events are still to be asked about
         return self.model_copy(update={"labels_party": [party], "data": data})
 

@@ -34,7 +34,6 @@ except ImportError as error:
 if TYPE_CHECKING:
     import polars as pl
 
-    from labelveil.common.mechanisms.group_sums import PrivateSums
     from labelveil.common.randomizers.message.questions import Question
     from labelveil.feature_party.groups.model import SumsModel
     from labelveil.feature_party.learning.problem import LabelProblem
@@ -94,7 +93,8 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
             (n,) codes in the rows' order, which have type uint16; or, instead of them, what holds
             codes and channel: what ``lv.randomize_labels`` returned, or a release of a submitted
             population; or several of these, as of several rounds, or of ``lv.clear_labels``, in the
-            rows' order; or sums over groups, of ``lv.group_sums``, of one question or several.
+            rows' order; or sums over groups, of ``lv.group_sums``, of one question or several; or
+            sums and codes of other events, in the rows' order.
         channel
             As the parameter of the estimator, which it replaces.
         """
@@ -105,8 +105,8 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         from labelveil.feature_party.training.run import train
 
         table = self._table(X, reset=True)
-        if sums := _sums_of(y):
-            self.model_: Model | SumsModel = self._fit_sums(table, sums)
+        if any(map(_is_sums, given := y if isinstance(y, list | tuple) else [y])):
+            self.model_: Model | SumsModel = self._fit_sums(table, given, channel)
             return self
         problem, codes = self._facts(y, self.channel if channel is None else channel)
         check_consistent_length(table, codes)
@@ -119,12 +119,38 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         self.labels_: Floats = self.model_.support.values
         return self
 
-    def _fit_sums(self, table: pl.DataFrame, sums: Sequence[PrivateSums]) -> SumsModel:
+    def _fit_sums(self, table: pl.DataFrame, given: Sequence[Any], channel: Any) -> SumsModel:
+        """Learn from sums and, if there are any, codes of other events, in one likelihood."""
         from labelveil.feature_party.config import DataSection
         from labelveil.feature_party.groups.model import SumsModel
 
+        if any(_is_sums(each) and each.question.squares for each in given):
+            raise ConfigError("squares tell how good a model is, and teach none: learn from sums")
+        rows, sums, sent, facts, first = [], [], [], [], 0
+        for each in given:
+            if _is_sums(each):
+                sums.append(each)
+                size = len(each.question)
+                rows.append(np.arange(first, first + size))
+            else:
+                facts.append(self._facts(each, self.channel if channel is None else channel))
+                size = facts[-1][1].size
+                sent.append(np.arange(first, first + size))
+            first += size
+        if first != table.height:
+            raise DataError(
+                f"X has {table.height:,} rows, and the sums and codes are about {first:,} events;"
+                " give the features of these, in the order of the answers"
+            )
+        codes = None
+        if facts:
+            problem, joined = facts[0] if len(facts) == 1 else self._joined(facts)
+            codes = problem, joined.astype(np.int64)
+            table = table[np.concatenate([*rows, *sent])]
         stated = checked(DataSection, {"columns": self.columns or {}}, keywords=True).stated
-        return SumsModel.fit(table, sums, stated=stated, seed=seed_of(self.random_state))
+        return SumsModel.fit(
+            table, sums, codes=codes, stated=stated, seed=seed_of(self.random_state)
+        )
 
     def ask(self, X: Any, strata: int = 16) -> Question:
         """Say what to ask of further events, whose labels this model has not learned from.
@@ -253,21 +279,10 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _sums_of(y: Any) -> list[PrivateSums]:
-    """Sums over groups, of one question or of several; none if these are something else."""
+def _is_sums(given: Any) -> bool:
     from labelveil.common.mechanisms.group_sums import PrivateSums
 
-    given = [y] if isinstance(y, PrivateSums) else y
-    if not isinstance(given, list | tuple):
-        return []
-    sums = [each for each in given if isinstance(each, PrivateSums)]
-    if any(each.question.squares for each in sums):
-        raise ConfigError("squares tell how good a model is, and teach none: learn from sums")
-    if sums and len(sums) < len(given):
-        raise ConfigError(
-            "sums over groups and codes are learned from apart: give either of them alone"
-        )
-    return sums
+    return isinstance(given, PrivateSums)
 
 
 def seed_of(random_state: Any) -> int:
@@ -338,7 +353,7 @@ class LabelDPClassifier(ClassifierMixin, _LabelDPEstimator):  # type: ignore[mis
     def fit(self, X: Any, y: Any = None, channel: Source | None = None) -> Self:
         """Train on privatized labels; parameters and errors as of :class:`LabelDPRegressor`."""
         self._table(X, reset=True)
-        if _sums_of(y):
+        if any(map(_is_sums, y if isinstance(y, list | tuple) else [y])):
             raise ConfigError("sums over groups teach expected labels: use LabelDPRegressor")
         problem, _ = self._facts(y, self.channel if channel is None else channel)
         if not problem.values_alone:

@@ -212,8 +212,8 @@ class Manifest(ManifestSection):
         if self.sums is not None:
             raise ReleaseError(
                 f"the release of data set {self.data_set!r}, epoch {self.epoch!r}, has"
-                f" {self.rows:,} sums over groups of events, and no codes: learn from it with"
-                " labelveil.read_sums(FOLDER)"
+                f" {self.rows:,} sums over groups of events, and no codes: learn from it"
+                " alone with feature-party train, or beside codes with labelveil.read_sums(FOLDER)"
             )
 
     def _only(self, sections: list[SectionT]) -> SectionT:

@@ -69,7 +69,7 @@ def read_sums(
         return answer
     if secret_file is None:
         raise ConfigError("secret_file is missing: name the secret that keys are hashed with")
-    return _about(answer, _rows_of(folder, manifest, keys, Path(secret_file)))
+    return about(answer, _rows_of(folder, manifest, keys, Path(secret_file)))
 
 
 def _sums(folder: Path, manifest: Manifest) -> Integers:
@@ -120,7 +120,7 @@ def _rows_of(folder: Path, manifest: Manifest, keys: Any, secret_file: Path) -> 
     return np.where(found, order[at], -1)
 
 
-def _about(answer: PrivateSums, rows: Integers) -> PrivateSums:
+def about(answer: PrivateSums, rows: Integers) -> PrivateSums:
     """The same sums, of a question whose (n,) events are these of its own; -1 is in no group."""
     asked, none = answer.question, rows < 0
     levels, weights = (

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from labelveil.common.allocator import keep_freed_memory
@@ -15,7 +17,11 @@ from labelveil.feature_party.config import FeaturePartyConfig, TrueLabels
 
 if TYPE_CHECKING:
     from labelveil.feature_party.evaluation.scores import Scores
+    from labelveil.feature_party.groups.saved import SavedSums
     from labelveil.feature_party.pipeline.stages import Stages
+    from labelveil.feature_party.pipeline.sums import SumStages
+
+NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 class Compared(Section):
@@ -46,14 +52,48 @@ def evaluate(config: FeaturePartyConfig, truth: TrueLabels, beside: Compared, sh
             " lost; name another"
         )
     from labelveil.feature_party.pipeline.stages import Stages
+    from labelveil.feature_party.pipeline.sums import SumStages, learns_from_sums
 
     keep_freed_memory()
+    if learns_from_sums(config):
+        given = {
+            "--nonprivate": beside.nonprivate,
+            "--nonprivate-metrics": beside.nonprivate_metrics,
+            "--by": beside.by,
+            "--ask": beside.ask,
+        }
+        check_alone(truth, given)
+        sums = SumStages(config, shown.quiet)
+        show_sums(sums, sums.load(), shown)
+        return
     stages = Stages(config, shown.quiet, truth=truth)
     models, nonprivate = stages.load(), beside.nonprivate_metrics
     if beside.nonprivate is not None:
         nonprivate = stages.train_on_truth(beside.nonprivate)
     scores = stages.evaluate(models, nonprivate, beside.ask, beside.by)
     show_scores(stages, scores, shown)
+
+
+def check_alone(truth: TrueLabels, given: Mapping[str, object] = NOTHING) -> None:
+    """Refuse what a model of sums is not compared with."""
+    asked = {"--true-labels": truth.true_labels, **given}
+    if wrong := [name for name, value in asked.items() if value]:
+        raise ConfigError(
+            f"{', '.join(wrong)} cannot be had of a model of sums, which sums score alone: leave it"
+            " out; labelveil simulate --ask groups has true labels beside"
+        )
+
+
+def show_sums(stages: SumStages, model: SavedSums, shown: Json) -> None:
+    """Score a model of sums; print how good it is, and where everything is, or its metrics."""
+    output, metrics = stages.config.output, stages.evaluate(model)
+    for warning in metrics["warnings"]:
+        stages.warn(warning)
+    shown.answer(
+        json.loads(output.metrics.read_text(encoding="utf-8")),
+        *stages.words(metrics),
+        f"metrics in {output.metrics}, report {output.report}",
+    )
 
 
 def show_scores(stages: Stages, by_label: dict[str, Scores], shown: Json) -> None:

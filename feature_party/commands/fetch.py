@@ -47,6 +47,4 @@ def fetch(config: FeaturePartyConfig, shown: Shown) -> None:
                 f"it took the place of {release.replaced[0]!r}, epoch {release.replaced[1]!r},"
                 f" which {again}"
             )
-    summed = any(release.manifest.sums for release in fetched)
-    then = "labelveil.read_sums, in a notebook" if summed else "feature-party train"
-    shown.answer(documents, *lines, f"next: {then}")
+    shown.answer(documents, *lines, "next: feature-party train")

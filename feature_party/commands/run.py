@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from labelveil.common.allocator import keep_freed_memory
-from labelveil.feature_party.commands.evaluate import show_scores
+from labelveil.feature_party.commands.evaluate import check_alone, show_scores, show_sums
 from labelveil.feature_party.commands.options import (
     LABELS_PARTY,
     RELEASE_AND_FEATURES,
@@ -34,26 +34,36 @@ def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Shown) -> None:
         {"--output": output.predictions, "--metrics": output.metrics, "--report": output.report},
         {"--release": config.release.directory, "--model": output.model},
     )
+    from labelveil.feature_party.pipeline.rounds import Rounds
     from labelveil.feature_party.pipeline.stages import Stages
+    from labelveil.feature_party.pipeline.sums import SumStages, learns_from_sums
 
     keep_freed_memory()
-    stages = Stages(config, shown.quiet, truth=truth)
+    codes, sums = Stages(config, shown.quiet, truth=truth), SumStages(config, shown.quiet)
 
     def show(party: LabelsPartySection, population: Population, ending: str) -> None:
         if not (shown.as_json or shown.quiet):
             print(submitted(party, population, ending)[1], flush=True)
 
+    if config.groups.asked:
+        check_alone(truth)
     if config.rounds.shares:
-        from labelveil.feature_party.pipeline.rounds import Rounds
-
-        rounds = Rounds(stages)
+        rounds: Rounds[Any] = Rounds(sums if config.groups.asked else codes)
         for done in rounds.learn():
             show(*done)
-        stages = rounds.through(rounds.count)
+        config = config.through(rounds.count)
     else:
         if any(party.submit for party in config.labels_party):
-            show(config.only_labels_party, *stages.submit_all())
-        stages.fetch()
-    model = stages.train()
-    stages.predict(model)
-    show_scores(stages, stages.evaluate(model), shown)
+            show(config.only_labels_party, *codes.submit_all())
+        codes.fetch()
+    if learns_from_sums(config):
+        check_alone(truth)
+        sums = sums.of(config)
+        learned = sums.trained()
+        sums.predict(learned)
+        show_sums(sums, learned, shown)
+        return
+    codes = codes.of(config)
+    model = codes.train()
+    codes.predict(model)
+    show_scores(codes, codes.evaluate(model), shown)

@@ -54,8 +54,10 @@ def submit(config: FeaturePartyConfig, wanted: SubmitOptions) -> None:
     if config.rounds.shares:
         from labelveil.feature_party.pipeline.rounds import Rounds
         from labelveil.feature_party.pipeline.stages import Stages
+        from labelveil.feature_party.pipeline.sums import SumStages
 
-        rounds = Rounds(Stages(config, wanted.quiet))
+        learner = SumStages if config.groups.asked else Stages
+        rounds: Rounds[Any] = Rounds(learner(config, wanted.quiet))
         number = rounds.next
         asking = rounds.through(number - 1).load() if rounds.asks(number) else None
         population, ending = rounds.submit(number, asking)
@@ -65,9 +67,15 @@ def submit(config: FeaturePartyConfig, wanted: SubmitOptions) -> None:
 
     stages, question = Transfer(config, wanted.quiet), b""
     if wanted.ask:
+        from labelveil.feature_party.groups.saved import is_of_sums
         from labelveil.feature_party.model.several_labels import LabelModels
         from labelveil.feature_party.pipeline.rounds import question_of
 
+        if is_of_sums(config.output.model):
+            raise ConfigError(
+                f"--ask is for models of codes, and that in {config.output.model} has learned from"
+                " sums: set [groups] and [rounds], or ask by lv.ask_groups and --question"
+            )
         question = question_of(LabelModels.load(config.output.model), config)
     elif wanted.question is not None:
         with file_errors(ConfigError, f"{wanted.question} cannot be read", "; name --question"):

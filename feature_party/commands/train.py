@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from labelveil.common.allocator import keep_freed_memory
 from labelveil.feature_party.commands.options import (
@@ -13,6 +14,10 @@ from labelveil.feature_party.commands.options import (
     start,
 )
 from labelveil.feature_party.config import FeaturePartyConfig, TrueLabels
+from labelveil.feature_party.torchrun import refuse_torchrun
+
+if TYPE_CHECKING:
+    from labelveil.feature_party.pipeline.sums import SumStages
 
 
 @options(*RELEASE_AND_FEATURES, "output.model", *TRAINING)
@@ -20,8 +25,13 @@ def train(config: FeaturePartyConfig, truth: TrueLabels, shown: Shown) -> None:
     """Train a model on a fetched release and a features file; with torchrun in many processes."""
     start(folders={"--model": config.output.model}, together=True)
     from labelveil.feature_party.pipeline.learning import Learning
+    from labelveil.feature_party.pipeline.sums import SumStages, learns_from_sums
 
     keep_freed_memory()
+    if learns_from_sums(config):
+        refuse_torchrun()
+        _train_on_sums(SumStages(config, shown.quiet), shown)
+        return
     stages = Learning(config, shown.quiet, truth=truth)
     models = stages.train_together().by_label
     if not stages.workers.first:
@@ -38,5 +48,16 @@ def train(config: FeaturePartyConfig, truth: TrueLabels, shown: Shown) -> None:
             f" {own.training_rows:,} training rows, {own.seconds:.1f} s; model in {model}"
             for label, own in facts.items()
         ),
+        "next: feature-party evaluate, or predict",
+    )
+
+
+def _train_on_sums(stages: SumStages, shown: Shown) -> None:
+    learned, model = stages.train(), stages.config.output.model
+    facts, ridges = learned.facts, learned.model.ridges
+    sums = sum(each.answer.sums.size for each in stages.learned_from)
+    shown.answer(
+        {**asdict(facts), "sums": sums, "model": model},
+        f"{sums:,} sums over {facts.events:,} events, {len(ridges)} ridges; model in {model}",
         "next: feature-party evaluate, or predict",
     )

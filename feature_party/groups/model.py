@@ -10,13 +10,15 @@ from typing import ClassVar, Self
 import numpy as np
 import polars as pl
 
-from labelveil.common.arrays import Floats
+from labelveil.common.arrays import Floats, Indices
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice, PrivateSums
 from labelveil.feature_party.groups.asking import Expected, first_question
+from labelveil.feature_party.groups.codes import CodeRows
 from labelveil.feature_party.groups.inputs import columns_of
 from labelveil.feature_party.groups.law import SumRows
 from labelveil.feature_party.groups.ridge import Ridge, RidgeFit
+from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.model.encoding import Encoded, Encoder
 from labelveil.feature_party.model.model import Predictions
 from labelveil.feature_party.schema import NOTHING, Stated
@@ -48,13 +50,15 @@ class SumsModel:
         table: pl.DataFrame,
         answers: Sequence[PrivateSums],
         *,
+        codes: tuple[LabelProblem, Indices] | None = None,
         stated: Stated = NOTHING,
         seed: int = 0,
     ) -> Self:
         """Learn from answers about the table's rows, of several questions one after another.
 
-        It warns where sums do not show that any column matters. ``ConfigError`` if the answers are
-        about labels of different bounds, ``DataError`` if not about as many rows.
+        ``codes``, with the facts of their channels, are of the rows behind those. It warns where
+        nothing shows that any column matters. ``ConfigError`` if answers or codes are about labels
+        of different bounds, ``DataError`` if not about as many rows.
         """
         lattice = answers[0].question.lattice
         for answer in answers[1:]:
@@ -63,7 +67,17 @@ class SumsModel:
                     f"answers are about labels on {answer.question.lattice} and on {lattice}; name"
                     " the same bounds in all rounds"
                 )
-        asked = sum(len(answer.question) for answer in answers)
+        summed = sum(len(answer.question) for answer in answers)
+        beside = None
+        if codes is not None:
+            problem, sent = codes
+            if (ends := (problem.grid[0], problem.grid[-1])) != (lattice.lower, lattice.upper):
+                raise ConfigError(
+                    f"codes are of labels in {ends[0]:g} … {ends[1]:g}, and sums of labels in"
+                    f" {lattice.lower:g} … {lattice.upper:g}; name the same bounds for both"
+                )
+            beside = CodeRows.of(problem, sent, summed + np.arange(sent.size))
+        asked = summed + (0 if beside is None else beside.rows.size)
         if asked != table.height:
             raise DataError(
                 f"X has {table.height:,} rows, and the sums are about {asked:,} events; give the"
@@ -75,9 +89,11 @@ class SumsModel:
         ridges = []
         for ridge in range(_RIDGES):
             number = _RIDGES * seed + ridge
-            found = [RidgeFit(inputs, data, *ends, number, _STARTS[0]).run()]
+            found = [RidgeFit(inputs, data, *ends, number, _STARTS[0], beside).run()]
             if found[0].gain < _FOUND:
-                found += [RidgeFit(inputs, data, *ends, number, at).run() for at in _STARTS[1:]]
+                found += [
+                    RidgeFit(inputs, data, *ends, number, at, beside).run() for at in _STARTS[1:]
+                ]
             ridges.append(max(found, key=lambda each: each.gain))
         model = cls(encoder, tuple(ridges), lattice)
         if not model.learned:

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from labelveil.common.arrays import Floats, Indices
+from labelveil.feature_party.groups.codes import CodeRows
 from labelveil.feature_party.groups.law import SumRows
 
 FEATURES = 300
@@ -28,6 +29,8 @@ STEPS, STEPS_AGAIN = 45, 20
 _RATE = 0.1
 _EVENTS = 40_000
 """Events by which scales are learned, about as many of each group; coefficients take all."""
+_CODES = 10_000
+"""Codes by which scales are learned; coefficients take all."""
 _ROWS_AT_ONCE = 1 << 16
 _SPREAD = 1.0
 """Deviation, before anything is known, of each logarithm that is learned."""
@@ -115,6 +118,8 @@ class RidgeFit:
         The labels' bounds.
     seed
         Of the random features.
+    codes
+        Codes of others of them, if any.
     start
         Length over which predictions are first taken to change, as a multiple of √F.
     """
@@ -127,6 +132,7 @@ class RidgeFit:
         upper: float,
         seed: int,
         start: float = 1.0,
+        codes: CodeRows | None = None,
     ) -> None:
         draw = torch.Generator().manual_seed(seed)
         count = inputs.shape[1]
@@ -145,12 +151,17 @@ class RidgeFit:
         # an offset is what was once predicted; where labels are not clipped it does not matter
         self.first_predictions = np.full(len(inputs), np.nan)
         self.first_predictions[data.rows] = data.offsets
+        self.codes = codes
+        if codes is not None:
+            self.first_predictions[codes.rows] = codes.mean
+            order = torch.randperm(codes.rows.size, generator=draw)
+            self.few_codes, self.all_codes = order[:_CODES], torch.arange(codes.rows.size)
 
     def run(self) -> Ridge:
         """Learn scales, then the coefficients, around what was predicted and then around that."""
         constant = self._constant_evidence()
         self.predictions = self.first_predictions
-        again = not self.data.open_ended.all()
+        again = self.codes is not None or not self.data.open_ended.all()
         for steps in (STEPS, STEPS_AGAIN, 0) if again else (STEPS,):
             picked = self._picked()
             self._linearize()
@@ -170,6 +181,11 @@ class RidgeFit:
         self.slopes = torch.as_tensor(slope, dtype=torch.float32)
         noise = self.data.by_group(variance) + self.data.noise
         self.variance = torch.as_tensor(noise / self.range**2)
+        if self.codes is not None:
+            near = self.predictions[self.codes.rows]
+            seen, variance, likelier = self.codes.seen(near, deviation)
+            told = seen / self.range, variance / self.range**2, likelier
+            self.seen, self.seen_variance, self.likelier = map(torch.as_tensor, told)
 
     def _learn_deviation(self, picked: torch.Tensor) -> None:
         """Take the deviation under which the sums are likeliest, clipped ones included."""
@@ -194,11 +210,17 @@ class RidgeFit:
             self._linearize()
             whitened, size = self.targets.numpy(), self.variance.numpy()
             constant = self.data.by_group(self.slopes.double().numpy())
+            likelier = 0.0
+            if self.codes is not None:
+                whitened = np.append(whitened, self.seen.numpy())
+                size = np.append(size, self.seen_variance.numpy())
+                constant = np.append(constant, np.ones(self.codes.rows.size))
+                likelier = float(self.likelier.sum())
             precision = 1 + np.sum(constant**2 / size)
             fit = np.sum(whitened**2 / size) - np.sum(constant * whitened / size) ** 2 / precision
             log_det = math.log(precision) + np.log(size).sum()
             prior = (math.log(self.deviation / _DEVIATION) / _SPREAD) ** 2
-            found.append(float(-0.5 * (fit + log_det + prior)))
+            found.append(float(-0.5 * (fit + log_det + prior)) + likelier)
         self.deviation = _DEVIATION
         return max(found)
 
@@ -235,18 +257,14 @@ class RidgeFit:
         shares = torch.bincount(torch.as_tensor(self.data.groups), minlength=count) / there
         for start in range(0, len(events), _ROWS_AT_ONCE):
             part = slice(start, start + _ROWS_AT_ONCE)
-            features = _features(
-                self.inputs[rows[part]],
-                self.log_scales.exp(),
-                self.frequencies,
-                self.phases,
-                self.logs[1].exp(),
-            )
+            features = self._of_rows(rows[part])
             weighed = features * self.slopes[events[part], None]
             total = total.index_add(0, groups[part], weighed)
         return total * shares[:, None]
 
-    def _evidence(self, events: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _evidence(
+        self, events: torch.Tensor, *, every_code: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Log of the sums' marginal likelihood and of what was expected of what is learned.
 
         Also a factor of the coefficients' precision, in units of :attr:`_sizes`, and what it is to
@@ -256,15 +274,43 @@ class RidgeFit:
         matrix = self._sums(events).double() * self._sizes / deviations[:, None]
         whitened = self.targets / deviations
         inner = matrix.T @ matrix + torch.eye(matrix.shape[1], dtype=torch.float64)
+        pulled, square = (matrix.T @ whitened)[:, None], whitened @ whitened
+        sizes, likelier = torch.log(deviations).sum(), torch.zeros(())
+        if self.codes is not None:
+            for part in torch.split(
+                self.all_codes if every_code else self.few_codes, _ROWS_AT_ONCE
+            ):
+                deviations = self.seen_variance[part].sqrt()
+                rows = self._of_rows(torch.as_tensor(self.codes.rows)[part])
+                matrix = rows.double() * self._sizes / deviations[:, None]
+                whitened = self.seen[part] / deviations
+                inner = inner + matrix.T @ matrix
+                pulled, square = (
+                    pulled + (matrix.T @ whitened)[:, None],
+                    square + whitened.square().sum(),
+                )
+                sizes, likelier = (
+                    sizes + torch.log(deviations).sum(),
+                    likelier + self.likelier[part].sum(),
+                )
         factor = torch.linalg.cholesky(inner)
-        pulled = (matrix.T @ whitened)[:, None]
         solved = torch.linalg.solve_triangular(factor, pulled, upper=False)
-        fit = whitened @ whitened - solved.square().sum()
-        log_det = 2 * (torch.log(torch.diagonal(factor)).sum() + torch.log(deviations).sum())
+        fit = square - solved.square().sum()
+        log_det = 2 * (torch.log(torch.diagonal(factor)).sum() + sizes)
         prior = (self.log_scales - self.first).square().sum()
         prior = prior + (self.logs - self.centre).square().sum()
         prior = prior + math.log(self.deviation / _DEVIATION) ** 2
-        return -0.5 * (fit + log_det + prior / _SPREAD**2), factor, pulled
+        return likelier - 0.5 * (fit + log_det + prior / _SPREAD**2), factor, pulled
+
+    def _of_rows(self, rows: torch.Tensor) -> torch.Tensor:
+        """(n, 1 + F + D) features of some rows."""
+        return _features(
+            self.inputs[rows],
+            self.log_scales.exp(),
+            self.frequencies,
+            self.phases,
+            self.logs[1].exp(),
+        )
 
     @property
     def _sizes(self) -> torch.Tensor:
@@ -277,7 +323,7 @@ class RidgeFit:
         sample = self.inputs[:: -(-len(self.inputs) // _SAMPLE)]
         with torch.no_grad():
             every = torch.arange(self.data.groups.size)
-            evidence, factor, pulled = self._evidence(every)
+            evidence, factor, pulled = self._evidence(every, every_code=True)
             coefficients = self._sizes * torch.cholesky_solve(pulled, factor)[:, 0]
             features = _features(
                 sample, self.log_scales.exp(), self.frequencies, self.phases, self.logs[1].exp()

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from scipy.optimize import brentq
@@ -146,7 +146,7 @@ class ScoreQuestion:
         epsilon: float,
         rng: np.random.Generator,
         miss: float | None = None,
-    ) -> ScoreQuestion:
+    ) -> Self:
         """Ask about (n,) predictions that were made without these events' labels.
 
         ``miss`` is by how much labels are expected to deviate from them: it decides which sum is
@@ -187,6 +187,34 @@ class ScoreQuestion:
             weights,
             squares=2 if kind == "errors" else 1,
         )
+        return cls(question, points, reference, kind, helped)
+
+    @classmethod
+    def asked(
+        cls,
+        question: GroupQuestion,
+        points: Floats,
+        reference: Floats | float,
+        miss: float | None = None,
+    ) -> Self:
+        """The same again, of a question that was asked; ``DataError`` if not about (n,) these."""
+        lattice = question.lattice
+        reference = np.broadcast_to(np.asarray(reference, dtype=np.float64), points.shape)
+        points, reference = (
+            np.clip(values, lattice.lower, lattice.upper) for values in (points, reference)
+        )
+        second = question.groups == 1
+        level = 0 if question.levels is None else question.levels
+        offsets = np.broadcast_to(question.offsets[level], points.shape)
+        near = (np.where(second, reference, points) - lattice.lower) / lattice.step
+        levels = _levels(lattice)
+        if np.abs(offsets - near).max() > np.diff(levels).max() + 1e-3:
+            raise DataError(
+                "the score was asked about other predictions than this model's: train with the seed"
+                " and columns of then, or ask about other events, in another epoch"
+            )
+        _, helped, _ = _plan(points, reference, lattice, 1.0, miss)
+        kind: Kind = "errors" if question.weights is None else "gain"
         return cls(question, points, reference, kind, helped)
 
     def __len__(self) -> int:

@@ -199,6 +199,11 @@ class Model:
         """The labels parties that it predicts for, if it has learned from several."""
         return tuple(source.name for source in self.problem.sources)
 
+    @property
+    def key(self) -> str:
+        """Column of the events' keys in the training."""
+        return self.facts.key
+
     def of(self, source: str) -> Model:
         """The model of one labels party's labels, in their units; itself if there is just one, and
         ``ConfigError`` if it has not learned from this one."""

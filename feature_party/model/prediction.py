@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import polars as pl
@@ -17,12 +18,33 @@ from labelveil.common.errors import DataError
 from labelveil.common.files import PUBLIC, appearing
 from labelveil.common.release.event_keys import shown_keys
 from labelveil.feature_party.model.drift import ColumnDrift, DriftCounts
-from labelveil.feature_party.model.model import Model, threads_for
-from labelveil.feature_party.model.several_labels import LabelModels
-from labelveil.feature_party.tables import BATCH_ROWS, SOURCE, FeatureFile, check_key
+from labelveil.feature_party.model.encoding import Encoder
+from labelveil.feature_party.model.model import threads_for
+from labelveil.feature_party.tables import BATCH_ROWS, SOURCE, FeatureFile, Table, check_key
 
 Trained = Callable[[int, int], Booleans]
 """Which rows of a range, from its start to its end, a model was trained on."""
+
+
+class Predictor(Protocol):
+    """What predicts: a model of one label, of several, or of sums."""
+
+    @property
+    def sources(self) -> tuple[str, ...]: ...
+    @property
+    def encoder(self) -> Encoder: ...
+    @property
+    def has_distributions(self) -> bool: ...
+    @property
+    def key(self) -> str: ...
+    def of(self, source: str) -> Predictor: ...
+    def predict(
+        self,
+        features: Table,
+        interval: float | None = None,
+        quantiles: Sequence[float] = (),
+        above: Sequence[float] = (),
+    ) -> pl.DataFrame: ...
 
 
 @dataclass(frozen=True)
@@ -34,7 +56,7 @@ class Predicted:
 
 
 def predict_file(
-    model: Model | LabelModels,
+    model: Predictor,
     features: Path,
     output: Path,
     *,
@@ -116,8 +138,8 @@ def predict_file(
 
 
 def _rows_by_model(
-    models: Mapping[str, Model | LabelModels], batch: pl.DataFrame, by: str
-) -> Iterator[tuple[str, Model | LabelModels, Indices]]:
+    models: Mapping[str, Predictor], batch: pl.DataFrame, by: str
+) -> Iterator[tuple[str, Predictor, Indices]]:
     """Yield each labels party's model, by its name, with the rows that it is to predict."""
     if not by:
         yield from ((name, model, np.arange(batch.height)) for name, model in models.items())

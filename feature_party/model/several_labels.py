@@ -43,6 +43,11 @@ class LabelModels:
         """Whether all predictions come with intervals."""
         return all(model.has_distributions for model in self.by_label.values())
 
+    @property
+    def key(self) -> str:
+        """Column of the events' keys in the training."""
+        return next(iter(self.by_label.values())).facts.key
+
     def of(self, source: str) -> LabelModels:
         """Those of one labels party; see :meth:`Model.of`."""
         return LabelModels({name: model.of(source) for name, model in self.by_label.items()})

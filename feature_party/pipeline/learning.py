@@ -9,10 +9,8 @@ from dataclasses import dataclass, field
 from rich.progress import Progress, TaskID
 
 from labelveil.common.arrays import Floats
-from labelveil.common.console import progress, stderr, warn
-from labelveil.common.errors import DataError, ReleaseError
-from labelveil.common.release.folder import read_manifest, withdrawn_reason
-from labelveil.common.release.manifest import Manifest
+from labelveil.common.console import progress, stderr
+from labelveil.common.errors import DataError
 from labelveil.feature_party.config import TrueLabels
 from labelveil.feature_party.evaluation.true_labels import match_true_labels
 from labelveil.feature_party.join.key_secrets import secrets_of_releases
@@ -44,15 +42,13 @@ class Learning(Transfer):
 
     truth: TrueLabels = field(default_factory=TrueLabels)
     workers: Workers = ALONE
-    _warned: set[str] = field(default_factory=set)
     predicted: Predicted | None = None
     _labels: dict[str, Events] | None = None
 
     def warn(self, text: str) -> None:
-        """Print a warning once, however many stages give it."""
-        if text not in self._warned:
-            self._warned.add(text)
-            warn(text)
+        """As of every stage; of several workers the first one warns for all."""
+        if self.workers.first:
+            super().warn(text)
 
     def join(self) -> JoinedShards:
         """Match release and features in shards on disk, however large they are."""
@@ -64,19 +60,8 @@ class Learning(Transfer):
 
     def _warn_of_poor(self, matches: MatchCounts) -> None:
         poor = matches.poor(self.config.data.min_match)
-        if poor and self.workers.first:
+        if poor:
             self.warn(poor)
-
-    def check_withdrawn(self) -> None:
-        """Refuse, or warn of, releases that are known to be withdrawn, as is configured."""
-        for said in self.withdrawn:
-            if not self.config.release.withdrawn:
-                raise ReleaseError(
-                    f"{said}; fetch another, or set [release] withdrawn = true to learn from it all"
-                    " the same"
-                )
-            if self.workers.first:
-                self.warn(said)
 
     @contextmanager
     def _preparation(self) -> Iterator[Preparation]:
@@ -100,21 +85,6 @@ class Learning(Transfer):
 
             sections = config.training, config.join, config.engine
             yield Preparation(inputs, *sections, bool(config.rounds.shares), self.workers, show)
-
-    @property
-    def manifests(self) -> list[Manifest]:
-        """What the releases that are learned from state, a labels party's oldest first."""
-        return [Manifest.from_bytes(read_manifest(path)) for path in self.config.release_folders]
-
-    @property
-    def withdrawn(self) -> list[str]:
-        """A sentence on each of these that is known to be withdrawn, with the reason."""
-        reasons = {folder: withdrawn_reason(folder) for folder in self.config.release_folders}
-        return [
-            f"the release in {folder} was withdrawn by its labels party: {reason}"
-            for folder, reason in reasons.items()
-            if reason is not None
-        ]
 
     @property
     def labels(self) -> dict[str, Events]:

@@ -6,13 +6,12 @@ from pathlib import Path
 
 from labelveil.common.console import progress, warn
 from labelveil.feature_party.config import FeaturePartyConfig
-from labelveil.feature_party.model.prediction import Predicted, Trained, predict_file
-from labelveil.feature_party.model.several_labels import LabelModels
+from labelveil.feature_party.model.prediction import Predicted, Predictor, Trained, predict_file
 from labelveil.feature_party.tables import scan_table
 
 
 def predict(
-    config: FeaturePartyConfig, model: LabelModels, *, quiet: bool, trained: Trained | None = None
+    config: FeaturePartyConfig, model: Predictor, *, quiet: bool, trained: Trained | None = None
 ) -> Predicted:
     """Predict every row of the features file.
 
@@ -42,7 +41,7 @@ def predict(
         )
 
 
-def _known_key(model: LabelModels, features: Path) -> str:
+def _known_key(model: Predictor, features: Path) -> str:
     """The key column of the training, if a file has it; empty if not."""
-    key = next(iter(model.by_label.values())).facts.key
+    key = model.key
     return key if key in scan_table(features).collect_schema().names() else ""

@@ -10,13 +10,16 @@ the same events and the same question.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import polars as pl
 
 from labelveil.common.arrays import Booleans, Floats, Indices
 from labelveil.common.console import warn
+from labelveil.common.engine.shuffle import KEY_TYPE, match_keys, sort_keys
 from labelveil.common.errors import ConfigError, DataError, present
 from labelveil.common.release.blocks import KEY_BYTES
 from labelveil.common.release.event_keys import read_secret, secret_check
@@ -31,7 +34,6 @@ from labelveil.feature_party.learning.questions import (
     explained_by,
 )
 from labelveil.feature_party.model.several_labels import LabelModels
-from labelveil.feature_party.pipeline.stages import Stages
 from labelveil.feature_party.pipeline.transfer import kept_in, read_kept
 from labelveil.feature_party.tables import FeatureFile
 
@@ -78,11 +80,40 @@ def question_of(
     return encode_question(question)
 
 
+ModelT = TypeVar("ModelT")
+
+
+class Learner(Protocol[ModelT]):
+    """What rounds need of the stages that learn from releases, of codes or of sums."""
+
+    config: FeaturePartyConfig
+
+    def of(self, config: FeaturePartyConfig) -> Self:
+        """The same stages, of other releases."""
+        ...
+
+    def population(self) -> Population: ...
+    def submit(self, population: Population, folder: Path) -> str: ...
+    def fetch(self) -> object: ...
+    def load(self) -> ModelT: ...
+    def trained(self) -> ModelT:
+        """A model of all releases, saved."""
+        ...
+
+    def check_dealt(self, rows: Indices) -> None:
+        """``DataError`` if (rounds,) numbers of events are too few for one of the rounds."""
+        ...
+
+    def ask(self, model: ModelT | None, mine: Booleans, number: int) -> bytes:
+        """What to ask of our (n,) rows that are ``mine``, in a round; nothing to ask nothing."""
+        ...
+
+
 @dataclass
-class Rounds:
+class Rounds(Generic[ModelT]):
     """All rounds of one run of the features party."""
 
-    stages: Stages
+    stages: Learner[ModelT]
 
     @property
     def config(self) -> FeaturePartyConfig:
@@ -90,7 +121,7 @@ class Rounds:
 
     @property
     def count(self) -> int:
-        return len(self.config.rounds.shares)
+        return len(self.config.dealt)
 
     @property
     def left(self) -> range:
@@ -113,18 +144,18 @@ class Rounds:
         epoch = {"epoch": self.config.round_epoch(number)}
         return self.config.only_labels_party.model_copy(update=epoch)
 
-    def through(self, number: int) -> Stages:
+    def through(self, number: int) -> Learner[ModelT]:
         """The stages of a model of the first so many rounds."""
-        return replace(self.stages, config=self.config.through(number), _labels=None)
+        return self.stages.of(self.config.through(number))
 
     def asks(self, number: int) -> bool:
         """Whether a round needs a model that asks: not the first, nor one that was submitted."""
         return number > 1 and kept_in(self.config.round_folder(number)) is None
 
-    def submit(self, number: int, model: LabelModels | None) -> tuple[Population, str]:
+    def submit(self, number: int, model: ModelT | None) -> tuple[Population, str]:
         """Submit a round with what a model asks of it; returns what, and how it ended."""
         config = self.config.model_copy(update={"labels_party": [self.party(number)]})
-        stages, folder = replace(self.stages, config=config), self.config.round_folder(number)
+        stages, folder = self.stages.of(config), self.config.round_folder(number)
         if (place := kept_in(folder)) is None:
             population = self._new(number, model)
         else:
@@ -132,17 +163,21 @@ class Rounds:
             population = read_kept(place, secret_check(secret))
         return population, stages.submit(population, folder)
 
-    def _new(self, number: int, model: LabelModels | None) -> Population:
+    def _new(self, number: int, model: ModelT | None) -> Population:
         everybody = self.stages.population()
         self._check_secret(number, everybody)
-        mine = deal(everybody.keys, self.config.rounds.shares) == number - 1
-        if not mine.any():
+        dealt = deal(everybody.keys, self.config.dealt)
+        rows = np.bincount(dealt, minlength=self.count)
+        if not rows.all():
             raise DataError(
-                f"none of the {everybody.rows:,} events is dealt to round {number}; set [rounds]"
-                " shares to fewer and larger ones"
+                f"none of the {everybody.rows:,} events is dealt to round {int(rows.argmin()) + 1};"
+                " set [rounds] shares to fewer and larger ones"
             )
+        self.stages.check_dealt(rows)
+        mine = dealt == number - 1
         keys = np.frombuffer(everybody.keys, dtype=np.uint8).reshape(-1, KEY_BYTES)[mine]
-        question = b"" if model is None else question_of(model, self.config, mine)
+        self._check_once(number, keys.tobytes(), everybody.secret_check)
+        question = self.stages.ask(model, mine, number)
         return Population(keys.tobytes(), everybody.secret_check, question)
 
     def _check_secret(self, number: int, everybody: Population) -> None:
@@ -158,6 +193,21 @@ class Rounds:
                     " back until all rounds are done, or name another epoch"
                 )
 
+    def _check_once(self, number: int, keys: bytes, check: bytes) -> None:
+        """Other shares would deal some events twice: these would pay again, or be refused."""
+        mine = np.frombuffer(keys, dtype=KEY_TYPE)
+        for earlier in range(1, number):
+            if (place := kept_in(self.config.round_folder(earlier))) is None:
+                continue
+            there = np.frombuffer(read_kept(place, check).keys, dtype=KEY_TYPE)
+            if twice := int(match_keys(there[sort_keys(there)], mine)[1].sum()):
+                raise ConfigError(
+                    f"{twice:,} events of round {earlier} would be asked again in round {number}:"
+                    f" [rounds] shares={self.config.rounds.shares} or [training]"
+                    f" holdout={self.config.training.holdout:g} have changed since; set them back"
+                    " until all rounds are done, or name another epoch"
+                )
+
     def learn(self) -> Iterator[tuple[LabelsPartySection, Population, str]]:
         """Go through the rounds that are left, up to the last one's release.
 
@@ -166,6 +216,6 @@ class Rounds:
         for number in self.left:
             if self.asks(number):  # of a withdrawn round nothing is asked on
                 self.through(number - 1).fetch()
-            model = self.through(number - 1).train() if self.asks(number) else None
+            model = self.through(number - 1).trained() if self.asks(number) else None
             yield (self.party(number), *self.submit(number, model))
             self.through(number).fetch()

@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
+from labelveil.common.arrays import Booleans, Indices
 from labelveil.common.config.answers import json_text
 from labelveil.common.console import stderr
 from labelveil.common.errors import ConfigError
@@ -14,12 +16,14 @@ from labelveil.common.files import write_text
 from labelveil.common.mechanisms.paired_gain import LossName
 from labelveil.common.release.folder import read_manifest
 from labelveil.feature_party.client.questions import Questions, Verdict, released_rows, topics
+from labelveil.feature_party.config import FeaturePartyConfig
 from labelveil.feature_party.evaluation.scores import Scores, labels_json, score
 from labelveil.feature_party.evaluation.true_labels import true_errors
 from labelveil.feature_party.join.key_secrets import secrets_of_releases
 from labelveil.feature_party.model.model import threads_for
 from labelveil.feature_party.model.several_labels import LabelModels, label_files
 from labelveil.feature_party.pipeline.learning import Learning
+from labelveil.feature_party.pipeline.rounds import question_of
 from labelveil.feature_party.report import (
     ReportInputs,
     write_labels_overview,
@@ -32,6 +36,21 @@ from labelveil.feature_party.tables import file_of
 @dataclass
 class Stages(Learning):
     """One run of the features party."""
+
+    def of(self, config: FeaturePartyConfig) -> Self:
+        """The same stages, of other releases."""
+        return replace(self, config=config, _labels=None)
+
+    def trained(self) -> LabelModels:
+        """Models of all releases, saved."""
+        return self.train()
+
+    def check_dealt(self, rows: Indices) -> None:
+        """Any events are enough."""
+
+    def ask(self, model: LabelModels | None, mine: Booleans, number: int) -> bytes:
+        """What to ask of our (n,) rows that are ``mine``; of a first round nothing."""
+        return b"" if model is None else question_of(model, self.config, mine)
 
     def evaluate(
         self,

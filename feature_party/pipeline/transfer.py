@@ -23,6 +23,7 @@ from labelveil.common.release.folder import (
     QUESTION_FILE,
     is_complete,
     read_manifest,
+    withdrawn_reason,
 )
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.question import decode_question
@@ -48,6 +49,38 @@ class Transfer:
     config: FeaturePartyConfig
     quiet: bool = False
     timings: dict[str, float] = field(default_factory=dict)
+    _warned: set[str] = field(default_factory=set)
+
+    def warn(self, text: str) -> None:
+        """Print a warning once, however many stages give it."""
+        if text not in self._warned:
+            self._warned.add(text)
+            warn(text)
+
+    @property
+    def manifests(self) -> list[Manifest]:
+        """What the releases that are learned from state, a labels party's oldest first."""
+        return [Manifest.from_bytes(read_manifest(path)) for path in self.config.release_folders]
+
+    @property
+    def withdrawn(self) -> list[str]:
+        """A sentence on each of these that is known to be withdrawn, with the reason."""
+        reasons = {folder: withdrawn_reason(folder) for folder in self.config.release_folders}
+        return [
+            f"the release in {folder} was withdrawn by its labels party: {reason}"
+            for folder, reason in reasons.items()
+            if reason is not None
+        ]
+
+    def check_withdrawn(self) -> None:
+        """Refuse, or warn of, releases that are known to be withdrawn, as is configured."""
+        for said in self.withdrawn:
+            if not self.config.release.withdrawn:
+                raise ReleaseError(
+                    f"{said}; fetch another, or set [release] withdrawn = true to learn from it all"
+                    " the same"
+                )
+            self.warn(said)
 
     def population(self) -> Population:
         """The keys of the features, hashed."""

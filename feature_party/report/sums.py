@@ -1,4 +1,4 @@
-"""The page about a model of sums over groups, scored with true labels, as a simulation has them."""
+"""The page about a model of sums over groups, and the model card beside it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,17 @@ from labelveil.feature_party.report.words import Headline, Statement, known_titl
 
 @dataclass(frozen=True, eq=False)
 class SumsReport:
-    """What the page is about."""
+    """What the page is about; a simulation's metrics say what true labels do, too."""
 
     label: str
     data_set: str
     lattice: Lattice
     answers: Sequence[PrivateSums]
     metrics: Mapping[str, Any]
+
+    @property
+    def simulated(self) -> bool:
+        return "test_mse" in self.metrics
 
 
 def write_sums_report(path: Path, report: SumsReport) -> None:
@@ -41,8 +45,8 @@ def write_sums_report(path: Path, report: SumsReport) -> None:
         headline=_headline(report),
         eyebrow=report.data_set,
         warnings=metrics["warnings"],
-        simulated=True,
-        errors=error_scale(_error_rows(metrics)),
+        simulated=report.simulated,
+        errors=error_scale(_error_rows(metrics)) if "verdict" in metrics else "",
         statements=_statements(report),
         matches="",
         sections=[_rounds(report)],
@@ -52,33 +56,78 @@ def write_sums_report(path: Path, report: SumsReport) -> None:
     write_text(path, text)
 
 
+def write_sums_card(path: Path, report: SumsReport, columns: Sequence[str], release: str) -> None:
+    """Write a model card, in place of what was there: of the columns that the model reads, and of
+    the manifests' digests."""
+    metrics, lattice = report.metrics, report.lattice
+    used = f"The model reads {len(columns)} column{'s' * (len(columns) != 1)}: {', '.join(columns)}"
+    data_set, _, epoch = report.data_set.partition(", epoch ")
+    text = page_template("labelveil.feature_party.report", "model_card.md.j2").render(
+        headline=_headline(report),
+        name=report.label,
+        axis=report.label,
+        lower=number(lattice.lower),
+        upper=number(lattice.upper),
+        missing="the labels party's `missing` value",
+        law="a mean, by ridges on random features",
+        objective="the likelihood of sums over groups",
+        training_rows=f"{metrics['training_rows']:,}",
+        holdout_rows=f"{metrics['holdout_rows']:,}",
+        columns=f"{used}.",
+        releases=len(report.answers),
+        release=release,
+        data_set=data_set,
+        epoch=epoch,
+        seed=metrics["seed"],
+        software=software(),
+        matches=f"Sums over groups of {metrics['training_rows']:,} of {metrics['rows']:,} events.",
+        lines=[],
+        segments=[],
+        warnings=metrics["warnings"],
+        statements=_statements(report),
+    )
+    write_text(path, text)
+
+
 def _headline(report: SumsReport) -> Headline:
     metrics = report.metrics
+    seen = "show" if metrics["columns_matter"] else "do not show"
+    seen = f"The sums that were learned from {seen} that a column matters."
+    if "verdict" not in metrics:
+        return Headline(f"A model of {report.label} from sums, not scored", (seen,))
+    told, low, high = (
+        share_text(metrics[f"estimated_r2{end}"], ".0%") for end in ("", "_low", "_high")
+    )
+    better = (
+        f"Better than a constant: {TOLD[metrics['verdict']]}. Two sums over the events kept"
+        f" tell that {told} of the variation is explained (95%: {low} … {high})."
+    )
+    if not report.simulated:
+        error, constant = metrics["estimated_mse"], metrics["estimated_constant_mse"]
+        title = known_title(report.label, number(metrics["epsilon"], 3), error, constant, None)
+        return Headline(
+            title,
+            (
+                better,
+                f"Estimated mean squared error over {metrics['holdout_rows']:,} events that were"
+                f" not learned from: {number(error)} (95%: {number(metrics['estimated_mse_low'])} …"
+                f" {number(metrics['estimated_mse_high'])}), of a constant {number(constant)}.",
+                seen,
+            ),
+        )
     test, constant = metrics["test_mse"], metrics["constant_mse"]
     ideal = metrics.get("nonprivate_mse")
     title = known_title(report.label, number(metrics["epsilon"], 3), test, constant, ideal)
-    seen = "show" if metrics["columns_matter"] else "do not show"
     against = (
         f"Against true labels of {metrics['holdout_rows']:,} events that were not learned from the"
         f" error is {number(test)}; a constant has {number(constant)}"
     )
     against += "" if ideal is None else f", a model trained on true labels {number(ideal)}"
-    told, low, high = (
-        share_text(metrics[f"estimated_r2{end}"], ".0%") for end in ("", "_low", "_high")
-    )
-    return Headline(
-        title,
-        (
-            f"Better than a constant: {TOLD[metrics['verdict']]}. Two sums over the events kept"
-            f" tell that {told} of the variation is explained (95%: {low} … {high}).",
-            f"{against}. Only a simulation can tell this.",
-            f"The sums that were learned from {seen} that a column matters.",
-        ),
-    )
+    return Headline(title, (better, f"{against}. Only a simulation can tell this.", seen))
 
 
 def _error_rows(metrics: Mapping[str, Any]) -> list[ErrorRow]:
-    constant, error = metrics["constant_mse"], metrics["test_mse"]
+    constant = metrics["constant_mse" if "constant_mse" in metrics else "estimated_constant_mse"]
     low, high = (constant * (1 - metrics[f"estimated_r2_{end}"]) for end in ("high", "low"))
     told = metrics["estimated_r2"]
     at = constant * (1 - told) if math.isfinite(told) else math.nan
@@ -89,8 +138,9 @@ def _error_rows(metrics: Mapping[str, Any]) -> list[ErrorRow]:
     rows = [
         ErrorRow("a constant", constant, MUTED),
         ErrorRow("this model,\nestimated", at, MAIN, max(told, 0.0), (low, high)),
-        row("this model,\ntrue labels", error, OTHER),
     ]
+    if (error := metrics.get("test_mse")) is not None:
+        rows.append(row("this model,\ntrue labels", error, OTHER))
     if (ideal := metrics.get("nonprivate_mse")) is not None:
         rows.append(row("trained on\ntrue labels", ideal, THIRD))
     return rows
@@ -118,6 +168,12 @@ def _statements(report: SumsReport) -> list[Statement]:
     total, exact = metrics["epsilon"], report.answers[0].guarantee
     bits = metrics["question_bits"]
     scales = [float(np.max(answer.deviations)) for answer in report.answers]
+    scored = " and for two sums that score" if "verdict" in metrics else ""
+    simulated = (
+        "What is simulated",
+        "Everything: questions, answers and learning are those of the library, in one process"
+        " that holds both parties' data.",
+    )
     return [
         (
             "Protected",
@@ -129,8 +185,8 @@ def _statements(report: SumsReport) -> list[Statement]:
         ),
         (
             "The numbers",
-            f"{exact} in each of {len(report.answers)} rounds and for two sums that score, and each"
-            f" event is in one of them: ε = {number(total, 5)} in all, and no δ. Discrete Laplace"
+            f"{exact} in each of {len(report.answers)} rounds{scored}, and each event is in one of"
+            f" them: ε = {number(total, 5)} in all, and no δ. Discrete Laplace"
             f" noise is in every sum, of a standard deviation up to"
             f" {', '.join(map(number, scales))} in the rounds.",
         ),
@@ -145,11 +201,7 @@ def _statements(report: SumsReport) -> list[Statement]:
             f"Each event's group and offset, at most {bits:.1f} bits an event of what columns and"
             " earlier rounds say of it. One message of codes tells it nothing.",
         ),
-        (
-            "What is simulated",
-            "Everything: questions, answers and learning are those of the library, in one process"
-            " that holds both parties' data.",
-        ),
+        *([simulated] if report.simulated else []),
     ]
 
 

@@ -8,7 +8,6 @@ every event. Two sums over the events kept do, within an interval, and their tru
 from __future__ import annotations
 
 import json
-import math
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -54,9 +53,9 @@ def simulate_sums(
     reference: Callable[[], Path] | None = None,
 ) -> SumsRun:
     """Ask, answer and learn in rounds; score on the events kept; write predictions and report."""
-    from labelveil.feature_party.evaluation.intervals import compared
     from labelveil.feature_party.groups.rounds import learn_in_rounds
     from labelveil.feature_party.groups.scoring import FEWEST, ScoreQuestion
+    from labelveil.feature_party.pipeline.sums import facts_of, scored_facts
     from labelveil.feature_party.report.sums import SumsReport, write_sums_report
     from labelveil.feature_party.schema import Stated
     from labelveil.feature_party.training.holdout import draw_holdout
@@ -103,21 +102,17 @@ def simulate_sums(
             np.random.default_rng(settings.seed),
             model.miss,
         )
-        r2 = asked.score(group_sums(truth[held], asked.question, epsilon=settings.epsilon)).r2
+        score = asked.score(group_sums(truth[held], asked.question, epsilon=settings.epsilon))
         grid = Grid.from_count(label.lower, label.upper, lattice.steps + 1)
         moved = grid.moved(truth)
         metrics = {
-            "ask": settings.ask,
+            **facts_of(learned.answers, model),
             "epsilon": settings.epsilon,
             "epsilon_prior": 0.0,
             "epsilon_labels": settings.epsilon,
             "rows": truth.size,
-            "holdout_rows": held.size,
-            "question_bits": max(map(question_bits, learned.answers)),
-            "rounds": [_of_round(answer) for answer in learned.answers],
-            "columns_matter": model.learned,
-            "verdict": compared(r2),
-            **r2.to_json("estimated_r2"),
+            "training_rows": training.size,
+            **scored_facts(score),
             **errors(predictions[held], truth[held], float(truth[training].mean())),
             "points": len(grid),
             "labels_between": moved.between,
@@ -165,22 +160,6 @@ def _on_true_labels(
     setup = TrainingSetup(section, columns, QuickLearners, true_labels=truth)
     model = train(events, setup)
     return model.distributions(model.encoder.encode(table[held])).points
-
-
-def question_bits(answer: PrivateSums) -> float:
-    """What a question tells of an event at most: its group and its offset."""
-    question = answer.question
-    return math.log2(question.half_widths.size) + math.log2(question.offsets.size)
-
-
-def _of_round(answer: PrivateSums) -> dict[str, Any]:
-    question = answer.question
-    return {
-        "events": len(question),
-        "groups": question.half_widths.size,
-        "offsets": question.offsets.size,
-        "question_bits": question_bits(answer),
-    }
 
 
 def errors(predictions: Floats, truth: Floats, mean: float) -> dict[str, float]:

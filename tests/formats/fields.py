@@ -10,13 +10,20 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+import torch
 from pydantic import TypeAdapter
 
 from labelveil.common import formats
 from labelveil.common.formats import Format
+from labelveil.common.mechanisms.group_sums import Lattice
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.question import encode_question
+from labelveil.feature_party.groups.model import SumsModel
+from labelveil.feature_party.groups.ridge import Ridge
+from labelveil.feature_party.groups.saved import SavedSums, SumsFacts
 from labelveil.feature_party.join.shards import JoinedShards
+from labelveil.feature_party.model.encoding import Encoder
 from labelveil.feature_party.model.export.run import _facts
 from labelveil.feature_party.model.export.torch_module import served_columns
 from labelveil.feature_party.model.several_labels import LabelModels
@@ -87,6 +94,16 @@ def _one(name: str) -> Callable[[Path], Any]:
     return lambda folder: sorted(set(_paths(_models(folder)[name])))
 
 
+def _sums_model(folder: Path) -> Any:
+    table, numbers = pl.DataFrame({"x": [0.5, 1.5]}), dict[str, Any]()
+    for field in fields(Ridge):
+        numbers[field.name] = torch.zeros(1) if field.type == "torch.Tensor" else 0.0
+    model = SumsModel(Encoder.fit(table), (Ridge(**numbers),), Lattice.between(0, 1))
+    SavedSums(model, SumsFacts((), 0, 0.0, "", 0, "")).save(folder)
+    document = json.loads((folder / "model.json").read_text())
+    return [sorted(set(_paths(document))), _fields(Ridge)]
+
+
 def _join(_: Path) -> Any:
     return _schema(TypeAdapter(JoinedShards).json_schema())
 
@@ -100,6 +117,7 @@ _STANDS_FOR: dict[str, Callable[[Path], Any]] = {
     formats.BACKUP.name: _backup,
     formats.MODEL.name: _one("model"),
     formats.MODELS.name: _one("models"),
+    formats.SUMS_MODEL.name: _sums_model,
     formats.EXPORT.name: _one("export"),
     formats.JOIN.name: _join,
 }

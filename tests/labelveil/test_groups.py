@@ -135,9 +135,9 @@ def test_what_cannot_be_asked_or_learned_is_said() -> None:
         lv.ask_groups(table[:0], epsilon=1, **BOUNDS)
     with pytest.raises(ConfigError, match="random_state=-1"):
         lv.ask_groups(table, epsilon=1, random_state=-1, **BOUNDS)
-    with pytest.raises(ConfigError, match="sums over groups and codes are learned from apart"):
+    with pytest.raises(DataError, match="the sums and codes are about 800 events"):
         model.fit(table, [sums, codes])
-    with pytest.raises(DataError, match="X has 399 rows, and the sums are about 400 events"):
+    with pytest.raises(DataError, match="X has 399 rows, and the sums and codes are about 400"):
         model.fit(table[:399], sums)
     with pytest.raises(ConfigError, match="use LabelDPRegressor"):
         lv.LabelDPClassifier().fit(table, sums)

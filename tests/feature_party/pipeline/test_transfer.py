@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,12 @@ from labelveil.common.release.folder import (
 from labelveil.feature_party.client.channel import Withdrawn
 from labelveil.feature_party.client.release_client import ReleaseClient
 from labelveil.feature_party.client.submission import Population, SubmittingClient
-from labelveil.feature_party.config import DataSection, FeaturePartyConfig
+from labelveil.feature_party.config import (
+    DataSection,
+    FeaturePartyConfig,
+    GroupsSection,
+    RoundsSection,
+)
 from labelveil.feature_party.pipeline.rounds import Rounds
 from labelveil.feature_party.pipeline.stages import Stages
 from labelveil.feature_party.pipeline.transfer import kept_in, read_kept
@@ -172,3 +178,32 @@ def test_rounds_are_dealt_under_one_secret(
     (tmp_path / "join.key").write_text("5" * 64)
     with pytest.raises(ConfigError, match="round 1 was hashed with another secret"):
         mine.submit(2, None)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"rounds": RoundsSection(shares=[0.2, 0.8])},
+        {"rounds": RoundsSection(shares=[0.1, 0.2, 0.7])},
+        {"groups": GroupsSection(epsilon=1, lower=0, upper=1)},
+    ],
+)
+def test_no_event_is_dealt_to_two_rounds_by_other_shares(
+    rounds: Rounds, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    """It would pay twice, or the labels party would refuse it."""
+    keys = [f"e{n}" for n in range(200)]
+    (tmp_path / "features.csv").write_text("key,x\n" + "".join(f"{key},1\n" for key in keys))
+    data = {"features": tmp_path / "features.csv", "key": "key"}
+    config = rounds.config.model_copy(update={"data": DataSection.model_validate(data)})
+    sent: list[bytes] = []
+    monkeypatch.setattr(
+        SubmittingClient, "submit", lambda self, population, _: sent.append(population.keys) or "ok"
+    )
+    Rounds(rounds.stages.of(config)).submit(1, None)
+    with pytest.raises(ConfigError, match=r"\d+ events of round 1 would be asked again in round 2"):
+        Rounds(rounds.stages.of(config.model_copy(update=changed))).submit(2, None)
+    Rounds(rounds.stages.of(config)).submit(2, None)
+    first, second = ({part[at : at + 16] for at in range(0, len(part), 16)} for part in sent)
+    assert not first & second
+    assert len(first | second) == 200

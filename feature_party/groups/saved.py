@@ -1,0 +1,152 @@
+"""A model of sums in its folder, and what predicts files with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+import torch
+
+from labelveil.common.errors import ConfigError
+from labelveil.common.files import write_text
+from labelveil.common.formats import SUMS_MODEL
+from labelveil.common.mechanisms.group_sums import Lattice
+from labelveil.common.version import software
+from labelveil.feature_party.groups.model import SumsModel
+from labelveil.feature_party.groups.ridge import Ridge
+from labelveil.feature_party.model.encoding import Encoder
+from labelveil.feature_party.model.model import (
+    MODEL_FILE,
+    WEIGHTS_FILE,
+    described,
+    load_states,
+    save_tensors,
+)
+from labelveil.feature_party.tables import Table, collect_table
+
+
+@dataclass(frozen=True)
+class SumsFacts:
+    """What is known of the training; ``model.json`` says it under ``facts``."""
+
+    releases: tuple[str, ...]
+    """SHA-256 of the manifests of what was learned from."""
+    events: int
+    """That these are about."""
+    mean: float
+    """Of their predictions."""
+    columns: str
+    """What was said of columns."""
+    seed: int
+    key: str
+    """Column of the events' keys."""
+    warnings: tuple[str, ...] = ()
+    """Sentences for the users of the model."""
+
+
+@dataclass(frozen=True, eq=False)
+class SavedSums:
+    """A model of sums, with what is known of its training."""
+
+    model: SumsModel
+    facts: SumsFacts
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """None: it predicts for one labels party."""
+        return ()
+
+    @property
+    def has_distributions(self) -> bool:
+        """False: sums teach which labels are expected."""
+        return False
+
+    @property
+    def encoder(self) -> Encoder:
+        return self.model.encoder
+
+    @property
+    def key(self) -> str:
+        """Column of the events' keys in the training."""
+        return self.facts.key
+
+    def of(self, source: str) -> Self:
+        """Itself; ``ConfigError`` if a labels party is named."""
+        if source:
+            raise ConfigError(
+                f"source={source!r} must name a labels party that was learned from, and a model of"
+                " sums has one alone; leave --source out"
+            )
+        return self
+
+    def predict(
+        self,
+        features: Table,
+        interval: float | None = None,
+        quantiles: Sequence[float] = (),
+        above: Sequence[float] = (),
+    ) -> pl.DataFrame:
+        """(n,) rows of a table with a ``prediction``; a model of sums gives no distributions."""
+        inputs = self.encoder.encode(collect_table(features))
+        return pl.DataFrame({"prediction": self.model.distributions(inputs).points})
+
+    def save(self, directory: Path) -> None:
+        """Write ``weights.pt`` and ``model.json``; the latter comes last."""
+        directory.mkdir(parents=True, exist_ok=True)
+        parts = [_parts(ridge) for ridge in self.model.ridges]
+        save_tensors([tensors for tensors, _ in parts], directory / WEIGHTS_FILE)
+        lattice = self.model.lattice
+        data = {
+            "format": str(SUMS_MODEL),
+            "software": software(),
+            "encoder": self.encoder.to_json(),
+            "lattice": [lattice.lower, lattice.upper, lattice.steps],
+            "ridges": [numbers for _, numbers in parts],
+            "facts": asdict(self.facts),
+        }
+        write_text(directory / MODEL_FILE, json.dumps(data) + "\n")
+
+    @classmethod
+    def load(cls, directory: Path) -> Self:
+        """Read what :meth:`save` wrote; ``DataError`` if there is none, or it is damaged."""
+        with described(directory, SUMS_MODEL) as data:
+            encoder = Encoder.from_json(data["encoder"])
+            states = load_states(directory / WEIGHTS_FILE, "cpu")
+            ridges = tuple(
+                _ridge({**state, **numbers})
+                for state, numbers in zip(states, data["ridges"], strict=True)
+            )
+            if not ridges:
+                raise ValueError("no ridges")
+            facts = data["facts"]
+            facts |= {name: tuple(facts[name]) for name in ("releases", "warnings")}
+            model = SumsModel(encoder, ridges, Lattice(*data["lattice"]))
+            saved = cls(model, SumsFacts(**facts))
+            points = saved.predict(encoder.unknown())["prediction"]  # what fails later fails here
+            if not np.isfinite(points.to_numpy()).all():
+                raise ValueError(f"it predicts {points[0]}")
+        return saved
+
+
+def is_of_sums(directory: Path) -> bool:
+    """Whether the model in a folder has learned from sums, as far as its file says."""
+    try:
+        data = json.loads((directory / MODEL_FILE).read_text(encoding="utf-8"))
+        return str(data["format"]).startswith(f"{SUMS_MODEL.name}/")
+    except (OSError, ValueError, TypeError, KeyError):
+        return False  # whoever reads it says what is wrong
+
+
+def _ridge(values: dict[str, Any]) -> Ridge:
+    return Ridge(**values)
+
+
+def _parts(ridge: Ridge) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+    values = {field.name: getattr(ridge, field.name) for field in fields(ridge)}
+    tensors = {name: v for name, v in values.items() if isinstance(v, torch.Tensor)}
+    return tensors, {name: float(v) for name, v in values.items() if name not in tensors}

@@ -1,0 +1,324 @@
+"""The stages of a model of sums over groups: what to ask, learning, the score and the report."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import polars as pl
+
+from labelveil.common.arrays import Booleans, Indices
+from labelveil.common.config.answers import json_text
+from labelveil.common.errors import ConfigError, DataError, present
+from labelveil.common.files import write_text
+from labelveil.common.mechanisms.group_sums import NO_GROUP, Lattice, PrivateSums
+from labelveil.common.release.event_keys import read_secret, secret_check
+from labelveil.common.release.folder import MANIFEST_FILE, read_manifest
+from labelveil.common.release.manifest import Manifest, manifest_digest
+from labelveil.common.release.question import encode_question
+from labelveil.common.release.sums import about, read_sums
+from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.evaluation.intervals import compared
+from labelveil.feature_party.groups.model import SumsModel, ask_first
+from labelveil.feature_party.groups.saved import SavedSums, SumsFacts, is_of_sums
+from labelveil.feature_party.groups.scoring import FEWEST, Score, ScoreQuestion
+from labelveil.feature_party.model.prediction import Predicted
+from labelveil.feature_party.pipeline.predicting import predict
+from labelveil.feature_party.pipeline.transfer import Transfer
+from labelveil.feature_party.report.sums import SumsReport, write_sums_card, write_sums_report
+from labelveil.feature_party.tables import check_key, collect_table, scan_table
+
+
+def learns_from_sums(config: FeaturePartyConfig) -> bool:
+    """Whether a run asks for sums, or all releases that are here are of sums."""
+    if config.groups.asked:
+        return True
+    there = [path for path in config.release_folders if (path / MANIFEST_FILE).is_file()]
+    return bool(there) and all(Manifest.from_bytes(read_manifest(p)).sums for p in there)
+
+
+class Sums(NamedTuple):
+    """The sums of one release."""
+
+    rows: Indices
+    """(m,) of the features: of the events that are in a group."""
+    answer: PrivateSums
+    """About these, in their order."""
+    digest: str
+    """SHA-256 of its manifest."""
+
+    @property
+    def scores(self) -> bool:
+        """Whether it tells how good a model is, rather than what to learn: that takes squares."""
+        return bool(self.answer.question.squares)
+
+
+@dataclass
+class SumStages(Transfer):
+    """One run of a features party that learns from sums over groups."""
+
+    predicted: Predicted | None = None
+    _features: pl.DataFrame | None = None
+    _answers: list[Sums] | None = None
+
+    def of(self, config: FeaturePartyConfig) -> Self:
+        """The same stages, of other releases."""
+        return replace(self, config=config, _answers=None)
+
+    @property
+    def features(self) -> pl.DataFrame:
+        """All events with their keys, in memory."""
+        if self._features is None:
+            frame = scan_table(self.config.features)
+            check_key(frame, self.config.key)
+            self._features = collect_table(frame)
+        return self._features
+
+    @property
+    def table(self) -> pl.DataFrame:
+        """What is known of all events."""
+        return self.features.drop(self.config.key)
+
+    @property
+    def answers(self) -> list[Sums]:
+        """The sums of all releases, oldest first."""
+        if self._answers is None:
+            self.check_withdrawn()
+            with self._timed("join"):
+                self._answers = [
+                    self._read(path, self.config.secrets_of(party))
+                    for party, path in self.config.releases
+                ]
+        return self._answers
+
+    def _read(self, folder: Path, secrets: Sequence[Path]) -> Sums:
+        data = read_manifest(folder)
+        check = Manifest.from_bytes(data).population.secret_check
+        found = (path for path in secrets if secret_check(read_secret(path)).hex() == check)
+        with warnings.catch_warnings():  # of a withdrawal, which was warned of
+            warnings.simplefilter("ignore", UserWarning)
+            keys = self.features[self.config.key]
+            answer = read_sums(folder, keys, next(found, secrets[0]))
+        rows = np.flatnonzero(answer.question.groups != NO_GROUP)
+        return Sums(rows, about(answer, rows), manifest_digest(data))
+
+    @property
+    def learned_from(self) -> list[Sums]:
+        """Those that teach; ``DataError`` if there are none."""
+        if not (teaching := [each for each in self.answers if not each.scores]):
+            raise DataError(
+                f"the sums in {self.config.release.directory} tell how good a model is, and teach"
+                " none; fetch those of lv.ask_groups, or of [groups], too"
+            )
+        return teaching
+
+    def train(self) -> SavedSums:
+        """Train and save a model of all sums that teach."""
+        config, given = self.config, self.learned_from
+        rows = np.concatenate([each.rows for each in given])
+        with self._timed("train"), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
+            model = SumsModel.fit(
+                self.table[rows],
+                [each.answer for each in given],
+                stated=config.data.stated,
+                seed=config.training.seed,
+            )
+        said = [str(warning.message) for warning in caught if warning.category is UserWarning]
+        mean = float(model.distributions(model.encoder.encode(self.table[rows])).points.mean())
+        saved = SavedSums(model, replace(self._facts, mean=mean, warnings=(*said, *self.withdrawn)))
+        saved.save(config.output.model)
+        for warning in saved.facts.warnings:
+            self.warn(warning)
+        return saved
+
+    @property
+    def _facts(self) -> SumsFacts:
+        """What a model of these releases knows of its training, but for what comes of it."""
+        config, given = self.config, self.learned_from
+        return SumsFacts(
+            releases=tuple(each.digest for each in given),
+            events=sum(each.rows.size for each in given),
+            mean=0.0,
+            columns=str(config.data.stated),
+            seed=config.training.seed,
+            key=config.key,
+        )
+
+    def trained(self) -> SavedSums:
+        """The saved model, if it is of these releases, columns and seed; else a new one.
+
+        How good it is, was asked of the very model that is saved.
+        """
+        directory = self.config.output.model
+        if is_of_sums(directory):
+            saved = SavedSums.load(directory)
+            if replace(saved.facts, mean=0.0, warnings=()) == self._facts:
+                return saved
+        return self.train()
+
+    def load(self) -> SavedSums:
+        """Read the saved model, and refuse one of other releases."""
+        directory = self.config.output.model
+        saved = SavedSums.load(directory)
+        if replace(saved.facts, mean=0.0, warnings=()) != self._facts:
+            raise DataError(
+                f"the model in {directory} was trained on other sums, columns or with another seed"
+                f" than {self.config.training.seed}; train again"
+            )
+        return saved
+
+    def check_dealt(self, rows: Indices) -> None:
+        """``DataError`` if too few events are kept to score a model."""
+        if (held := int(rows[-1])) < FEWEST:
+            raise DataError(
+                f"holdout={self.config.training.holdout:g} keeps {held} of {int(rows.sum()):,}"
+                f" events, and {FEWEST} are the fewest that can be scored; set [training] holdout"
+                " higher, or give more events"
+            )
+
+    def ask(self, model: SavedSums | None, mine: Booleans, number: int) -> bytes:
+        """What to ask of our (n,) rows that are ``mine``: after the last round how good it is."""
+        config, own = self.config, self.table.filter(pl.Series(mine))
+        if config.groups.epsilon is None:
+            raise ConfigError(
+                "a model of sums asks for sums, of groups whose size follows from what each label"
+                " spends; set epsilon, lower and upper in [groups]"
+            )
+        epsilon, bounds = config.groups.epsilon, (config.groups.lower, config.groups.upper)
+        lattice = Lattice.between(*map(present, bounds))
+        rng = np.random.default_rng((config.training.seed, number))
+        with self._timed("ask"):
+            if model is None:
+                question = ask_first(own, lattice, epsilon, rng, config.data.stated)
+            elif number <= len(config.rounds.shares):
+                question = model.model.ask(own, epsilon, rng)
+            else:
+                points = model.predict(own)["prediction"].to_numpy()
+                mean, miss = model.facts.mean, model.model.miss
+                question = ScoreQuestion.of(points, mean, lattice, epsilon, rng, miss).question
+        return encode_question(question)
+
+    def predict(self, model: SavedSums) -> Predicted:
+        """Predict every row of the features file."""
+        learned = np.zeros(self.features.height, dtype=np.bool_)
+        for each in self.learned_from:
+            learned[each.rows] = True
+        with self._timed("predict"):
+            self.predicted = predict(
+                self.config,
+                model,
+                quiet=self.quiet,
+                trained=lambda start, stop: learned[start:stop],
+            )
+        return self.predicted
+
+    def evaluate(self, model: SavedSums) -> dict[str, Any]:
+        """Say how good the model is; writes metrics, report and model card, and returns metrics."""
+        output, given = self.config.output, self.learned_from
+        with self._timed("evaluate"):
+            scored = self._scored(model)
+        manifest, answers = self.manifests[0], [each.answer for each in given]
+        lattice = answers[0].question.lattice
+        metrics = {
+            **facts_of(answers, model.model),
+            "epsilon": max(each.privacy.requested_epsilon for each in self.manifests),
+            "rows": self.features.height,
+            "training_rows": sum(each.rows.size for each in given),
+            "holdout_rows": 0,
+            **({} if scored is None else scored_facts(scored)),
+            "points": lattice.steps + 1,
+            "warnings": [*model.facts.warnings],
+            "seed": self.config.training.seed,
+        }
+        if scored is None:
+            metrics["warnings"].append(
+                "no sums tell how good this model is: what differs within groups cancels in those"
+                " that teach; ask with lv.ask_score"
+            )
+        with self._timed("report"):
+            name = output.label_name or manifest.labels[0].name
+            page = SumsReport(
+                name, f"{manifest.data_set}, epoch {manifest.epoch}", lattice, answers, metrics
+            )
+            write_sums_report(output.report, page)
+            digests = ", ".join(model.facts.releases)
+            card = output.report.with_suffix(".md")
+            write_sums_card(card, page, model.encoder.columns, digests)
+        timings = {name: round(value, 3) for name, value in self.timings.items()}
+        drift = [] if self.predicted is None else [c.to_json() for c in self.predicted.drift]
+        metrics |= {"drift": drift, "timings": timings}
+        write_text(output.metrics, json_text(metrics) + "\n")
+        return metrics
+
+    def _scored(self, model: SavedSums) -> Score | None:
+        """What the sums say that were asked about the model's predictions."""
+        scoring = [each for each in self.answers if each.scores]
+        if not scoring:
+            return None
+        if len(scoring) > 1:
+            raise ConfigError(
+                f"{len(scoring)} releases tell how good a model is; leave all but one out of"
+                " [labels_party] epochs"
+            )
+        ((rows, answer, _),) = scoring
+        points = model.predict(self.table[rows])["prediction"].to_numpy()
+        asked = ScoreQuestion.asked(answer.question, points, model.facts.mean, model.model.miss)
+        return asked.score(answer)
+
+    @staticmethod
+    def words(metrics: Mapping[str, Any]) -> list[str]:
+        """What to print of metrics, in lines."""
+        rounds = metrics["rounds"]
+        groups = " + ".join(f"{asked['groups']:,}" for asked in rounds)
+        lines = [f"{groups} sums over {metrics['training_rows']:,} events"]
+        if "verdict" in metrics:
+            low, high = (metrics[f"estimated_r2_{end}"] for end in ("low", "high"))
+            told = ", ".join("?" if end is None else f"{end:.3f}" for end in (low, high))
+            lines.append(
+                f"{metrics['verdict']} than a constant: R² {metrics['estimated_r2']:.3f} (95%:"
+                f" {told}), by sums over {metrics['holdout_rows']:,} events kept"
+            )
+        return lines
+
+
+def facts_of(answers: Sequence[PrivateSums], model: SumsModel) -> dict[str, Any]:
+    """What ``metrics.json`` says of questions and of what was learned."""
+    return {
+        "ask": "groups",
+        "question_bits": max(map(question_bits, answers)),
+        "rounds": [_of_round(answer) for answer in answers],
+        "columns_matter": model.learned,
+    }
+
+
+def scored_facts(score: Score) -> dict[str, Any]:
+    """What it says of two sums over events that nothing was learned from."""
+    return {
+        "holdout_rows": score.events,
+        "verdict": compared(score.r2),
+        **score.r2.to_json("estimated_r2"),
+        **score.mse.to_json("estimated_mse"),
+        **score.reference_mse.to_json("estimated_constant_mse"),
+    }
+
+
+def question_bits(answer: PrivateSums) -> float:
+    """What a question tells of an event at most: its group and its offset."""
+    question = answer.question
+    return math.log2(question.half_widths.size) + math.log2(question.offsets.size)
+
+
+def _of_round(answer: PrivateSums) -> dict[str, Any]:
+    question = answer.question
+    return {
+        "events": len(question),
+        "groups": question.half_widths.size,
+        "offsets": question.offsets.size,
+        "question_bits": question_bits(answer),
+    }

@@ -1,0 +1,113 @@
+"""A model of sums in its folder: it predicts what it did, and says in a line what is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import labelveil as lv
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.formats import SUMS_MODEL
+from labelveil.common.mechanisms.group_sums import Lattice
+from labelveil.feature_party.config import FeaturePartyConfig
+
+pytest.importorskip("torch", reason="the features party needs torch")
+
+from labelveil.feature_party.groups.model import SumsModel
+from labelveil.feature_party.groups.saved import SavedSums, SumsFacts, is_of_sums
+from labelveil.feature_party.groups.scoring import ScoreQuestion
+from labelveil.feature_party.model.several_labels import LabelModels
+
+FACTS = SumsFacts(("ab",), 200, 5.0, "", 0, "id", ("take care",))
+
+
+@pytest.fixture
+def saved() -> SavedSums:
+    rng = np.random.default_rng(2)
+    table = pl.DataFrame({"x": rng.normal(size=200), "kind": rng.choice(["a", "b"], 200)})
+    labels = np.clip(5 + 2 * table["x"].to_numpy(), 0, 10)
+    sums = lv.group_sums(labels, lv.ask_groups(table, epsilon=2, lower=0, upper=10), epsilon=2)
+    return SavedSums(SumsModel.fit(table, [sums]), FACTS)
+
+
+def test_it_predicts_and_asks_what_it_did(saved: SavedSums, tmp_path: Path) -> None:
+    saved.save(tmp_path)
+    again = SavedSums.load(tmp_path)
+    assert again.facts == FACTS
+    assert is_of_sums(tmp_path)
+    table = pl.DataFrame({"x": [0.1, None, 3.0], "kind": ["a", "b", "new"]})
+    assert again.predict(table).equals(saved.predict(table))
+    rng = [np.random.default_rng(1) for _ in range(2)]
+    table = pl.concat([table] * 20)
+    asked = [
+        each.model.ask(table, 1, r).encode() for each, r in zip((saved, again), rng, strict=True)
+    ]
+    assert asked[0] == asked[1]
+    with pytest.raises(DataError, match="labelveil-models"):
+        LabelModels.load(tmp_path)
+
+
+def test_what_is_damaged_is_said_in_a_line(saved: SavedSums, tmp_path: Path) -> None:
+    assert not is_of_sums(tmp_path)
+    with pytest.raises(DataError, match="holds no trained model"):
+        SavedSums.load(tmp_path)
+    saved.save(tmp_path)
+    path, weights = tmp_path / "model.json", tmp_path / "weights.pt"
+    data = json.loads(path.read_text())
+    newer = f"{SUMS_MODEL.name}/{SUMS_MODEL.number + 1}"
+    for changed, said in (
+        ({"format": newer}, "is newer than"),
+        ({"ridges": data["ridges"][:1]}, "is damaged"),
+        ({"ridges": [{**each, "linear": "much"} for each in data["ridges"]]}, "is damaged"),
+        ({"lattice": [0, 10]}, "is damaged"),
+        ({"facts": {}}, "is damaged"),
+    ):
+        path.write_text(json.dumps({**data, **changed}))
+        with pytest.raises(DataError, match=said) as caught:
+            SavedSums.load(tmp_path)
+        assert str(caught.value).isprintable()
+    path.write_text(json.dumps(data))
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match="is damaged"):
+        SavedSums.load(tmp_path)
+
+
+@pytest.mark.parametrize("miss", [0.3, 3.0])
+def test_a_score_is_told_of_the_predictions_that_were_asked_about(miss: float) -> None:
+    rng = np.random.default_rng(4)
+    labels = rng.uniform(0, 10, 400)
+    points = np.clip(labels + rng.normal(0, miss, 400), 0, 10)
+    lattice = Lattice.between(0, 10)
+    asked = ScoreQuestion.of(points, 5.0, lattice, 1.0, rng, miss)
+    answer = lv.group_sums(labels, asked.question, epsilon=1)
+    again = ScoreQuestion.asked(asked.question, points, 5.0, miss)
+    assert again.score(answer) == asked.score(answer)
+    with pytest.raises(DataError, match="about other predictions"):
+        ScoreQuestion.asked(asked.question, points[::-1].copy(), 5.0, miss)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"groups": {"epsilon": 1}}, "belong together"),
+        ({"groups": {"epsilon": 1, "lower": 3, "upper": 3}}, "must be below upper"),
+        ({"groups": {"epsilon": 1, "lower": 0, "upper": 1}}, r"set \[rounds\] shares, to \[1.0\]"),
+        ({"training": {"holdout": 0}}, "keeps no events"),
+        ({"release": {"parquet": True}}, "have none"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_before_anything(
+    values: dict[str, dict[str, object]], said: str
+) -> None:
+    rounds = {} if "groups" in values else {"rounds": {"shares": [1.0]}}
+    given = {
+        "groups": {"epsilon": 1, "lower": 0, "upper": 1},
+        "labels_party": {"submit": True, "epoch": "day"},
+    }
+    with pytest.raises((ConfigError, ValueError), match=said):
+        FeaturePartyConfig.model_validate(given | rounds | values)

@@ -114,11 +114,10 @@ def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: 
         connected(connection) as client,
         connected(other_connection) as other_client,
     ):
-        served, other = Served(client, client.fetch(), connection), other_client.fetch()
-        answer, manifest = served.whole, served.manifest
+        answer, other = client.fetch(), other_client.fetch()
+        manifest = Manifest.parse(answer.manifest)
         audit.claimed = audit.claimed or claims.claimed_epsilon(manifest)
         audit.facts |= {"canary events": f"{settings.rows:,}", "canary ε": f"{settings.epsilon:g}"}
-        SERVED.audit(audit, served)
         LABELS.audit(audit, Labels(whole.in_row_order, answer.outputs, manifest))
         shown, other_shown = shown_by(client, answer), shown_by(other_client, other)
         fetches = 600 * settings.effort
@@ -130,7 +129,9 @@ def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: 
         checks = fetched_certificate(answer).checks
         audit.checks += (c for c in checks if c.verdict is not Verdict.NOT_CHECKABLE)
     with again.serving() as connection, connected(connection) as client:
-        STARTS.audit(audit, (answer, client.fetch()))
+        served = Served(client, client.fetch(), connection)
+        SERVED.audit(audit, served)  # here, as it leaves lines in the log that the other two lack
+    STARTS.audit(audit, (answer, served.whole))
     NOISES.audit(audit, Known(small, settings.effort))
     audit.progress("ask for more than was sold")
     SESSIONS.audit(audit, ask_for_more(asked))

@@ -75,7 +75,10 @@ def noticed(mutation: Mutation, tests: Sequence[Measured], tree: Path) -> str | 
         try:
             target.write_bytes(mutation.applied(source))
             seconds = 60 + 4 * sum(test.seconds for test in tests)
-            code, said = pytest_in(tree, ["-x", *files], seen, seconds)
+            for _ in range(2):  # once more, lest a machine that stalls is taken for a hang
+                code, said = pytest_in(tree, ["-x", *files], seen, seconds)
+                if code != HANGS:
+                    break
         finally:
             target.write_bytes(source)
     if code in (0, HANGS):

@@ -108,9 +108,10 @@ def denoise_histogram(
     ``shape`` is the number of values of each label, the last label's cells side by side. Returns
     (k,) probabilities >= 0, summing to 1. Where more is known, every misfit ‖c − ĉ‖²/σ² above has
     that of the ``means`` added; of one label it is 2√2 Σ |c_i − ĉ_i|/σ, as the law of Laplace has
-    it, and what a degree of freedom costs depends on the tail. What channels are designed from,
-    without it, stays as it is. ``start`` is a (k,) public prior: one candidate more, which has no
-    degree of freedom, so that it holds unless the counts contradict it.
+    it, and what a degree of freedom costs depends on the tail, as does where θ may bend. What
+    channels are designed from, without it, stays as it is. ``start`` is a (k,) public prior: one
+    candidate more, which has no degree of freedom, so that it holds unless the counts contradict
+    it.
     """
     if deviation < _LEAST_NOISE:
         return project_to_simplex(noisy / rows)

@@ -137,4 +137,45 @@ COMMUNITIES = DataSet("communities", "communities_crime.parquet", "V127", 0, 1, 
 DIAMONDS = DataSet("diamonds", None, "price", 0, 20_000, EXAMPLES["diamonds"].read)
 BIKE = DataSet("bike", "bike_sharing_hour.parquet", "cnt", 0, 1000, _bike)
 
+
+
+def _from_statsmodels(name: str) -> pl.DataFrame:
+    from statsmodels import datasets
+
+    return pl.from_pandas(getattr(datasets, name).load_pandas().data)
+
+
+def _texas() -> pl.DataFrame:
+    from plotnine.data import txhousing
+
+    sold = pl.from_pandas(txhousing).select("city", "year", "month", "listings", "median")
+    return sold.drop_nulls("median")
+
+
+def _diabetes() -> pl.DataFrame:
+    from sklearn.datasets import load_diabetes
+
+    return pl.from_pandas(load_diabetes(as_frame=True).frame)
+
+
+def _patients() -> pl.DataFrame:
+    table = read("nih_chestxray14_labels.parquet").rename({"Patient Age": "age"})
+    # what names a picture, and its size
+    return table.select("age", "Patient Gender", "View Position", "Follow-up #", "^label:.*$")
+
+
+FAIR = DataSet("fair", None, "affairs", 0, 20, lambda: _from_statsmodels("fair"))
+ANES = DataSet("anes96", None, "age", 18, 100, lambda: _from_statsmodels("anes96"))
+TRAVEL = DataSet("modechoice", None, "invt", 0, 1500, lambda: _from_statsmodels("modechoice"))
+DIABETES = DataSet("diabetes", None, "target", 0, 400, _diabetes)
+TEXAS = DataSet("texas", None, "median", 0, 350_000, _texas)
+DIGITS = DataSet(
+    "digits", "optdigits.parquet", "Class", 0, 9, lambda: read("optdigits.parquet")
+)
+LETTERS = DataSet(
+    "letters", "letter_recognition.parquet", "onpix", 0, 15,
+    lambda: read("letter_recognition.parquet"),
+)  # fmt: skip
+PATIENTS = DataSet("patients", "nih_chestxray14_labels.parquet", "age", 0, 100, _patients)
+
 ALL = (RANDHIE, HOUSING, CENSUS, RETAIL, CRITEO)

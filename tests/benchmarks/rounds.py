@@ -19,9 +19,29 @@ import polars as pl
 import labelveil as lv
 from labelveil.common.arrays import Floats
 from tests.benchmarks.harness import markdown
-from tests.data_sets import BIKE, CENSUS, DIAMONDS, HOUSING, RANDHIE, RETAIL, DataSet
+from tests.data_sets import (
+    ANES,
+    BIKE,
+    CENSUS,
+    COMMUNITIES,
+    CRITEO,
+    DIABETES,
+    DIAMONDS,
+    DIGITS,
+    FAIR,
+    HOUSING,
+    LETTERS,
+    PATIENTS,
+    RANDHIE,
+    RETAIL,
+    TEXAS,
+    TRAVEL,
+    DataSet,
+)
 
 ROWS = {BIKE: None, DIAMONDS: 20_000, HOUSING: None, CENSUS: 12_500, RETAIL: 60_000, RANDHIE: None}
+ROWS |= {FAIR: None, DIGITS: None, TEXAS: None, LETTERS: None, PATIENTS: 20_000}
+ROWS |= {COMMUNITIES: None, CRITEO: None, ANES: None, TRAVEL: None, DIABETES: None}
 """How many events of each data set are used, a fifth of them held out."""
 SHARES = {"one": (1.0,), "two": (0.25, 0.75), "three": (0.15, 0.25, 0.6), "five": (0.2,) * 5}
 SHARES |= {"strata": (1.0,)}
@@ -31,7 +51,6 @@ KNOWN = {
     HOUSING: ["ocean_proximity"],
     CENSUS: ["sex", "education"],
     RETAIL: ["Country"],
-    RANDHIE: [],
 }
 """Columns whose values are the strata of ``strata``."""
 DAYS, SHOWN = 20, (1, 2, 5, 10, 20)
@@ -65,7 +84,7 @@ def main() -> None:
         for run, epsilon, rounds in grid:
             path = options.out / f"{data_set.name}-{epsilon:g}-{rounds}-{run}.json"
             if not path.exists():
-                strata = KNOWN[data_set] if rounds == "strata" else []
+                strata = KNOWN.get(data_set, []) if rounds == "strata" else []
                 found = _error(data_set, table, rows, run, epsilon, SHARES[rounds], strata)
                 path.write_text(json.dumps(found))
     if not options.days:

@@ -138,7 +138,6 @@ DIAMONDS = DataSet("diamonds", None, "price", 0, 20_000, EXAMPLES["diamonds"].re
 BIKE = DataSet("bike", "bike_sharing_hour.parquet", "cnt", 0, 1000, _bike)
 
 
-
 def _from_statsmodels(name: str) -> pl.DataFrame:
     from statsmodels import datasets
 
@@ -169,9 +168,7 @@ ANES = DataSet("anes96", None, "age", 18, 100, lambda: _from_statsmodels("anes96
 TRAVEL = DataSet("modechoice", None, "invt", 0, 1500, lambda: _from_statsmodels("modechoice"))
 DIABETES = DataSet("diabetes", None, "target", 0, 400, _diabetes)
 TEXAS = DataSet("texas", None, "median", 0, 350_000, _texas)
-DIGITS = DataSet(
-    "digits", "optdigits.parquet", "Class", 0, 9, lambda: read("optdigits.parquet")
-)
+DIGITS = DataSet("digits", "optdigits.parquet", "Class", 0, 9, lambda: read("optdigits.parquet"))
 LETTERS = DataSet(
     "letters", "letter_recognition.parquet", "onpix", 0, 15,
     lambda: read("letter_recognition.parquet"),

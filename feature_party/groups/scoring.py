@@ -13,7 +13,8 @@ where predictions explain little, the weighted sum Σ (f - g) y, which tells the
 Each event is in one sum alone, at all of ε. Predictions have to be levels of offsets: they go to
 one of their neighbours at random, and the mean square of that is subtracted. What is known without
 labels, E(f - g)², is taken from all events in place of a group's own. Both sums are then right on
-average whatever labels and predictions are.
+average whatever labels and predictions are. What earlier releases about other events say of V is
+averaged with the second sum, by weights that are decided before there is an answer.
 
 Intervals have room for the noise, for the events being a sample, and for labels between two points
 of the lattice. How much labels vary around predictions from event to event is not asked: variances
@@ -26,15 +27,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, Self
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from scipy.optimize import brentq
 
 from labelveil.common.arrays import Booleans, Floats, Indices
 from labelveil.common.errors import ConfigError, DataError, present
-from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice, PrivateSums
+from labelveil.common.mechanisms.group_sums import (
+    GroupQuestion,
+    Lattice,
+    NoisySums,
+    PrivateSums,
+)
 from labelveil.common.mechanisms.group_sums.question import MOST_LEVELS
 from labelveil.feature_party.evaluation.intervals import Measured, noisy_half_width
 
@@ -55,6 +62,14 @@ does not matter: that R² is 0 is then refuted, and an interval has a lower end.
 _ENDLESS = 1e6
 
 Kind = Literal["errors", "gain"]
+
+
+class Known(NamedTuple):
+    """V as releases about other events tell it, in units of the label, squared."""
+
+    value: float
+    error: float
+    """Its standard error."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +151,9 @@ class ScoreQuestion:
     kind: Kind
     helped: bool
     """Whether E(f - g)² helps to tell V: not where predictions are far worse than the reference."""
+    guess: tuple[float, float]
+    """M and V as far as they are known before there is an answer."""
+    known: Known | None = None
 
     @classmethod
     def of(
@@ -146,12 +164,13 @@ class ScoreQuestion:
         epsilon: float,
         rng: np.random.Generator,
         miss: float | None = None,
+        known: Known | None = None,
     ) -> Self:
         """Ask about (n,) predictions that were made without these events' labels.
 
         ``miss`` is by how much labels are expected to deviate from them: it decides which sum is
-        asked, and of how many events, but not what the answer means. ``DataError`` if a prediction
-        is no number or there are too few.
+        asked, of how many events, and what what is ``known`` counts for, but not what the answer
+        means. ``DataError`` if a prediction is no number or there are too few.
         """
         if points.size < FEWEST:
             raise DataError(f"{points.size} events are too few to score: take at least {FEWEST}")
@@ -165,7 +184,8 @@ class ScoreQuestion:
         points, reference = (
             np.clip(values, lattice.lower, lattice.upper) for values in (points, reference)
         )
-        kind, helped, share = _plan(points, reference, lattice, epsilon, miss)
+        guess = _guess(points, reference, lattice, miss, known)
+        kind, helped, share = _plan(points, reference, lattice, epsilon, guess, known)
         second = rng.permutation(points.size) >= round(share * points.size)
         levels = _levels(lattice)
         nearby = np.where(second, reference, points)
@@ -187,7 +207,7 @@ class ScoreQuestion:
             weights,
             squares=2 if kind == "errors" else 1,
         )
-        return cls(question, points, reference, kind, helped)
+        return cls(question, points, reference, kind, helped, guess, known)
 
     @classmethod
     def asked(
@@ -196,6 +216,7 @@ class ScoreQuestion:
         points: Floats,
         reference: Floats | float,
         miss: float | None = None,
+        known: Known | None = None,
     ) -> Self:
         """The same again, of a question that was asked; ``DataError`` if not about (n,) these."""
         lattice = question.lattice
@@ -213,9 +234,10 @@ class ScoreQuestion:
                 "the score was asked about other predictions than this model's: train with the seed"
                 " and columns of then, or ask about other events, in another epoch"
             )
-        _, helped, _ = _plan(points, reference, lattice, 1.0, miss)
+        guess = _guess(points, reference, lattice, miss, known)
+        _, helped, _ = _plan(points, reference, lattice, 1.0, guess, known)
         kind: Kind = "errors" if question.weights is None else "gain"
-        return cls(question, points, reference, kind, helped)
+        return cls(question, points, reference, kind, helped, guess, known)
 
     def __len__(self) -> int:
         return len(self.question)
@@ -224,12 +246,18 @@ class ScoreQuestion:
         """Tell how good predictions are; ``ConfigError`` if another question was answered."""
         if answer.question.digest != self.question.digest:
             raise ConfigError("this answers another question than the score's; ask again for both")
-        found = _Found.of(self, answer)
-        # labels between two points went to one at random: that adds so much to squares, at most
-        more = (self.question.lattice.step / 2) ** 2
-        first, second = (found.ratio(added) for added in (0.0, more))
-        r2 = Measured(first.value, min(first.low, second.low), max(first.high, second.high))
-        return Score(r2, found.error, found.reference, len(self))
+        return _Found.of(self, answer).score(self.question.lattice)
+
+    def expected(self, epsilon: Fraction) -> Measured:
+        """R² as an answer would tell it that has no more noise than usual, if the guess is right:
+        how wide its interval will be is known before anything is asked.
+        """
+        noisy = NoisySums(self.question, epsilon)
+        nothing = PrivateSums(noisy, np.zeros(self.question.half_widths.size, dtype=np.int64))
+        error, reference = self.guess
+        first = error if self.kind == "errors" else reference - error
+        found = replace(_Found.of(self, nothing), first=first, second=reference)
+        return found.score(self.question.lattice).r2
 
 
 @dataclass(frozen=True)
@@ -242,6 +270,8 @@ class _Found:
     noise: tuple[float, float]
     rows: tuple[int, int]
     terms: _Terms
+    share: float = 1.0  # what the second sum counts for in V, beside what is known
+    beside: float = 0.0  # standard error of what is known
 
     @classmethod
     def of(cls, asked: ScoreQuestion, answer: PrivateSums) -> _Found:
@@ -272,7 +302,21 @@ class _Found:
         widest = _reach(points, lattice), _reach(asked.reference, lattice)
         fourth = float(np.mean(away**2))
         terms = _Terms(common, fourth, widest, (moved[0], moved[1]), asked.helped)
-        return cls(asked.kind, tops, below, (noise[0], noise[1]), rows, terms)
+        if asked.known is None:
+            return cls(asked.kind, tops, below, (noise[0], noise[1]), rows, terms)
+        value, beside = asked.known
+        variance = terms.second(*asked.guess) / rows[1] + 2 * noise[1] ** 2
+        own = beside**2 / (beside**2 + variance)
+        below = own * below + (1 - own) * value
+        scales = noise[0], own * noise[1]
+        return cls(asked.kind, tops, below, scales, rows, terms, own, beside)
+
+    def score(self, lattice: Lattice) -> Score:
+        # labels between two points went to one at random: that adds so much to squares, at most
+        more = (lattice.step / 2) ** 2
+        first, second = (self.ratio(added) for added in (0.0, more))
+        r2 = Measured(first.value, min(first.low, second.low), max(first.high, second.high))
+        return Score(r2, self.error, self.reference, sum(self.rows))
 
     def _half(self, own: float, ratio: float, error: float, reference: float) -> float:
         """How far ``own first - ratio second`` is off, with a probability of 95%, if these are M
@@ -280,9 +324,11 @@ class _Found:
         """
         error, reference = max(error, 0.0), max(reference, 0.0)
         first = own**2 * self.terms.first(self.kind, error) / self.rows[0]
-        second = ratio**2 * self.terms.second(error, reference) / self.rows[1]
+        second = (ratio * self.share) ** 2 * self.terms.second(error, reference) / self.rows[1]
+        second += (ratio * (1 - self.share) * self.beside) ** 2
         # E(f - g)² is in the gain, and in V if that is helped
-        common = (own if self.kind == "gain" else 0.0) - (ratio if self.terms.helped else 0.0)
+        common = own if self.kind == "gain" else 0.0
+        common -= ratio * self.share if self.terms.helped else 0.0
         sampled = common**2 * self.terms.sampled / sum(self.rows)
         return noisy_half_width(
             math.sqrt(first + second + sampled), own * self.noise[0], ratio * self.noise[1]
@@ -344,20 +390,36 @@ def _roots(beyond: Callable[[float], float], best: float) -> tuple[float, float]
     return ends[0], ends[1]
 
 
+def _guess(
+    points: Floats, reference: Floats, lattice: Lattice, miss: float | None, known: Known | None
+) -> tuple[float, float]:
+    """M and V, from what is known without an answer."""
+    common = float(np.mean((points - reference) ** 2))
+    guess = (_UNKNOWN * (lattice.upper - lattice.lower)) ** 2
+    error = miss**2 if miss else max(guess - common, common / 3)
+    if known is not None:
+        return error, known.value
+    total = error + common  # of a model that is right on average
+    if common > guess:  # it may be too sure
+        total = min(total, max(guess, error))
+    return error, total
+
+
 def _plan(
-    points: Floats, reference: Floats, lattice: Lattice, epsilon: float, miss: float | None
+    points: Floats,
+    reference: Floats,
+    lattice: Lattice,
+    epsilon: float,
+    guess: tuple[float, float],
+    known: Known | None,
 ) -> tuple[Kind, bool, float]:
     """Which sum to ask first, whether to help the second, and which share of the events is asked
     the first: what is likely to tell most."""
     away = (points - reference) ** 2
     common, span = float(away.mean()), lattice.upper - lattice.lower
     widest = _reach(points, lattice), _reach(reference, lattice)
-    guess = (_UNKNOWN * span) ** 2
-    error = miss**2 if miss else max(guess - common, common / 3)
+    error, total = guess
     rows, fourth = points.size, float(np.mean(away**2))
-    total = error + common  # of a model that is right on average
-    if common > guess:  # it may be too sure
-        total = min(total, max(guess, error))
     helps = [_Terms(common, fourth, widest, (0.0, 0.0), helped) for helped in (True, False)]
     terms = min(helps, key=lambda each: each.second(error, total))
     largest = _largest(points - reference, np.ones(rows, dtype=np.bool_))
@@ -365,20 +427,21 @@ def _plan(
     for share in np.linspace(0.1, 0.9, 17).tolist():
         first, second = share * rows, (1 - share) * rows
         below = terms.second(error, total) / second + 2 * (widest[1] ** 2 / (epsilon * second)) ** 2
+        own = 1.0 if known is None else known.error**2 / (known.error**2 + below)
+        below *= own  # as an average with what is known has it
         moves: dict[Kind, float] = {"errors": widest[0] ** 2, "gain": 2 * largest * span}
         ratios: dict[Kind, float] = {"errors": error / total, "gain": abs(1 - error / total)}
         for kind, ratio in ratios.items():
             top = terms.first(kind, error) / first + 2 * (moves[kind] / (epsilon * first)) ** 2
-            known = max(below / total**2, _CERTAIN)
+            certain = max(below / total**2, _CERTAIN)
             # at the hypothesis M = V residuals are large, and so is what they add
             more = terms.first(kind, total) - terms.first(kind, error)
             useless = top + more / first
             if kind == "errors":
-                useless += (
-                    below + (terms.second(total, total) - terms.second(error, total)) / second
-                )
+                grown = terms.second(total, total) - terms.second(error, total)
+                useless += below + own**2 * grown / second
             apart = max(useless / max(total - error, 1e-9 * total) ** 2, _APART)
-            found.append((apart, known, top + ratio**2 * below, kind, share))
+            found.append((apart, certain, top + ratio**2 * below, kind, share))
     *_, kind, share = min(found)
     return kind, terms.helped, share
 

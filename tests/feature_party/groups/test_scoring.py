@@ -14,7 +14,7 @@ from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.mechanisms.group_sums import Lattice, NoisySums, PrivateSums
 from labelveil.feature_party.evaluation.intervals import Measured, noisy_half_width
-from labelveil.feature_party.groups.scoring import Score, ScoreQuestion
+from labelveil.feature_party.groups.scoring import Known, Score, ScoreQuestion
 
 WIDE = Lattice(-3.0, 3.0, 511)
 EVENTS = 4_000
@@ -215,3 +215,40 @@ def test_few_events_refute_that_a_good_model_saves_nothing() -> None:
         asked = ScoreQuestion.of(points, 50.0, Lattice(0.0, 100.0, 500), 4.0, rng, 2.0)
         lows.append(answered(asked, labels, "4", run).r2.low)
     assert min(lows) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", ["1", "0.5"])
+def test_what_is_known_of_labels_narrows_intervals_that_still_cover(epsilon: str) -> None:
+    """With the variance known to 15 % by others' labels, 200 draws of events, labels and noise.
+
+    True coverage is above .95 by what intervals have room for; below .90 of 200 lies at .95 beyond
+    three deviations, and seeds are fixed.
+    """
+    rng, runs, events_each = np.random.default_rng(5), 200, 1_500
+    points, labels, lattice = events("fair", 400_000, rng)
+    constant, miss = float(labels.mean()), float(np.std(labels - points))
+    variance = float(np.mean((labels - constant) ** 2))
+    true, widths = truth(points, labels, constant), []
+    found: dict[bool, list[Measured]] = {True: [], False: []}
+    for run in range(runs):
+        own = rng.integers(0, points.size, events_each)
+        known = Known(variance * (1 + 0.15 * rng.normal()), 0.15 * variance)
+        for told in (True, False):
+            asked = ScoreQuestion.of(
+                *(points[own], constant, lattice, float(epsilon), rng, miss),
+                known if told else None,
+            )
+            found[told].append(answered(asked, labels[own], epsilon, run).r2)
+        if run < 20:
+            asked = ScoreQuestion.of(
+                *(points[own], constant, lattice, float(epsilon), rng, miss), known
+            )
+            expected = asked.expected(Fraction(epsilon))
+            widths.append(expected.high - expected.low)
+    helped, alone = (
+        float(np.mean([each.high - each.low for each in found[told]])) for told in (True, False)
+    )
+    assert covered(true, found[True]) >= 0.90
+    assert helped < alone
+    assert 0.8 < np.mean(widths) / helped < 1.25  # known before noise is drawn

@@ -1,9 +1,11 @@
-"""What sums over groups are worth, in one question and in three rounds.
+"""What sums over groups are worth beside codes, and whether ``--ask auto`` takes the better ones.
 
 ``python -m tests.benchmarks.groups bike diamonds --epsilon 0.1``: for every data set that is named,
-the error of a regressor on held-out true labels after each round, as a share of a constant's.
-Splits are those of ``tests.benchmarks.rounds``; noise is the operating system's. Results are kept
-in ``out/groups`` and taken up again.
+the error of a regressor on held-out true labels, as a share of a constant's. It learns from sums in
+one question and in the rounds of ``labelveil simulate``, from one message of codes, and from codes
+in rounds. What ``auto`` would take is set against the best of them, the mean of whose splits is the
+least. Splits are those of ``tests.benchmarks.rounds``; noise is the operating system's. Results are
+kept in ``out/groups`` and taken up again.
 """
 
 from __future__ import annotations
@@ -19,12 +21,22 @@ import numpy as np
 import labelveil as lv
 from labelveil.common.mechanisms.group_sums import Lattice
 from labelveil.feature_party.groups.rounds import learn_in_rounds
+from labelveil.simulation.settings import (
+    FEWEST_IN_ROUNDS,
+    SUMS_SHARES,
+    WORTH_IN_SUMS,
+    worth_of_codes,
+)
 from tests.benchmarks.harness import markdown
-from tests.data_sets import BIKE, CENSUS, DIAMONDS, HOUSING, RETAIL, DataSet
+from tests.benchmarks.rounds import SHARES, error_left
+from tests.data_sets import BIKE, CENSUS, DIAMONDS, HOUSING, RANDHIE, RETAIL, DataSet
 
-ROWS = {BIKE: None, DIAMONDS: 20_000, HOUSING: None, CENSUS: None, RETAIL: 200_000}
+ROWS = {BIKE: None, DIAMONDS: 20_000, HOUSING: None, RANDHIE: None, CENSUS: None, RETAIL: 200_000}
 """How many events of each data set are used, a fifth of them held out."""
-SHARES = {"one": (1.0,), "three": (0.25, 0.3, 0.45)}
+SUMS = {"question": (1.0,), "sums": tuple(SUMS_SHARES)}
+CODES = {"message": SHARES["one"], "codes": SHARES["three"]}
+TAKEN = ("sums", "message", "codes")
+"""What ``auto`` takes one of."""
 OUT = Path("out/groups")
 
 
@@ -33,7 +45,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="data sets; all that are present if none is named")
     parser.add_argument("--epsilon", type=float, action="append", help="budget; repeatable")
-    parser.add_argument("--rounds", choices=SHARES, action="append", help="repeatable")
+    parser.add_argument("--ask", choices=[*SUMS, *CODES], action="append", help="repeatable")
     parser.add_argument("--runs", type=int, default=3, help="splits (3)")
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
@@ -45,19 +57,25 @@ def main() -> None:
         range(options.runs),
         options.names or sets,
         options.epsilon or (0.1, 0.25, 0.5),
-        options.rounds or SHARES,
+        options.ask or [*SUMS, *CODES],
     )
-    for run, name, epsilon, rounds in grid:
-        path = options.out / f"{name}-{epsilon:g}-{rounds}-{run}.json"
+    for run, name, epsilon, ask in grid:
+        path = options.out / f"{name}-{epsilon:g}-{ask}-{run}.json"
         if not path.exists():
-            path.write_text(json.dumps(_errors(sets[name], run, epsilon, SHARES[rounds])))
+            learn = _of_sums if ask in SUMS else _of_codes
+            path.write_text(json.dumps(learn(sets[name], run, epsilon, ask)))
             print(path.stem, path.read_text(), flush=True)
     print(_table(options.out))
 
 
-def _errors(
-    data_set: DataSet, run: int, epsilon: float, shares: tuple[float, ...]
-) -> dict[str, object]:
+def _of_codes(data_set: DataSet, run: int, epsilon: float, ask: str) -> dict[str, object]:
+    """Share of a constant's squared error that is left in the end, and seconds."""
+    table, rows, start = data_set.load(), ROWS[data_set], time.process_time()
+    left = error_left(data_set, table, rows, run, epsilon, CODES[ask], [])
+    return {"errors": [round(left, 4)], "seconds": round(time.process_time() - start, 1)}
+
+
+def _of_sums(data_set: DataSet, run: int, epsilon: float, ask: str) -> dict[str, object]:
     """Share of a constant's squared error that is left after each round, and seconds."""
     table = data_set.load()
     order = np.random.default_rng(run).permutation(table.height)[: ROWS[data_set]]
@@ -71,7 +89,7 @@ def _errors(
         Lattice.between(data_set.lower, data_set.upper),
         epsilon,
         lambda rows, question: lv.group_sums(known[rows], question, epsilon=epsilon),
-        shares=shares,
+        shares=SUMS[ask],
         seed=run,
     ):
         model = learned.model
@@ -80,24 +98,38 @@ def _errors(
     return {"errors": errors, "seconds": round(time.process_time() - start, 1)}
 
 
+def _auto(data_set: DataSet, epsilon: float) -> str:
+    """What ``labelveil simulate --ask auto`` takes for so many events."""
+    rows = ROWS[data_set] or data_set.load().height
+    if worth_of_codes(rows * 4 / 5, epsilon) < WORTH_IN_SUMS:
+        return "sums"
+    return "codes" if rows >= FEWEST_IN_ROUNDS else "message"
+
+
 def _table(out: Path) -> str:
-    """Means over splits of what is left after the last round, and each split's."""
-    found: dict[tuple[str, str], dict[str, list[float]]] = {}
+    """Means over splits of what is left in the end, and each split's; and what ``auto`` takes.
+
+    How much worse than the best that is, is told of splits for which there is all of it.
+    """
+    found: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
     for path in sorted(out.glob("*.json")):
-        name, epsilon, rounds, _ = path.stem.rsplit("-", 3)
+        name, epsilon, ask, run = path.stem.rsplit("-", 3)
         left = json.loads(path.read_text())["errors"][-1]
-        found.setdefault((name, epsilon), {}).setdefault(rounds, []).append(left)
-    rows = [
-        [name, epsilon]
-        + [
-            f"{np.mean(columns[r]):.3f} ({', '.join(f'{e:.3f}' for e in columns[r])})"
-            if r in columns
-            else "–"
-            for r in SHARES
-        ]
-        for (name, epsilon), columns in found.items()
-    ]
-    return markdown(["data set", "ε", "one question", "three rounds"], rows)
+        found.setdefault((name, epsilon), {}).setdefault(ask, {})[run] = left
+    sets, rows = {each.name: each for each in ROWS}, []
+    for (name, epsilon), columns in found.items():
+        row = [name, epsilon]
+        for ask in (*SUMS, *CODES):
+            of = list(columns.get(ask, {}).values())
+            each = ", ".join(f"{left:.3f}" for left in of)
+            row.append(f"{np.mean(of):.3f} ({each})" if of else "–")
+        taken = _auto(sets[name], float(epsilon))
+        runs = set.intersection(*(set(columns.get(ask, {})) for ask in TAKEN))
+        means = {ask: np.mean([columns[ask][run] for run in runs]) for ask in TAKEN if runs}
+        regret = f"{means[taken] / min(means.values()) - 1:.1%}" if means else "–"
+        rows.append([*row, taken, regret])
+    header = ["data set", "ε", "one question", "sums in rounds", "one message", "codes in rounds"]
+    return markdown([*header, "auto", "above the best"], rows)
 
 
 if __name__ == "__main__":

@@ -85,13 +85,13 @@ def main() -> None:
             path = options.out / f"{data_set.name}-{epsilon:g}-{rounds}-{run}.json"
             if not path.exists():
                 strata = KNOWN.get(data_set, []) if rounds == "strata" else []
-                found = _error(data_set, table, rows, run, epsilon, SHARES[rounds], strata)
+                found = error_left(data_set, table, rows, run, epsilon, SHARES[rounds], strata)
                 path.write_text(json.dumps(found))
     if not options.days:
         print(_table(options.out))
 
 
-def _error(
+def error_left(
     data_set: DataSet,
     table: pl.DataFrame,
     rows: int | None,
@@ -100,7 +100,7 @@ def _error(
     shares: tuple[float, ...],
     strata: list[str],
 ) -> float:
-    """Share of a constant's squared error that is left."""
+    """Share of a constant's squared error that messages of codes, one for each share, leave."""
     order = np.random.default_rng(run).permutation(table.height)[:rows]
     test, train = np.split(order, [order.size // 5])
     labels = table[data_set.label].to_numpy().astype(np.float64)

@@ -75,3 +75,13 @@ def test_of_large_groups_some_events_stand_for_all(monkeypatch: pytest.MonkeyPat
     assert np.mean((ridge.predict(inputs) - truth) ** 2) < 0.1
     scales = ridge.scales.numpy()
     assert scales[0] > 3 * scales[1:].max()
+
+
+def test_what_columns_do_one_by_one_takes_few_sums_to_learn() -> None:
+    rng = np.random.default_rng(2)
+    inputs = rng.uniform(-2, 2, size=(1_600, 8))
+    truth = 5 + np.sin(2 * inputs).sum(axis=1)
+    groups = np.arange(600)
+    ridge = RidgeFit(inputs[:600], rows_of(groups, truth[:600]), 0, 10, 0).run()
+    left = np.mean((ridge.predict(inputs[600:]) - truth[600:]) ** 2) / truth.var()
+    assert left < 0.35

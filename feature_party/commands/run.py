@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from labelveil.common.allocator import keep_freed_memory
+from labelveil.common.config import setting
 from labelveil.feature_party.commands.evaluate import show_scores
 from labelveil.feature_party.commands.options import (
     LABELS_PARTY,
@@ -21,13 +22,19 @@ if TYPE_CHECKING:
     from labelveil.feature_party.client.submission import Population
 
 
+class Ending(Shown):
+    evaluate: bool = setting(
+        True, "Estimate the error and write the report, which `evaluate` does as well."
+    )
+
+
 @options(
     *RELEASE_AND_FEATURES,
     *LABELS_PARTY,
     *("output.model", "output.predictions", "output.metrics", "output.report"),
     *TRAINING,
 )
-def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Shown) -> None:
+def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Ending) -> None:
     """Submit the population if so configured; fetch, join, train, predict, evaluate and report."""
     output = config.output
     start(
@@ -56,4 +63,12 @@ def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Shown) -> None:
         stages.fetch()
     model = stages.train()
     stages.predict(model)
-    show_scores(stages, stages.evaluate(model), shown)
+    if shown.evaluate:
+        show_scores(stages, stages.evaluate(model), shown)
+        return
+    shown.answer(
+        stages.write_metrics({}),
+        str(stages.prepared.matches),
+        f"model in {output.model}, predictions in {output.predictions}",
+        "next: feature-party evaluate",
+    )

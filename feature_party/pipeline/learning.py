@@ -12,7 +12,7 @@ from labelveil.common.arrays import Floats
 from labelveil.common.console import progress, stderr, warn
 from labelveil.common.errors import DataError, ReleaseError
 from labelveil.common.release.folder import read_manifest, withdrawn_reason
-from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.manifest import Manifest, manifest_of
 from labelveil.feature_party.config import TrueLabels
 from labelveil.feature_party.evaluation.true_labels import match_true_labels
 from labelveil.feature_party.join.key_secrets import secrets_of_releases
@@ -104,7 +104,7 @@ class Learning(Transfer):
     @property
     def manifests(self) -> list[Manifest]:
         """What the releases that are learned from state, a labels party's oldest first."""
-        return [Manifest.from_bytes(read_manifest(path)) for path in self.config.release_folders]
+        return [manifest_of(read_manifest(path)) for path in self.config.release_folders]
 
     @property
     def withdrawn(self) -> list[str]:

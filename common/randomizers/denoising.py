@@ -110,7 +110,8 @@ def denoise_histogram(
     that of the ``means`` added; of one label it is 2√2 Σ |c_i − ĉ_i|/σ, as the law of Laplace has
     it, and what a degree of freedom costs depends on the tail, as does where θ may bend. What
     channels are designed from, without it, stays as it is. ``start`` is a (k,) public prior: one
-    candidate more, which has no degree of freedom, so that it holds unless the counts contradict it.
+    candidate more, which has no degree of freedom, so that it holds where the counts do not
+    contradict it.
     """
     if deviation < _LEAST_NOISE:
         return project_to_simplex(noisy / rows)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from itertools import chain, islice
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
@@ -607,3 +607,10 @@ def block_digest(keys: bytes | memoryview, codes: bytes | memoryview) -> str:
     digest = hashlib.sha256(keys)
     digest.update(codes)
     return digest.hexdigest()
+
+
+@lru_cache(maxsize=16)
+def manifest_of(data: bytes) -> Manifest:
+    """Read a manifest as :meth:`Manifest.from_bytes`, but the same bytes once: what was estimated
+    from its histograms is kept with it. Nobody changes it."""
+    return Manifest.from_bytes(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -38,6 +39,12 @@ class Compared(Section):
         ' "absolute"; of several labels LABEL or LABEL:LOSS. Repeatable.',
         metavar="LOSS|LABEL",
     )
+    wait: bool = setting(
+        False,
+        "Read the model only once a line comes on standard input: after the networks of"
+        " --nonprivate, which learn while others still train it.",
+        flag="--wait",
+    )
 
 
 @options(*RELEASE_AND_FEATURES, "output.model", "output.metrics", "output.report")
@@ -61,15 +68,24 @@ def evaluate(config: FeaturePartyConfig, truth: TrueLabels, beside: Compared, sh
             "--nonprivate-metrics": beside.nonprivate_metrics,
             "--by": beside.by,
             "--ask": beside.ask,
+            "--wait": beside.wait,
         }
         check_alone(truth, given)
         sums = SumStages(config, shown.quiet)
         show_sums(sums, sums.load(), shown)
         return
     stages = Stages(config, shown.quiet, truth=truth)
-    models, nonprivate = stages.load(), beside.nonprivate_metrics
+    models = None if beside.wait else stages.load()
+    nonprivate = beside.nonprivate_metrics
     if beside.nonprivate is not None:
         nonprivate = stages.train_on_truth(beside.nonprivate)
+    if models is None:
+        if not sys.stdin.readline():
+            raise ConfigError(
+                "standard input ended before a line came: --wait is for who says when the model is"
+                " trained; leave it out"
+            )
+        models = stages.load()
     scores = stages.evaluate(models, nonprivate, beside.ask, beside.by)
     show_scores(stages, scores, shown)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from labelveil.common.allocator import keep_freed_memory
+from labelveil.common.config import setting
 from labelveil.feature_party.commands.evaluate import check_alone, show_scores, show_sums
 from labelveil.feature_party.commands.options import (
     LABELS_PARTY,
@@ -21,13 +22,19 @@ if TYPE_CHECKING:
     from labelveil.feature_party.client.submission import Population
 
 
+class Ending(Shown):
+    evaluate: bool = setting(
+        True, "Estimate the error and write the report, which `evaluate` does as well."
+    )
+
+
 @options(
     *RELEASE_AND_FEATURES,
     *LABELS_PARTY,
     *("output.model", "output.predictions", "output.metrics", "output.report"),
     *TRAINING,
 )
-def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Shown) -> None:
+def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Ending) -> None:
     """Submit the population if so configured; fetch, join, train, predict, evaluate and report."""
     output = config.output
     start(
@@ -45,8 +52,9 @@ def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Shown) -> None:
         if not (shown.as_json or shown.quiet):
             print(submitted(party, population, ending)[1], flush=True)
 
+    given = {"--no-evaluate": not shown.evaluate}
     if config.groups.asked:
-        check_alone(truth)
+        check_alone(truth, given)
     if config.rounds.shares:
         rounds: Rounds[Any] = Rounds(sums if config.groups.asked else codes)
         for done in rounds.learn():
@@ -57,7 +65,7 @@ def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Shown) -> None:
             show(config.only_labels_party, *codes.submit_all())
         codes.fetch()
     if learns_from_sums(config):
-        check_alone(truth)
+        check_alone(truth, given)
         sums = sums.of(config)
         learned = sums.trained()
         sums.predict(learned)
@@ -66,4 +74,12 @@ def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Shown) -> None:
     codes = codes.of(config)
     model = codes.train()
     codes.predict(model)
-    show_scores(codes, codes.evaluate(model), shown)
+    if shown.evaluate:
+        show_scores(codes, codes.evaluate(model), shown)
+        return
+    shown.answer(
+        codes.write_metrics({}),
+        str(codes.prepared.matches),
+        f"model in {output.model}, predictions in {output.predictions}",
+        "next: feature-party evaluate",
+    )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from labelveil.common.arrays import Booleans, Indices
 from labelveil.common.config.answers import json_text
@@ -96,11 +96,16 @@ class Stages(Learning):
                 self._write_report(scores, pages[label])
             if len(by_label) > 1:
                 write_labels_overview(output.report, by_label, pages)
+        self.write_metrics(labels_json(by_label))
+        return by_label
+
+    def write_metrics(self, scores: Mapping[str, Any]) -> dict[str, Any]:
+        """Write scores, how what was predicted differs and what took how long; returns it."""
         timings = {name: round(value, 3) for name, value in self.timings.items()}
         drift = [] if self.predicted is None else [c.to_json() for c in self.predicted.drift]
-        metrics = {**labels_json(by_label), "drift": drift, "timings": timings}
-        write_text(output.metrics, json_text(metrics) + "\n")
-        return by_label
+        metrics = {**scores, "drift": drift, "timings": timings}
+        write_text(self.config.output.metrics, json_text(metrics) + "\n")
+        return metrics
 
     def train_on_truth(self, folder: Path) -> Path:
         """Train networks on the true labels of the same events; returns the file with their errors.

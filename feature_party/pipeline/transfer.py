@@ -25,7 +25,7 @@ from labelveil.common.release.folder import (
     read_manifest,
     withdrawn_reason,
 )
-from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.manifest import Manifest, manifest_of
 from labelveil.common.release.question import decode_question
 from labelveil.feature_party.client.channel import Withdrawn
 from labelveil.feature_party.client.release_client import Fetched, ReleaseClient, noting_withdrawal
@@ -60,7 +60,7 @@ class Transfer:
     @property
     def manifests(self) -> list[Manifest]:
         """What the releases that are learned from state, a labels party's oldest first."""
-        return [Manifest.from_bytes(read_manifest(path)) for path in self.config.release_folders]
+        return [manifest_of(read_manifest(path)) for path in self.config.release_folders]
 
     @property
     def withdrawn(self) -> list[str]:

@@ -17,7 +17,7 @@ from labelveil.common.engine.local import open_engine
 from labelveil.common.engine.task import EngineSection
 from labelveil.common.errors import DataError
 from labelveil.common.release.folder import read_manifest
-from labelveil.common.release.manifest import Manifest, manifest_digest
+from labelveil.common.release.manifest import Manifest, manifest_digest, manifest_of
 from labelveil.feature_party.config import JoinSection, TrainingSection
 from labelveil.feature_party.join.matches import JoinInputs
 from labelveil.feature_party.join.on_disk import JoinSizes, Progress, join_content, join_to_shards
@@ -57,7 +57,7 @@ class Preparation:
         """
         inputs, training = self.inputs, self.training
         data = [read_manifest(folder) for folder in inputs.releases]
-        manifests = [Manifest.from_bytes(each) for each in data]
+        manifests = [manifest_of(each) for each in data]
         names = [party.name for party in inputs.parties]
         release_id = _release_id([manifest_digest(each) for each in data], names)
         released = sum(manifest.population.rows for manifest in manifests)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from labelveil.children import LABEL_PROGRAM, child_command, child_environment
@@ -22,10 +22,18 @@ class Party(subprocess.Popen[bytes]):
     """One party's process, ended without fail when its ``with`` block is left.
 
     It is a module run by this interpreter in a working directory, with command and options; the log
-    gets what it prints.
+    gets what it prints. One that ``waits`` does so until it is told to go on.
     """
 
-    def __init__(self, module: str, arguments: Sequence[str], directory: Path, log: Path) -> None:
+    def __init__(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        directory: Path,
+        log: Path,
+        *,
+        waits: bool = False,
+    ) -> None:
         self.name = (
             f"{module.removeprefix('labelveil.').split('.')[0].replace('_', '-')} {arguments[0]}"
         )
@@ -38,13 +46,15 @@ class Party(subprocess.Popen[bytes]):
                 child_command(module, *arguments),
                 cwd=directory,
                 env=environment,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if waits else subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
 
     def __exit__(self, *_: object) -> None:
         self.terminate()
+        if self.stdin is not None:
+            self.stdin.close()
         if not self.ended_within(_STOP_SECONDS):
             self.kill()
             self.wait()
@@ -56,6 +66,12 @@ class Party(subprocess.Popen[bytes]):
         except subprocess.TimeoutExpired:
             return False
         return True
+
+    def go_on(self) -> None:
+        """Tell it what it waits for: that it may go on."""
+        if self.stdin is not None:
+            with suppress(BrokenPipeError), self.stdin:  # it has ended, and its log says why
+                self.stdin.write(b"\n")
 
     def failure(self) -> StageFailed:
         """Say why the process ended: its own error line, or its last words."""

@@ -24,7 +24,7 @@ from labelveil.children import FEATURE_PROGRAM, LABEL_PROGRAM
 from labelveil.common.arrays import Floats
 from labelveil.common.config.answers import json_text
 from labelveil.common.console import Terminal, share_text, stderr
-from labelveil.common.errors import DataError
+from labelveil.common.errors import DataError, present
 from labelveil.common.extras import need
 from labelveil.common.files import write_text
 from labelveil.common.mechanisms.group_sums import PrivateSums
@@ -43,8 +43,6 @@ from labelveil.simulation.workspace import Workspace, config_file, furnish
 
 _WIDTH = 110
 _POLL_SECONDS = 0.1
-_KEPT = ["--set", "training.checkpoint=true"]
-"""How scoring finds what was trained on true labels before."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -75,7 +73,7 @@ class Outcome:
 def run_simulation(settings: Settings, reference: Callable[[], Path] | None = None) -> Outcome:
     """Run both parties as separate processes with mutual TLS between them, and score the result.
 
-    The features party trains and estimates its error without any true label. Only then is the same
+    The features party trains without any true label. Only then is its error estimated, and the same
     model scored with the true labels of the events that it was not trained on. ``reference`` trains
     on true labels in another way than by the same network, and returns the file with ``test_mse``
     and ``test_mae``. ``LabelveilError`` if something cannot work, or a party fails; its own error
@@ -93,8 +91,15 @@ class _Simulation:
         self._seconds: dict[str, float] = {}
         # Processes start in folders of their own: only an absolute path means the same to all.
         self._workspace = Workspace(settings.out.absolute())
+        self._scorer: Party | None = None  # what trains on true labels beside the run, to score it
+        self._parties = ExitStack()
 
     def run(self) -> Outcome:
+        """Everything; no process outlives it."""
+        with self._parties:
+            return self._run_all()
+
+    def _run_all(self) -> Outcome:
         workspace, settings = self._workspace, self._settings
         with self._stage("prepare", "prepare data, certificates and configurations"):
             inputs = read_inputs(settings)
@@ -170,7 +175,7 @@ class _Simulation:
         with serving(serve, workspace.label_party, log, workspace.port_file) as port:
             address = f"127.0.0.1:{port}"
             if self._settings.shares:
-                text = "features party: submit, fetch, train, ask, and again; evaluate"
+                text = "features party: submit, fetch, train, ask, and again; predict"
                 # the labels party releases every round as soon as it is submitted
                 watch = ["watch", "--config", config_file("label_party"), "--quiet"]
                 watch += _sets(self._settings.label_settings)
@@ -185,35 +190,39 @@ class _Simulation:
                 with self._stage("submit", "features party: submit the population"):
                     self._run(FEATURE_PROGRAM, "submit", "--address", address)
                 self._release()
-            text = "features party: fetch, join, train, predict, evaluate"
+            text = "features party: fetch, join, train, predict"
             with self._stage("features_party", text):
                 self._learn(address)
 
     def _learn(self, address: str) -> None:
-        """The features party's run; networks learn from true labels beside it, to compare.
+        """The features party's run; who will score it begins beside it, as soon as it can.
 
-        They need all releases, and leave what they have learned as checkpoints, for scoring to take
-        up: nothing else of the run sees a true label.
+        Networks learn from true labels there, to compare, and need all releases. It waits for the
+        run's end before it reads the model: nothing of the run sees a true label.
         """
-        workspace, settings = self._workspace, self._settings
-        wanted = settings.nonprivate and not self._reference
-        beside = ["--objective", "true", "--set", "training.learner=networks", *self._truth]
-        beside += ["--model", "../nonprivate", "--set", "join.directory=../nonprivate/joined"]
-        beside += _KEPT
-        running = self._invocation(FEATURE_PROGRAM, "run", "--address", address)
-        with ExitStack() as parties:
-            run = parties.enter_context(Party(*running))
-            references = []
+        running = ["run", "--no-evaluate", "--address", address]
+        releases = self._workspace.releases(len(self._settings.shares))
+        with Party(*self._invocation(FEATURE_PROGRAM, *running)) as run:
             while not run.ended_within(_POLL_SECONDS):
-                if wanted and is_complete(workspace.releases(len(settings.shares))[-1]):
-                    wanted = False
-                    reference = Party(*self._invocation(FEATURE_PROGRAM, "train", *beside))
-                    references.append(parties.enter_context(reference))
+                if self._scorer is None and not self._given and is_complete(releases[-1]):
+                    self._scorer = self._scoring()
             if run.returncode:
                 raise run.failure()
-            for reference in references:  # what it could not do, scoring will, and say why not
-                reference.wait()
-        shutil.rmtree(workspace.nonprivate / "joined", ignore_errors=True)
+
+    @property
+    def _given(self) -> bool:
+        """Whether the model to compare with is trained in another way, once the run is over."""
+        return self._settings.nonprivate and self._reference is not None
+
+    def _scoring(self, *compared: str) -> Party:
+        """What scores the run's model, once it is told that the run is over."""
+        if self._settings.nonprivate and not compared:
+            compared = "--nonprivate", "../nonprivate"
+        options = ["--wait", "--set", "join.directory=../nonprivate/joined"]
+        invocation = self._invocation(
+            FEATURE_PROGRAM, "evaluate", *options, *self._truth, *compared
+        )
+        return self._parties.enter_context(Party(*invocation, waits=True))
 
     @property
     def _truth(self) -> list[str]:
@@ -226,24 +235,26 @@ class _Simulation:
     ) -> dict[str, Any]:
         # From here on true labels are used: to compare, never to train the model that is scored.
         several, figures = len(self._settings.label) > 1, self._workspace.feature_party
-        truth = self._truth
         unscored = json.loads((figures / "metrics.json").read_text("utf-8"))
-        text = "score with true labels, write the report"
-        if self._settings.nonprivate and self._reference:
+        text = "evaluate, score with true labels, write the report"
+        if self._given:
             with self._stage("nonprivate", "train on true labels, to compare"):
-                reference = self._reference().absolute()  # parties work elsewhere
-            truth += ["--nonprivate-metrics", str(reference)]
+                reference = present(self._reference)().absolute()  # parties work elsewhere
+            self._scorer = self._scoring("--nonprivate-metrics", str(reference))
         elif self._settings.nonprivate:
-            truth += ["--nonprivate", "../nonprivate", *_KEPT]
             text = f"train on true labels, too; {text}"
-        with self._stage("score", text):
-            self._run(FEATURE_PROGRAM, "evaluate", *truth)
+        with self._stage("score", text), self._scorer or self._scoring() as scorer:
+            scorer.go_on()
+            if scorer.wait():
+                raise scorer.failure()
+            shutil.rmtree(self._workspace.nonprivate / "joined", ignore_errors=True)
             metrics = json.loads((figures / "metrics.json").read_text("utf-8"))
             if not several:
                 secret = read_secret(files.join_secret)
                 metrics["label_mse"] = label_error(releases, inputs.truth, secret)
-        parts = unscored.get("timings", {}).items()
-        timings = {**self._seconds, **{f"features_party.{name}": s for name, s in parts}}
+        parts = {name: metrics["timings"][name] for name in ("evaluate", "report")}
+        parts = {**unscored["timings"], **parts}
+        timings = {**self._seconds, **{f"features_party.{name}": s for name, s in parts.items()}}
         return {
             **metrics,
             "seed": self._settings.seed,

@@ -9,14 +9,18 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from labelveil.common.arrays import Floats
 from labelveil.common.config import load_config
 from labelveil.common.config.template import commented_toml
 from labelveil.common.errors import LabelveilError
+from labelveil.common.randomizers.denoising import denoise_histogram
+from labelveil.common.release.manifest import manifest_of
 from labelveil.feature_party.commands.cli import app
 from labelveil.feature_party.config import FeaturePartyConfig
 from tests.feature_party.servers import Behaviour, certificates, serving
@@ -72,6 +76,14 @@ def test_run_does_everything(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     files = certificates(tmp_path / "certificates")
+    smoothed = []
+
+    def smooth(*arguments: Any, **named: Any) -> Floats:
+        smoothed.append(arguments)
+        return denoise_histogram(*arguments, **named)
+
+    monkeypatch.setattr("labelveil.common.randomizers.prior.denoise_histogram", smooth)
+    manifest_of.cache_clear()
     with serving(world, Behaviour(), files) as address:
         output = invoke(
             *("run", "--address", address, "--data-set", "sales", *data, *SMALL, "--epochs", "8"),
@@ -83,6 +95,7 @@ def test_run_does_everything(
         )
     assert "1,500 events match, of 1,500 in the features and 1,500 in the release" in output
     assert "true test MSE" in output
+    assert len(smoothed) == 1  # the release's histogram, however many stages ask for it
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert metrics["epsilon"] == 4.5
     assert metrics["epsilon_prior"] + metrics["epsilon_labels"] == pytest.approx(4.5)
@@ -211,6 +224,7 @@ def test_every_mistake_is_one_line(
         ("evaluate", *release, *data): "holds no trained model",
         ("evaluate", *release, *data, "--nonprivate", "./model"): "folder of the model itself",
         ("evaluate", *release, *data, "--nonprivate=a", "--nonprivate-metrics=b"): "give one",
+        ("evaluate", *release, *data, "--wait"): "ended before a line came",
         ("predict", *data[:4]): "holds no trained model",
         ("fetch", "--address", "localhost:1"): "ca is missing",
     }

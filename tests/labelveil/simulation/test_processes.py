@@ -22,6 +22,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "if what == 'refuse': sys.exit('error: epsilon=-1 must be > 0')\n"
         "if what == 'crash': raise RuntimeError('lost')\n"
         "if what == 'stay': signal.pause()\n"
+        "if what == 'wait': print('told' if sys.stdin.readline() else 'left alone')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     return "pretend"
@@ -60,6 +61,18 @@ def test_leaving_the_block_ends_the_process(module: str, tmp_path: Path) -> None
         work()
     assert started
     assert not any(child.is_running() for child in started)
+
+
+def test_who_waits_goes_on_when_told(module: str, tmp_path: Path) -> None:
+    log = tmp_path / "wait.log"
+    with Party(module, ["wait"], tmp_path, log, waits=True) as party:
+        party.go_on()
+        assert party.wait() == 0
+    assert log.read_text().splitlines()[-1] == "told"
+    with Party(module, ["refuse"], tmp_path, log, waits=True) as party:
+        party.wait()
+        party.go_on()  # to whom has ended, and it is no failure of ours
+    assert "must be > 0" in str(party.failure())
 
 
 def test_a_server_that_ends_at_once_is_a_failure(tmp_path: Path) -> None:

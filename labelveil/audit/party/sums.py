@@ -105,7 +105,7 @@ class SumsWorld(World):
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class Outcomes:
     """What labels parties did with three questions about the same canaries."""
 
     world: SumsWorld
@@ -113,9 +113,7 @@ class Asked:
     ended: list[str]  # and the releases
     elsewhere: list[str]  # of a party with other labels
     spent: Fraction
-    kept: (
-        bool  # whether a release that is repeated with other labels is the same, and costs nothing
-    )
+    kept: bool  # a release repeated with other labels is the same, and costs nothing
     summed: Summed | None  # None where nothing was released
 
     @property
@@ -123,24 +121,24 @@ class Asked:
         return self.summed is not None
 
 
-def ask_for_sums(world: SumsWorld) -> Asked:
+def ask_for_sums(world: SumsWorld) -> Outcomes:
     """Ask one labels party, a copy of it, and one more that has other labels."""
     stored = world.submit()
     again, other = world.copied("sums-again"), world.copied("sums-other")
     other.exchange_labels()
     ended, repeated, elsewhere = (each.release_all() for each in (world, again, other))
     if set(stored) != {"stored"} or not ended[0] == repeated[0] == elsewhere[0] == "released":
-        return Asked(world, stored, ended, elsewhere, Fraction(0), False, None)
+        return Outcomes(world, stored, ended, elsewhere, Fraction(0), False, None)
     spent, sent = world.spent, world.sent
     summed = replace(world.summed, before=(again.summed,))
     world.exchange_labels()
     world.release("--set", f"data.epoch={EPOCHS[0]}")
     kept = world.sent == sent and world.spent == spent
-    return Asked(world, stored, ended, elsewhere, spent, kept, summed)
+    return Outcomes(world, stored, ended, elsewhere, spent, kept, summed)
 
 
-SUMS = Probes[Asked](refused=Verdict.FAIL)
-check = partial(SUMS.add, fits=lambda asked: asked.answers)
+SUMS = Probes[Outcomes](refused=Verdict.FAIL)
+check = partial(SUMS.add, fits=lambda outcomes: outcomes.answers)
 
 
 @SUMS.add(
@@ -148,11 +146,11 @@ check = partial(SUMS.add, fits=lambda asked: asked.answers)
     "Does the labels party answer a question about groups?",
     "A labels party that takes questions answers one about groups.",
 )
-def answered_check(asked: Asked) -> Check:
+def answered_check(outcomes: Outcomes) -> Check:
     return Check(
-        verdict_of(asked.answers),
+        verdict_of(outcomes.answers),
         "One was submitted, and `label-party release` run.",
-        f"Submissions: {'; '.join(asked.stored)}. Releases: {'; '.join(asked.ended)}.",
+        f"Submissions: {'; '.join(outcomes.stored)}. Releases: {'; '.join(outcomes.ended)}.",
     )
 
 
@@ -160,8 +158,8 @@ def of_canaries(probe: Probe[Summed]) -> None:
     """Declare what is looked at in the sums of planted canaries here, too."""
 
     @check(probe.name, probe.question, probe.claim, not_looked_at=probe.not_looked_at)
-    def run(asked: Asked) -> Check:
-        return probe.run(present(asked.summed))
+    def run(outcomes: Outcomes) -> Check:
+        return probe.run(present(outcomes.summed))
 
 
 # two starts of one epoch are compared in the place of two epochs, and bounds are our own setting
@@ -174,8 +172,8 @@ for each in (sums.sums_check, sums.kinds_check, sums.other_groups_check):
     "Does a second start draw the noise of the sums again?",
     "Noise on sums is of the operating system's entropy, again in every process.",
 )
-def starts_check(asked: Asked) -> Check:
-    return sums.epochs_check(present(asked.summed))
+def starts_check(outcomes: Outcomes) -> Check:
+    return sums.epochs_check(present(outcomes.summed))
 
 
 @check(
@@ -183,14 +181,14 @@ def starts_check(asked: Asked) -> Check:
     "Does an event pay for a sum and for a code?",
     "An event that is asked about again, in another sum or by a code, is refused or charged.",
 )
-def charged_check(asked: Asked) -> Check:
-    released, spent = asked.ended.count("released"), float(asked.spent)
-    due = float(released * decimal_value(asked.world.settings.epsilon))
+def charged_check(outcomes: Outcomes) -> Check:
+    released, spent = outcomes.ended.count("released"), float(outcomes.spent)
+    due = float(released * decimal_value(outcomes.world.settings.epsilon))
     return Check(
         verdict_of(spent >= due),
         "The same events were submitted with no question, and with another one about groups, and"
         " these epochs released; two of the three were within the total.",
-        f"{released} of {len(asked.ended)} epochs were released, and {spent:g} charged.",
+        f"{released} of {len(outcomes.ended)} epochs were released, and {spent:g} charged.",
         claimed=spent,
         bound=due,
     )
@@ -201,15 +199,15 @@ def charged_check(asked: Asked) -> Check:
     "Do refusals of questions say anything about labels?",
     "Which questions are answered, and what is said of others, depends on no label.",
 )
-def endings_check(asked: Asked) -> Check:
-    same = asked.ended == asked.elsewhere
+def endings_check(outcomes: Outcomes) -> Check:
+    same = outcomes.ended == outcomes.elsewhere
     return Check(
         verdict_of(same),
         f"The same {len(EPOCHS)} questions were released by two labels parties whose labels all"
         " differ.",
         "They ended alike."
         if same
-        else f"One: {'; '.join(asked.ended)}. The other: {'; '.join(asked.elsewhere)}.",
+        else f"One: {'; '.join(outcomes.ended)}. The other: {'; '.join(outcomes.elsewhere)}.",
     )
 
 
@@ -218,9 +216,9 @@ def endings_check(asked: Asked) -> Check:
     "What is sent after a label has changed?",
     "A label that is updated after its sum was released is frozen, or charged again.",
 )
-def kept_check(asked: Asked) -> Check:
+def kept_check(outcomes: Outcomes) -> Check:
     return Check(
-        verdict_of(asked.kept),
+        verdict_of(outcomes.kept),
         "All labels were exchanged, and the same epoch released again.",
-        f"The sums are {'the same' if asked.kept else 'others, or were charged again'}.",
+        f"The sums are {'the same' if outcomes.kept else 'others, or were charged again'}.",
     )

@@ -54,13 +54,14 @@ class Lattice:
 
     @classmethod
     def between(cls, lower: float, upper: float) -> Self:
-        """One that is fine enough; whole numbers are points of it where bounds are whole and close.
+        """One that is fine enough, of whose points any whole numbers between whole bounds are some.
 
-        ``ConfigError`` if there is nothing between the bounds.
+        Labels that a labels party has on whole numbers are then on it, unless they are more than
+        8,192. ``ConfigError`` if there is nothing between the bounds.
         """
         span = upper - lower
-        if lower % 1 == upper % 1 == 0 and 0 < span <= _STEPS:
-            return cls(lower, upper, int(span * (_STEPS // span)))
+        if lower % 1 == upper % 1 == 0 and 0 < span <= MOST_STEPS:
+            return cls(lower, upper, int(span * max(1, _STEPS // span)))
         return cls(lower, upper, _STEPS)
 
     @classmethod

@@ -328,6 +328,16 @@ def test_what_lies_off_the_lattice_is_refused() -> None:
         Lattice.of_grid(Grid.from_log(0, 400, 32, 5))
 
 
+@pytest.mark.parametrize(("lower", "upper"), [(0, 1), (0, 77), (-3, 400), (0, 1000), (1, 8192)])
+def test_whole_numbers_between_whole_bounds_are_on_the_lattice(lower: int, upper: int) -> None:
+    """A labels party may have its labels on whole numbers; a question must be about these."""
+    whole = np.arange(lower, upper + 1.0)
+    lattice = Lattice.between(lower, upper)
+    assert np.isin(whole, np.round(lattice.points(np.arange(lattice.steps + 1)), 9)).all()
+    assert lattice.steps % Lattice.of_grid(Grid.from_step(lower, upper, 1)).steps == 0
+    assert Lattice.between(lower, 20_000.0).steps == Lattice.between(0, 0.3).steps == 511
+
+
 def test_too_large_sums_and_noise_are_refused_before_anything_is_drawn() -> None:
     wide = Lattice(0.0, 1.0, 8191)
     rows = 1 << 12

@@ -58,7 +58,7 @@ class Sums(NamedTuple):
         return bool(self.answer.question.squares)
 
 
-@dataclass
+@dataclass(eq=False)
 class SumStages(Transfer):
     """One run of a features party that learns from sums over groups."""
 

@@ -1,6 +1,7 @@
-"""Pytests over a tree, each in a fork of this process.
+"""Pytests over a tree, each in a fork of a process that has the libraries imported.
 
-The libraries are imported before, which would take a second each time.
+Importing them would take a second each time. That process has no threads and nothing open, which
+who asks may have: a fork of that might never end.
 """
 
 from __future__ import annotations
@@ -15,11 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
-import coverage  # noqa: F401
-import hypothesis  # noqa: F401
 import pytest
-import scipy.optimize
-import scipy.stats  # noqa: F401
 
 from tests.imports import PACKAGES, ROOT
 
@@ -28,6 +25,10 @@ ARGUMENTS = (
     *("-p", "tests.mutants.plugin", "-m", "not slow"),
 )
 HANGS = 124
+_SERVER = multiprocessing.get_context("forkserver")
+_SERVER.set_forkserver_preload(
+    ["coverage", "hypothesis", "pytest", "scipy.optimize", "scipy.stats"]
+)
 
 
 def pytest_in(
@@ -37,10 +38,8 @@ def pytest_in(
 
     Processes that the tests start see the tree, and ``more`` in their environment.
     """
-    with tempfile.TemporaryFile() as output:
-        process = multiprocessing.get_context("fork").Process(
-            target=_run, args=(tree, arguments, more, output.fileno())
-        )
+    with tempfile.NamedTemporaryFile() as output:
+        process = _SERVER.Process(target=_run, args=(tree, arguments, more, output.name))
         process.start()
         process.join(seconds)
         code = HANGS if process.exitcode is None else process.exitcode
@@ -52,13 +51,14 @@ def pytest_in(
         return code, output.read().decode(errors="replace")
 
 
-def _run(tree: Path, arguments: Sequence[str], more: Mapping[str, str], output: int) -> None:
+def _run(tree: Path, arguments: Sequence[str], more: Mapping[str, str], output: str) -> None:
     """Become a new process over the tree, as far as its tests can see, and run them."""
     code = 1
     try:
         os.setsid()
-        os.dup2(output, 1)
-        os.dup2(output, 2)
+        written = os.open(output, os.O_WRONLY)
+        os.dup2(written, 1)
+        os.dup2(written, 2)
         sys.stdout = sys.stderr = os.fdopen(1, "w", encoding="utf-8", closefd=False)
         os.chdir(tree)
         os.environ |= {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1", **more}

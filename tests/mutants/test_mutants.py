@@ -87,8 +87,8 @@ def tree(tmp_path: Path) -> Path:
     tests += "def test_high():\n    assert limits.high(9)\n"
     (tmp_path / "tests/common/exact/test_limits.py").write_text(tests)
     for name in ("imports.py", "mutants/plugin.py", "__init__.py", "mutants/__init__.py"):
-        source = ROOT / "tests" / name
-        (tmp_path / "tests" / name).write_text(source.read_text() if source.exists() else "")
+        own = ROOT / "tests" / name
+        (tmp_path / "tests" / name).write_text(own.read_text() if own.exists() else "")
     (tmp_path / "pytest.ini").write_text(
         "[pytest]\naddopts = --import-mode=importlib\nmarkers = slow\n"
     )

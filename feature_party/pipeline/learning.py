@@ -36,7 +36,7 @@ _COLUMNS = "columns"
 """Stands among the warnings that were given for the list of columns."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Learning(Transfer):
     """The stages that need features, and torch."""
 

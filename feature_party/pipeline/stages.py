@@ -33,7 +33,7 @@ from labelveil.feature_party.report import (
 from labelveil.feature_party.tables import file_of
 
 
-@dataclass
+@dataclass(eq=False)
 class Stages(Learning):
     """One run of the features party."""
 

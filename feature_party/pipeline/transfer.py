@@ -42,7 +42,7 @@ _SENDING = "submission"
 """Folder, in a release's, of what is being submitted."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Transfer:
     """The stages between the parties; ``timings`` has the seconds that each took."""
 

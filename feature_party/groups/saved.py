@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import polars as pl
 import torch
 
-from labelveil.common.errors import ConfigError
+from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.files import write_text
 from labelveil.common.formats import SUMS_MODEL
 from labelveil.common.mechanisms.group_sums import Lattice
@@ -26,6 +27,7 @@ from labelveil.feature_party.model.model import (
     described,
     load_states,
     save_tensors,
+    undamaged,
 )
 from labelveil.feature_party.tables import Table, collect_table
 
@@ -118,7 +120,7 @@ class SavedSums:
             encoder = Encoder.from_json(data["encoder"])
             states = load_states(directory / WEIGHTS_FILE, "cpu")
             ridges = tuple(
-                _ridge({**state, **numbers})
+                Ridge(**{**state, **numbers})
                 for state, numbers in zip(states, data["ridges"], strict=True)
             )
             if not ridges:
@@ -135,15 +137,10 @@ class SavedSums:
 
 def is_of_sums(directory: Path) -> bool:
     """Whether the model in a folder has learned from sums, as far as its file says."""
-    try:
+    with suppress(DataError), undamaged(str(directory), ""):  # whoever reads it says what is wrong
         data = json.loads((directory / MODEL_FILE).read_text(encoding="utf-8"))
         return str(data["format"]).startswith(f"{SUMS_MODEL.name}/")
-    except (OSError, ValueError, TypeError, KeyError):
-        return False  # whoever reads it says what is wrong
-
-
-def _ridge(values: dict[str, Any]) -> Ridge:
-    return Ridge(**values)
+    return False
 
 
 def _parts(ridge: Ridge) -> tuple[dict[str, torch.Tensor], dict[str, float]]:

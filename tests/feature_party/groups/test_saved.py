@@ -51,6 +51,16 @@ def test_it_predicts_and_asks_what_it_did(saved: SavedSums, tmp_path: Path) -> N
         LabelModels.load(tmp_path)
 
 
+@pytest.mark.parametrize("text", ["[" * 200_000, "{", '{"format": [', "\0", "null", "{}", ""])
+def test_what_is_no_model_of_any_kind_is_said_in_a_line(text: str, tmp_path: Path) -> None:
+    """Whoever is given a model asks of its kind first: nesting must not end that in a traceback."""
+    (tmp_path / "model.json").write_text(text)
+    assert not is_of_sums(tmp_path)
+    for kind in (SavedSums, LabelModels):
+        with pytest.raises(DataError, match="is damaged"):
+            kind.load(tmp_path)
+
+
 def test_what_is_damaged_is_said_in_a_line(saved: SavedSums, tmp_path: Path) -> None:
     assert not is_of_sums(tmp_path)
     with pytest.raises(DataError, match="holds no trained model"):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
 import torch
+from pydantic import TypeAdapter
 
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.files import write_text
@@ -120,15 +122,16 @@ class SavedSums:
             encoder = Encoder.from_json(data["encoder"])
             states = load_states(directory / WEIGHTS_FILE, "cpu")
             ridges = tuple(
-                Ridge(**{**state, **numbers})
+                _ridge(state, {name: float(said) for name, said in numbers.items()})
                 for state, numbers in zip(states, data["ridges"], strict=True)
             )
             if not ridges:
                 raise ValueError("no ridges")
-            facts = data["facts"]
-            facts |= {name: tuple(facts[name]) for name in ("releases", "warnings")}
+            facts = TypeAdapter(SumsFacts).validate_python(data["facts"])
             model = SumsModel(encoder, ridges, Lattice(*data["lattice"]))
-            saved = cls(model, SumsFacts(**facts))
+            if not math.isfinite(model.miss + facts.mean):
+                raise ValueError(f"it misses by {model.miss} around {facts.mean}")
+            saved = cls(model, facts)
             points = saved.predict(encoder.unknown())["prediction"]  # what fails later fails here
             if not np.isfinite(points.to_numpy()).all():
                 raise ValueError(f"it predicts {points[0]}")
@@ -141,6 +144,10 @@ def is_of_sums(directory: Path) -> bool:
         data = json.loads((directory / MODEL_FILE).read_text(encoding="utf-8"))
         return str(data["format"]).startswith(f"{SUMS_MODEL.name}/")
     return False
+
+
+def _ridge(tensors: dict[str, Any], numbers: dict[str, Any]) -> Ridge:
+    return Ridge(**tensors, **numbers)
 
 
 def _parts(ridge: Ridge) -> tuple[dict[str, torch.Tensor], dict[str, float]]:

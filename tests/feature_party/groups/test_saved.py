@@ -61,6 +61,29 @@ def test_what_is_no_model_of_any_kind_is_said_in_a_line(text: str, tmp_path: Pat
             kind.load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("section", "name", "value"),
+    [
+        ("facts", "key", 5),
+        ("facts", "mean", float("nan")),
+        ("facts", "releases", "abc"),
+        ("facts", "warnings", 5),
+        ("ridges", "deviation", float("nan")),
+        ("ridges", "doubt", "a"),
+    ],
+)
+def test_each_value_is_of_its_type(
+    section: str, name: str, value: object, saved: SavedSums, tmp_path: Path
+) -> None:
+    saved.save(tmp_path)
+    data = json.loads((tmp_path / "model.json").read_text())
+    inner = data[section][0] if section == "ridges" else data[section]
+    inner[name] = value
+    (tmp_path / "model.json").write_text(json.dumps(data))
+    with pytest.raises(DataError, match="is damaged"):
+        SavedSums.load(tmp_path)
+
+
 def test_what_is_damaged_is_said_in_a_line(saved: SavedSums, tmp_path: Path) -> None:
     assert not is_of_sums(tmp_path)
     with pytest.raises(DataError, match="holds no trained model"):

@@ -263,8 +263,8 @@ def plant(planting: Planting, place: PlantedFolder, shown: Json) -> None:
 
     Started again it changes nothing: what was given away stays what is scored.
     """
-    from labelveil.audit.planted.plant import PARTNER
-    from labelveil.audit.planted.plant import plant as make
+    from labelveil.audit.canaries.planting import PARTNER
+    from labelveil.audit.canaries.planting import plant as make
 
     events, folder = planting.events, place.folder
     made = make(folder, planting)
@@ -302,7 +302,7 @@ def ask(
 
     Submit it with the canaries' population as features; `score` knows the answer.
     """
-    from labelveil.audit.planted.plant import read_planted
+    from labelveil.audit.canaries.planting import read_planted
     from labelveil.audit.planted.sums import ask as ask_groups
     from labelveil.common.release.folder import QUESTION_FILE
     from labelveil.common.release.question import write_question
@@ -349,9 +349,9 @@ def score(
 
     What --address gives is kept in FOLDER/release, and is not fetched again.
     """
+    from labelveil.audit.canaries.planting import read_planted
     from labelveil.audit.certificate.run import read_evidence
     from labelveil.audit.party.endpoint import fetch_release
-    from labelveil.audit.planted.plant import read_planted
     from labelveil.audit.planted.score import score as score_release
     from labelveil.audit.planted.score import steps
     from labelveil.common.release.folder import MANIFEST_FILE

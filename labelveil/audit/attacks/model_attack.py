@@ -36,7 +36,7 @@ _KEY_SCALE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Canaries:
+class SecretBits:
     """Events with a secret bit: which of two labels, or of two sets of all labels of an event."""
 
     rows: Integers  # (m,) where they are
@@ -47,7 +47,7 @@ class Canaries:
 
 def find_canaries(
     codebook: Codebook, labels: Floats, codes: NDArray[np.integer], laws: Floats
-) -> Canaries:
+) -> SecretBits:
     """Find canaries in a finished run, from (n, m) true labels and the (n,) codes sent of them.
 
     Event i's output z has law P_i = K[y_i, ·]. Accept it with probability M(z) / (C P_i(z)), where
@@ -71,7 +71,7 @@ def find_canaries(
     rows = np.flatnonzero(accepted)
     towards = laws[1] / laws.sum(axis=0)
     secrets = (bits[rows] < towards[codes[rows]]).astype(np.int64)
-    return Canaries(rows, secrets, laws, planted=False)
+    return SecretBits(rows, secrets, laws, planted=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ class Attack:
 
 
 def attack_predictions(
-    predictions: Mapping[str, Floats], features: Floats | None, canaries: Canaries
+    predictions: Mapping[str, Floats], features: Floats | None, canaries: SecretBits
 ) -> Attack:
     """Guess secrets of some of n events from a model's predictions, where it was trained on them.
 
@@ -121,7 +121,7 @@ def attack_predictions(
 
 
 def attack_control(
-    codes: NDArray[np.integer], features: Floats | None, canaries: Canaries, epsilon: float
+    codes: NDArray[np.integer], features: Floats | None, canaries: SecretBits, epsilon: float
 ) -> Attack:
     """Guess secrets from what the memorising control predicts: the output of the nearest event.
 

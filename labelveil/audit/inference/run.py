@@ -13,7 +13,7 @@ import polars.selectors as cs
 
 from labelveil.audit.attacks.message_attack import MESSAGE, Message, beliefs_plot, worst_pair
 from labelveil.audit.attacks.model_attack import (
-    Canaries,
+    SecretBits,
     attack_control,
     attack_predictions,
     find_canaries,
@@ -92,7 +92,7 @@ def inference_cost(files: RunFiles) -> float:
     if not files.predictions.is_file():
         return 2.0
     rows = np.arange(_PACE_EVENTS)
-    made_up = Canaries(rows, rows % 2, np.full((2, 2), 0.5), planted=True)
+    made_up = SecretBits(rows, rows % 2, np.full((2, 2), 0.5), planted=True)
     values = np.asarray(rows % 2, dtype=np.float64)
     features = np.asarray(np.sin(np.outer(rows, np.arange(1.0, 9.0))), dtype=np.float64)
     pace = cpu_seconds(lambda: attack_predictions({"": values}, features, made_up)) / _PACE_EVENTS
@@ -100,11 +100,11 @@ def inference_cost(files: RunFiles) -> float:
     return 2.0 + 1.5 * pace * labels * read_table(files.predictions).height
 
 
-def choose_canaries(run: Run, codebook: Codebook) -> Canaries | None:
+def choose_canaries(run: Run, codebook: Codebook) -> SecretBits | None:
     """Planted canaries if there are any, else those that are found among the events trained on."""
     if run.planted is not None:
         rows = np.flatnonzero((run.planted >= 0) & run.trained)
-        return Canaries(rows, run.planted[rows], codebook.at_the_ends, planted=True)
+        return SecretBits(rows, run.planted[rows], codebook.at_the_ends, planted=True)
     known = np.flatnonzero(~np.isnan(run.labels).any(axis=1) & run.trained)
     if not known.size:
         return None
@@ -119,7 +119,7 @@ class Attacked:
 
     files: RunFiles
     run: Run | None
-    canaries: Canaries | None
+    canaries: SecretBits | None
     claimed: float  # of the whole release
     epsilon: float  # of an event's labels
     curves: dict[str, Any]  # for the report, put in by the checks
@@ -241,7 +241,8 @@ class Run:
     trained: Booleans  # (n,) whether the model was trained on the event
     features: Floats | None  # (n, r) standardised features, or None
     planted: Integers | None
-    """(n,) secret bits of planted canaries, -1 for other events; None if nothing was planted."""
+    """(n,) secret bits of planted canaries, -1 for other events, and for canaries with another
+    secret than the first two; None if nothing was planted."""
 
 
 def read_run(files: RunFiles, start: int, stop: int) -> Run | None:
@@ -279,7 +280,7 @@ def read_run(files: RunFiles, start: int, stop: int) -> Run | None:
         labels = _numbers(beside(files.truth, "key", known)[known])
     if files.canaries is not None:
         bits = _numbers(beside(files.canaries, "key", ["secret"]).select("secret"))[:, 0]
-        planted = np.where(np.isnan(bits), -1, bits).astype(np.int64)
+        planted = np.where((bits == 0) | (bits == 1), bits, -1).astype(np.int64)
     if table.height and files.features.is_file():
         features = numeric_features(beside(files.features, key))
     held_out = (

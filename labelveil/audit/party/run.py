@@ -19,7 +19,7 @@ from labelveil.audit.attacks.implementation import (
     static_check,
 )
 from labelveil.audit.attacks.laws import same_noise_tails
-from labelveil.audit.attacks.model_attack import Canaries, attack_control
+from labelveil.audit.attacks.model_attack import SecretBits, attack_control
 from labelveil.audit.attacks.two_noises import same_noise_check
 from labelveil.audit.certificate import manifest_checks as claims
 from labelveil.audit.certificate.fields import BEHAVIOUR
@@ -35,7 +35,7 @@ from labelveil.audit.party.endpoint import (
 from labelveil.audit.party.noises import NOISES, Known
 from labelveil.audit.party.one_label import ONE_LABEL, TIMED, Timed, log_kinds, shown_by
 from labelveil.audit.party.sessions import OFFER, SESSIONS, ask_for_more
-from labelveil.audit.party.sums import SUMS, SumsWorld, ask_for_sums
+from labelveil.audit.party.sums import SUMS, ask_for_sums, make_sums_world
 from labelveil.audit.probes import Probes
 from labelveil.audit.settings import CanarySettings, Connection
 from labelveil.audit.verdict import (
@@ -136,7 +136,7 @@ def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: 
     audit.progress("ask for more than was sold")
     SESSIONS.audit(audit, ask_for_more(asked))
     audit.progress("ask for sums")
-    world = SumsWorld(asked.settings, folder / "sums", asked.files, asked.secrets)
+    world = make_sums_world(folder / "sums", settings, asked.files)
     SUMS.audit(audit, ask_for_sums(world))
     AFTERWARDS.audit(audit, (worlds.whole, answer))
 
@@ -186,7 +186,7 @@ def one_run_check(labels: Labels) -> Check:
     several = len(manifest.labels) > 1
     epsilon = manifest.labels_guarantee.epsilon
     ends = manifest.codebook.at_the_ends
-    planted = Canaries(np.arange(codes.size), labels.secrets, ends, planted=True)
+    planted = SecretBits(np.arange(codes.size), labels.secrets, ends, planted=True)
     run = attack_control(codes, None, planted, epsilon).result
     return run.check(
         claim=f"An output reveals at most ε₂ = {epsilon:.4g} about its label{'s' * several}.",
@@ -269,7 +269,7 @@ def budget_check(released: tuple[World, Fetched]) -> Check:
 )
 def frozen_check(released: tuple[World, Fetched]) -> Check:
     world, answer = released
-    world.write_labels(1 - world.secrets)
+    world.exchange_labels()
     refusal = world.release()
     with world.serving() as connection, connected(connection) as client:
         same = client.fetch().to_bytes() == answer.to_bytes()

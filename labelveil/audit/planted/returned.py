@@ -21,8 +21,8 @@ from labelveil.audit.attacks.rows_apart import (
     influence,
     worst,
 )
+from labelveil.audit.canaries.planting import ANOTHER_RELEASE, Planted
 from labelveil.audit.certificate.run import Evidence
-from labelveil.audit.planted.plant import ANOTHER_RELEASE, Planted
 from labelveil.audit.power import bernstein_threshold, least_share
 from labelveil.audit.probes import Probes
 from labelveil.audit.verdict import GATE, Check, Power, Verdict

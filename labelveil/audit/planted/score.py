@@ -18,10 +18,10 @@ from labelveil.audit.attacks import laws
 from labelveil.audit.attacks.implementation import permutation_check
 from labelveil.audit.attacks.one_run import PILOT, Guesser, OneRun, learn_guesser, uniform
 from labelveil.audit.attacks.one_run import score as score_guesses
+from labelveil.audit.canaries.planting import Planted
 from labelveil.audit.certificate import manifest_checks as claims
 from labelveil.audit.certificate.run import Evidence, certificate
 from labelveil.audit.planted import sums
-from labelveil.audit.planted.plant import Planted
 from labelveil.audit.planted.returned import CODES, Returned, match
 from labelveil.audit.power import detectable_epsilon
 from labelveil.audit.verdict import GATE, Audit, Check, Power, Progress, Verdict, silent, verdict_of

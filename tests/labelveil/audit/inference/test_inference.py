@@ -19,7 +19,7 @@ from labelveil.audit.attacks.message_attack import (
     worst_pair,
 )
 from labelveil.audit.attacks.model_attack import (
-    Canaries,
+    SecretBits,
     attack_control,
     attack_predictions,
     find_canaries,
@@ -158,7 +158,7 @@ class Made:
     features: np.ndarray
     labels: np.ndarray
     codes: np.ndarray
-    canaries: Canaries
+    canaries: SecretBits
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from labelveil.audit.attacks.laws import noise_probability, noise_tails, shift_probability
 from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.party import canary_parties
-from labelveil.audit.party.canary_parties import HISTOGRAM_ROWS, QUERIED, World
+from labelveil.audit.party.canary_parties import HISTOGRAM_ROWS, QUERIED, World, canaries_of
 from labelveil.audit.party.endpoint import Refusal
 from labelveil.audit.party.noises import Known, decisions_check, leaders_check, tables_check
 from labelveil.audit.party.sessions import (
@@ -198,10 +198,9 @@ def test_the_noise_of_queries(
     monkeypatch.setattr(canary_parties, "run_party", run_here)
     monkeypatch.setattr(f"{module}.discrete_laplace", noise)
     files = write_certificates(tmp_path / "certificates", days=1)
-    secrets = draw_secrets(HISTOGRAM_ROWS)
+    made = canaries_of(draw_secrets(HISTOGRAM_ROWS))
     worlds = [
-        World(CanarySettings(), tmp_path / str(at), files, secrets, further=1)
-        for at in range(QUERIED)
+        World(CanarySettings(), tmp_path / str(at), files, made, further=1) for at in range(QUERIED)
     ]
     found = check(Known(worlds))
     assert found.verdict is (Verdict.PASS if noise is right else Verdict.FAIL), found.found

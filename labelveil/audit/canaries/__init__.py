@@ -1,0 +1,1 @@
+"""Audits by labels that the auditor knows."""

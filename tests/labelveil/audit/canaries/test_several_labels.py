@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from labelveil.audit.attacks.model_attack import SecretBits, attack_predictions
-from labelveil.audit.inference.run import audit_inference, inference_cost
+from labelveil.audit.canaries.inference import audit_inference, inference_cost
+from labelveil.audit.canaries.model import SecretBits, attack_predictions
 from labelveil.audit.settings import RunFiles
 from labelveil.audit.verdict import Audit, Verdict
 from labelveil.common.entropy import Entropy

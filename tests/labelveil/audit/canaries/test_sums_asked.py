@@ -11,11 +11,17 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from labelveil.audit.canaries import sums
 from labelveil.audit.canaries.planting import Planted, draw
+from labelveil.audit.canaries.sums import Summed
+from labelveil.audit.canaries.sums_asked import (
+    EPOCHS,
+    SUMS,
+    SumsWorld,
+    ask_for_sums,
+    make_sums_world,
+)
 from labelveil.audit.certificate.sums import read_asked
-from labelveil.audit.party.sums import EPOCHS, SUMS, SumsWorld, ask_for_sums, make_sums_world
-from labelveil.audit.planted import sums
-from labelveil.audit.planted.sums import Summed
 from labelveil.audit.settings import CanarySettings, Planting
 from labelveil.audit.verdict import Check, Verdict
 from labelveil.common.entropy import system_entropy

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import grpc
 
+from labelveil.audit.canaries import sums
+from labelveil.audit.canaries.endpoint import connected
 from labelveil.audit.canaries.planting import Planted, draw
+from labelveil.audit.canaries.sums import Summed
+from labelveil.audit.canaries.worlds import LOWER, UPPER, World
 from labelveil.audit.certificate.run import read_evidence
-from labelveil.audit.party.canary_parties import LOWER, UPPER, World
-from labelveil.audit.party.endpoint import connected
-from labelveil.audit.planted import sums
-from labelveil.audit.planted.sums import Summed
 from labelveil.audit.probes import Probe, Probes
 from labelveil.audit.settings import CanarySettings, Planting
 from labelveil.audit.verdict import Check, Verdict, verdict_of

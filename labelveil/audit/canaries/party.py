@@ -19,12 +19,8 @@ from labelveil.audit.attacks.implementation import (
     static_check,
 )
 from labelveil.audit.attacks.laws import same_noise_tails
-from labelveil.audit.attacks.model_attack import SecretBits, attack_control
 from labelveil.audit.attacks.two_noises import same_noise_check
-from labelveil.audit.certificate import manifest_checks as claims
-from labelveil.audit.certificate.fields import BEHAVIOUR
-from labelveil.audit.party.canary_parties import HISTOGRAMS, QUERIED, UPPER, World, make_worlds
-from labelveil.audit.party.endpoint import (
+from labelveil.audit.canaries.endpoint import (
     BEYOND,
     SERVED,
     Fetched,
@@ -32,10 +28,14 @@ from labelveil.audit.party.endpoint import (
     connected,
     fetched_certificate,
 )
-from labelveil.audit.party.noises import NOISES, Known
-from labelveil.audit.party.one_label import ONE_LABEL, TIMED, Timed, log_kinds, shown_by
-from labelveil.audit.party.sessions import OFFER, SESSIONS, ask_for_more
-from labelveil.audit.party.sums import SUMS, ask_for_sums, make_sums_world
+from labelveil.audit.canaries.model import SecretBits, attack_control
+from labelveil.audit.canaries.noises import NOISES, Known
+from labelveil.audit.canaries.one_label import ONE_LABEL, TIMED, Timed, log_kinds, shown_by
+from labelveil.audit.canaries.sessions import OFFER, SESSIONS, ask_for_more
+from labelveil.audit.canaries.sums_asked import SUMS, ask_for_sums, make_sums_world
+from labelveil.audit.canaries.worlds import HISTOGRAMS, QUERIED, UPPER, World, make_worlds
+from labelveil.audit.certificate import manifest_checks as claims
+from labelveil.audit.certificate.fields import BEHAVIOUR
 from labelveil.audit.probes import Probes
 from labelveil.audit.settings import CanarySettings, Connection
 from labelveil.audit.verdict import (

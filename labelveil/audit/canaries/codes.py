@@ -41,8 +41,7 @@ from labelveil.audit.attacks.rows_apart import (
 from labelveil.audit.canaries.planting import ANOTHER_RELEASE, Planted
 from labelveil.audit.certificate.run import Evidence
 from labelveil.audit.power import bernstein_threshold, detectable_epsilon, least_share
-from labelveil.audit.probes import Probes
-from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
+from labelveil.audit.verdict import GATE, Check, Power, Probes, Verdict, verdict_of
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.errors import ReleaseError
 from labelveil.common.exact.rational import parse_rational
@@ -246,10 +245,9 @@ def epochs_check(returned: Returned) -> Check:
     """
     if not (before := returned.before):
         return Check(Verdict.NOT_CHECKABLE, "One release was given.", ANOTHER_RELEASE)
-    associations, tails = [], []
+    associations = []
     level = GATE / (4 * len(before))
     for other in before:
-        tails += laws.same_noise_tails(returned.manifest, other.manifest)
         both = np.intersect1d(
             returned.places, other.places, assume_unique=True, return_indices=True
         )[1:]
@@ -269,8 +267,9 @@ def epochs_check(returned: Returned) -> Check:
         tried=f"{len(before)} other releases of the same canaries were compared with this one:"
         " rows, and how many counts of histograms are the same.",
     )
-    powers = [Power("cells of a histogram that are the same", cells) for _, cells in tails[:1]]
-    if any(tail < GATE / (2 * len(tails)) for tail, _ in tails):
+    manifests = [other.manifest for other in before]
+    same, powers = laws.same_histograms(returned.manifest, manifests, GATE / 2)
+    if same:
         twice = f"{check.found} A histogram has the same noise in two releases."
         check = replace(check, verdict=Verdict.FAIL, found=twice, bound=math.inf)
     return replace(check, power=(*check.power, *powers))

@@ -22,9 +22,16 @@ from labelveil.audit.canaries.model import (
 from labelveil.audit.certificate import manifest_checks as claims
 from labelveil.audit.certificate.run import read_evidence
 from labelveil.audit.power import guess_probability
-from labelveil.audit.probes import Probes
 from labelveil.audit.settings import RunFiles
-from labelveil.audit.verdict import Audit, Check, Progress, Verdict, cpu_seconds, silent
+from labelveil.audit.verdict import (
+    Audit,
+    Check,
+    Probes,
+    Progress,
+    Verdict,
+    cpu_seconds,
+    silent,
+)
 from labelveil.common.arrays import Floats
 from labelveil.common.csv_files import read_table
 from labelveil.common.errors import DataError, ReleaseError, present

@@ -28,9 +28,8 @@ from numpy.typing import NDArray
 from labelveil.audit.attacks.one_run import OneRun, learn_guesser, score, uniform
 from labelveil.audit.canaries.message import worst_pair
 from labelveil.audit.power import expected_one_run_bound, guess_probability
-from labelveil.audit.probes import Probes
 from labelveil.audit.settings import RunFiles
-from labelveil.audit.verdict import GATE, SHOWN, Check, Power, Verdict, verdict_of
+from labelveil.audit.verdict import GATE, SHOWN, Check, Power, Probes, Verdict, verdict_of
 from labelveil.common.arrays import Booleans, Floats, Integers
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import present

@@ -18,7 +18,7 @@ from labelveil.audit.attacks.implementation import (
     release_sources,
     static_check,
 )
-from labelveil.audit.attacks.laws import same_noise_tails
+from labelveil.audit.attacks.laws import same_histograms
 from labelveil.audit.attacks.two_noises import same_noise_check
 from labelveil.audit.canaries.endpoint import (
     BEYOND,
@@ -36,13 +36,13 @@ from labelveil.audit.canaries.sums_asked import SUMS, ask_for_sums, make_sums_wo
 from labelveil.audit.canaries.worlds import HISTOGRAMS, QUERIED, UPPER, World, make_worlds
 from labelveil.audit.certificate import manifest_checks as claims
 from labelveil.audit.certificate.fields import BEHAVIOUR
-from labelveil.audit.probes import Probes
 from labelveil.audit.settings import CanarySettings, Connection
 from labelveil.audit.verdict import (
     GATE,
     Audit,
     Check,
     Power,
+    Probes,
     Progress,
     Verdict,
     cpu_seconds,
@@ -210,8 +210,9 @@ STARTS = Probes[tuple[Fetched, Fetched]]()
 def cold_start_check(sent: tuple[Fetched, Fetched]) -> Check:
     answer, second = sent
     same = ["rows"] * (answer.codes == second.codes)
-    tails = same_noise_tails(*(Manifest.parse(each.manifest) for each in sent))
-    same += ["a histogram"] * any(tail < GATE / len(tails) for tail, _ in tails)
+    first, again = (Manifest.parse(each.manifest) for each in sent)
+    equal, powers = same_histograms(first, [again], GATE)
+    same += ["a histogram"] * equal
     return Check(
         verdict_of(not same),
         "The same labels were randomized in two processes, each started from nothing; rows were"
@@ -221,7 +222,7 @@ def cold_start_check(sent: tuple[Fetched, Fetched]) -> Check:
         else "The two outputs differ.",
         bound=math.inf if same else 0.0,
         confidence=1 - GATE,
-        power=tuple(Power("cells of a histogram that are the same", least) for _, least in tails),
+        power=powers,
     )
 
 

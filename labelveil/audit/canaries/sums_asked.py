@@ -19,9 +19,8 @@ from labelveil.audit.canaries.planting import Planted, draw
 from labelveil.audit.canaries.sums import Summed
 from labelveil.audit.canaries.worlds import LOWER, UPPER, World
 from labelveil.audit.certificate.run import read_evidence
-from labelveil.audit.probes import Probe, Probes
 from labelveil.audit.settings import CanarySettings, Planting
-from labelveil.audit.verdict import Check, Verdict, verdict_of
+from labelveil.audit.verdict import Check, Probe, Probes, Verdict, verdict_of
 from labelveil.common.errors import present
 from labelveil.common.exact.rational import decimal_value
 from labelveil.common.release.event_keys import hash_keys, read_secret, secret_check

@@ -16,8 +16,16 @@ import polars as pl
 
 from labelveil.audit.certificate.fields import fields_of_all
 from labelveil.audit.certificate.run import Evidence, certificate, read_evidence
-from labelveil.audit.probes import Probes
-from labelveil.audit.verdict import Audit, Check, Progress, Verdict, silent, verdict_of, worst
+from labelveil.audit.verdict import (
+    Audit,
+    Check,
+    Probes,
+    Progress,
+    Verdict,
+    silent,
+    verdict_of,
+    worst,
+)
 from labelveil.common.errors import PrivacyError, ReleaseError, listed, present
 from labelveil.common.exact.rational import parse_rational
 from labelveil.common.mechanisms.interactive import Terms

@@ -13,8 +13,15 @@ from typing import Any
 
 from labelveil.audit.certificate import sums
 from labelveil.audit.certificate.manifest_checks import DECODED
-from labelveil.audit.probes import Probes
-from labelveil.audit.verdict import Audit, Check, Field, Verdict, verdict_of, worst
+from labelveil.audit.verdict import (
+    Audit,
+    Check,
+    Field,
+    Probes,
+    Verdict,
+    verdict_of,
+    worst,
+)
 from labelveil.common.guarantees import Unit
 from labelveil.common.release.manifest import Manifest
 

@@ -21,8 +21,15 @@ from labelveil.audit.certificate import manifest_checks as claims
 from labelveil.audit.certificate import sums
 from labelveil.audit.certificate.fields import BEYOND, FIELDS, fields
 from labelveil.audit.certificate.rebuild import rebuilt_check
-from labelveil.audit.probes import Probes
-from labelveil.audit.verdict import Audit, Check, Progress, Verdict, silent, verdict_of
+from labelveil.audit.verdict import (
+    Audit,
+    Check,
+    Probes,
+    Progress,
+    Verdict,
+    silent,
+    verdict_of,
+)
 from labelveil.common.arrays import Integers
 from labelveil.common.errors import PrivacyError, ReleaseError, present
 from labelveil.common.release.blocks import (

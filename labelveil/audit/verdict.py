@@ -255,6 +255,7 @@ class Probe(Generic[SubjectT]):
     refused: Verdict  # where the subject refuses
     claim: str  # where no number is in it; else the check says it
     not_looked_at: str  # what its verdict does not cover
+    decides: tuple[str, ...]  # fields of a manifest, each with all below it, whose verdict it is
 
     def __call__(self, subject: SubjectT) -> Check:
         """Run it; what the subject refuses has a verdict, too, and an audit goes on."""
@@ -296,11 +297,13 @@ class Probes(list[Probe[SubjectT]]):
         *,
         fits: Callable[[SubjectT], bool] = lambda _: True,
         not_looked_at: str = "",
+        decides: tuple[str, ...] = (),
     ) -> Callable[[Callable[[SubjectT], Check]], Probe[SubjectT]]:
         """Decorator: the function becomes a probe, the last one."""
 
         def made(run: Callable[[SubjectT], Check]) -> Probe[SubjectT]:
-            self.append(Probe(name, question, run, fits, self._refused, claim, not_looked_at))
+            said = name, question, run, fits, self._refused, claim, not_looked_at, decides
+            self.append(Probe(*said))
             return self[-1]
 
         return made
@@ -314,10 +317,11 @@ class Probes(list[Probe[SubjectT]]):
         *,
         tried: str,
         fits: Callable[[SubjectT], bool] = lambda _: True,
-    ) -> None:
+        decides: tuple[str, ...] = (),
+    ) -> Probe[SubjectT]:
         """Declare what this audit cannot see, and what would: it ends as not checkable."""
         undecided = Check(Verdict.NOT_CHECKABLE, tried, remedy)
-        self.add(name, question, claim, fits=fits)(lambda _: undecided)
+        return self.add(name, question, claim, fits=fits, decides=decides)(lambda _: undecided)
 
     def fitting(self, subject: SubjectT) -> list[Probe[SubjectT]]:
         """Those that can be run against it."""

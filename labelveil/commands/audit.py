@@ -353,7 +353,7 @@ def score(
     from labelveil.audit.canaries.planting import read_planted
     from labelveil.audit.canaries.score import score as score_release
     from labelveil.audit.canaries.score import steps
-    from labelveil.audit.certificate.run import read_evidence
+    from labelveil.audit.certificate.evidence import read_evidence
     from labelveil.common.release.folder import MANIFEST_FILE
 
     planted, fetching = read_planted(folder), party.address is not None

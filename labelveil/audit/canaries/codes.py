@@ -39,7 +39,7 @@ from labelveil.audit.attacks.rows_apart import (
     worst,
 )
 from labelveil.audit.canaries.planting import ANOTHER_RELEASE, Planted
-from labelveil.audit.certificate.run import Evidence
+from labelveil.audit.certificate.evidence import Evidence
 from labelveil.audit.power import bernstein_threshold, detectable_epsilon, least_share
 from labelveil.audit.verdict import GATE, Check, Power, Probes, Verdict, verdict_of
 from labelveil.common.arrays import Floats, Integers

@@ -19,8 +19,8 @@ from labelveil.audit.canaries.model import (
     attack_predictions,
     choose_canaries,
 )
-from labelveil.audit.certificate import manifest_checks as claims
-from labelveil.audit.certificate.run import read_evidence
+from labelveil.audit.certificate.evidence import read_evidence
+from labelveil.audit.certificate.facts import claimed_epsilon, facts
 from labelveil.audit.power import guess_probability
 from labelveil.audit.settings import RunFiles
 from labelveil.audit.verdict import (
@@ -50,8 +50,8 @@ def audit_inference(files: RunFiles, progress: Progress = silent) -> Audit:
     manifest = Manifest.from_bytes(data)
     epsilon = _epsilon(manifest)
     subject = f"release {manifest.data_set} · {manifest.epoch}"
-    audit = Audit("inference", subject, claims.claimed_epsilon(manifest), progress=progress)
-    audit.facts = claims.facts(manifest, manifest_digest(data))
+    audit = Audit("inference", subject, claimed_epsilon(manifest), progress=progress)
+    audit.facts = facts(manifest, manifest_digest(data))
     if manifest.sums is not None:
         SUMS.audit(audit, manifest)
         return audit

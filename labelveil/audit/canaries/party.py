@@ -34,7 +34,7 @@ from labelveil.audit.canaries.one_label import ONE_LABEL, TIMED, Timed, log_kind
 from labelveil.audit.canaries.sessions import OFFER, SESSIONS, ask_for_more
 from labelveil.audit.canaries.sums_asked import SUMS, ask_for_sums, make_sums_world
 from labelveil.audit.canaries.worlds import HISTOGRAMS, QUERIED, UPPER, World, make_worlds
-from labelveil.audit.certificate import manifest_checks as claims
+from labelveil.audit.certificate.facts import claimed_epsilon, facts, plots
 from labelveil.audit.certificate.fields import BEHAVIOUR
 from labelveil.audit.settings import CanarySettings, Connection
 from labelveil.audit.verdict import (
@@ -87,15 +87,15 @@ def _running(audit: Audit, connection: Connection) -> None:
     with connected(connection) as client:
         audit.progress("fetch")
         served = Served(client, client.fetch(), connection)
-        audit.claimed = claims.claimed_epsilon(served.manifest)
-        audit.facts = claims.facts(served.manifest, manifest_digest(served.whole.manifest))
-        audit.plots |= claims.plots(served.manifest)
+        audit.claimed = claimed_epsilon(served.manifest)
+        audit.facts = facts(served.manifest, manifest_digest(served.whole.manifest))
+        audit.plots |= plots(served.manifest)
         SERVED.audit(audit, served)
     audit.progress("certificate")
     certified = fetched_certificate(served.whole)
     audit.fields = certified.fields
     # of behaviour some was tried, and the rest is named
-    audit.checks += (check for check in certified.checks if check.name != BEHAVIOUR)
+    audit.checks += (check for check in certified.checks if check.name != BEHAVIOUR.name)
     BEYOND.audit(audit, served)
 
 
@@ -116,7 +116,7 @@ def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: 
     ):
         answer, other = client.fetch(), other_client.fetch()
         manifest = Manifest.parse(answer.manifest)
-        audit.claimed = audit.claimed or claims.claimed_epsilon(manifest)
+        audit.claimed = audit.claimed or claimed_epsilon(manifest)
         audit.facts |= {"canary events": f"{settings.rows:,}", "canary ε": f"{settings.epsilon:g}"}
         LABELS.audit(audit, Labels(whole.in_row_order, answer.outputs, manifest))
         shown, other_shown = shown_by(client, answer), shown_by(other_client, other)

@@ -8,8 +8,10 @@ from pathlib import Path
 
 from labelveil.audit.canaries import codes, sums
 from labelveil.audit.canaries.planting import Planted
-from labelveil.audit.certificate import manifest_checks as claims
-from labelveil.audit.certificate.run import Evidence, certificate
+from labelveil.audit.certificate.evidence import Evidence
+from labelveil.audit.certificate.facts import claimed_epsilon, facts
+from labelveil.audit.certificate.fields import CODES_DRAWN, HISTOGRAM_DRAWN, SUMS_DRAWN
+from labelveil.audit.certificate.run import certificate
 from labelveil.audit.verdict import Audit, Check, Progress, silent, verdict_of
 from labelveil.common.release.manifest import manifest_digest
 
@@ -32,11 +34,11 @@ def score(
     """
     manifest = evidence.manifest
     subject = f"release {manifest.data_set} · {manifest.epoch}"
-    audit = Audit("canaries", subject, claims.claimed_epsilon(manifest), progress=progress)
+    audit = Audit("canaries", subject, claimed_epsilon(manifest), progress=progress)
     audit.facts = {
         "canaries": f"{planted.secrets.size:,}",
         "labels of a canary": ", ".join(map(planted.in_words, range(len(planted.labels)))),
-        **claims.facts(manifest, manifest_digest(evidence.data)),
+        **facts(manifest, manifest_digest(evidence.data)),
     }
     releases = evidence, *before
     if manifest.sums is None:
@@ -48,11 +50,7 @@ def score(
         sums.SUMS.audit(audit, replace(summed, before=tuple(earlier)))
     progress("certificate")
     certified = certificate(evidence, public_key=public_key)
-    seen = {
-        "the codes were drawn by this channel",
-        "the histogram's noise was drawn as stated",
-        "the sums' noise was drawn as stated",
-    }
+    seen = {probe.name for probe in (CODES_DRAWN, HISTOGRAM_DRAWN, SUMS_DRAWN)}
     audit.checks += (check for check in certified.checks if check.name not in seen)
     audit.fields, audit.plots = certified.fields, certified.plots
     return audit

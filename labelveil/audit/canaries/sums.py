@@ -19,7 +19,7 @@ from labelveil.audit.attacks import laws
 from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.attacks.rows_apart import Rows, agreement
 from labelveil.audit.canaries.planting import ANOTHER_RELEASE, Planted
-from labelveil.audit.certificate.run import Evidence
+from labelveil.audit.certificate.evidence import Evidence
 from labelveil.audit.certificate.sums import NONE, Asked, read_asked
 from labelveil.audit.power import FOUND, least
 from labelveil.audit.verdict import GATE, Check, Power, Probes, Verdict, verdict_of

@@ -18,7 +18,7 @@ from labelveil.audit.canaries.endpoint import connected
 from labelveil.audit.canaries.planting import Planted, draw
 from labelveil.audit.canaries.sums import Summed
 from labelveil.audit.canaries.worlds import LOWER, UPPER, World
-from labelveil.audit.certificate.run import read_evidence
+from labelveil.audit.certificate.evidence import read_evidence
 from labelveil.audit.settings import CanarySettings, Planting
 from labelveil.audit.verdict import Check, Probe, Probes, Verdict, verdict_of
 from labelveil.common.errors import present

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import polars as pl
 
+from labelveil.audit.certificate.evidence import Evidence, read_evidence
 from labelveil.audit.certificate.fields import fields_of_all
-from labelveil.audit.certificate.run import Evidence, certificate, read_evidence
+from labelveil.audit.certificate.run import DECIDED, certificate
 from labelveil.audit.verdict import (
     Audit,
     Check,
@@ -75,7 +76,7 @@ def epochs_certificate(
     audit.checks += map(_worst, checks.values())
     EPOCHS.audit(audit, releases)
     audit.claimed = audit.checks[-1].claimed
-    audit.fields = fields_of_all((certified for _, certified in audits), audit.checks)
+    audit.fields = fields_of_all((certified for _, certified in audits), audit.checks, DECIDED)
     return audit
 
 

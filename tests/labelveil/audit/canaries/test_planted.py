@@ -25,7 +25,7 @@ from labelveil.audit.canaries.planting import (
     read_planted,
 )
 from labelveil.audit.canaries.score import bounds_check, score
-from labelveil.audit.certificate.run import Evidence, read_evidence
+from labelveil.audit.certificate.evidence import Evidence, read_evidence
 from labelveil.audit.power import detectable_epsilon, guess_probability, one_run_bound
 from labelveil.audit.settings import Planting
 from labelveil.audit.verdict import GATE, Verdict

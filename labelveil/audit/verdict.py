@@ -1,4 +1,11 @@
-"""What an audit finds: one verdict for each claim, with its evidence."""
+"""What an audit tries and finds: one verdict for each claim, with its evidence.
+
+A check is a function that is declared once, with its question, by the decorator
+:meth:`Probes.add`: what it is called, which question its verdict answers, what it claims and does
+not look at, and which subjects it fits. The function returns what was tried and found, and with
+which power. Every kind of audit is a list of such checks: progress, report, page and exit code come
+from it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +16,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from labelveil.common.errors import LabelveilError
 
 FORMAT = "labelveil-audit/1"
 
@@ -43,6 +53,8 @@ UNSEEN = {
     ),
 }
 """What nobody sees from outside, without the party's memory or source, and why."""
+
+SubjectT = TypeVar("SubjectT")
 
 Progress = Callable[[str], None]  # called with the name of each step before it runs
 
@@ -96,7 +108,7 @@ class Check:
     """What was tried against one claim, and what was found: a sentence each.
 
     Name, question and, where no number is in it, the claim are declared with the function that
-    finds it (:class:`labelveil.audit.probes.Probe`), which puts them in.
+    finds it (:class:`Probe`), which puts them in.
     """
 
     verdict: Verdict
@@ -230,6 +242,100 @@ class Audit:
             "cpu_seconds": round(sum(check.cpu_seconds for check in self.checks), 3),
             "plots": self.plots,
         }
+
+
+@dataclass(frozen=True)
+class Probe(Generic[SubjectT]):
+    """One way of finding a fault, and what its verdict is worth."""
+
+    name: str  # short and stable: the check's, which the progress bar shows
+    question: str  # what its verdict answers, for a reader who knows nothing of how it works
+    run: Callable[[SubjectT], Check]
+    fits: Callable[[SubjectT], bool]  # what it can be run against
+    refused: Verdict  # where the subject refuses
+    claim: str  # where no number is in it; else the check says it
+    not_looked_at: str  # what its verdict does not cover
+    decides: tuple[str, ...]  # fields of a manifest, each with all below it, whose verdict it is
+
+    def __call__(self, subject: SubjectT) -> Check:
+        """Run it; what the subject refuses has a verdict, too, and an audit goes on."""
+        try:
+            check = self.run(subject)
+        except LabelveilError as error:
+            check = Check(
+                self.refused,
+                "The check was begun.",
+                f"The subject refused: {error}",
+                claim=self.claim or "The subject can be read and run for this check.",
+            )
+        return replace(
+            check,
+            name=self.name,
+            question=self.question,
+            claim=check.claim or self.claim,
+            not_looked_at=check.not_looked_at or self.not_looked_at,
+        )
+
+
+class Probes(list[Probe[SubjectT]]):
+    """Probes of one kind of subject, in the order in which they run.
+
+    ``refused`` is the verdict where a subject refuses one of them.
+    """
+
+    def __init__(
+        self, probes: Iterable[Probe[SubjectT]] = (), refused: Verdict = Verdict.NOT_CHECKABLE
+    ) -> None:
+        super().__init__(probes)
+        self._refused = refused
+
+    def add(
+        self,
+        name: str,
+        question: str,
+        claim: str = "",
+        *,
+        fits: Callable[[SubjectT], bool] = lambda _: True,
+        not_looked_at: str = "",
+        decides: tuple[str, ...] = (),
+    ) -> Callable[[Callable[[SubjectT], Check]], Probe[SubjectT]]:
+        """Decorator: the function becomes a probe, the last one."""
+
+        def made(run: Callable[[SubjectT], Check]) -> Probe[SubjectT]:
+            said = name, question, run, fits, self._refused, claim, not_looked_at, decides
+            self.append(Probe(*said))
+            return self[-1]
+
+        return made
+
+    def beyond(
+        self,
+        name: str,
+        question: str,
+        claim: str,
+        remedy: str,
+        *,
+        tried: str,
+        fits: Callable[[SubjectT], bool] = lambda _: True,
+        decides: tuple[str, ...] = (),
+    ) -> Probe[SubjectT]:
+        """Declare what this audit cannot see, and what would: it ends as not checkable."""
+        undecided = Check(Verdict.NOT_CHECKABLE, tried, remedy)
+        return self.add(name, question, claim, fits=fits, decides=decides)(lambda _: undecided)
+
+    def fitting(self, subject: SubjectT) -> list[Probe[SubjectT]]:
+        """Those that can be run against it."""
+        return [probe for probe in self if probe.fits(subject)]
+
+    def checks(self, subject: SubjectT) -> list[Check]:
+        """Run all that fit."""
+        return [probe(subject) for probe in self.fitting(subject)]
+
+    def audit(self, audit: Audit, subject: SubjectT) -> None:
+        """Run all that fit, and keep what they find."""
+        for probe in self.fitting(subject):
+            audit.progress(probe.name)
+            audit.run(partial(probe, subject))
 
 
 def number(value: float, digits: int = 4) -> str:

@@ -191,7 +191,7 @@ def party(
     ] = None,
 ) -> None:
     """Question a labels party, and run its software on two data sets that differ in one event."""
-    from labelveil.audit.party.run import (
+    from labelveil.audit.canaries.party import (
         CANARY_STEPS,
         RUNNING_COST,
         RUNNING_STEPS,
@@ -239,7 +239,7 @@ def inference(
     paths: RunFiles,
 ) -> None:
     """Infer labels from the message, and from the model that was trained on it."""
-    from labelveil.audit.inference.run import STEPS, audit_inference, inference_cost
+    from labelveil.audit.canaries.inference import STEPS, audit_inference, inference_cost
 
     files = paths.of(run)
     announce(f"about {inference_cost(files):.0f} s of CPU; nothing leaves this machine", shown)
@@ -263,8 +263,8 @@ def plant(planting: Planting, place: PlantedFolder, shown: Json) -> None:
 
     Started again it changes nothing: what was given away stays what is scored.
     """
-    from labelveil.audit.planted.plant import PARTNER
-    from labelveil.audit.planted.plant import plant as make
+    from labelveil.audit.canaries.planting import PARTNER
+    from labelveil.audit.canaries.planting import plant as make
 
     events, folder = planting.events, place.folder
     made = make(folder, planting)
@@ -302,8 +302,8 @@ def ask(
 
     Submit it with the canaries' population as features; `score` knows the answer.
     """
-    from labelveil.audit.planted.plant import read_planted
-    from labelveil.audit.planted.sums import ask as ask_groups
+    from labelveil.audit.canaries.planting import read_planted
+    from labelveil.audit.canaries.sums import ask as ask_groups
     from labelveil.common.release.folder import QUESTION_FILE
     from labelveil.common.release.question import write_question
 
@@ -349,11 +349,11 @@ def score(
 
     What --address gives is kept in FOLDER/release, and is not fetched again.
     """
-    from labelveil.audit.certificate.run import read_evidence
-    from labelveil.audit.party.endpoint import fetch_release
-    from labelveil.audit.planted.plant import read_planted
-    from labelveil.audit.planted.score import score as score_release
-    from labelveil.audit.planted.score import steps
+    from labelveil.audit.canaries.endpoint import fetch_release
+    from labelveil.audit.canaries.planting import read_planted
+    from labelveil.audit.canaries.score import score as score_release
+    from labelveil.audit.canaries.score import steps
+    from labelveil.audit.certificate.evidence import read_evidence
     from labelveil.common.release.folder import MANIFEST_FILE
 
     planted, fetching = read_planted(folder), party.address is not None

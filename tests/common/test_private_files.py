@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from labelveil.audit.party.endpoint import connected
+from labelveil.audit.canaries.endpoint import connected
 from labelveil.audit.settings import Connection
 from labelveil.common.errors import ConfigError
 from labelveil.common.files import read_private

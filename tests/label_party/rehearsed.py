@@ -18,9 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from labelveil.audit.attacks.one_run import draw_secrets
-from labelveil.audit.attacks.seeds import STARTS, seeds_check
-from labelveil.audit.attacks.two_noises import same_noise_check
-from labelveil.audit.party.canary_parties import CONFIG, LOWER, UPPER, World
+from labelveil.audit.attacks.two_noises import STARTS, same_noise_check, seeds_check
+from labelveil.audit.canaries.worlds import CONFIG, LOWER, UPPER, World, canaries_of
 from labelveil.audit.settings import CanarySettings
 from labelveil.audit.verdict import Check, verdict_of
 from labelveil.children import child_command, child_environment
@@ -83,7 +82,8 @@ def make_world(folder: Path, labels: int = 1) -> World:
     files = write_certificates(folder / "certificates", days=2)
     randomizer = RESPONSE if labels == 1 else "auto"
     settings = CanarySettings(rows=EVENTS, randomizer=randomizer, labels=labels)
-    world = World(settings, folder / "few", files, draw_secrets(EVENTS))
+    made = canaries_of(draw_secrets(EVENTS), settings.names)
+    world = World(settings, folder / "few", files, made)
     with (world.folder / CONFIG).open("a") as config:
         config.write(f"[evaluation]\noffered = true\nepsilon = {EPSILON}\nanswers = {ANSWERS}\n")
     return world

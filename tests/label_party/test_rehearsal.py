@@ -8,9 +8,9 @@ from unittest import mock
 
 import pytest
 
-from labelveil.audit.party.canary_parties import CONFIG, World, make_worlds
-from labelveil.audit.party.endpoint import Fetched, Part
-from labelveil.audit.party.run import LABELS, Labels
+from labelveil.audit.canaries.endpoint import Fetched, Part
+from labelveil.audit.canaries.party import LABELS, Labels
+from labelveil.audit.canaries.worlds import CONFIG, World, make_worlds
 from labelveil.audit.settings import CanarySettings
 from labelveil.audit.verdict import Audit, Verdict
 from labelveil.common.arrays import Words

@@ -133,7 +133,18 @@ def two_sided(count: int, runs: int, chance: float) -> float:
     return min(1.0, 2 * float(min(tails)))
 
 
-def same_noise_tails(manifest: Manifest, other: Manifest) -> list[tuple[float, float]]:
+def same_histograms(
+    manifest: Manifest, others: Sequence[Manifest], alpha: float
+) -> tuple[bool, tuple[Power, ...]]:
+    """Whether a release's histograms have the noise of another release's at level α; the power."""
+    tails = [tail for other in others for tail in _same_noise_tails(manifest, other)]
+    same = any(tail < alpha / len(tails) for tail, _ in tails)
+    needed = max((cells for _, cells in tails), default=None)
+    fault = "cells of a histogram that are the same"
+    return same, () if needed is None else (Power(fault, needed),)
+
+
+def _same_noise_tails(manifest: Manifest, other: Manifest) -> list[tuple[float, float]]:
     """How improbable so many equal counts of two releases' histograms are, at most; and the power.
 
     Of the same labels, or of others: the difference of two noises is most often 0, with probability

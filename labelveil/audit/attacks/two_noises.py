@@ -1,18 +1,21 @@
 """Two noises: is anything random used twice, in two places that are meant to be independent?
 
-Prior and rows, one release and the next, one epoch and the next. Three ways of looking:
+Prior and rows, one release and the next, one epoch and the next. Four ways of looking:
 
 - *Tapes.* Each part is run under one key while every 64-bit word that it draws is recorded; a word
   that two parts share is a word used twice. Words of different streams agree with probability 2⁻⁶⁴.
 - *Correlation.* Without a key: noise on a known histogram beside the outputs of the same releases,
   cell by cell and row by row.
 - *Stretches.* Without a key: two releases about the same labels share no stretch of rows.
+- *Seeds.* Without a key: if every start draws one of N seeds, n starts show two alike with
+  probability above 1 - exp(-n(n-1) / 2N). Starts that draw 256 bits never do.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -20,10 +23,15 @@ import numpy as np
 
 from labelveil.audit.attacks.rows_apart import Association, cells_of, largest_sum
 from labelveil.audit.attacks.views import Outputs
+from labelveil.audit.power import birthday_starts, largest_seed_space, least
 from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
 from labelveil.common.arrays import Integers, Words
 from labelveil.common.entropy import Entropy
 from labelveil.common.randomizers.cells import Codebook
+
+SEED_SPACE = 1 << 22  # a seed space so large is still found with 95%
+
+STARTS = birthday_starts(SEED_SPACE)
 
 
 class TapedEntropy(Entropy):
@@ -104,4 +112,35 @@ def same_noise_check(codes: Outputs, other: Outputs, codebook: Codebook) -> Chec
         found=f"The longest stretch of equal outputs is {longest:,} rows.",
         confidence=1 - GATE,
         power=(Power("rows of a stretch that is repeated in place", float(chance)),),
+    )
+
+
+def seeds_check(digests: Sequence[bytes], rows: int, kinds: str) -> Check:
+    """No two starts drew the same noise.
+
+    Each start gives one digest, of the outputs of ``rows`` labels: enough not to agree by chance
+    (:func:`window_rows`). ``kinds`` says in words what sorts of starts they were.
+    """
+    most = Counter(digests).most_common(1)[0][1]
+    repeated = len(digests) - len(set(digests))
+    starts = len(digests)
+
+    def enough(seeds: float) -> bool:
+        """Whether so many seeds N show no more repeats of n starts: n - N (1 - (1 - 1/N)ⁿ)."""
+        return starts + seeds * math.expm1(starts * math.log1p(-1 / seeds)) <= repeated
+
+    seeds = least(enough, 1.0, starts**2.0) if repeated else math.inf
+    # whole bits of the largest seed space that is found with 95%
+    bits = math.floor(math.log2(max(largest_seed_space(starts), 1)))
+    return Check(
+        verdict=verdict_of(repeated == 0),
+        tried=f"{starts:,} starts ({kinds}) randomized the same {rows:,} labels, and their"
+        " outputs were compared with each other.",
+        found="No two drew the same noise."
+        if not repeated
+        else f"{repeated:,} of them repeat another's noise, one up to {most:,} times: as if it had"
+        f" been drawn from about {seeds:,.0f} seeds.",
+        bound=math.inf if repeated else 0.0,
+        details={"starts": starts, "repeated": repeated},
+        power=(Power("bits of a seed that is found", float(bits)),),
     )

@@ -14,10 +14,19 @@ from pathlib import Path
 
 import polars as pl
 
+from labelveil.audit.certificate.evidence import Evidence, read_evidence
 from labelveil.audit.certificate.fields import fields_of_all
-from labelveil.audit.certificate.run import Evidence, certificate, read_evidence
-from labelveil.audit.probes import Probes
-from labelveil.audit.verdict import Audit, Check, Progress, Verdict, silent, verdict_of, worst
+from labelveil.audit.certificate.run import DECIDED, certificate
+from labelveil.audit.verdict import (
+    Audit,
+    Check,
+    Probes,
+    Progress,
+    Verdict,
+    silent,
+    verdict_of,
+    worst,
+)
 from labelveil.common.errors import PrivacyError, ReleaseError, listed, present
 from labelveil.common.exact.rational import parse_rational
 from labelveil.common.mechanisms.interactive import Terms
@@ -67,7 +76,7 @@ def epochs_certificate(
     audit.checks += map(_worst, checks.values())
     EPOCHS.audit(audit, releases)
     audit.claimed = audit.checks[-1].claimed
-    audit.fields = fields_of_all((certified for _, certified in audits), audit.checks)
+    audit.fields = fields_of_all((certified for _, certified in audits), audit.checks, DECIDED)
     return audit
 
 

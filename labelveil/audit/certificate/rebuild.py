@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from labelveil.audit.verdict import Check, Verdict
+from labelveil.audit.certificate.evidence import Evidence, of_codes
+from labelveil.audit.verdict import Check, Probes, Verdict
 from labelveil.common.errors import LabelveilError
 from labelveil.common.exact.channel import FiniteChannel
 from labelveil.common.exact.rational import parse_rational
@@ -159,7 +160,22 @@ def _build(manifest: Manifest, name: str) -> list[Randomizer]:
     return randomizers
 
 
-def rebuilt_check(manifest: Manifest) -> Check:
+CHECKS = Probes[Evidence](refused=Verdict.FAIL)
+
+
+@CHECKS.add(
+    "channel is a function of the noisy histogram",
+    "Did anything but the noisy histogram shape the channel?",
+    fits=of_codes,
+    decides=(
+        *("label.loss", "label.weight", "label.asked", "privacy.division"),
+        *("prior.noisy_counts", "prior.start", "priors", "tables", "strata", "strata.law"),
+        *("randomizer.name", "randomizer.details", "randomizer.channel.outputs"),
+        *("randomizer.channel.row_of", "randomizer.channel.rows"),
+    ),
+)
+def rebuilt_check(evidence: Evidence) -> Check:
+    manifest = evidence.manifest
     names = ", ".join(repr(stated.name) for stated in manifest.randomizers)
 
     def judged(verdict: Verdict, found: str) -> Check:
@@ -168,8 +184,7 @@ def rebuilt_check(manifest: Manifest) -> Check:
             "They were built again from these and compared, integer by integer.",
             found,
             claim=f"Outputs, weights and details were computed by {names} from the noisy"
-            f" histogram, ε,"
-            " loss, options and row count alone.",
+            " histogram, ε, loss, options and row count alone.",
         )
 
     try:

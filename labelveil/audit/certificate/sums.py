@@ -12,20 +12,21 @@ import struct
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
-from labelveil.audit.verdict import GATE, Check, Power, Verdict, number, verdict_of
+from labelveil.audit.certificate.evidence import Evidence, of_sums
+from labelveil.audit.certificate.facts import CONTENT
+from labelveil.audit.verdict import GATE, Check, Power, Probes, Verdict, number, verdict_of
 from labelveil.common.arrays import Floats, Integers
-from labelveil.common.errors import ReleaseError
+from labelveil.common.errors import ReleaseError, present
 from labelveil.common.exact.rational import decimal_value, parse_rational
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.sections import SumsSection, WidthSection
 
-QUESTION = "sums answer the question"
-SCALES = "exact ε of the sums"
-LATTICE = "lattice of the sums"
-POSSIBLE = "sums are possible"
+CHECKS = Probes[Evidence](refused=Verdict.FAIL)
+check = partial(CHECKS.add, fits=of_sums)
 
 GRAIN = Fraction(1, 1 << 12)
 """Of scales that are rounded up, because they could not be drawn otherwise."""
@@ -123,18 +124,6 @@ def read_asked(data: bytes, rows: int) -> Asked:
     )
 
 
-def facts(manifest: Manifest, sums: SumsSection) -> dict[str, str]:
-    """What the manifest says of its sums, for the report's table."""
-    squares = sum(stated.groups for stated in sums.widths if stated.squares)
-    return {
-        "sums": f"{sums.groups:,} groups"
-        + (f", {squares:,} of them of squares" if squares else "")
-        + f"; {len(sums.offsets)} offsets, weights of at most {max(sums.largest_weight, 1):,}",
-        "the question tells of an event": f"at most {manifest.question_bits:.3g} bits",
-        "ε for the sums": f"{float(parse_rational(sums.guarantee['epsilon'])):.6g}",
-    }
-
-
 def span_of(manifest: Manifest, sums: SumsSection, stated: WidthSection) -> int:
     """How far one label can move a sum of some width, in steps or steps²."""
     steps, width = len(manifest.labels[0].grid) - 1, stated.half_width
@@ -142,8 +131,17 @@ def span_of(manifest: Manifest, sums: SumsSection, stated: WidthSection) -> int:
     return moved * max(sums.largest_weight, 1)
 
 
-def scales_check(manifest: Manifest, sums: SumsSection) -> Check:
+@check(
+    "exact ε of the sums",
+    "What do all sums say about one label, at most and exactly?",
+    decides=(
+        *("sums.groups", "sums.offsets", "sums.largest_weight", "sums.widths", "sums.guarantee"),
+        "privacy.records_per_unit",
+    ),
+)
+def scales_check(evidence: Evidence) -> Check:
     """Each scale is a span over ε, or that rounded up to whole grains: no digit is left over."""
+    manifest, sums = evidence.manifest, present(evidence.manifest.sums)
     records = manifest.privacy.records_per_unit
     requested = decimal_value(manifest.privacy.requested_epsilon) / records
     claimed = parse_rational(sums.guarantee["epsilon"])
@@ -180,7 +178,15 @@ def _scales(verdict: Verdict, claimed: Fraction, bound: float, found: str) -> Ch
     )
 
 
-def lattice_check(manifest: Manifest, sums: SumsSection) -> Check:
+@check(
+    "lattice of the sums",
+    "Could a fraction of a sum say anything about labels?",
+    "Labels, offsets and widths are whole steps of one lattice, so that no sum has a fraction that"
+    " noise would leave as it is.",
+    decides=("label.grid",),
+)
+def lattice_check(evidence: Evidence) -> Check:
+    manifest, sums = evidence.manifest, present(evidence.manifest.sums)
     grid = np.array(manifest.labels[0].grid)
     steps = grid.size - 1
     even = grid[0] + (grid[-1] - grid[0]) / max(steps, 1) * np.arange(grid.size)
@@ -193,21 +199,26 @@ def lattice_check(manifest: Manifest, sums: SumsSection) -> Check:
         f" offsets and {len(sums.widths)} widths with its {steps:,} steps; the sums themselves are"
         " whole numbers in their bytes.",
         f"Points are off by {off:.2g} steps at most; {wrong} offsets and widths do not fit.",
-        claim="Labels, offsets and widths are whole steps of one lattice, so that no sum has a"
-        " fraction"
-        " that noise would leave as it is.",
     )
 
 
-def question_check(manifest: Manifest, sums: SumsSection, data: bytes | None) -> Check:
-    claim = "The sums answer the question that was submitted, in which every event has one group."
+@check(
+    "sums answer the question",
+    "Are these the sums that were asked for?",
+    "The sums answer the question that was submitted, in which every event has one group.",
+    decides=(
+        *("sums.question", "sums.groups", "sums.offsets", "sums.largest_weight", "sums.widths"),
+        *CONTENT,
+    ),
+)
+def question_check(evidence: Evidence) -> Check:
+    manifest, sums, data = evidence.manifest, present(evidence.manifest.sums), evidence.asked
     if data is None:
         return Check(
             Verdict.NOT_CHECKABLE,
             "Looked for the question beside the release, and in its store.",
             f"It is not here: put the question with SHA-256 {sums.question} beside the manifest as"
             " question.bin.",
-            claim=claim,
         )
     asked = read_asked(data, manifest.population.rows)
     grid = manifest.labels[0].grid
@@ -230,23 +241,26 @@ def question_check(manifest: Manifest, sums: SumsSection, data: bytes | None) ->
         else f"All is as stated: {np.count_nonzero(asked.groups != NONE):,} of"
         f" {asked.groups.size:,} events are in one of {asked.widths.size:,} groups each, the others"
         " in none.",
-        claim=claim,
     )
 
 
-def possible_check(
-    manifest: Manifest, sums: SumsSection, answer: Integers, data: bytes | None
-) -> Check:
+@check(
+    "sums are possible",
+    "Could these be sums of labels, with such noise?",
+    "Every sum is one that labels of its group can have, with noise of the stated scale.",
+    not_looked_at="The noise of groups that have events: their labels are not known here.",
+)
+def possible_check(evidence: Evidence) -> Check:
     """Sums within what labels can give, but for noise; of groups whose sum is known, noise alone.
 
     A discrete Laplace variable of scale s is beyond t with probability at most 2 e^(-t/s).
     """
-    claim = "Every sum is one that labels of its group can have, with noise of the stated scale."
+    answer, data = evidence.answer, evidence.asked
     if data is None:
         remedy = "Without the question nobody knows whose sums these are."
-        return Check(Verdict.NOT_CHECKABLE, "Looked for the question.", remedy, claim=claim)
-    asked = read_asked(data, manifest.population.rows)
-    scales = asked.scales(sums)
+        return Check(Verdict.NOT_CHECKABLE, "Looked for the question.", remedy)
+    asked = read_asked(data, evidence.manifest.population.rows)
+    scales = asked.scales(present(evidence.manifest.sums))
     if answer.size != scales.size or not scales.min() > 0:
         raise ReleaseError("the sums are of other groups than the question's, or without noise")
     low, high = asked.ranges
@@ -279,10 +293,8 @@ def possible_check(
             if least is not None
             else "."
         ),
-        claim=claim,
         confidence=1 - GATE,
         power=tuple(powers),
-        not_looked_at="The noise of groups that have events: their labels are not known here.",
     )
 
 

@@ -11,13 +11,12 @@ from scipy.fft import next_fast_len
 from labelveil.audit.attacks import implementation, rows_apart
 from labelveil.audit.attacks.every_label import every_label
 from labelveil.audit.attacks.one_run import draw_secrets, one_run, rare_event, uniform
-from labelveil.audit.attacks.seeds import seeds_check
+from labelveil.audit.attacks.two_noises import seeds_check
 from labelveil.audit.mechanism.cold_start import cold_digests
 from labelveil.audit.mechanism.subject import CallableSubject, SumsSubject
 from labelveil.audit.mechanism.trial import Trial, of
 from labelveil.audit.power import expected_one_run_bound, rarest_event
-from labelveil.audit.probes import Probes
-from labelveil.audit.verdict import GATE, SHOWN, Check, Power, Verdict
+from labelveil.audit.verdict import GATE, SHOWN, Check, Power, Probes, Verdict
 from labelveil.common.arrays import Floats
 
 PROBES = Probes[Trial]()

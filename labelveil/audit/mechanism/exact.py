@@ -14,8 +14,7 @@ from labelveil.audit.attacks.two_steps import event_probability, histogram_event
 from labelveil.audit.mechanism.subject import NamedSubject
 from labelveil.audit.mechanism.trial import Trial, of
 from labelveil.audit.power import rarest_seen, smallest_excess
-from labelveil.audit.probes import Probes
-from labelveil.audit.verdict import GATE, Check, Power, verdict_of
+from labelveil.audit.verdict import GATE, Check, Power, Probes, verdict_of
 from labelveil.common.entropy import system_entropy
 
 PROBES = Probes[Trial]()

@@ -11,8 +11,7 @@ from labelveil.audit.attacks.every_label import all_runs
 from labelveil.audit.mechanism import black_box, exact, sums
 from labelveil.audit.mechanism.subject import starts_anew
 from labelveil.audit.mechanism.trial import Trial
-from labelveil.audit.probes import Probes
-from labelveil.audit.verdict import Audit, Progress, silent
+from labelveil.audit.verdict import Audit, Probes, Progress, silent
 
 PROBES = Probes[Trial]([*exact.PROBES, *sums.PROBES, *black_box.PROBES])
 """Every probe of a mechanism, in the order in which they run."""

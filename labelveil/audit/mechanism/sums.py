@@ -26,8 +26,7 @@ from labelveil.audit.attacks.laws import detectable_probability, noise_check
 from labelveil.audit.attacks.one_run import draw_secrets, uniform
 from labelveil.audit.mechanism.subject import Answered, SumsSubject
 from labelveil.audit.mechanism.trial import Trial, of
-from labelveil.audit.probes import Probes
-from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
+from labelveil.audit.verdict import GATE, Check, Power, Probes, Verdict, verdict_of
 from labelveil.common.arrays import Floats, Indices, Integers, Words
 from labelveil.common.entropy import Entropy, system_entropy
 from labelveil.common.exact.noise import discrete_laplace_each

@@ -11,7 +11,7 @@ import numpy as np
 
 from labelveil.audit.attacks import replay as replays
 from labelveil.audit.attacks.one_run import draw_secrets, uniform
-from labelveil.audit.attacks.seeds import STARTS
+from labelveil.audit.attacks.two_noises import STARTS
 from labelveil.audit.attacks.views import Outputs
 from labelveil.audit.mechanism.subject import (
     CallableSubject,

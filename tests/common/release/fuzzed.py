@@ -18,7 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from labelveil.audit.certificate.run import certificate, read_evidence
+from labelveil.audit.certificate.evidence import read_evidence
+from labelveil.audit.certificate.run import certificate
 from labelveil.common.errors import LabelveilError
 from labelveil.common.release.folder import CODES_FILE, KEYS_FILE, MANIFEST_FILE
 from labelveil.common.release.manifest import Manifest

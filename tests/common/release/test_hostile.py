@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from labelveil.audit.certificate.run import certificate, read_evidence
+from labelveil.audit.certificate.evidence import read_evidence
+from labelveil.audit.certificate.run import certificate
 from labelveil.common.errors import ConfigError, PrivacyError, ReleaseError
 from labelveil.common.guarantees import guarantee_from_json
 from labelveil.common.randomizers import build_randomizer, randomizer_names

@@ -52,7 +52,7 @@ from labelveil.feature_party.config import LabelsPartySection
 from labelveil.label_party.config.serving import ServerSection
 from labelveil.label_party.server.credentials import ServerCredentials
 from labelveil.label_party.server.handshakes import Handshakes
-from labelveil.audit.party.endpoint import connected
+from labelveil.audit.canaries.endpoint import connected
 from labelveil.audit.settings import Connection
 for make in (
     lambda: open_channel(LabelsPartySection(address="localhost:1", data_set="sales")),

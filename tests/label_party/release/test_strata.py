@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from labelveil.audit.canaries.inference import audit_inference
 from labelveil.audit.certificate.run import certify
-from labelveil.audit.inference.run import audit_inference
 from labelveil.audit.settings import RunFiles
 from labelveil.audit.verdict import Verdict
 from labelveil.common.engine.local import InProcess

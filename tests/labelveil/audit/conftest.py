@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
+from labelveil.audit.certificate.evidence import Evidence
 from labelveil.audit.verdict import Audit, Verdict
 from labelveil.common.release.blocks import block_ranges
 from labelveil.common.release.manifest import Manifest, block_digest, content_digest
@@ -37,6 +39,11 @@ def in_key_order(manifest: Manifest, keys: bytes, codes: bytes) -> tuple[Manifes
     data["software"] = software()
     data["population"]["digest"] = hashlib.sha256(keys).hexdigest()
     return Manifest.model_validate(data), keys, codes
+
+
+def evidence_of(manifest: Manifest) -> Evidence:
+    """A manifest alone, as if its rows were not looked at."""
+    return Evidence(Path(), b"", manifest, pl.DataFrame())
 
 
 def other_population(data: dict[str, Any]) -> None:

@@ -14,10 +14,11 @@ from scipy import stats
 from labelveil.audit.attacks.exact_channel import certify, exp_series
 from labelveil.audit.attacks.one_run import OneRun, one_run
 from labelveil.audit.attacks.two_noises import tapes_check
-from labelveil.audit.certificate import manifest_checks
+from labelveil.audit.certificate.manifest_checks import channel_check, prior_scale_check
 from labelveil.audit.verdict import GATE, SHOWN, Verdict
 from labelveil.common.entropy import Entropy
 from tests.common.release.releases import make_release
+from tests.labelveil.audit.conftest import evidence_of
 
 
 @pytest.mark.parametrize("epsilon", ["0", "1", "7.9", "8", "8.1", "20", "40", "64"])
@@ -85,10 +86,11 @@ def test_claims_about_a_unit_pay_for_all_of_its_records(group: int) -> None:
     privacy = manifest.privacy.model_copy(update={"records_per_unit": group})
     users = manifest.model_copy(update={"privacy": privacy})
     wanted = Verdict.PASS if group == 1 else Verdict.FAIL
-    assert manifest_checks.channel_check(users).verdict is wanted
-    assert manifest_checks.prior_scale_check(users, users.prior).verdict is wanted
+    assert channel_check(evidence_of(users)).verdict is wanted
+    assert prior_scale_check(evidence_of(users)).verdict is wanted
     tripled = Fraction(users.prior.guarantee["epsilon"]) * group
     prior = users.prior.model_copy(
         update={"guarantee": {**users.prior.guarantee, "epsilon": str(tripled)}}
     )
-    assert manifest_checks.prior_scale_check(users, prior).verdict is Verdict.PASS
+    paid = users.model_copy(update={"priors": [prior]})
+    assert prior_scale_check(evidence_of(paid)).verdict is Verdict.PASS

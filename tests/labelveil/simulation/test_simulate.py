@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 import labelveil as lv
-from labelveil.audit.inference.run import audit_inference
+from labelveil.audit.canaries.inference import audit_inference
 from labelveil.audit.settings import RunFiles
 from labelveil.children import FEATURE_PROGRAM
 from labelveil.common.errors import DataError, LabelveilError, present

@@ -14,14 +14,20 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from labelveil.audit.certificate import manifest_checks as claims
-from labelveil.audit.certificate.run import STEPS, certificate, read_evidence
+from labelveil.audit.certificate.evidence import read_evidence
+from labelveil.audit.certificate.manifest_checks import prior_support_check
+from labelveil.audit.certificate.run import STEPS, certificate
 from labelveil.audit.verdict import Audit, Verdict
 from labelveil.common.errors import ReleaseError
 from labelveil.common.release.folder import CODES_FILE, KEYS_FILE, MANIFEST_FILE, SIGNATURE_FILE
 from labelveil.common.release.table import write_release
 from tests.common.release.releases import make_release, text_of, words_of
-from tests.labelveil.audit.conftest import WriteRelease, other_population, without_power
+from tests.labelveil.audit.conftest import (
+    WriteRelease,
+    evidence_of,
+    other_population,
+    without_power,
+)
 
 Change = Callable[[dict[str, Any]], None]
 
@@ -53,8 +59,8 @@ def test_empty_cells_without_noise() -> None:
     emptied = manifest.model_copy(
         update={"priors": [manifest.prior.model_copy(update={"noisy_counts": counts})]}
     )
-    assert claims.prior_support_check(manifest, manifest.prior).verdict is Verdict.PASS
-    assert claims.prior_support_check(emptied, emptied.prior).verdict is Verdict.FAIL
+    assert prior_support_check(evidence_of(manifest)).verdict is Verdict.PASS
+    assert prior_support_check(evidence_of(emptied)).verdict is Verdict.FAIL
 
 
 def test_a_release_without_a_prior_holds(write: WriteRelease) -> None:
@@ -141,9 +147,13 @@ def test_another_version_is_no_verdict_on_the_channel(write: WriteRelease) -> No
 
 REBUILD = """
 import sys
+from pathlib import Path
+import polars as pl
+from labelveil.audit.certificate.evidence import Evidence
 from labelveil.audit.certificate.rebuild import rebuilt_check
 from labelveil.common.release.manifest import Manifest
-print(rebuilt_check(Manifest.from_bytes(sys.stdin.buffer.read())).found)
+manifest = Manifest.from_bytes(sys.stdin.buffer.read())
+print(rebuilt_check(Evidence(Path(), b"", manifest, pl.DataFrame())).found)
 """
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from labelveil.audit.certificate.epochs import epochs_certificate
-from labelveil.audit.certificate.fields import _DECIDED_BY, BEYOND
-from labelveil.audit.certificate.run import certificate, certify, read_evidence
+from labelveil.audit.certificate.evidence import read_evidence
+from labelveil.audit.certificate.fields import BEYOND
+from labelveil.audit.certificate.run import DECIDED, certificate, certify
 from labelveil.audit.verdict import Audit, Verdict
 from labelveil.common.release.folder import MANIFEST_FILE
 from labelveil.common.release.manifest import Manifest
@@ -57,7 +58,7 @@ def test_every_check_that_a_field_names_exists(write: WriteRelease, tmp_path: Pa
     asked = read_evidence(answered(tmp_path / "asked"))
     made |= {check.name for check in certificate(asked).checks}
     made |= {check.name for check in certify(write_sums(tmp_path / "sums")).checks}
-    assert {name for decided_by in _DECIDED_BY.values() for name in decided_by} <= made
+    assert {name for decided_by in DECIDED.values() for name in decided_by} <= made
 
 
 def digits_of_epsilon(data: dict[str, Any]) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from labelveil.audit.certificate.run import certificate, read_evidence
+from labelveil.audit.certificate.evidence import read_evidence
+from labelveil.audit.certificate.run import certificate
 from labelveil.audit.verdict import Verdict
 from labelveil.common.errors import ReleaseError
 from labelveil.common.release.blocks import encode_codes

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from labelveil.audit.certificate.run import certificate, read_evidence
+from labelveil.audit.certificate.evidence import read_evidence
+from labelveil.audit.certificate.run import certificate
 from labelveil.audit.verdict import Verdict
 from tests.labelveil.audit.certificate.answers import Change, answered
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from labelveil.audit.certificate import sums
 from labelveil.audit.certificate.epochs import epochs_certificate
 from labelveil.audit.certificate.run import certify
 from labelveil.audit.verdict import Audit, Verdict
@@ -36,6 +35,8 @@ from tests.labelveil.audit.certificate.summed import (
 from tests.labelveil.audit.conftest import in_key_order, without_power
 
 FORM, SPLIT = "manifest is consistent", "arithmetic of the ε split"
+SCALES, LATTICE = "exact ε of the sums", "lattice of the sums"
+ASKED, POSSIBLE = "sums answer the question", "sums are possible"
 
 
 def failed(audit: Audit) -> set[str]:
@@ -47,10 +48,10 @@ def test_a_right_release_holds(tmp_path: Path, epsilon: str) -> None:
     audit = certify(write_sums(tmp_path / "release", epsilon=epsilon))
     assert failed(audit) == set()
     passed = {check.name for check in audit.checks if check.verdict is Verdict.PASS}
-    assert {sums.SCALES, sums.LATTICE, sums.QUESTION, sums.POSSIBLE, SPLIT} < passed
+    assert {SCALES, LATTICE, ASKED, POSSIBLE, SPLIT} < passed
     assert "population digest" in passed
     assert without_power(audit) == []
-    exact = next(check for check in audit.checks if check.name == sums.SCALES)
+    exact = next(check for check in audit.checks if check.name == SCALES)
     assert exact.bound == exact.claimed == float(epsilon)
     assert audit.claimed == pytest.approx(float(epsilon))
     unknown = [field.name for field in audit.fields if not field.decided_by]
@@ -62,9 +63,9 @@ def test_without_the_question_it_is_not_known_whose_sums_these_are(tmp_path: Pat
     (folder / QUESTION_FILE).unlink()
     (folder / POPULATION_FILE).unlink()
     verdicts = {check.name: check.verdict for check in certify(folder).checks}
-    for name in (sums.QUESTION, sums.POSSIBLE, "population digest"):
+    for name in (ASKED, POSSIBLE, "population digest"):
         assert verdicts[name] is Verdict.NOT_CHECKABLE
-    assert verdicts[sums.SCALES] is Verdict.PASS
+    assert verdicts[SCALES] is Verdict.PASS
 
 
 def test_a_stores_own_question_is_found(tmp_path: Path) -> None:
@@ -75,7 +76,7 @@ def test_a_stores_own_question_is_found(tmp_path: Path) -> None:
         data = (folder / name).read_bytes()
         (folder / name).rename(stored / f"{hashlib.sha256(data).hexdigest()}.{end}")
     verdicts = {check.name: check.verdict for check in certify(folder).checks}
-    assert {verdicts[sums.QUESTION], verdicts["population digest"]} == {Verdict.PASS}
+    assert {verdicts[ASKED], verdicts["population digest"]} == {Verdict.PASS}
 
 
 def of_width(at: int, **changed: Any) -> Change:
@@ -135,17 +136,17 @@ def other_counts(data: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "names"),
     [
-        (half_a_scale, {FORM, sums.SCALES}),
-        (half_a_scale_and_twice_the_claim, {FORM, sums.SCALES, SPLIT}),
-        (of_width(0, scale="0"), {FORM, sums.SCALES}),
-        (digits, {FORM, sums.SCALES}),
-        (float_epsilon, {FORM, sums.SCALES, SPLIT}),
-        (weights_forgotten, {FORM, sums.SCALES, sums.QUESTION}),
-        (two_records, {FORM, sums.SCALES}),
-        (a_point_off, {FORM, sums.LATTICE}),
-        (an_offset_beyond, {FORM, sums.LATTICE, sums.QUESTION}),
-        (of_width(1, half_width=21), {FORM, sums.LATTICE, sums.QUESTION}),
-        (other_counts, {sums.QUESTION}),
+        (half_a_scale, {FORM, SCALES}),
+        (half_a_scale_and_twice_the_claim, {FORM, SCALES, SPLIT}),
+        (of_width(0, scale="0"), {FORM, SCALES}),
+        (digits, {FORM, SCALES}),
+        (float_epsilon, {FORM, SCALES, SPLIT}),
+        (weights_forgotten, {FORM, SCALES, ASKED}),
+        (two_records, {FORM, SCALES}),
+        (a_point_off, {FORM, LATTICE}),
+        (an_offset_beyond, {FORM, LATTICE, ASKED}),
+        (of_width(1, half_width=21), {FORM, LATTICE, ASKED}),
+        (other_counts, {ASKED}),
     ],
 )
 def test_what_is_stated_wrongly_is_named(tmp_path: Path, change: Change, names: set[str]) -> None:
@@ -169,7 +170,7 @@ def other_groups() -> bytes:
 def test_another_question_is_named(tmp_path: Path, question: bytes) -> None:
     folder = write_sums(tmp_path / "release")
     (folder / QUESTION_FILE).write_bytes(question)
-    assert sums.QUESTION in failed(certify(folder))
+    assert ASKED in failed(certify(folder))
 
 
 def test_an_event_is_there_once(tmp_path: Path) -> None:
@@ -188,7 +189,7 @@ def test_other_rows_are_named(tmp_path: Path) -> None:
     (folder / CODES_FILE).write_bytes(data)
     assert failed(certify(folder)) == {"content digest"}
     (folder / CODES_FILE).write_bytes(data[:-8])
-    assert failed(certify(folder)) == {"content digest", sums.POSSIBLE}
+    assert failed(certify(folder)) == {"content digest", POSSIBLE}
     (folder / CODES_FILE).write_bytes(data[:-1])
     with pytest.raises(ReleaseError, match="bytes of keys"):
         certify(folder)
@@ -221,7 +222,7 @@ def test_sums_that_cannot_be_are_named(
 ) -> None:
     """Of empty groups the noise is known: these have none, or too little, or are no sums."""
     answer = twin(sums_of(QUESTION, "0.3"))
-    assert failed(certify(write_sums(tmp_path / "release", answer=answer))) == {sums.POSSIBLE}
+    assert failed(certify(write_sums(tmp_path / "release", answer=answer))) == {POSSIBLE}
 
 
 def test_an_event_that_is_sent_as_a_code_and_in_a_sum_pays_twice(tmp_path: Path) -> None:
@@ -250,9 +251,7 @@ def test_squares_move_by_their_square(tmp_path: Path) -> None:
     def like_sums(data: dict[str, Any]) -> None:
         data["sums"]["widths"][0]["scale"] = "140/3"
 
-    assert sums.SCALES in failed(
-        certify(write_sums(tmp_path / "other", like_sums, question=question))
-    )
+    assert SCALES in failed(certify(write_sums(tmp_path / "other", like_sums, question=question)))
 
 
 def test_noise_of_any_width_is_looked_at(tmp_path: Path) -> None:
@@ -262,7 +261,7 @@ def test_noise_of_any_width_is_looked_at(tmp_path: Path) -> None:
     assert failed(certify(write_sums(tmp_path / "right", question=question))) == set()
     none = question.sums(LABELS)
     found = failed(certify(write_sums(tmp_path / "none", question=question, answer=none)))
-    assert found == {sums.POSSIBLE}
+    assert found == {POSSIBLE}
 
 
 @pytest.mark.parametrize("value", [0, 1, 0x7F, 0xFF])
@@ -273,7 +272,7 @@ def test_a_question_of_any_bytes_is_a_verdict(tmp_path: Path, value: int) -> Non
         asked = bytearray(right)
         asked[at] = value
         (folder / QUESTION_FILE).write_bytes(asked)
-        assert (sums.QUESTION in failed(certify(folder))) is (bytes(asked) != right)
+        assert (ASKED in failed(certify(folder))) is (bytes(asked) != right)
 
 
 def test_codes_of_eight_bytes_are_refused(tmp_path: Path) -> None:

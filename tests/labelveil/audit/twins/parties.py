@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import ClassVar
 
-from labelveil.audit.party.canary_parties import World
+from labelveil.audit.canaries.worlds import World
 from labelveil.audit.verdict import Check
 from labelveil.common.entropy import Entropy
 from tests.label_party.rehearsed import Starts, make_world, starts_check

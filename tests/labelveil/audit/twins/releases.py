@@ -9,7 +9,7 @@ import numpy as np
 
 from labelveil.audit.attacks import implementation, replay, two_noises
 from labelveil.audit.attacks.two_steps import histogram_event
-from labelveil.audit.party.one_label import ONE_LABEL
+from labelveil.audit.canaries.one_label import ONE_LABEL
 from labelveil.audit.verdict import Check
 from labelveil.common.arrays import Integers, Words
 from labelveil.common.entropy import Entropy, seeded_entropy, system_entropy

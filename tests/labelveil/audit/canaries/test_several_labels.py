@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from labelveil.audit.attacks.model_attack import Canaries, attack_predictions
-from labelveil.audit.inference.run import audit_inference, inference_cost
+from labelveil.audit.canaries.inference import audit_inference, inference_cost
+from labelveil.audit.canaries.model import SecretBits, attack_predictions
 from labelveil.audit.settings import RunFiles
 from labelveil.audit.verdict import Audit, Verdict
 from labelveil.common.entropy import Entropy
@@ -79,6 +79,19 @@ def test_a_right_release_passes(tmp_path: Path, division: Division, planted: boo
     assert inference_cost(files) > 2
 
 
+def test_canaries_of_other_kinds_than_the_ends_are_not_guessed(tmp_path: Path) -> None:
+    """`audit canaries plant` draws labels beyond the bounds, several rows, and none, too."""
+    files = finished_run(tmp_path, "joint", planted=True)
+    made = pl.read_parquet(files.canaries or "")
+    odd = made.with_columns(
+        secret=pl.when(pl.arange(0, EVENTS) % 4 == 0).then(6).otherwise("secret")
+    )
+    odd.write_parquet(files.canaries or "")
+    control = audit_inference(files).checks[-1]
+    assert control.verdict is Verdict.PASS
+    assert control.details["guesses"] <= EVENTS * 3 // 4
+
+
 @pytest.mark.parametrize("division", ["split", "joint"])
 def test_codes_that_tell_twice_of_each_label_are_caught(tmp_path: Path, division: Division) -> None:
     audit = audit_inference(finished_run(tmp_path, division, too_much, planted=True))
@@ -98,7 +111,7 @@ def test_a_missing_column_is_named(tmp_path: Path) -> None:
 def test_what_two_predictions_remember_adds_up() -> None:
     rng = np.random.default_rng(3)
     secrets = rng.integers(2, size=EVENTS)
-    canaries = Canaries(np.arange(EVENTS), secrets, np.full((2, 2), 0.5), planted=True)
+    canaries = SecretBits(np.arange(EVENTS), secrets, np.full((2, 2), 0.5), planted=True)
     each = {name: secrets + 1.5 * rng.normal(size=EVENTS) for name in NAMES}
     both = attack_predictions(each, None, canaries)
     alone = [attack_predictions({name: one}, None, canaries) for name, one in each.items()]

@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from labelveil.audit.attacks.message_attack import (
+from labelveil.audit.attacks.one_run import score
+from labelveil.audit.canaries.inference import audit_inference
+from labelveil.audit.canaries.message import (
     MESSAGE,
     Counted,
     Message,
@@ -18,14 +20,12 @@ from labelveil.audit.attacks.message_attack import (
     leakage,
     worst_pair,
 )
-from labelveil.audit.attacks.model_attack import (
-    Canaries,
+from labelveil.audit.canaries.model import (
+    SecretBits,
     attack_control,
     attack_predictions,
     find_canaries,
 )
-from labelveil.audit.attacks.one_run import score
-from labelveil.audit.inference.run import audit_inference
 from labelveil.audit.settings import RunFiles
 from labelveil.audit.verdict import Verdict
 from labelveil.common.arrays import Words
@@ -158,7 +158,7 @@ class Made:
     features: np.ndarray
     labels: np.ndarray
     codes: np.ndarray
-    canaries: Canaries
+    canaries: SecretBits
 
 
 @pytest.fixture

@@ -11,11 +11,17 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from labelveil.audit.canaries import sums
+from labelveil.audit.canaries.planting import Planted, draw
+from labelveil.audit.canaries.sums import Summed
+from labelveil.audit.canaries.sums_asked import (
+    EPOCHS,
+    SUMS,
+    SumsWorld,
+    ask_for_sums,
+    make_sums_world,
+)
 from labelveil.audit.certificate.sums import read_asked
-from labelveil.audit.party.sums import EPOCHS, SUMS, SumsWorld, ask_for_sums
-from labelveil.audit.planted import sums
-from labelveil.audit.planted.plant import Planted, plant, read_planted
-from labelveil.audit.planted.sums import Summed
 from labelveil.audit.settings import CanarySettings, Planting
 from labelveil.audit.verdict import Check, Verdict
 from labelveil.common.entropy import system_entropy
@@ -90,10 +96,8 @@ class Double:
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Planted, bytes]:
-    folder = tmp_path_factory.mktemp("canaries")
-    plant(folder, Planting(events=8000, lower=0, upper=10))
-    found = read_planted(folder)
+def planted() -> tuple[Planted, bytes]:
+    found = draw(Planting(events=8000, lower=0, upper=10))
     return found, encode_question(sums.ask(found, 21))
 
 
@@ -127,7 +131,7 @@ def test_the_real_labels_party(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repeatable: None
 ) -> None:
     files = write_certificates(tmp_path / "certificates", days=2)
-    world = SumsWorld(CanarySettings(), tmp_path / "sums", files, np.zeros(1, dtype=np.int64))
+    world = make_sums_world(tmp_path / "sums", CanarySettings(), files)
     checks = SUMS.checks(ask_for_sums(world))
     assert failed(checks) == set()
     assert [check.name for check in checks if not check.power_sentence] == []

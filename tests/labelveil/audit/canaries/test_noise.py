@@ -14,11 +14,10 @@ import pytest
 
 from labelveil.audit.attacks.laws import noise_probability, noise_tails, shift_probability
 from labelveil.audit.attacks.one_run import draw_secrets
-from labelveil.audit.party import canary_parties
-from labelveil.audit.party.canary_parties import HISTOGRAM_ROWS, QUERIED, World
-from labelveil.audit.party.endpoint import Refusal
-from labelveil.audit.party.noises import Known, decisions_check, leaders_check, tables_check
-from labelveil.audit.party.sessions import (
+from labelveil.audit.canaries import worlds
+from labelveil.audit.canaries.endpoint import Refusal
+from labelveil.audit.canaries.noises import Known, decisions_check, leaders_check, tables_check
+from labelveil.audit.canaries.sessions import (
     ANSWERS,
     EPSILON,
     SESSIONS,
@@ -26,6 +25,7 @@ from labelveil.audit.party.sessions import (
     paid_check,
     same_check,
 )
+from labelveil.audit.canaries.worlds import HISTOGRAM_ROWS, QUERIED, World, canaries_of
 from labelveil.audit.settings import CanarySettings
 from labelveil.audit.verdict import GATE, Check, Verdict
 from labelveil.common.entropy import system_entropy
@@ -195,15 +195,14 @@ def test_the_noise_of_queries(
             assert run_command(main, *words).code == 0
 
     check, module = QUERIES[query]
-    monkeypatch.setattr(canary_parties, "run_party", run_here)
+    monkeypatch.setattr(worlds, "run_party", run_here)
     monkeypatch.setattr(f"{module}.discrete_laplace", noise)
     files = write_certificates(tmp_path / "certificates", days=1)
-    secrets = draw_secrets(HISTOGRAM_ROWS)
-    worlds = [
-        World(CanarySettings(), tmp_path / str(at), files, secrets, further=1)
-        for at in range(QUERIED)
+    made = canaries_of(draw_secrets(HISTOGRAM_ROWS))
+    parties = [
+        World(CanarySettings(), tmp_path / str(at), files, made, further=1) for at in range(QUERIED)
     ]
-    found = check(Known(worlds))
+    found = check(Known(parties))
     assert found.verdict is (Verdict.PASS if noise is right else Verdict.FAIL), found.found
 
 
@@ -214,7 +213,7 @@ def test_the_noise_of_queries(
 def test_counts_that_say_how_little_noise_they_have_and_an_exact_category_are_seen(
     scale: int, exact: bool, verdict: Verdict
 ) -> None:
-    names = canary_parties.CATEGORIES
+    names = worlds.CATEGORIES
     categories = np.arange(HISTOGRAM_ROWS) % len(names)
 
     def answer(*_: str) -> dict[str, Any]:

@@ -12,12 +12,12 @@ import polars as pl
 import pytest
 
 import labelveil.commands.cli
-from labelveil.audit.certificate.run import Evidence, read_evidence
+from labelveil.audit.canaries import sums
+from labelveil.audit.canaries.planting import Planted, plant, read_planted
+from labelveil.audit.canaries.score import score
+from labelveil.audit.canaries.sums import Summed, match
+from labelveil.audit.certificate.evidence import Evidence, read_evidence
 from labelveil.audit.certificate.sums import read_asked
-from labelveil.audit.planted import sums
-from labelveil.audit.planted.plant import Planted, plant, read_planted
-from labelveil.audit.planted.score import score
-from labelveil.audit.planted.sums import Summed, match
 from labelveil.audit.settings import Planting
 from labelveil.audit.verdict import Verdict
 from labelveil.common.arrays import Integers

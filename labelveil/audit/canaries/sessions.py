@@ -18,11 +18,10 @@ import numpy as np
 from scipy.stats import binom, gamma
 
 from labelveil.audit.attacks.one_run import draw_secrets
-from labelveil.audit.party.canary_parties import LOWER, UPPER, World
-from labelveil.audit.party.endpoint import Described, Endpoint, Refusal, connected
+from labelveil.audit.canaries.endpoint import Described, Endpoint, Refusal, connected
+from labelveil.audit.canaries.worlds import LOWER, UPPER, World
 from labelveil.audit.power import FOUND, least, rarest_seen
-from labelveil.audit.probes import Probes
-from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
+from labelveil.audit.verdict import GATE, Check, Power, Probes, Verdict, verdict_of
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.mechanisms.paired_gain import RESOLUTION, PairedGain
 from labelveil.common.release.manifest import Manifest

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from labelveil.audit.attacks.implementation import timing_check
-from labelveil.audit.party.endpoint import REQUESTS, Endpoint, Fetched, Refusal
-from labelveil.audit.probes import Probes
-from labelveil.audit.verdict import Check, Verdict, verdict_of
+from labelveil.audit.canaries.endpoint import REQUESTS, Endpoint, Fetched, Refusal
+from labelveil.audit.verdict import Check, Probes, Verdict, verdict_of
 from labelveil.common.release.blocks import KEY_BYTES
 
 _VOLATILE = ("time", "seconds", "peer", "address")

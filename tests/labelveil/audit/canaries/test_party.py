@@ -13,8 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from labelveil.audit.attacks import implementation
-from labelveil.audit.party.canary_parties import make_worlds
-from labelveil.audit.party.endpoint import (
+from labelveil.audit.canaries.endpoint import (
     REQUESTS,
     SERVED,
     Fetched,
@@ -27,7 +26,7 @@ from labelveil.audit.party.endpoint import (
     resume_check,
     sizes_check,
 )
-from labelveil.audit.party.one_label import (
+from labelveil.audit.canaries.one_label import (
     ONE_LABEL,
     Shown,
     Timed,
@@ -35,7 +34,8 @@ from labelveil.audit.party.one_label import (
     log_kinds,
     shown_by,
 )
-from labelveil.audit.party.run import CANARY_STEPS, audit_party, cold_start_check
+from labelveil.audit.canaries.party import CANARY_STEPS, audit_party, cold_start_check
+from labelveil.audit.canaries.worlds import make_worlds
 from labelveil.audit.settings import CanarySettings
 from labelveil.audit.verdict import Verdict
 from labelveil.commands.cli import app

@@ -8,28 +8,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
-from shutil import copyfile
 
 import grpc
-import numpy as np
-import polars as pl
 
-from labelveil.audit.certificate.run import read_evidence
-from labelveil.audit.party.canary_parties import LOWER, UPPER, World
-from labelveil.audit.party.endpoint import connected
-from labelveil.audit.planted import sums
-from labelveil.audit.planted.plant import PARTNER, Planted, plant, read_planted
-from labelveil.audit.planted.sums import Summed
-from labelveil.audit.probes import Probe, Probes
-from labelveil.audit.settings import Planting
-from labelveil.audit.verdict import Check, Verdict, verdict_of
+from labelveil.audit.canaries import sums
+from labelveil.audit.canaries.endpoint import connected
+from labelveil.audit.canaries.planting import Planted, draw
+from labelveil.audit.canaries.sums import Summed
+from labelveil.audit.canaries.worlds import LOWER, UPPER, World
+from labelveil.audit.certificate.evidence import read_evidence
+from labelveil.audit.settings import CanarySettings, Planting
+from labelveil.audit.verdict import Check, Probe, Probes, Verdict, verdict_of
 from labelveil.common.errors import present
 from labelveil.common.exact.rational import decimal_value
 from labelveil.common.release.event_keys import hash_keys, read_secret, secret_check
 from labelveil.common.release.folder import CODES_FILE
 from labelveil.common.release.question import encode_question
+from labelveil.common.security.pilot_certificates import CertificateFiles
 
 EVENTS, POINTS = 16_000, 21
 EPOCHS = ("1", "2", "3")
@@ -39,24 +36,9 @@ are paid for."""
 
 @dataclass(eq=False)
 class SumsWorld(World):
-    """A labels party whose labels are planted canaries, and which answers with sums."""
+    """A labels party of planted canaries, which answers questions about groups of them."""
 
-    @cached_property
-    def planted(self) -> Planted:
-        """Its canaries, made at first."""
-        planting = Planting(events=EVENTS, lower=LOWER, upper=UPPER)
-        plant(self.folder / "canaries", planting)
-        return read_planted(self.folder / "canaries")
-
-    def write_labels(self, secrets: np.ndarray) -> None:
-        """Write the canaries; ``secrets`` are of no meaning here."""
-        _ = self.planted
-        copyfile(self.folder / "canaries" / PARTNER / "labels.parquet", self._labels)
-
-    def exchange_labels(self) -> None:
-        """Give every event another label."""
-        table = pl.read_parquet(self._labels, glob=False)
-        table.with_columns(LOWER + UPPER - pl.col("label")).write_parquet(self._labels)
+    canaries: Planted
 
     @property
     def sent(self) -> bytes:
@@ -66,13 +48,13 @@ class SumsWorld(World):
     @property
     def summed(self) -> Summed:
         """The same beside what is known."""
-        return sums.match(self.planted, read_evidence(self._release), self.files.join_secret)
+        return sums.match(self.canaries, read_evidence(self._release), self.files.join_secret)
 
     def submit(self) -> list[str]:
         """Submit the canaries for every epoch; how each submission ended."""
         secret = read_secret(self.files.join_secret)
-        keys, check = hash_keys(self.planted.keys, secret), secret_check(secret)
-        one, other = (encode_question(sums.ask(self.planted, POINTS)) for _ in range(2))
+        keys, check = hash_keys(self.canaries.keys, secret), secret_check(secret)
+        one, other = (encode_question(sums.ask(self.canaries, POINTS)) for _ in range(2))
         ended = []
         with self.serving() as connection, connected(connection) as client:
             for epoch, question in zip(EPOCHS, (one, b"", other), strict=True):
@@ -89,19 +71,19 @@ class SumsWorld(World):
         return [line.replace(str(self.folder), "").replace(self.folder.name, "") for line in ended]
 
     @property
-    def _labels(self) -> Path:
-        return self.folder / "labels.parquet"
-
-    @property
     def _release(self) -> Path:
         return self.folder / "store" / "releases" / self.data_set / EPOCHS[0]
 
-    def _config(self) -> str:
-        self.further = self.settings.epsilon
-        # sums are the same whatever randomizes codes, and who asks for codes asks this one
-        self.settings = self.settings.model_copy(update={"randomizer": "auto"})
-        text = super()._config().replace('"population.parquet"', '"submitted"')
-        return f"{text}[rounds]\nquestions = true\n"
+
+def make_sums_world(folder: Path, settings: CanarySettings, files: CertificateFiles) -> SumsWorld:
+    """Draw its canaries, and make it: two of three epochs are paid for."""
+    # sums are the same whatever randomizes codes, and who asks for codes asks this one
+    plain = settings.model_copy(update={"randomizer": "auto"})
+    made = draw(Planting(events=EVENTS, lower=LOWER, upper=UPPER))
+    offer = "[rounds]\nquestions = true\n"
+    return SumsWorld(
+        plain, folder, files, made, offer, further=settings.epsilon, population="submitted"
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,8 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from labelveil.audit.probes import Probes
-from labelveil.audit.verdict import Check, verdict_of
+from labelveil.audit.verdict import Check, Probes, verdict_of
 from labelveil.common.arrays import Floats, Indices
 from labelveil.common.randomizers.cells import Codebook, Group, row_products
 

@@ -1,18 +1,35 @@
-"""Canaries that came back: rows beside each other, the stated laws, and another release."""
+"""Codes of canaries that came back: what they say about labels that only the auditor knows.
+
+Nothing but the messages of a running party is needed. Its code is a black box; the manifest's
+claims are what is tested: whether labels are told apart, whatever the channel is, whether outputs
+and histogram follow the stated laws, rows beside rows, and one release beside another.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import math
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from labelveil.audit.attacks.laws import same_noise_tails
-from labelveil.audit.attacks.one_run import draw_secrets
+from labelveil.audit.attacks import laws
+from labelveil.audit.attacks.implementation import permutation_check
+from labelveil.audit.attacks.one_run import (
+    PILOT,
+    Guesser,
+    OneRun,
+    draw_secrets,
+    learn_guesser,
+    score,
+    uniform,
+)
 from labelveil.audit.attacks.rows_apart import (
     GROUPS,
     Association,
@@ -21,13 +38,14 @@ from labelveil.audit.attacks.rows_apart import (
     influence,
     worst,
 )
-from labelveil.audit.certificate.run import Evidence
-from labelveil.audit.planted.plant import ANOTHER_RELEASE, Planted
-from labelveil.audit.power import bernstein_threshold, least_share
-from labelveil.audit.probes import Probes
-from labelveil.audit.verdict import GATE, Check, Power, Verdict
+from labelveil.audit.canaries.planting import ANOTHER_RELEASE, Planted
+from labelveil.audit.certificate.evidence import Evidence
+from labelveil.audit.power import bernstein_threshold, detectable_epsilon, least_share
+from labelveil.audit.verdict import GATE, Check, Power, Probes, Verdict, verdict_of
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.errors import ReleaseError
+from labelveil.common.exact.rational import parse_rational
+from labelveil.common.randomizers.cells import row_products
 from labelveil.common.release.event_keys import hash_keys, read_secret
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.rows import keys_column
@@ -155,8 +173,8 @@ def groups_check(returned: Returned) -> Check:
     variances = [law * (1 - law) for law in (*rows.laws.T, most)]
     level = GATE / (2 * len(returned.groups) * BLOCKS * len(scores))
     for name, part in returned.groups.items():
-        for score, variance in zip(scores, variances, strict=True):
-            sums = np.abs(np.bincount(part, score, BLOCKS))
+        for centred, variance in zip(scores, variances, strict=True):
+            sums = np.abs(np.bincount(part, centred, BLOCKS))
             each = np.bincount(part, variance[rows.kinds], BLOCKS).astype(np.float64)
             thresholds = bernstein_threshold(each, 1.0, level)
             at = int((sums / thresholds).argmax())
@@ -227,10 +245,9 @@ def epochs_check(returned: Returned) -> Check:
     """
     if not (before := returned.before):
         return Check(Verdict.NOT_CHECKABLE, "One release was given.", ANOTHER_RELEASE)
-    associations, tails = [], []
+    associations = []
     level = GATE / (4 * len(before))
     for other in before:
-        tails += same_noise_tails(returned.manifest, other.manifest)
         both = np.intersect1d(
             returned.places, other.places, assume_unique=True, return_indices=True
         )[1:]
@@ -250,8 +267,186 @@ def epochs_check(returned: Returned) -> Check:
         tried=f"{len(before)} other releases of the same canaries were compared with this one:"
         " rows, and how many counts of histograms are the same.",
     )
-    powers = [Power("cells of a histogram that are the same", cells) for _, cells in tails[:1]]
-    if any(tail < GATE / (2 * len(tails)) for tail, _ in tails):
+    manifests = [other.manifest for other in before]
+    same, powers = laws.same_histograms(returned.manifest, manifests, GATE / 2)
+    if same:
         twice = f"{check.found} A histogram has the same noise in two releases."
         check = replace(check, verdict=Verdict.FAIL, found=twice, bound=math.inf)
     return replace(check, power=(*check.power, *powers))
+
+
+@CODES.add(
+    "every canary comes back",
+    "Does every event come back, with a label or without?",
+    "Which events are in a release does not depend on who has a label.",
+)
+def returned_check(returned: Returned) -> Check:
+    return Check(
+        verdict=verdict_of(returned.missing == 0),
+        tried=f"The keys of {returned.secrets.size + returned.missing:,} canaries, some without a"
+        " label, were looked for.",
+        found=f"{returned.missing:,} are missing; {returned.others:,} other events are there.",
+    )
+
+
+@CODES.add(
+    "rows are not ordered by label",
+    "Does the order of rows say anything about labels?",
+    "The order of rows says nothing about labels.",
+)
+def order_check(returned: Returned) -> Check:
+    return permutation_check(returned.planted.secrets[returned.places].astype(np.float64))
+
+
+@CODES.add(
+    "canaries told apart",
+    "How well do outputs tell labels apart, whatever made them?",
+    not_looked_at="What the histogram and other rows say, which have checks of their own, and"
+    " labels"
+    " between those planted.",
+)
+def distinguish_check(returned: Returned) -> Check:
+    """Guess secrets from outputs, whatever the channel is, and bound ε by the right guesses."""
+    claimed, planted = returned.epsilon, len(returned.planted.planting.labels)
+    shares = returned.planted.shares
+    pairs: list[Worlds] = [((low,), (high,)) for low, high in combinations(range(shares.size), 2)]
+    if returned.labels.shape[1] == 1:  # each end together with what lies beyond it
+        pairs.append(((0, planted), (planted - 1, planted + 1)))
+    tested = distinguish(returned.codes, returned.secrets, pairs, shares)
+    pair, result = max(tested.items(), key=lambda each: each[1].bound)
+    common, commonest = max(tested.items(), key=lambda each: _rarer(each[0], shares))
+    # of the rarest labels as large a part is guessed, at best
+    few = round(commonest.guesses * float(shares.min()) / _rarer(common, shares))
+    rarest = detectable_epsilon(claimed, few, GATE / TESTED) - claimed
+    low, high = (" or ".join(map(returned.planted.in_words, world)) for world in pair)
+    return result.check(
+        claim=f"An output reveals at most ε₂ = {claimed:.4g} about its"
+        f" label{'s' * (len(returned.manifest.labels) > 1)}.",
+        tried=f"On a tenth of {returned.secrets.size:,} canaries it was learnt which labels outputs"
+        f" tell apart best, and how; {len(tested)} pairs were guessed on the others. Of"
+        f" {result.guesses:,} guesses between {low} and {high} {result.correct:,} were right.",
+        claimed=claimed,
+        details={"correct": result.correct, "guesses": result.guesses, "pair": list(pair)},
+        power=(
+            Power("excess of ε at the commonest labels", commonest.excess(claimed)),
+            Power("the same at the rarest two", rarest),
+        ),
+    )
+
+
+Worlds = tuple[tuple[int, ...], tuple[int, ...]]
+
+TESTED = 5  # pairs of worlds: the commonest, and those that the pilot promises most of
+
+
+def _rarer(pair: Worlds, shares: Floats) -> float:
+    """Share of the rarer one of two worlds."""
+    return min(float(shares[list(world)].sum()) for world in pair)
+
+
+def distinguish(
+    codes: Integers, secrets: Integers, pairs: Sequence[Worlds], shares: Floats
+) -> dict[Worlds, OneRun]:
+    """Choose a few pairs of worlds, and guessers, on a pilot share; score them on other records.
+
+    A world is a set of secrets: if each two are ε-close, so are mixtures of them. (k,) ``shares``
+    are the secrets' probabilities: of the commoner world so many records are left out, at random,
+    that each is a fair coin.
+    """
+    start, coins = max(1, round(PILOT * secrets.size)), uniform(secrets.size)
+    guessers: dict[Worlds, tuple[Guesser, Integers, Integers]] = {}
+    for pair in pairs:
+        low, high = (
+            np.isin(secrets, world) & (coins * shares[list(world)].sum() < _rarer(pair, shares))
+            for world in pair
+        )
+        chosen = np.flatnonzero(low | high)
+        pilot = int(np.searchsorted(chosen, start))
+        if pilot:
+            bits = high[chosen].astype(np.int64)
+            counted = round(pilot * (1 - PILOT) / PILOT)
+            guesser = learn_guesser(codes[chosen[:pilot]], bits[:pilot], counted)
+            guessers[pair] = guesser, chosen[pilot:], bits[pilot:]
+    # by what the pilot proves: of many pairs, the few records of a rare one promise most by chance
+    best = sorted(guessers, key=lambda pair: -guessers[pair][0].known)[: TESTED - 1]
+    tested = {max(guessers, key=lambda pair: _rarer(pair, shares)), *best}
+    return {
+        pair: score(guesser(codes[rest]), bits, TESTED)
+        for pair, (guesser, rest, bits) in guessers.items()
+        if pair in tested
+    }
+
+
+@CODES.add(
+    "outputs follow the stated channel",
+    "Were the outputs drawn by the channel that is stated?",
+    "Labels are randomized by the channel that the manifest states.",
+    not_looked_at="Labels that were not planted.",
+)
+def channel_law_check(returned: Returned) -> Check:
+    stated = returned.laws
+    values, outputs = stated.shape
+    counts = np.bincount(returned.secrets * outputs + returned.codes, minlength=values * outputs)
+    counts = counts.reshape(values, outputs)
+    p, secret, output = laws.output_probability(counts, stated)
+    runs = counts.sum(axis=1)
+    most, fewest = (
+        laws.detectable_probability(int(each), counts.size, GATE, 0.0)
+        for each in (runs.max(), runs.min())
+    )
+    half = laws.detectable_probability(int(runs.max()), counts.size, GATE, 0.5)
+    return Check(
+        verdict=verdict_of(p >= GATE),
+        tried=f"{returned.codes.size:,} outputs of known labels were counted and compared with the"
+        f" stated probabilities of {values} labels and {outputs} outputs, exactly.",
+        found=f"The farthest is output {output} of {returned.planted.in_words(secret)}:"
+        f" {counts[secret, output]:,} of {counts[secret].sum():,} where"
+        f" {stated[secret, output]:.4g} is stated; so far or farther has probability at most"
+        f" {p:.3g} in all.",
+        confidence=1 - GATE,
+        details={"p": p},
+        power=(
+            Power("probability of an output that the commonest label cannot give", most),
+            Power("the same of the rarest", fewest),
+            Power("difference of one output's probability near 1/2", half - 0.5),
+        ),
+    )
+
+
+@CODES.add(
+    "noise of the histogram",
+    "Has the histogram the noise that is stated?",
+    "The released histogram has the noise that pays for it.",
+    not_looked_at="Whether the noise is independent of the labels, and of other releases.",
+)
+def histogram_check(returned: Returned) -> Check:
+    """What remains of the histograms once the known labels are taken off is noise as stated."""
+    manifest = returned.manifest
+    tried = "The canaries' own counts were taken off the released ones, where they are known."
+    priors = [prior for prior in manifest.priors if prior.noisy]
+    reason = "Every cell has a canary beside its points."
+    if returned.others or returned.missing:
+        reason, priors = "Other events are in the release, whose labels are not known.", []
+    elif not priors:
+        reason = "The histogram is decoded from the codes, or public: it has no noise of its own."
+    elif not manifest.prior_paid:
+        reason, priors = "The prior is that of another release.", []
+    noises: defaultdict[tuple[str, int, float], list[Integers]] = defaultdict(list)
+    for prior in priors:
+        group = manifest.group(prior.labels)
+        # labels between points are rounded at random: the cells that they may fall in are left out
+        cells = np.ones((len(returned.labels), 1))
+        for label, grid in zip(group.labels, group.cells.grids, strict=True):
+            points, shares = grid.neighbours(returned.labels[:, label])
+            each = np.zeros((len(returned.labels), len(grid)))
+            np.put_along_axis(each, points, shares, axis=1)
+            cells = row_products(cells, each)
+        certain = ~((cells > 1e-9) & (cells < 1 - 1e-9)).any(axis=0)
+        true = np.bincount(returned.secrets, minlength=len(cells)) @ np.rint(cells)
+        noise = (np.asarray(prior.noisy_counts) - true.astype(np.int64))[certain]
+        if noise.size:
+            key = "the histogram", noise.size, float(parse_rational(prior.scale))
+            noises[key].append(noise)
+    if not noises:
+        return Check(Verdict.NOT_CHECKABLE, tried, reason)
+    return laws.noise_check(noises, tried=tried)

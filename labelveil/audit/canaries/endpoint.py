@@ -17,9 +17,8 @@ import numpy as np
 from labelveil.audit.attacks.implementation import byte_equality_check
 from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.certificate.run import certify
-from labelveil.audit.probes import Probes
 from labelveil.audit.settings import Connection
-from labelveil.audit.verdict import Audit, Check, Verdict, verdict_of
+from labelveil.audit.verdict import Audit, Check, Probes, Verdict, verdict_of
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.error_details import details_of
 from labelveil.common.errors import ConfigError, ConnectionFailed, present

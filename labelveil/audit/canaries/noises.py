@@ -16,9 +16,8 @@ from fractions import Fraction
 import numpy as np
 
 from labelveil.audit.attacks import laws
-from labelveil.audit.party.canary_parties import CATEGORIES, LIST, QUERIED, World
-from labelveil.audit.probes import Probes
-from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
+from labelveil.audit.canaries.worlds import CATEGORIES, LIST, QUERIED, World
+from labelveil.audit.verdict import GATE, Check, Power, Probes, Verdict, verdict_of
 from labelveil.common.arrays import Integers
 from labelveil.common.entropy import system_entropy
 from labelveil.common.exact.rational import parse_rational

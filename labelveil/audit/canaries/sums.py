@@ -18,12 +18,11 @@ from scipy.stats import norm
 from labelveil.audit.attacks import laws
 from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.attacks.rows_apart import Rows, agreement
-from labelveil.audit.certificate.run import Evidence
+from labelveil.audit.canaries.planting import ANOTHER_RELEASE, Planted
+from labelveil.audit.certificate.evidence import Evidence
 from labelveil.audit.certificate.sums import NONE, Asked, read_asked
-from labelveil.audit.planted.plant import ANOTHER_RELEASE, Planted
 from labelveil.audit.power import FOUND, least
-from labelveil.audit.probes import Probes
-from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
+from labelveil.audit.verdict import GATE, Check, Power, Probes, Verdict, verdict_of
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.errors import ConfigError, ReleaseError, present
 from labelveil.common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Lattice

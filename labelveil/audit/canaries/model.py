@@ -18,16 +18,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
 from labelveil.audit.attacks.one_run import OneRun, learn_guesser, score, uniform
+from labelveil.audit.canaries.message import worst_pair
+from labelveil.audit.power import expected_one_run_bound, guess_probability
+from labelveil.audit.settings import RunFiles
+from labelveil.audit.verdict import GATE, SHOWN, Check, Power, Probes, Verdict, verdict_of
 from labelveil.common.arrays import Booleans, Floats, Integers
 from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import present
 from labelveil.common.randomizers.cells import Codebook
+
+POWER = 0.9
+"""Share of the ceiling's bound that the positive control must reach for the attack to count."""
 
 PILOT = 0.2
 FOURIER = 256
@@ -36,7 +45,7 @@ _KEY_SCALE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Canaries:
+class SecretBits:
     """Events with a secret bit: which of two labels, or of two sets of all labels of an event."""
 
     rows: Integers  # (m,) where they are
@@ -47,7 +56,7 @@ class Canaries:
 
 def find_canaries(
     codebook: Codebook, labels: Floats, codes: NDArray[np.integer], laws: Floats
-) -> Canaries:
+) -> SecretBits:
     """Find canaries in a finished run, from (n, m) true labels and the (n,) codes sent of them.
 
     Event i's output z has law P_i = K[y_i, ·]. Accept it with probability M(z) / (C P_i(z)), where
@@ -71,7 +80,7 @@ def find_canaries(
     rows = np.flatnonzero(accepted)
     towards = laws[1] / laws.sum(axis=0)
     secrets = (bits[rows] < towards[codes[rows]]).astype(np.int64)
-    return Canaries(rows, secrets, laws, planted=False)
+    return SecretBits(rows, secrets, laws, planted=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +96,7 @@ class Attack:
 
 
 def attack_predictions(
-    predictions: Mapping[str, Floats], features: Floats | None, canaries: Canaries
+    predictions: Mapping[str, Floats], features: Floats | None, canaries: SecretBits
 ) -> Attack:
     """Guess secrets of some of n events from a model's predictions, where it was trained on them.
 
@@ -121,7 +130,7 @@ def attack_predictions(
 
 
 def attack_control(
-    codes: NDArray[np.integer], features: Floats | None, canaries: Canaries, epsilon: float
+    codes: NDArray[np.integer], features: Floats | None, canaries: SecretBits, epsilon: float
 ) -> Attack:
     """Guess secrets from what the memorising control predicts: the output of the nearest event.
 
@@ -180,3 +189,113 @@ def _curve(right: Booleans) -> dict[str, list[float]]:
     at = at[at > 0]
     total = np.cumsum(right)
     return {"share": (at / max(right.size, 1)).tolist(), "right": (total[at - 1] / at).tolist()}
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run's events in one order."""
+
+    codes: Integers  # (n,) outputs
+    labels: Floats  # (n, m) true labels, NaN if unknown
+    predictions: dict[str, Floats]  # (n,) of each label, by its column
+    trained: Booleans  # (n,) whether the model was trained on the event
+    features: Floats | None  # (n, r) standardised features, or None
+    planted: Integers | None
+    """(n,) secret bits of planted canaries, -1 for other events, and for canaries with another
+    secret than the first two; None if nothing was planted."""
+
+
+def choose_canaries(run: Run, codebook: Codebook) -> SecretBits | None:
+    """Planted canaries if there are any, else those that are found among the events trained on."""
+    if run.planted is not None:
+        rows = np.flatnonzero((run.planted >= 0) & run.trained)
+        return SecretBits(rows, run.planted[rows], codebook.at_the_ends, planted=True)
+    known = np.flatnonzero(~np.isnan(run.labels).any(axis=1) & run.trained)
+    if not known.size:
+        return None
+    laws = codebook.of_labels(worst_pair(codebook))
+    canaries = find_canaries(codebook, run.labels[known], run.codes[known], laws)
+    return replace(canaries, rows=known[canaries.rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Attacked:
+    """A run, and the events whose labels are guessed from it."""
+
+    files: RunFiles
+    run: Run | None
+    canaries: SecretBits | None
+    claimed: float  # of the whole release
+    epsilon: float  # of an event's labels
+    curves: dict[str, Any]  # for the report, put in by the checks
+
+    @property
+    def possible(self) -> bool:
+        return self.canaries is not None
+
+
+MODEL = Probes[Attacked]()
+
+
+@MODEL.add("label inference from the model", "Does the trained model remember labels?")
+def model_check(attacked: Attacked) -> Check:
+    run, canaries, claimed = attacked.run, attacked.canaries, attacked.claimed
+    if run is None or canaries is None:
+        return _nothing_to_attack(attacked)
+    attack = attack_predictions(run.predictions, run.features, canaries)
+    attacked.curves["model"] = attack.curve
+    result, origin = attack.result, "planted" if canaries.planted else "found"
+    return result.check(
+        claim=f"From the model a canary's secret bit is guessed with probability at most"
+        f" {guess_probability(claimed):.4f}.",
+        tried=f"{canaries.rows.size:,} {origin} canaries that the model was trained on were guessed"
+        f" from its predictions ({attack.view}): {result.correct:,} of {result.guesses:,} guesses"
+        " were right.",
+        claimed=claimed,
+        details={"correct": result.correct, "guesses": result.guesses, "view": attack.view},
+        power=(Power("excess of ε in what is predicted", result.excess(claimed)),),
+    )
+
+
+@MODEL.add(
+    "positive control",
+    "Would this attack see a model that learns labels by heart?",
+    fits=lambda attacked: attacked.possible,
+)
+def control_check(attacked: Attacked) -> Check:
+    run, canaries = present(attacked.run), present(attacked.canaries)
+    epsilon = attacked.epsilon
+    attack = attack_control(run.codes, run.features, canaries, epsilon)
+    attacked.curves["control"] = attack.curve
+    result = attack.result
+    reach = expected_one_run_bound(epsilon, max(result.guesses, 1), SHOWN)
+    strong = result.shown >= POWER * reach
+    return Check(
+        verdict=verdict_of(result.bound <= epsilon) if strong else Verdict.NOT_CHECKABLE,
+        claim="A model that memorises is seen by this attack, and even it gives away no more than"
+        f" ε₂ = {epsilon:.4g}.",
+        tried="The same canaries were guessed from one nearest neighbour over the same release and"
+        f" features: {result.correct:,} of {result.guesses:,} guesses were right.",
+        found=f"It shows ε ≥ {result.shown:.3f} at 95%, of {reach:.3f} that can be reached with as"
+        f" many guesses: the attack {'has' if strong else 'lacks'} power"
+        + ("." if strong else ", and silence of the model would prove nothing."),
+        claimed=epsilon,
+        bound=result.bound,
+        shown=result.shown,
+        confidence=1 - GATE,
+        details={"reach": reach, "correct": result.correct, "guesses": result.guesses},
+        power=(Power("excess of ε in what is remembered", result.excess(epsilon)),),
+    )
+
+
+def _nothing_to_attack(attacked: Attacked) -> Check:
+    if attacked.run is None:
+        tried = f"Looked for {attacked.files.predictions} and {attacked.files.secret}."
+        remedy = "There are no predictions to attack; name a folder of `labelveil simulate`."
+    else:
+        tried = (
+            "Looked for planted canaries, and for true labels among which canaries can be found."
+        )
+        remedy = "There are neither; plant canaries with --canaries, or run on a simulation."
+    claim = "The trained model gives away no more than the message."
+    return Check(Verdict.NOT_CHECKABLE, tried, remedy, claim=claim)

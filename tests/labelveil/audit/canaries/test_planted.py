@@ -16,16 +16,16 @@ from scipy.stats import binom
 
 import labelveil.commands.cli
 from labelveil.audit.attacks.laws import noise_probability, output_probability
-from labelveil.audit.certificate.run import Evidence, read_evidence
-from labelveil.audit.planted.plant import (
+from labelveil.audit.canaries.codes import Returned, distinguish, match
+from labelveil.audit.canaries.planting import (
     PLAN_FILE,
     SECRETS_FILE,
     Planted,
     plant,
     read_planted,
 )
-from labelveil.audit.planted.returned import Returned, match
-from labelveil.audit.planted.score import bounds_check, distinguish, score
+from labelveil.audit.canaries.score import bounds_check, score
+from labelveil.audit.certificate.evidence import Evidence, read_evidence
 from labelveil.audit.power import detectable_epsilon, guess_probability, one_run_bound
 from labelveil.audit.settings import Planting
 from labelveil.audit.verdict import GATE, Verdict

@@ -3,50 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
 import polars.selectors as cs
 
-from labelveil.audit.attacks.message_attack import MESSAGE, Message, beliefs_plot, worst_pair
-from labelveil.audit.attacks.model_attack import (
-    Canaries,
-    attack_control,
+from labelveil.audit.canaries.message import MESSAGE, Message, beliefs_plot
+from labelveil.audit.canaries.model import (
+    MODEL,
+    Attacked,
+    Run,
+    SecretBits,
     attack_predictions,
-    find_canaries,
+    choose_canaries,
 )
-from labelveil.audit.certificate import manifest_checks as claims
-from labelveil.audit.certificate.run import read_evidence
-from labelveil.audit.power import expected_one_run_bound, guess_probability
-from labelveil.audit.probes import Probes
+from labelveil.audit.certificate.evidence import read_evidence
+from labelveil.audit.certificate.facts import claimed_epsilon, facts
+from labelveil.audit.power import guess_probability
 from labelveil.audit.settings import RunFiles
 from labelveil.audit.verdict import (
-    GATE,
-    SHOWN,
     Audit,
     Check,
-    Power,
+    Probes,
     Progress,
     Verdict,
     cpu_seconds,
     silent,
-    verdict_of,
 )
-from labelveil.common.arrays import Booleans, Floats, Integers
+from labelveil.common.arrays import Floats
 from labelveil.common.csv_files import read_table
 from labelveil.common.errors import DataError, ReleaseError, present
-from labelveil.common.randomizers.cells import Codebook
 from labelveil.common.release.event_keys import hash_keys, read_secret
 from labelveil.common.release.folder import MANIFEST_FILE
 from labelveil.common.release.manifest import Manifest, manifest_digest
 from labelveil.common.release.rows import keys_column
 from labelveil.common.release.table import read_release
-
-POWER = 0.9
-"""Share of the ceiling's bound that the positive control must reach for the attack to count."""
 
 _PACE_EVENTS = 4000
 
@@ -55,12 +48,12 @@ def audit_inference(files: RunFiles, progress: Progress = silent) -> Audit:
     """Attack a release and, if predictions are at hand, the model trained on it."""
     data = _manifest_bytes(files.release)
     manifest = Manifest.from_bytes(data)
-    epsilon = manifest.labels_guarantee.epsilon / manifest.privacy.records_per_unit
+    epsilon = _epsilon(manifest)
     subject = f"release {manifest.data_set} · {manifest.epoch}"
-    audit = Audit("inference", subject, claims.claimed_epsilon(manifest), progress=progress)
-    audit.facts = claims.facts(manifest, manifest_digest(data))
+    audit = Audit("inference", subject, claimed_epsilon(manifest), progress=progress)
+    audit.facts = facts(manifest, manifest_digest(data))
     if manifest.sums is not None:
-        SUMS.audit(audit, Sums(manifest.sums.groups, epsilon))
+        SUMS.audit(audit, manifest)
         return audit
     # of strata the largest: what its codes say of a label, and what was made of them
     stratum = int(np.argmax([each.rows for each in manifest.strata])) if manifest.strata else 0
@@ -92,7 +85,7 @@ def inference_cost(files: RunFiles) -> float:
     if not files.predictions.is_file():
         return 2.0
     rows = np.arange(_PACE_EVENTS)
-    made_up = Canaries(rows, rows % 2, np.full((2, 2), 0.5), planted=True)
+    made_up = SecretBits(rows, rows % 2, np.full((2, 2), 0.5), planted=True)
     values = np.asarray(rows % 2, dtype=np.float64)
     features = np.asarray(np.sin(np.outer(rows, np.arange(1.0, 9.0))), dtype=np.float64)
     pace = cpu_seconds(lambda: attack_predictions({"": values}, features, made_up)) / _PACE_EVENTS
@@ -100,87 +93,9 @@ def inference_cost(files: RunFiles) -> float:
     return 2.0 + 1.5 * pace * labels * read_table(files.predictions).height
 
 
-def choose_canaries(run: Run, codebook: Codebook) -> Canaries | None:
-    """Planted canaries if there are any, else those that are found among the events trained on."""
-    if run.planted is not None:
-        rows = np.flatnonzero((run.planted >= 0) & run.trained)
-        return Canaries(rows, run.planted[rows], codebook.at_the_ends, planted=True)
-    known = np.flatnonzero(~np.isnan(run.labels).any(axis=1) & run.trained)
-    if not known.size:
-        return None
-    laws = codebook.of_labels(worst_pair(codebook))
-    canaries = find_canaries(codebook, run.labels[known], run.codes[known], laws)
-    return replace(canaries, rows=known[canaries.rows])
-
-
-@dataclass(frozen=True, eq=False)
-class Attacked:
-    """A run, and the events whose labels are guessed from it."""
-
-    files: RunFiles
-    run: Run | None
-    canaries: Canaries | None
-    claimed: float  # of the whole release
-    epsilon: float  # of an event's labels
-    curves: dict[str, Any]  # for the report, put in by the checks
-
-    @property
-    def possible(self) -> bool:
-        return self.canaries is not None
-
-
-MODEL = Probes[Attacked]()
-
-
-@MODEL.add("label inference from the model", "Does the trained model remember labels?")
-def model_check(attacked: Attacked) -> Check:
-    run, canaries, claimed = attacked.run, attacked.canaries, attacked.claimed
-    if run is None or canaries is None:
-        return _nothing_to_attack(attacked)
-    attack = attack_predictions(run.predictions, run.features, canaries)
-    attacked.curves["model"] = attack.curve
-    result, origin = attack.result, "planted" if canaries.planted else "found"
-    return result.check(
-        claim=f"From the model a canary's secret bit is guessed with probability at most"
-        f" {guess_probability(claimed):.4f}.",
-        tried=f"{canaries.rows.size:,} {origin} canaries that the model was trained on were guessed"
-        f" from its predictions ({attack.view}): {result.correct:,} of {result.guesses:,} guesses"
-        " were right.",
-        claimed=claimed,
-        details={"correct": result.correct, "guesses": result.guesses, "view": attack.view},
-        power=(Power("excess of ε in what is predicted", result.excess(claimed)),),
-    )
-
-
-@MODEL.add(
-    "positive control",
-    "Would this attack see a model that learns labels by heart?",
-    fits=lambda attacked: attacked.possible,
-)
-def control_check(attacked: Attacked) -> Check:
-    run, canaries = present(attacked.run), present(attacked.canaries)
-    epsilon = attacked.epsilon
-    attack = attack_control(run.codes, run.features, canaries, epsilon)
-    attacked.curves["control"] = attack.curve
-    result = attack.result
-    reach = expected_one_run_bound(epsilon, max(result.guesses, 1), SHOWN)
-    strong = result.shown >= POWER * reach
-    return Check(
-        verdict=verdict_of(result.bound <= epsilon) if strong else Verdict.NOT_CHECKABLE,
-        claim="A model that memorises is seen by this attack, and even it gives away no more than"
-        f" ε₂ = {epsilon:.4g}.",
-        tried="The same canaries were guessed from one nearest neighbour over the same release and"
-        f" features: {result.correct:,} of {result.guesses:,} guesses were right.",
-        found=f"It shows ε ≥ {result.shown:.3f} at 95%, of {reach:.3f} that can be reached with as"
-        f" many guesses: the attack {'has' if strong else 'lacks'} power"
-        + ("." if strong else ", and silence of the model would prove nothing."),
-        claimed=epsilon,
-        bound=result.bound,
-        shown=result.shown,
-        confidence=1 - GATE,
-        details={"reach": reach, "correct": result.correct, "guesses": result.guesses},
-        power=(Power("excess of ε in what is remembered", result.excess(epsilon)),),
-    )
+def _epsilon(manifest: Manifest) -> float:
+    """Of one event's labels."""
+    return manifest.labels_guarantee.epsilon / manifest.privacy.records_per_unit
 
 
 def _manifest_bytes(release: Path) -> bytes:
@@ -191,57 +106,25 @@ def _manifest_bytes(release: Path) -> bytes:
     return read_evidence(release).data
 
 
-def _nothing_to_attack(attacked: Attacked) -> Check:
-    if attacked.run is None:
-        tried = f"Looked for {attacked.files.predictions} and {attacked.files.secret}."
-        remedy = "There are no predictions to attack; name a folder of `labelveil simulate`."
-    else:
-        tried = (
-            "Looked for planted canaries, and for true labels among which canaries can be found."
-        )
-        remedy = "There are neither; plant canaries with --canaries, or run on a simulation."
-    claim = "The trained model gives away no more than the message."
-    return Check(Verdict.NOT_CHECKABLE, tried, remedy, claim=claim)
-
-
-class Sums(NamedTuple):
-    """So many sums over groups, and what one event pays for them."""
-
-    groups: int
-    epsilon: float
-
-
-SUMS = Probes[Sums]()
+SUMS = Probes[Manifest]()
 
 
 @SUMS.add("label inference from sums", "Can labels be guessed from the sums?")
-def sums_check(sums: Sums) -> Check:
+def sums_check(manifest: Manifest) -> Check:
+    sums, epsilon = present(manifest.sums), _epsilon(manifest)
     return Check(
         Verdict.NOT_CHECKABLE,
         f"The release has {sums.groups:,} sums over groups, and no code of an event.",
         "This audit guesses labels from codes, and cannot see what sums, or a model of them, tell"
         " of one: the certificate proves the bound, and planted canaries test it.",
         claim="From all sums an event's label is told from another with probability at most"
-        f" {guess_probability(sums.epsilon):.4f}.",
+        f" {guess_probability(epsilon):.4f}.",
     )
 
 
 STEPS = 1 + len(MESSAGE) + len(MODEL)  # how many are named on the way
 
 _MAX_LEVELS = 20
-
-
-@dataclass(frozen=True, eq=False)
-class Run:
-    """A run's events in one order."""
-
-    codes: Integers  # (n,) outputs
-    labels: Floats  # (n, m) true labels, NaN if unknown
-    predictions: dict[str, Floats]  # (n,) of each label, by its column
-    trained: Booleans  # (n,) whether the model was trained on the event
-    features: Floats | None  # (n, r) standardised features, or None
-    planted: Integers | None
-    """(n,) secret bits of planted canaries, -1 for other events; None if nothing was planted."""
 
 
 def read_run(files: RunFiles, start: int, stop: int) -> Run | None:
@@ -279,7 +162,7 @@ def read_run(files: RunFiles, start: int, stop: int) -> Run | None:
         labels = _numbers(beside(files.truth, "key", known)[known])
     if files.canaries is not None:
         bits = _numbers(beside(files.canaries, "key", ["secret"]).select("secret"))[:, 0]
-        planted = np.where(np.isnan(bits), -1, bits).astype(np.int64)
+        planted = np.where((bits == 0) | (bits == 1), bits, -1).astype(np.int64)
     if table.height and files.features.is_file():
         features = numeric_features(beside(files.features, key))
     held_out = (

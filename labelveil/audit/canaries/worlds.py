@@ -1,4 +1,4 @@
-"""Canary data sets that the auditor makes, and labels parties that run on them as processes.
+"""Labels parties that run as processes on data sets of canaries.
 
 All labels are uniform secrets, the domain's lower or upper bound, so that one release is a one-run
 audit too; of several labels of an event all lie at the same end. One world lacks a label: its event
@@ -7,22 +7,20 @@ is in the population all the same.
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
 from pathlib import Path
 from shutil import copytree
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import polars as pl
 
 from labelveil.audit.attacks.one_run import draw_secrets
+from labelveil.audit.canaries.planting import Canaries, at_the_ends
 from labelveil.audit.settings import CanarySettings, Connection
 from labelveil.children import LABEL_PROGRAM
 from labelveil.common.arrays import Integers
@@ -57,20 +55,18 @@ class World:
     settings: CanarySettings
     folder: Path
     files: CertificateFiles
-    secrets: Integers
-    missing: int | None = None  # an event without a label
+    canaries: Canaries
     offer: str = ""  # further sections of the configuration
-    seed: int = 0  # of the name and the keys
+    data_set: str = NAMES[0]
     further: float = 0.0  # what else may be spent
+    population: str = "population.parquet"
 
     def __post_init__(self) -> None:
-        """Write labels, population and configuration; events have categories in turn."""
-        self.data_set = NAMES[self.seed % len(NAMES)]
-        self.categories = np.arange(self.secrets.size) % len(CATEGORIES)
-        self._public = {"key": self._keys, "category": np.array(CATEGORIES)[self.categories]}
+        """Write labels, population and configuration."""
         self.folder.mkdir(parents=True)
-        self.write_labels(self.secrets)
-        pl.DataFrame(self._public).write_parquet(self.folder / "population.parquet")
+        labels, population = self.canaries.tables()
+        labels.write_parquet(self.folder / "labels.parquet")
+        population.write_parquet(self.folder / "population.parquet")
         (self.folder / LIST).write_text("\n".join(CATEGORIES), encoding="utf-8")
         (self.folder / CONFIG).write_text(self._config(), encoding="utf-8")
 
@@ -80,6 +76,11 @@ class World:
         other.folder = self.folder.with_name(name)
         copytree(self.folder, other.folder)
         return other
+
+    def exchange_labels(self) -> None:
+        """Give every event another label."""
+        labels, _ = self.canaries.mirrored(LOWER, UPPER).tables()
+        labels.write_parquet(self.folder / "labels.parquet")
 
     @property
     def manifest(self) -> Manifest:
@@ -93,18 +94,20 @@ class World:
         return self.folder / "serve.log"
 
     @property
+    def secrets(self) -> Integers:
+        """(n,) in the order of the population."""
+        return self.canaries.secrets
+
+    @property
     def in_row_order(self) -> Integers:
-        """Secrets in the order of a release's rows: by hashed key."""
-        hashed = hash_keys(pl.Series(self._keys), read_secret(self.files.join_secret))
+        """(n,) secrets in the order of a release's rows: by hashed key."""
+        hashed = hash_keys(self.canaries.keys, read_secret(self.files.join_secret))
         return self.secrets[np.argsort(np.frombuffer(hashed, dtype="S16"), kind="stable")]
 
-    def write_labels(self, secrets: Integers) -> None:
-        """Write (or replace) the labels file alone."""
-        labels = np.where(secrets == 1, UPPER, LOWER)
-        table = pl.DataFrame(self._public | dict.fromkeys(self.settings.names, labels))
-        if self.missing is not None:
-            table = table.filter(pl.arange(0, pl.len()) != self.missing)
-        table.write_parquet(self.folder / "labels.parquet")
+    @property
+    def categories(self) -> Integers:
+        """(n,) numbers of the events' categories."""
+        return categories(self.secrets.size)
 
     def release(self, *arguments: str) -> str | None:
         """Run ``label-party release``; returns the refusal's line, or None for success."""
@@ -147,18 +150,13 @@ class World:
                 server_name=LABEL_PARTY,
             )
 
-    @cached_property
-    def _keys(self) -> list[str]:
-        texts = (f"{self.seed} {i}".encode() for i in range(self.secrets.size))
-        return [hashlib.sha256(text).hexdigest()[:32] for text in texts]
-
     def _config(self) -> str:
-        settings, files = self.settings, self.files
+        settings, files, (name, *others) = self.settings, self.files, self.canaries.names
         ends = f"lower = {LOWER}\nupper = {UPPER}\n"
-        if settings.labels == 1:
-            labels = f'[domain]\n{ends}[randomizer]\nname = "{settings.randomizer}"\n'
-        else:
-            labels = "".join(f'[[label]]\nname = "{name}"\n{ends}' for name in settings.names)
+        labels = f'[domain]\n{ends}[randomizer]\nname = "{settings.randomizer}"\n'
+        if others:
+            each = (f'[[label]]\nname = "{label}"\n{ends}' for label in (name, *others))
+            labels = "".join(each)
 
         def path(file: Path) -> str:
             return json.dumps(str(file.absolute()))
@@ -166,7 +164,7 @@ class World:
         return f"""
 [data]
 labels = "labels.parquet"
-population = "population.parquet"
+population = "{self.population}"
 key = "key"
 data_set = "{self.data_set}"
 epoch = "1"
@@ -208,17 +206,29 @@ class Worlds(NamedTuple):
     small: list[World]  # of few events, all alike
 
 
+def categories(events: int) -> Integers:
+    """(n,) numbers of categories, which events have in turn."""
+    return np.arange(events) % len(CATEGORIES)
+
+
+def canaries_of(secrets: Integers, names: Sequence[str] = ("label",)) -> Canaries:
+    """Canaries with (n,) secret bits and categories."""
+    category = np.array(CATEGORIES)[categories(secrets.size)]
+    return at_the_ends(secrets, names, LOWER, UPPER, {"category": category})
+
+
 def make_worlds(folder: Path, settings: CanarySettings, offer: str = "") -> Worlds:
     """Make certificates, data sets and configurations; ``offer`` is of the one that answers."""
     files = write_certificates(folder / "certificates", days=2)
-    seed = int(draw_secrets(1, 1 << 62)[0])
+    name = NAMES[int(draw_secrets(1, len(NAMES))[0])]
     secrets = draw_secrets(settings.rows)
     secrets[0] = 1  # the canary: at the upper bound, or without a label
-    whole = World(settings, folder / "whole", files, secrets, seed=seed)
-    less = World(settings, folder / "less", files, secrets, missing=0, seed=seed)
-    single = settings.model_copy(update={"labels": 1})
-    asked = World(single, folder / "asked", files, secrets, offer=offer, seed=seed, further=10)
-    few = draw_secrets(HISTOGRAM_ROWS)
-    small = World(settings, folder / "small", files, few, seed=seed, further=1)
+    made = canaries_of(secrets, settings.names)
+    single = replace(made, names=made.names[:1], labels=made.labels[:, :1])
+    few = canaries_of(draw_secrets(HISTOGRAM_ROWS), settings.names)
+    whole = World(settings, folder / "whole", files, made, data_set=name)
+    less = World(settings, folder / "less", files, made.without(0), data_set=name)
+    asked = World(settings, folder / "asked", files, single, offer, name, further=10)
+    small = World(settings, folder / "small", files, few, data_set=name, further=1)
     copies = [small.copied(f"small{at}") for at in range(1, HISTOGRAMS * settings.effort)]
     return Worlds(whole, less, whole.copied("again"), asked, [small, *copies])

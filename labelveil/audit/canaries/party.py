@@ -18,13 +18,9 @@ from labelveil.audit.attacks.implementation import (
     release_sources,
     static_check,
 )
-from labelveil.audit.attacks.laws import same_noise_tails
-from labelveil.audit.attacks.model_attack import Canaries, attack_control
+from labelveil.audit.attacks.laws import same_histograms
 from labelveil.audit.attacks.two_noises import same_noise_check
-from labelveil.audit.certificate import manifest_checks as claims
-from labelveil.audit.certificate.fields import BEHAVIOUR
-from labelveil.audit.party.canary_parties import HISTOGRAMS, QUERIED, UPPER, World, make_worlds
-from labelveil.audit.party.endpoint import (
+from labelveil.audit.canaries.endpoint import (
     BEYOND,
     SERVED,
     Fetched,
@@ -32,17 +28,21 @@ from labelveil.audit.party.endpoint import (
     connected,
     fetched_certificate,
 )
-from labelveil.audit.party.noises import NOISES, Known
-from labelveil.audit.party.one_label import ONE_LABEL, TIMED, Timed, log_kinds, shown_by
-from labelveil.audit.party.sessions import OFFER, SESSIONS, ask_for_more
-from labelveil.audit.party.sums import SUMS, SumsWorld, ask_for_sums
-from labelveil.audit.probes import Probes
+from labelveil.audit.canaries.model import SecretBits, attack_control
+from labelveil.audit.canaries.noises import NOISES, Known
+from labelveil.audit.canaries.one_label import ONE_LABEL, TIMED, Timed, log_kinds, shown_by
+from labelveil.audit.canaries.sessions import OFFER, SESSIONS, ask_for_more
+from labelveil.audit.canaries.sums_asked import SUMS, ask_for_sums, make_sums_world
+from labelveil.audit.canaries.worlds import HISTOGRAMS, QUERIED, UPPER, World, make_worlds
+from labelveil.audit.certificate.facts import claimed_epsilon, facts, plots
+from labelveil.audit.certificate.fields import BEHAVIOUR
 from labelveil.audit.settings import CanarySettings, Connection
 from labelveil.audit.verdict import (
     GATE,
     Audit,
     Check,
     Power,
+    Probes,
     Progress,
     Verdict,
     cpu_seconds,
@@ -87,15 +87,15 @@ def _running(audit: Audit, connection: Connection) -> None:
     with connected(connection) as client:
         audit.progress("fetch")
         served = Served(client, client.fetch(), connection)
-        audit.claimed = claims.claimed_epsilon(served.manifest)
-        audit.facts = claims.facts(served.manifest, manifest_digest(served.whole.manifest))
-        audit.plots |= claims.plots(served.manifest)
+        audit.claimed = claimed_epsilon(served.manifest)
+        audit.facts = facts(served.manifest, manifest_digest(served.whole.manifest))
+        audit.plots |= plots(served.manifest)
         SERVED.audit(audit, served)
     audit.progress("certificate")
     certified = fetched_certificate(served.whole)
     audit.fields = certified.fields
     # of behaviour some was tried, and the rest is named
-    audit.checks += (check for check in certified.checks if check.name != BEHAVIOUR)
+    audit.checks += (check for check in certified.checks if check.name != BEHAVIOUR.name)
     BEYOND.audit(audit, served)
 
 
@@ -116,7 +116,7 @@ def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: 
     ):
         answer, other = client.fetch(), other_client.fetch()
         manifest = Manifest.parse(answer.manifest)
-        audit.claimed = audit.claimed or claims.claimed_epsilon(manifest)
+        audit.claimed = audit.claimed or claimed_epsilon(manifest)
         audit.facts |= {"canary events": f"{settings.rows:,}", "canary ε": f"{settings.epsilon:g}"}
         LABELS.audit(audit, Labels(whole.in_row_order, answer.outputs, manifest))
         shown, other_shown = shown_by(client, answer), shown_by(other_client, other)
@@ -136,7 +136,7 @@ def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: 
     audit.progress("ask for more than was sold")
     SESSIONS.audit(audit, ask_for_more(asked))
     audit.progress("ask for sums")
-    world = SumsWorld(asked.settings, folder / "sums", asked.files, asked.secrets)
+    world = make_sums_world(folder / "sums", settings, asked.files)
     SUMS.audit(audit, ask_for_sums(world))
     AFTERWARDS.audit(audit, (worlds.whole, answer))
 
@@ -186,7 +186,7 @@ def one_run_check(labels: Labels) -> Check:
     several = len(manifest.labels) > 1
     epsilon = manifest.labels_guarantee.epsilon
     ends = manifest.codebook.at_the_ends
-    planted = Canaries(np.arange(codes.size), labels.secrets, ends, planted=True)
+    planted = SecretBits(np.arange(codes.size), labels.secrets, ends, planted=True)
     run = attack_control(codes, None, planted, epsilon).result
     return run.check(
         claim=f"An output reveals at most ε₂ = {epsilon:.4g} about its label{'s' * several}.",
@@ -210,8 +210,9 @@ STARTS = Probes[tuple[Fetched, Fetched]]()
 def cold_start_check(sent: tuple[Fetched, Fetched]) -> Check:
     answer, second = sent
     same = ["rows"] * (answer.codes == second.codes)
-    tails = same_noise_tails(*(Manifest.parse(each.manifest) for each in sent))
-    same += ["a histogram"] * any(tail < GATE / len(tails) for tail, _ in tails)
+    first, again = (Manifest.parse(each.manifest) for each in sent)
+    equal, powers = same_histograms(first, [again], GATE)
+    same += ["a histogram"] * equal
     return Check(
         verdict_of(not same),
         "The same labels were randomized in two processes, each started from nothing; rows were"
@@ -221,7 +222,7 @@ def cold_start_check(sent: tuple[Fetched, Fetched]) -> Check:
         else "The two outputs differ.",
         bound=math.inf if same else 0.0,
         confidence=1 - GATE,
-        power=tuple(Power("cells of a histogram that are the same", least) for _, least in tails),
+        power=powers,
     )
 
 
@@ -269,7 +270,7 @@ def budget_check(released: tuple[World, Fetched]) -> Check:
 )
 def frozen_check(released: tuple[World, Fetched]) -> Check:
     world, answer = released
-    world.write_labels(1 - world.secrets)
+    world.exchange_labels()
     refusal = world.release()
     with world.serving() as connection, connected(connection) as client:
         same = client.fetch().to_bytes() == answer.to_bytes()

@@ -1,1 +1,0 @@
-"""Guess labels from the message and the model of a run."""

@@ -1,1 +1,0 @@
-"""Attack a labels party: two data sets that differ in one label, and its endpoint."""

@@ -21,7 +21,9 @@ Nickisch and Rasmussen, *Additive Gaussian Processes*, NeurIPS 2011.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,6 +42,8 @@ _EVENTS = 40_000
 _CODES = 10_000
 """Codes by which scales are learned; coefficients take all."""
 _ROWS_AT_ONCE = 1 << 16
+_IN_CACHE = 1 << 10
+"""Rows whose waves a processor's cache holds."""
 _SPREAD = 1.0
 """Deviation, before anything is known, of each logarithm that is learned."""
 _DIRECTIONS = 20
@@ -103,6 +107,53 @@ def _features(
     scaled = x * scales
     waves = math.sqrt(2 / phases.numel()) * torch.cos(scaled @ frequencies + phases)
     return torch.cat([torch.ones(len(x), 1), linear * scaled, waves], dim=1)
+
+
+class _WaveSums(torch.autograd.Function):
+    """(G, D) sums over groups of each row's waves, times its weight, and their slope in the scales.
+
+    Part by part, so that a part's waves stay in the cache: as one product over all rows, followed
+    back by torch, they take three times as long.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        scales: torch.Tensor,
+        x: torch.Tensor,
+        weights: torch.Tensor,
+        groups: torch.Tensor,
+        count: int,
+        frequencies: torch.Tensor,
+        phases: torch.Tensor,
+        followed: bool,
+    ) -> torch.Tensor:
+        size = math.sqrt(2 / phases.numel())
+        angles = torch.empty(len(x) if followed else min(len(x), _IN_CACHE), phases.numel())
+        waves = torch.empty(min(len(x), _IN_CACHE), phases.numel())
+        total = torch.zeros(count, phases.numel())
+        weighed = size * weights[:, None]
+        for start in range(0, len(x), _IN_CACHE):
+            part = slice(start, start + _IN_CACHE)
+            rows = x[part] * scales
+            angle = angles[part] if followed else angles[: len(rows)]
+            wave = waves[: len(rows)]
+            torch.addmm(phases, rows, frequencies, out=angle)
+            torch.cos(angle, out=wave)
+            total.index_add_(0, groups[part], wave.mul_(weighed[part]))
+        if followed:
+            ctx.save_for_backward(x, weighed, groups, frequencies, angles)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, weighed, groups, frequencies, angles = ctx.saved_tensors
+        moved = torch.zeros_like(frequencies)
+        for start in range(0, len(x), _IN_CACHE):
+            part = slice(start, start + _IN_CACHE)
+            slope = slopes[0].index_select(0, groups[part])
+            moved.addmm_((x[part] * weighed[part]).T, slope.mul_(torch.sin(angles[part])), alpha=-1)
+        return ((moved * frequencies).sum(dim=1), *[None] * 7)
 
 
 def _most_of_each(sizes: Indices, total: int) -> int:
@@ -199,12 +250,18 @@ class RidgeFit:
 
     def _learn_deviation(self, picked: torch.Tensor) -> None:
         """Take the deviation under which the sums are likeliest, clipped ones included."""
+        with torch.no_grad():  # all that a deviation changes is what features are multiplied by
+            features = self._of_rows(torch.as_tensor(self.data.rows)[picked])
+            coded = [] if self.codes is None else self._of_codes(self.few_codes)
 
         def evidence(deviation: float) -> float:
             self.deviation = deviation
             self._linearize()
             with torch.no_grad():
-                return float(self._evidence(picked)[0])
+                groups, weights, count = self._weighed(picked)
+                sums = torch.zeros(count, features.shape[1])
+                sums.index_add_(0, groups, features * weights[:, None])
+                return self._evidence(sums, coded)[0]
 
         tried = {d: evidence(d) for d in _DEVIATIONS}
         best = max(tried, key=tried.__getitem__)
@@ -238,89 +295,128 @@ class RidgeFit:
         optimizer = torch.optim.Adam([self.log_scales, self.logs], lr=_RATE)
         for _ in range(steps):
             optimizer.zero_grad()
-            loss = -self._evidence(picked)[0]
+            coded = [] if self.codes is None else self._of_codes(self.few_codes)
+            loss = self._falling(self._sums(picked), coded)
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
 
     def _picked(self) -> torch.Tensor:
-        """Events by which scales are learned: all, or as many of each group as there may be."""
+        """Events by which scales are learned: all, or as many of each group as there may be.
+
+        Group by group.
+        """
         groups = self.data.groups
-        if groups.size <= _EVENTS:
-            return torch.arange(groups.size)
         order = torch.randperm(groups.size, generator=self.draw).numpy()
         by_group = order[np.argsort(groups[order], kind="stable")]
+        if groups.size <= _EVENTS:
+            return torch.as_tensor(by_group)
         sizes = np.bincount(groups, minlength=self.data.sums.size)
         ranks = np.arange(groups.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         most = _most_of_each(sizes, _EVENTS)
         return torch.as_tensor(by_group[ranks < most])
 
-    def _sums(self, events: torch.Tensor) -> torch.Tensor:
-        """(G, 1 + F + D) sums of features by group, each event's times its slope.
+    def _weighed(self, events: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
+        """Groups of some events, what each counts for in its sum, and how many groups there are.
 
         Of a group of which not all events are there, those stand for the others.
         """
-        count, width = self.data.sums.size, 1 + self.inputs.shape[1] + FEATURES
-        total = torch.zeros(count, width)
+        count = self.data.sums.size
+        groups = torch.as_tensor(self.data.groups)
+        there = torch.bincount(groups[events], minlength=count).clamp(min=1)
+        shares = torch.bincount(groups, minlength=count) / there
+        groups = groups[events]
+        return groups, self.slopes[events] * shares[groups], count
+
+    def _sums(self, events: torch.Tensor) -> torch.Tensor:
+        """(G, 1 + F + D) sums of features by group, each event's times its slope."""
         rows = torch.as_tensor(self.data.rows)[events]
-        groups = torch.as_tensor(self.data.groups)[events]
-        there = torch.bincount(groups, minlength=count).clamp(min=1)
-        shares = torch.bincount(torch.as_tensor(self.data.groups), minlength=count) / there
-        for start in range(0, len(events), _ROWS_AT_ONCE):
-            part = slice(start, start + _ROWS_AT_ONCE)
-            features = self._of_rows(rows[part])
-            weighed = features * self.slopes[events[part], None]
-            total = total.index_add(0, groups[part], weighed)
-        return total * shares[:, None]
+        return self._summed(rows, *self._weighed(events))
+
+    def _of_codes(self, codes: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Some codes and the (n, 1 + F + D) features of their events, part by part."""
+        assert self.codes is not None
+        rows = torch.as_tensor(self.codes.rows)
+        return [(part, self._of_rows(rows[part])) for part in torch.split(codes, _ROWS_AT_ONCE)]
+
+    def _whitened(
+        self, sums: torch.Tensor, coded: Sequence[tuple[torch.Tensor, torch.Tensor]]
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """Sums of features and features of codes, of coefficients and targets whose deviation is 1.
+
+        Each with its targets, and the deviations that both were divided by.
+        """
+        seen = [(sums, self.targets, self.variance)]
+        seen += [(rows, self.seen[part], self.seen_variance[part]) for part, rows in coded]
+        for features, targets, variance in seen:
+            deviations = variance.sqrt()
+            yield features * self._sizes / deviations[:, None], targets / deviations, deviations
 
     def _evidence(
-        self, events: torch.Tensor, *, every_code: bool = False
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Log of the sums' marginal likelihood and of what was expected of what is learned.
+        self, sums: torch.Tensor, coded: Sequence[tuple[torch.Tensor, torch.Tensor]]
+    ) -> tuple[float, torch.Tensor, torch.Tensor]:
+        """Log of the marginal likelihood of sums, with (G, 1 + F + D) of features, and of codes.
 
-        Also a factor of the coefficients' precision, in units of :attr:`_sizes`, and what it is to
-        be solved for, both (1 + F + D, …).
+        What was expected of what is learned is in it. Also a factor of the precision of the
+        coefficients, (1 + F + D, …), in units of :attr:`_sizes`, and their mean.
         """
-        deviations = self.variance.sqrt()
-        matrix = self._sums(events).double() * self._sizes / deviations[:, None]
-        whitened = self.targets / deviations
-        inner = matrix.T @ matrix + torch.eye(matrix.shape[1], dtype=torch.float64)
-        pulled, square = (matrix.T @ whitened)[:, None], whitened @ whitened
-        sizes, likelier = torch.log(deviations).sum(), torch.zeros(())
-        if self.codes is not None:
-            for part in torch.split(
-                self.all_codes if every_code else self.few_codes, _ROWS_AT_ONCE
-            ):
-                deviations = self.seen_variance[part].sqrt()
-                rows = self._of_rows(torch.as_tensor(self.codes.rows)[part])
-                matrix = rows.double() * self._sizes / deviations[:, None]
-                whitened = self.seen[part] / deviations
-                inner = inner + matrix.T @ matrix
-                pulled, square = (
-                    pulled + (matrix.T @ whitened)[:, None],
-                    square + whitened.square().sum(),
-                )
-                sizes, likelier = (
-                    sizes + torch.log(deviations).sum(),
-                    likelier + self.likelier[part].sum(),
-                )
+        width = sums.shape[1]
+        inner = torch.eye(width, dtype=torch.float64)
+        pulled = torch.zeros(width, 1, dtype=torch.float64)
+        fit, sizes = 0.0, 0.0
+        for matrix, targets, deviations in self._whitened(sums, coded):
+            inner.addmm_(matrix.T, matrix)
+            pulled.addmm_(matrix.T, targets[:, None])
+            fit += float(targets.square().sum())
+            sizes += float(torch.log(deviations).sum())
+        likelier = sum(float(self.likelier[part].sum()) for part, _ in coded)
         factor = torch.linalg.cholesky(inner)
-        solved = torch.linalg.solve_triangular(factor, pulled, upper=False)
-        fit = square - solved.square().sum()
-        log_det = 2 * (torch.log(torch.diagonal(factor)).sum() + sizes)
-        prior = (self.log_scales - self.first).square().sum()
-        prior = prior + (self.logs - self.centre).square().sum()
-        prior = prior + math.log(self.deviation / _DEVIATION) ** 2
-        return likelier - 0.5 * (fit + log_det + prior / _SPREAD**2), factor, pulled
+        mean = torch.cholesky_solve(pulled, factor)
+        log_det = 2 * (float(torch.log(torch.diagonal(factor)).sum()) + sizes)
+        evidence = likelier - 0.5 * (fit - float((pulled * mean).sum()) + log_det)
+        return evidence - float(self._unlikely()), factor, mean
+
+    def _unlikely(self) -> torch.Tensor:
+        """Log of how much less likely than expected what is learned was beforehand."""
+        unlikely = (self.log_scales - self.first).square().sum()
+        unlikely = unlikely + (self.logs - self.centre).square().sum()
+        return 0.5 * (unlikely + math.log(self.deviation / _DEVIATION) ** 2) / _SPREAD**2
+
+    def _falling(
+        self, sums: torch.Tensor, coded: Sequence[tuple[torch.Tensor, torch.Tensor]]
+    ) -> torch.Tensor:
+        """What falls as the evidence rises: its slope in what is learned is minus the evidence's.
+
+        With M of all rows, of deviation 1, and b and r the mean of coefficients and what it leaves
+        of targets, the evidence's slope in M is ``r bᵀ - M (1 + MᵀM)⁻¹``.
+        """
+        with torch.no_grad():
+            _, factor, mean = self._evidence(sums, coded)
+            covariance = torch.cholesky_inverse(factor)
+        falling = self._unlikely()
+        for matrix, targets, _ in self._whitened(sums, coded):
+            with torch.no_grad():
+                left = targets[:, None] - matrix @ mean
+                slope = matrix @ covariance - left * mean.T
+            falling = falling + (matrix * slope).sum()
+        return falling
 
     def _of_rows(self, rows: torch.Tensor) -> torch.Tensor:
         """(n, 1 + F + D) features of some rows."""
-        return _features(
-            self.inputs[rows],
-            self.log_scales.exp(),
-            self.frequencies,
-            self.phases,
-            self.logs[1].exp(),
+        return self._summed(rows, torch.arange(len(rows)), torch.ones(len(rows)), len(rows))
+
+    def _summed(
+        self, rows: torch.Tensor, groups: torch.Tensor, weights: torch.Tensor, count: int
+    ) -> torch.Tensor:
+        """(count, 1 + F + D) sums of features of some rows by group, times their weights."""
+        x = self.inputs[rows]
+        scales, linear = self.log_scales.exp(), self.logs[1].exp()
+        waves = _WaveSums.apply(  # type: ignore[no-untyped-call]
+            *(scales, x, weights, groups, count),
+            *(self.frequencies, self.phases, torch.is_grad_enabled()),
         )
+        ones = torch.zeros(count, 1).index_add(0, groups, weights[:, None])
+        columns = torch.zeros(count, x.shape[1]).index_add(0, groups, x * weights[:, None])
+        return torch.cat([ones, linear * scales * columns, waves], dim=1)
 
     @property
     def _sizes(self) -> torch.Tensor:
@@ -332,9 +428,10 @@ class RidgeFit:
     def _solved(self, constant: float) -> Ridge:
         sample = self.inputs[:: -(-len(self.inputs) // _SAMPLE)]
         with torch.no_grad():
-            every = torch.arange(self.data.groups.size)
-            evidence, factor, pulled = self._evidence(every, every_code=True)
-            coefficients = self._sizes * torch.cholesky_solve(pulled, factor)[:, 0]
+            sums = self._sums(torch.arange(self.data.groups.size))
+            coded = [] if self.codes is None else self._of_codes(self.all_codes)
+            evidence, factor, mean = self._evidence(sums, coded)
+            coefficients = self._sizes * mean[:, 0]
             features = _features(
                 sample, self.log_scales.exp(), self.frequencies, self.phases, self.logs[1].exp()
             )
@@ -353,6 +450,6 @@ class RidgeFit:
             coefficients * self.range,
             self.deviation * self.range,
             float(spread.square().sum(dim=0).mean().sqrt()) * self.range,
-            float(evidence) - constant,
+            evidence - constant,
             unknown,
         )

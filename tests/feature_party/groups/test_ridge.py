@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+import labelveil as lv
 from labelveil.common.arrays import Floats, Indices
 from labelveil.feature_party.groups import ridge as ridges
+from labelveil.feature_party.groups.codes import CodeRows
 from labelveil.feature_party.groups.law import SumRows
 from labelveil.feature_party.groups.ridge import Ridge, RidgeFit
+from labelveil.feature_party.notebook.sources import problem_of
 
 ROWS, GROUPS = 6000, 200
 
@@ -85,3 +88,29 @@ def test_what_columns_do_one_by_one_takes_few_sums_to_learn() -> None:
     ridge = RidgeFit(inputs[:600], rows_of(groups, truth[:600]), 0, 10, 0).run()
     left = np.mean((ridge.predict(inputs[600:]) - truth[600:]) ** 2) / truth.var()
     assert left < 0.35
+
+
+def test_scales_follow_the_slope_of_the_evidence() -> None:
+    rng = np.random.default_rng(5)
+    inputs, labels = rng.uniform(-1, 1, size=(3_000, 3)), rng.uniform(0, 10, size=3_000)
+    groups = np.arange(2_000) % 40  # parts of rows that the cache holds are of all groups
+    codes = lv.randomize_labels(labels[2_000:], lower=0, upper=10, epsilon=2)
+    beside = CodeRows.of(problem_of(codes, codes.codes), codes.codes, np.arange(2_000, 3_000))
+    fit = RidgeFit(inputs, rows_of(groups, labels[:2_000]), 0, 10, 0, codes=beside)
+    fit.predictions, picked = fit.first_predictions, fit._picked()
+    fit._linearize()
+
+    def evidence() -> float:
+        with torch.no_grad():
+            return fit._evidence(fit._sums(picked), fit._of_codes(fit.few_codes))[0]
+
+    fit._falling(fit._sums(picked), fit._of_codes(fit.few_codes)).backward()  # type: ignore[no-untyped-call]
+    for learned in (fit.log_scales, fit.logs):
+        assert learned.grad is not None
+        for place, slope in enumerate(learned.grad):
+            at, around = float(learned[place].detach()), []
+            for moved in (0.01, -0.01):
+                learned.data[place] = at + moved
+                around.append(evidence())
+            learned.data[place] = at
+            assert float(slope) == pytest.approx((around[1] - around[0]) / 0.02, rel=0.01)

@@ -55,6 +55,8 @@ class Behaviour:
     """Digest to confirm in place of the one received."""
     ending: pb2.PopulationStatus = pb2.POPULATION_STATUS_STORED
     submitted: list[tuple[pb2.PopulationHeader, bytes]] = field(default_factory=list)
+    patient: int = 0
+    """Questions that would have waited for their answer forever."""
 
 
 class LabelsPartyDouble(pb2_grpc.LabelReleaseServiceServicer):
@@ -85,6 +87,7 @@ class LabelsPartyDouble(pb2_grpc.LabelReleaseServiceServicer):
         self, request: pb2.DescribeReleaseRequest, context: grpc.ServicerContext
     ) -> pb2.DescribeReleaseResponse:
         self.behaviour.described += 1
+        self.behaviour.patient += context.time_remaining() > 3600
         if self.behaviour.refuse_first:
             context.set_trailing_metadata(self.behaviour.refuse_first.pop(0))
             context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
@@ -131,7 +134,7 @@ class LabelsPartyDouble(pb2_grpc.LabelReleaseServiceServicer):
 
 @contextmanager
 def serving(world: World, behaviour: Behaviour, files: CertificateFiles) -> Iterator[str]:
-    """Serve a release on the loopback; yields the address."""
+    """Serve a release on the loopback; yields the address. No call may wait for ever."""
     credentials = grpc.ssl_server_credentials(
         [(files.label_party_key.read_bytes(), files.label_party_certificate.read_bytes())],
         root_certificates=files.authority.read_bytes(),
@@ -145,6 +148,7 @@ def serving(world: World, behaviour: Behaviour, files: CertificateFiles) -> Iter
         yield f"localhost:{port}"
     finally:
         server.stop(None).wait()
+    assert not behaviour.patient
 
 
 def client_settings(address: str, files: CertificateFiles, **changes: object) -> LabelsPartySection:

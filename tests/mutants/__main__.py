@@ -34,6 +34,8 @@ def copied(tree: Path) -> None:
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).unlink(missing_ok=True)
         shutil.copy2(ROOT / name, tree / name, follow_symlinks=False)
+    for command in (["init", "--quiet"], ["add", "--all"]):  # tests ask git what is ours
+        subprocess.run(["git", *command], cwd=tree, check=True)
 
 
 def sources(within: Sequence[str]) -> list[str]:

@@ -57,6 +57,17 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "levels = max(labels.size - 1, 1).bit_length()"
         " → levels = max(labels.size + 1, 1).bit_length()",
     ): "tables of a level more, which nobody asks for",
+    **{
+        ("label_party/events/steps.py", f"{line} → {line.replace('(1)', '(2)')}"): (
+            "sums over ranges of any size"
+        )
+        for line in (
+            "counted = self._work.run([CountStrata(part, values) for part in self._ranges(1)])",
+            "sums = np.sum(self._work.run([Sums(part, strata) for part in self._ranges(1)]), axis=0)",
+            "tasks = [Count(part, tuple(groups), strata) for part in self._ranges(1)]",
+            "moved = self._work.run([Measure(part, tuple(grids)) for part in self._ranges(1)])",
+        )
+    },
     (
         "label_party/store/reading.py",
         "settled = all(abs(began - at) > _SETTLED_NS for at in times) and not _logged(now)"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.imports import ROOT
-from tests.mutants.__main__ import affordable, noticed, sources
+from tests.mutants.__main__ import affordable, copied, noticed, sources
 from tests.mutants.draw import Mutation, compiles, drawn, mutations, room
 from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.reach import Measured, Reach
@@ -71,6 +72,16 @@ def test_a_seed_draws_the_same_and_as_many_of_each_room() -> None:
 def test_what_is_equivalent_is_still_there() -> None:
     for path, line in EQUIVALENT:
         assert line.partition(" → ")[0] in (ROOT / path).read_text("utf-8"), (path, line)
+
+
+def test_git_knows_of_a_copy_what_it_knows_of_the_tree(tmp_path: Path) -> None:
+    """Tests that ask it what the wheel must hold fail otherwise, without a mutation."""
+    copied(tmp_path)
+    ours, theirs = (
+        set(subprocess.check_output(["git", "ls-files", "common"], cwd=at, text=True).split())
+        for at in (ROOT, tmp_path)
+    )
+    assert "common/errors.py" in ours <= theirs
 
 
 @pytest.fixture

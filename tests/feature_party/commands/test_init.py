@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -169,6 +170,8 @@ def test_doctor_says_what_is_served_and_how_much_of_it_matches(
     assert (before.code, done.code, foreign.code) == (0, 0, 1), (before, done, foreign)
     assert "open    matches" in before.out
     assert f"{address} serves 'sales'" in done.out
+    own, theirs = mine.feature_party_certificate, mine.authority
+    assert re.search(rf"{own} of [^;]*feature-party[^;]*; {theirs} until 20\d\d", done.out)
     keys = scan_table(world.features).collect()["event"]
     hashed = hash_keys(keys, read_secret(world.secret_file))
     sent = {world.keys[at : at + 16] for at in range(0, len(world.keys), 16)}

@@ -48,7 +48,10 @@ def coarse(grid: Grid, moved: Moved) -> list[str]:
     """What is said where placing the labels on a grid does that."""
     events = SimpleNamespace(tally=USUAL, moved=lambda grids: [moved])
     plan = SimpleNamespace(grids=[grid], strata=None)
-    return Intention((), events, NAMES, plan).warnings()
+    said = Intention((), events, NAMES, plan).warnings()
+    sums = SimpleNamespace(question=SimpleNamespace(lattice=SimpleNamespace(grid=grid)))
+    assert Intention((), events, NAMES, sums=sums).warnings() == said  # codes or sums, all the same
+    return said
 
 
 def test_nothing_is_said_of_usual_labels() -> None:
@@ -125,6 +128,7 @@ def test_ranges_of_keys_add_up_to_what_all_keys_give() -> None:
 
     whole = tally(b"a", b"z")
     assert tally(b"a", b"c") + tally(b"c", b"z") == whole
+    assert tally(b"a", b"c") + tally(b"c", b"d") + tally(b"d", b"z") == whole  # none of c is listed
     assert whole == Tally(
         rows=4,
         left_out=1,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -162,6 +163,15 @@ def test_a_gap_that_no_counts_could_have_is_said_before_it_costs(shop: Party) ->
     assert "are few for epsilon=0.001 and delta=1e-06" in tiny.out + tiny.err
     assert "before a gap of" in tiny.out + tiny.err
     assert shop.nothing_left()
+
+
+def test_noise_that_covers_an_average_category_is_said_before_it_costs(shop: Party) -> None:
+    """± is the 95 % point of Laplace noise of the scale in the document: scale · ln 20."""
+    one = arguments("--k", "2", "--epsilon", "0.005")
+    said = shop.run(*one, "--dry-run")
+    assert shop.run(*one, "--out", "one.json").code == 0
+    scale = float(Fraction(json.loads((shop.folder / "one.json").read_text())["noise"]["scale"]))
+    assert f"noise of ± {scale * math.log(20):,.0f} (95%)" in said.out + said.err
 
 
 def test_flat_counts_release_nothing_and_are_charged(shop: Party) -> None:

@@ -132,6 +132,10 @@ def test_what_may_be_tried_again_says_when_and_nothing_else_does() -> None:
         *(status.INTERNAL, status.UNAVAILABLE),
     }
     assert not again & never
+    # others stand in the way for a second, what needs a remedy takes five
+    after = {one.reason: one.retry_after for one in made if one.retry_after is not None}
+    brief = {"too_many_calls", "incomplete_request", "stalled"}
+    assert after == {reason: 1.0 if reason in brief else 5.0 for reason in after}
 
 
 def test_each_refusal_is_a_sentence_and_a_word() -> None:

@@ -23,6 +23,7 @@ from labelveil.common.release.manifest import Manifest, block_digest
 from labelveil.common.security.pilot_certificates import Authority, Role, issue, make_authority
 from labelveil.common.wire import label_release_pb2 as wire
 from labelveil.common.wire import label_release_pb2_grpc as stubs
+from labelveil.label_party.server.handshakes import Handshakes
 from labelveil.label_party.server.run import SERVICE, open_server, running
 from tests.common.security.keys import write_key
 from tests.label_party.conftest import CLIENT, EVENTS, Client, Party, eventually
@@ -369,3 +370,15 @@ def _fetch_when_free(
 
     eventually(try_)
     return fetched[0]
+
+
+def test_an_operator_whose_failed_handshakes_are_not_counted_is_told(
+    party: Party, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """gRPC says nothing of them without GRPC_VERBOSITY; who does not read its log need not know."""
+    monkeypatch.setattr("labelveil.label_party.server.handshakes.SECONDS", 0.1)
+    party.release()
+    for handshakes, warned in ((None, False), (Handshakes(), True)):
+        caplog.clear()
+        with open_server(party.config(), handshakes):
+            assert ("failed handshakes are not counted" in caplog.messages) == warned

@@ -173,6 +173,25 @@ def test_a_flipped_bit_in_a_fingerprint_hides_no_event(party: Party) -> None:
             assert "nothing was spent" in refused.error
 
 
+def test_a_flipped_bit_in_its_own_earlier_events_hides_none_of_another_account(
+    party: Party,
+) -> None:
+    """What two accounts share is counted over all epochs of both, each as it was written."""
+    apart = {"privacy__separate": True, "privacy__separate_reason": "of another column"}
+    assert party.release().code == 0
+    (prints,) = party.store.glob("covered/*")
+    party.write_population({"key": [f"event-{i}" for i in range(20)]})
+    assert party.release(data__data_set="other", **apart).code == 0
+    data = bytearray(prints.read_bytes())
+    data[len(data) // 2] ^= 1
+    prints.write_bytes(bytes(data))
+    party.write_population({"key": [f"event-{i}" for i in range(30)]})
+    refused = party.release(data__epoch="2", **apart)
+    assert f"{prints.name} is damaged; nothing was spent" in refused.err
+    assert len(accounts(party)) == 2
+    assert all(len(account["charges"]) == 1 for account in accounts(party))
+
+
 def test_disjoint_epochs_must_be_disjoint(party: Party) -> None:
     disjoint = {"privacy__epochs": "disjoint"}
     assert party.release(**disjoint).code == 0

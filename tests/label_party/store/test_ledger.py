@@ -20,7 +20,7 @@ from labelveil.common.guarantees import (
 from labelveil.common.guarantees.base import Adjacency
 from labelveil.label_party.store import ledger as ledger_module
 from labelveil.label_party.store.budget import remaining
-from labelveil.label_party.store.entries import Composition, Covered, Purchase
+from labelveil.label_party.store.entries import LABELS, Composition, Covered, Purchase
 from labelveil.label_party.store.ledger import Ledger, LedgerError
 from labelveil.label_party.store.schema import VERSION
 from tests.label_party.store.ledgers import reserve
@@ -369,3 +369,14 @@ def test_a_backup_taken_while_open_is_a_working_ledger(path: Path, tmp_path: Pat
         ledger.backup(tmp_path / "copy.sqlite")
     with Ledger(tmp_path / "copy.sqlite") as restored:
         assert restored.spent("d", pure(1)) == pure("0.25")
+
+
+def test_what_another_ledger_sold_is_counted_once_and_does_not_change_what_is_known(
+    path: Path,
+) -> None:
+    with Ledger(path) as ledger:
+        spend(ledger, "1", "0.25")
+        for epoch, epsilon in (("1", "0.5"), ("2", "0.125"), ("2", "0.125")):
+            ledger.count(Purchase("d", epoch, LABELS, pure(epsilon), digest=DIGEST))
+        assert [entry.epoch for entry in ledger.charges()] == ["1", "2"]
+        assert ledger.spent("d", pure(1)) == pure("0.375")

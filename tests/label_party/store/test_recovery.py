@@ -214,3 +214,13 @@ def test_what_says_no_more_what_it_cost_must_be_stated(party: Party, tmp_path: P
     (account,) = json.loads(party.run("budget", "--json").out)
     assert account["left"]["epsilon"] == "1/2"
     assert "bytes are lost" in party.release(data__epoch="2").error
+
+
+def test_fingerprints_that_no_charge_names_are_removed(party: Party) -> None:
+    """A builder that died before it reserved anything leaves some of events that nobody sold."""
+    assert party.release().code == 0
+    (known,) = party.store.glob("covered/*")
+    stray = known.with_name("0" * 64)
+    stray.write_bytes(known.read_bytes())
+    assert party.release(data__epoch="2").code == 0
+    assert [*party.store.glob("covered/*")] == [known]

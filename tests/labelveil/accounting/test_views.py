@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
+from scipy.stats import binom
 
 from labelveil.accounting.allocation import Stage, allocate
 from labelveil.accounting.mechanisms import MECHANISMS, Mechanism, Numbers, mechanism
@@ -66,6 +68,8 @@ def test_every_mechanism_is_composed_and_no_freedom_is_free(name: str) -> None:
         assert fixed[at] <= view["filter"][at] * 1.001 < math.inf  # a grid of orders
         assert view["filter"][at] <= view["odometer"][at]
     assert view["RDP"][2] < 100 * view["RDP"][0] or math.isinf(view["RDP"][0])
+    size = getattr(EVERY, MECHANISMS[name].size)
+    assert f"{size:g}" in release.name  # which says how much of it is composed
     one = release.approximate(Fraction(1, 10**6)).epsilon
     assert one <= view["basic"][0] * (1 + 1e-9)
 
@@ -122,6 +126,24 @@ def test_known_values() -> None:
     assert gaussian_delta(2.0, single["basic"][0]) == pytest.approx(1e-6, rel=1e-3)
 
 
+def test_delta_is_shared_among_releases_and_their_composition() -> None:
+    """m Gaussians at δ/m each, or at half of that with the rest left to composition."""
+    m, delta, sigma = 100, 1e-6, 20.0
+    methods = ("basic", "advanced", "optimal")
+    view = composition_view(mechanism("gaussian", Numbers(noise=sigma)), [m], delta, methods)
+    (basic,), (advanced,), (optimal,) = (view[method] for method in methods)
+    assert gaussian_delta(sigma, basic / m) == pytest.approx(delta / m, rel=1e-3)
+    one = brentq(lambda e: gaussian_delta(sigma, e) - delta / (2 * m), 0.01, 5)
+    expected = math.sqrt(2 * m * math.log(2 / delta)) * one + m * one * math.expm1(one)
+    assert advanced == pytest.approx(expected, rel=1e-3)
+    # Kairouz, Oh, Viswanath: the loss of m randomized responses, and m failures
+    ones = np.arange(m + 1)
+    law = binom.pmf(ones, m, 1 / (1 + math.exp(-one)))
+    tail = float(law @ np.maximum(-np.expm1(optimal - (2 * ones - m) * one), 0))
+    sound = (1 - delta / (2 * m)) ** m
+    assert 1 - sound * (1 - tail) == pytest.approx(delta, rel=0.02)
+
+
 @pytest.mark.parametrize(
     ("name", "numbers", "message"),
     [
@@ -176,7 +198,7 @@ def test_no_other_split_costs_less(delta: float) -> None:
 
 def test_stages_are_read_from_text() -> None:
     assert Stage.parse("labels:8:2:3") == Stage("labels", 8.0, 2.0, 3)
-    assert Stage.parse("prior") == Stage("prior")
+    assert Stage.parse("prior") == Stage("prior", 1.0, 1.0, 1)
     for bad in ("", "a:x", "a:1:1:0", "a:1:1:1:1", "a:1:1:1.5", "a:0", "a:-1", "a:nan"):
         with pytest.raises(ConfigError, match=r"stage"):
             Stage.parse(bad)

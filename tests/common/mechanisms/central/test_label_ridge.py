@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from fractions import Fraction
 from typing import Any
@@ -93,6 +94,11 @@ def test_a_coarser_grid_holds_the_noise_of_a_tiny_budget() -> None:
     assert 1 <= variance / (4 / (2 * 1e-7)) < 1.5
     with pytest.raises(PrivacyError, match="raise epsilon"):
         gaussian_release(np.zeros(90), Fraction(2), rho / 20, entropy)
+    # of one step the sensitivity is 4 with rounding, and the sampler takes deviations below 2^16
+    for steps, taken in ((6, True), (Fraction(599, 100), False)):
+        least = (steps / Fraction(1 << 16)) ** 2 / 2
+        with contextlib.nullcontext() if taken else pytest.raises(PrivacyError, match="too small"):
+            assert gaussian_release(zeros, Fraction(2), least, entropy)[2].exact_rho <= least
 
 
 def test_the_shape_and_the_quantile_beat_plain_noise(monkeypatch: pytest.MonkeyPatch) -> None:

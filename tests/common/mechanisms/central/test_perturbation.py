@@ -367,6 +367,19 @@ def test_gaussian_noise_hides_every_record(loss: Loss, monkeypatch: pytest.Monke
         assert not follows(wrong * flat, stats.norm(scale=sigma).cdf)
 
 
+@pytest.mark.parametrize(("epsilon", "delta"), [(15.0, 0.0), (60.0, 1e-6)])
+def test_noise_of_the_features_does_not_flatten_a_regression(epsilon: float, delta: float) -> None:
+    """Noise as large as the features would halve the weights, were it not taken out of moments.
+
+    A draw's weights err by about 2 %; a wrong variance, twice or half, moves them by a quarter.
+    """
+    rows = np.where(uniforms(5, 20_000, 1) > 0, 0.5, -0.5)
+    labels = 1.6 * rows[:, 0]
+    risk = ridge_loss(1e-3)
+    weights = Perturbation("input", risk, 1e-3, epsilon, delta).draw(rows, labels, seeded_entropy(4))
+    assert weights == pytest.approx([1.6], rel=0.12)
+
+
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 @pytest.mark.parametrize("name", PERTURBATIONS)
 def test_more_epsilon_brings_the_exact_minimiser(name: str, delta: float) -> None:

@@ -24,6 +24,7 @@ from scipy.stats import binom
 
 from labelveil.audit.attacks.laws import detectable_probability, noise_check
 from labelveil.audit.attacks.one_run import draw_secrets, uniform
+from labelveil.audit.certificate.sums import read_asked
 from labelveil.audit.mechanism.subject import Answered, SumsSubject
 from labelveil.audit.mechanism.trial import Trial, of
 from labelveil.audit.verdict import GATE, Check, Power, Probes, Verdict, verdict_of
@@ -32,6 +33,7 @@ from labelveil.common.entropy import Entropy, system_entropy
 from labelveil.common.exact.noise import discrete_laplace_each
 from labelveil.common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Lattice
 from labelveil.common.randomizers.base import ROUNDING_STREAM
+from labelveil.common.release.question import encode_question
 
 PROBES = Probes[Trial]()
 probe = partial(PROBES.add, fits=of(SumsSubject))
@@ -86,17 +88,8 @@ def drawn_question(
 
 
 def true_sums(question: GroupQuestion, places: Indices) -> Integers:
-    """(…, G) sums of (…, n) labels on the lattice, counted again from what was asked."""
-    levels = np.zeros(len(question), np.int64) if question.levels is None else question.levels
-    asked = np.flatnonzero(question.groups != NO_GROUP)
-    group = question.groups[asked].astype(np.int64)
-    left = places[..., asked] - question.offsets.astype(np.int64)[levels[asked]]
-    width = question.half_widths.astype(np.int64)[group]
-    kept = np.maximum(np.minimum(left, width), -width)
-    kept = np.where(group >= question.half_widths.size - question.squares, kept**2, kept)
-    if question.weights is not None:
-        kept = kept * question.weights[asked].astype(np.int64)
-    return np.asarray(kept @ (group[:, None] == np.arange(question.half_widths.size)))
+    """(…, G) sums of (…, n) labels on the lattice, counted again from a question's bytes."""
+    return read_asked(encode_question(question), len(question)).sums(places)
 
 
 def _small_questions(lattice: Lattice) -> Iterator[GroupQuestion]:

@@ -126,23 +126,20 @@ def match(planted: Planted, evidence: Evidence, secret: Path) -> Returned:
         raise ReleaseError(
             "no canary is in the release; check --secret, and that this data set got the canaries"
         )
-    columns = [name for name, *_ in planted.planting.columns]
-    named = [label.name for label in manifest.labels]
-    if sorted(columns) != sorted(named):
+    missing = {label.name: label.missing for label in manifest.labels}
+    if missing.keys() != {*planted.names}:
         raise ReleaseError(
-            f"labels {', '.join(columns)} were planted, and the release has {', '.join(named)}"
+            f"labels {', '.join(planted.names)} were planted, and the release has"
+            f" {', '.join(missing)}"
         )
-    labels = planted.labels[:, [columns.index(name) for name in named]]
-    missing = np.array([label.missing for label in manifest.labels])
-    if planted.planting.duplicates == "missing":
-        labels[-2] = missing
-    labels[-1] = missing
+    labels = planted.counted([missing[name] for name in planted.names])
+    labels = labels[:, [planted.names.index(name) for name in missing]]
     places, secrets = (joined[name].to_numpy().astype(np.int64) for name in ("place", "secret"))
     if limit := planted.planting.users:  # the first of each user, in the order of the rows
         order = np.argsort(users := planted.users[places], kind="stable")
         first = np.searchsorted(users[order], users[order])
         secrets[order[np.arange(order.size) - first >= limit]] = len(labels)
-        labels = np.vstack([labels, missing])
+        labels = np.vstack([labels, [*missing.values()]])
     return Returned(
         planted,
         manifest,

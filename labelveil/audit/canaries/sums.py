@@ -114,10 +114,7 @@ def match(planted: Planted, evidence: Evidence, secret: Path) -> Summed:
             " question.bin"
         )
     asked = read_asked(evidence.asked, manifest.population.rows)
-    labels, missing = planted.labels[:, 0].copy(), manifest.labels[0].missing
-    labels[-1] = missing
-    if planted.planting.duplicates == "missing":
-        labels[-2] = missing
+    labels = planted.counted([manifest.labels[0].missing])[:, 0]
     lower, upper = asked.bounds
     found = (np.clip(labels, lower, upper) - lower) / (upper - lower) * asked.steps
     known = np.abs(found - np.rint(found)) < _NEAR

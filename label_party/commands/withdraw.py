@@ -11,8 +11,8 @@ import typer
 from labelveil.common.config import setting
 from labelveil.common.errors import ConfigError, ReleaseError, printable
 from labelveil.common.release.limits import WITHDRAWN_CHARACTERS
-from labelveil.label_party.commands.before import agreed
 from labelveil.label_party.commands.options import Shown, options
+from labelveil.label_party.commands.preflight import agreed
 from labelveil.label_party.config.sections import LabelPartyConfig
 
 

@@ -35,7 +35,7 @@ from labelveil.label_party.sources.query_columns import gives_away, made_of, tab
 
 if TYPE_CHECKING:
     from labelveil.common.csv_files import Dialect
-    from labelveil.label_party.sources.foreign import Source
+    from labelveil.label_party.sources.remote_source import Source
 
 DEFAULT_CONFIG = Path("label_party.toml")
 EPOCH_PLACE = "{epoch}"

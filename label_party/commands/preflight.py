@@ -23,7 +23,7 @@ from labelveil.common.config import Section, setting
 from labelveil.common.errors import LabelveilError, ReleaseError
 from labelveil.common.signals import terminated_as_interrupted
 from labelveil.common.streams import flush_output, say
-from labelveil.label_party.commands.options import Shown
+from labelveil.label_party.commands.options import OutputOptions
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.store.budget import short
 
@@ -75,7 +75,7 @@ class Preflight:
 
     config: LabelPartyConfig
     wanted: PreflightOptions
-    shown: Shown
+    shown: OutputOptions
     outputs: Sequence[Path] = ()  # files that it would write beside the store; checked already
     # what a dry run has planned so far, as several epochs add up
     foreseen: list[Order] = field(default_factory=list)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from labelveil.label_party.commands.options import Shown, options
+from labelveil.label_party.commands.options import OutputOptions, options
 from labelveil.label_party.commands.preflight import (
     Preflight,
     PreflightOptions,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     *("domain.lower", "domain.upper", "privacy.epsilon", "privacy.total_epsilon"),
     *("randomizer.name", "randomizer.loss", "keys.secret_file", "store.directory"),
 )
-def release(config: LabelPartyConfig, shown: Shown, how: PreflightOptions) -> None:
+def release(config: LabelPartyConfig, shown: OutputOptions, how: PreflightOptions) -> None:
     """Build the one message for this data set and epoch, and charge the budget for it.
 
     What is odd about the labels is said beforehand, on standard error. On a terminal the command

@@ -11,7 +11,7 @@ from labelveil.common.console import numbers
 from labelveil.common.errors import ConfigError
 from labelveil.common.files import PARQUET_SUFFIXES, file_errors
 from labelveil.common.outputs import check_output
-from labelveil.label_party.commands.options import OF_AN_ANSWER, Shown, options
+from labelveil.label_party.commands.options import OF_AN_ANSWER, OutputOptions, options
 from labelveil.label_party.commands.preflight import Preflight, PreflightOptions
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.store.budget import short
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from labelveil.label_party.store.pay_once import Outcome
 
 
-class TableOptions(Shown):
+class TableOptions(OutputOptions):
     column: list[str] = setting(
         ...,
         "A category column and its public list of values, one a line; repeatable.",

@@ -16,7 +16,7 @@ from labelveil.common.errors import ConfigError, printable
 from labelveil.common.files import file_errors
 from labelveil.common.guarantees import guarantee_from_json
 from labelveil.common.outputs import check_output, check_plot
-from labelveil.label_party.commands.options import OF_AN_ANSWER, Shown, options
+from labelveil.label_party.commands.options import OF_AN_ANSWER, OutputOptions, options
 from labelveil.label_party.commands.preflight import Preflight, PreflightOptions
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.store.budget import short
@@ -30,7 +30,7 @@ _BAR = 30
 _TAIL = 0.05
 
 
-class TopKOptions(Shown):
+class TopKOptions(OutputOptions):
     by: str = setting(..., "Column of the label file with the category.")
     categories: Path = setting(
         ..., "The public list of categories, one a line; others do not count."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from labelveil.common.config import setting
 from labelveil.common.config.answers import print_line
 from labelveil.common.streams import say
-from labelveil.label_party.commands.options import Shown, options
+from labelveil.label_party.commands.options import OutputOptions, options
 from labelveil.label_party.commands.preflight import Preflight, PreflightOptions
 from labelveil.label_party.commands.release import document, epoch_line
 from labelveil.label_party.config.sections import LabelPartyConfig
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from labelveil.label_party.release.run import ReleaseOutcome
 
 
-class WatchOptions(Shown):
+class WatchOptions(OutputOptions):
     once: bool = setting(False, "Release what has arrived and end, as for cron.", flag="--once")
 
 

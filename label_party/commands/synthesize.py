@@ -31,7 +31,7 @@ class TableOptions(OutputOptions):
     edges: str | None = setting(
         None, "Ends of the bins instead, from lower to upper.", metavar="NUMBER,…"
     )
-    order: int = setting(2, "Agree on all sets of up to so many columns.", ge=1)
+    order: int = setting(2, "Agree on all sets of at most this number of columns.", ge=1)
     delta: float | None = setting(
         None, "Spend (epsilon, delta) on Gaussian noise, in zCDP.", gt=0, lt=1
     )

@@ -39,7 +39,7 @@ class TopKOptions(OutputOptions):
     adaptive: bool = setting(False, "Let the widest gap decide how many.", flag="--adaptive")
     stable: bool = setting(
         False,
-        "Show the set before a wide gap, exact; needs total_delta. With --k, exactly so many: the"
+        "Show the set before a wide gap, exact; needs total_delta. With --k, exactly k names: the"
         " set before a gap near k, filled up or thinned out by chance.",
         flag="--stable",
     )

@@ -466,7 +466,7 @@ class LabelPartyConfig(Section):
         ]
 
     def plan_message(self, rows: int, epsilon: float | None = None) -> MessagePlan:
-        """What public facts decide of a message about so many events, at the configured ε or
+        """What public facts decide of a message about n events, at the configured ε or
         another.
 
         Raises

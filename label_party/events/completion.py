@@ -135,7 +135,7 @@ def check_population(tally: Tally) -> None:
 
 def beyond_limit(users: Keys, limit: int) -> Booleans:
     """Mark all but the first ``limit`` events of each of (n,) hashed users, in row order, and all
-    of nobody.
+    without a user.
     """
     order = sort_keys(users)
     ordered = users[order]
@@ -162,7 +162,7 @@ def hash_column(keys: pl.Series, secret: bytes) -> Keys:
 
 
 def label_values(rows: pl.DataFrame, labels: int) -> Floats:
-    """(n, m) values of so many labels, NaN where there is none."""
+    """(n, m) values of m labels, NaN where there is none."""
     columns = [label_column(index) for index in range(labels)]
     return rows.select(cs.by_name(*columns).fill_null(float("nan"))).to_numpy()
 

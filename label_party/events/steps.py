@@ -143,7 +143,7 @@ class Work:
         return Table(tuple(slices), sum(total for _, total in files), Slice(wanted).types, odd)
 
     def parts(self, rows: int) -> int:
-        """Into how many buckets so many rows go."""
+        """Into how many buckets n rows go."""
         return 1 if self.folder is None else max(1, -(-rows // self.sizes.bucket_rows))
 
     def ranges(self, rows: int) -> list[tuple[int, int]]:

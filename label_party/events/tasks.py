@@ -176,7 +176,7 @@ class Complete:
     rules: Rules
     out: Exchange  # where completed rows go
     # 0: to the bucket's own file, in the order of their keys. Where the population was submitted,
-    # to ranges of so many of its rows.
+    # to ranges of this number of its rows.
     range_rows: int = 0
 
     def run(self, secrets: Secrets) -> Tally:

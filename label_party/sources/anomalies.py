@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 SHOWN = 5
-"""So many places of each anomaly are kept."""
+"""Number of places of each anomaly that are kept."""
 LINE = "line or row of the source"
 """Column of the places that anomalies name, beside those of a source."""
 
@@ -65,7 +65,7 @@ NOTHING = Anomalies()
 
 
 def anomaly(column: str, reason: str, places: Iterable[int], count: int) -> Anomalies:
-    """Return one anomaly of so many cells or rows, and some of their places; none if no cell is."""
+    """Return one anomaly of n cells or rows, and some of their places; none if no cell is."""
     if not count:
         return Anomalies()
     return Anomalies((Anomaly(column, reason, count, tuple(sorted(places)[:SHOWN])),))

@@ -128,7 +128,7 @@ def _law(scale: float) -> tuple[float, float, Integers, Floats]:
 
 
 def two_sided(count: int, runs: int, chance: float) -> float:
-    """How improbable so many of some runs are, or so few; at most 1."""
+    """How improbable a count this high is among runs, or this low; at most 1."""
     tails = binom.cdf(count, runs, chance), binom.sf(count - 1, runs, chance)
     return min(1.0, 2 * float(min(tails)))
 
@@ -145,7 +145,7 @@ def same_histograms(
 
 
 def _same_noise_tails(manifest: Manifest, other: Manifest) -> list[tuple[float, float]]:
-    """How improbable so many equal counts of two releases' histograms are, at most; and the power.
+    """How improbable the number of equal counts of two histograms is, at most; and the power.
 
     Of the same labels, or of others: the difference of two noises is most often 0, with probability
     (1-q)² (1+q²) / ((1+q)² (1-q²)), q = e^(-1/scale). Beside it, the least number of equal cells
@@ -198,7 +198,7 @@ def noise_check(
 ) -> Check:
     """Compare size, shape, sign and parity with the law, and look for cells without any noise.
 
-    What the stated scales ``spent`` must not be above the ``claimed`` ε. There may be so many
+    What the stated scales ``spent`` must not be above the ``claimed`` ε. There may be n
     ``groups`` of equal tables, which share the level.
     """
     tables = {key: np.stack(each) for key, each in noises.items()}

@@ -347,7 +347,7 @@ def distinguish(
     """Choose a few pairs of worlds, and guessers, on a pilot share; score them on other records.
 
     A world is a set of secrets: if each two are ε-close, so are mixtures of them. (k,) ``shares``
-    are the secrets' probabilities: of the commoner world so many records are left out, at random,
+    are the secrets' probabilities: of the commoner world as many records are left out, at random,
     that each is a fair coin.
     """
     start, coins = max(1, round(PILOT * secrets.size)), uniform(secrets.size)

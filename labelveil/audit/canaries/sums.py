@@ -30,7 +30,7 @@ from labelveil.common.release.event_keys import hash_keys, read_secret
 from labelveil.common.release.manifest import Manifest
 
 SIZES = (1, 2, 5, 20)
-EMPTY, SQUARES = 10, 8  # one group of so many is of nobody; one asks for squares
+EMPTY, SQUARES = 10, 8  # one of ten groups has no event, and one of eight asks for squares
 MOST_WEIGHT = 2
 MOST_SQUARED = 32  # half-width of squares, whose noise is as wide as its square
 _NEAR = 1e-6  # share of a step by which a label may miss a point
@@ -57,7 +57,9 @@ def ask(planted: Planted, points: int) -> GroupQuestion:
         count = int(groups[part[-1]]) + 1
     count += count // EMPTY
     squares = count // SQUARES
-    order = np.argsort(draw_secrets(count, 1 << 62))  # groups of nobody are anywhere among them
+    order = np.argsort(
+        draw_secrets(count, 1 << 62)
+    )  # groups without an event are anywhere among them
     asked = groups != NO_GROUP
     groups[asked] = order[groups[asked]]
     # of groups of one kind no weight is negative: what is wrong with each event adds up
@@ -88,7 +90,7 @@ class Summed:
     scales: Floats  # (m,) stated, in steps or steps²
     groups: Integers  # (m,) which these groups are
     sizes: Integers  # (m,)
-    kinds: Integers  # (m,) the label of all of their events; -1 of several, -2 of nobody
+    kinds: Integers  # (m,) the label of all of their events; -1 of several, -2 without an event
     before: tuple[Summed, ...] = ()  # the same canaries in other releases
 
     @property
@@ -209,7 +211,7 @@ def kinds_check(summed: Summed) -> Check:
 
 
 def _least_shift(groups: int, tests: int) -> float:
-    """By how many scales of their noise so many sums are moved where that is found with 95 %."""
+    """By how many scales of their noise n sums are moved where that is found with 95 %."""
     one = np.ones(groups)
     spread = float(norm.isf(1 - FOUND)) * math.sqrt(2 / groups)  # of a mean of noises of scale 1
     return least(

@@ -91,7 +91,7 @@ class Asked:
 
 
 def read_asked(data: bytes, rows: int) -> Asked:
-    """Read a question about so many events; ``ReleaseError`` if its bytes are none."""
+    """Read a question about n events; ``ReleaseError`` if its bytes are none."""
     if not data.startswith(_FIRST_LINE):
         raise ReleaseError(f"the question does not begin with {_FIRST_LINE.decode().strip()!r}")
     body = memoryview(data)[len(_FIRST_LINE) :]

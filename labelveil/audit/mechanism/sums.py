@@ -70,7 +70,7 @@ def drawn_question(
 ) -> GroupQuestion:
     """Ask about events of (n,) groups with drawn widths, offsets and, if they are wanted, weights.
 
-    Half of the widths and offsets are at an end; so many groups ask for squares.
+    Half of the widths and offsets are at an end; the last ``squares`` groups ask for squares.
     """
 
     def places(least: int, size: int) -> Integers:

@@ -57,9 +57,7 @@ def ask(planted: Planted, points: int) -> GroupQuestion:
         count = int(groups[part[-1]]) + 1
     count += count // EMPTY
     squares = count // SQUARES
-    order = np.argsort(
-        draw_secrets(count, 1 << 62)
-    )  # groups without an event are anywhere among them
+    order = np.argsort(draw_secrets(count, 1 << 62))  # those without an event are anywhere
     asked = groups != NO_GROUP
     groups[asked] = order[groups[asked]]
     # of groups of one kind no weight is negative: what is wrong with each event adds up

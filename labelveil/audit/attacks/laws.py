@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -184,12 +184,13 @@ def detectable_narrowness(cells: int, scale: float, alpha: float) -> float:
     return least(refuted, 1e-3, 1 - 1e-3)
 
 
-Noises = Mapping[tuple[str, int, float], Sequence[Integers]]
-"""What is left of equal tables, by what they are, their (k,) cells and the scale of their noise."""
+Noise = tuple[str, float, Integers]
+"""A table's name, the scale of its noise, and what is left of its (k,) cells; tables of one name,
+scale and size are alike."""
 
 
 def noise_check(
-    noises: Noises,
+    noises: Iterable[Noise],
     *,
     tried: str,
     spent: float = 0.0,
@@ -201,7 +202,10 @@ def noise_check(
     What the stated scales ``spent`` must not be above the ``claimed`` ε. There may be n
     ``groups`` of equal tables, which share the level.
     """
-    tables = {key: np.stack(each) for key, each in noises.items()}
+    equal: dict[tuple[str, int, float], list[Integers]] = {}
+    for what, scale, noise in noises:
+        equal.setdefault((what, noise.size, scale), []).append(noise)
+    tables = {key: np.stack(each) for key, each in equal.items()}
     tails = {
         (key, aspect): tail
         for key, table in tables.items()

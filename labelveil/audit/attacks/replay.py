@@ -103,7 +103,7 @@ def noise_scale_check(replayed: Replay) -> Check:
     noise = np.array([message.noisy for message in replayed.releases]) - np.array(replayed.truth)
     scale = float(replayed.scale)
     return noise_check(
-        {("histograms", noise.shape[1], scale): list(noise)},
+        [("histograms", scale, counts) for counts in noise],
         tried=f"The histogram of known counts was released {len(noise)} times.",
     )
 

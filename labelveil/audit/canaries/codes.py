@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -428,7 +427,7 @@ def histogram_check(returned: Returned) -> Check:
         reason = "The histogram is decoded from the codes, or public: it has no noise of its own."
     elif not manifest.prior_paid:
         reason, priors = "The prior is that of another release.", []
-    noises: defaultdict[tuple[str, int, float], list[Integers]] = defaultdict(list)
+    noises: list[laws.Noise] = []
     for prior in priors:
         group = manifest.group(prior.labels)
         # labels between points are rounded at random: the cells that they may fall in are left out
@@ -442,8 +441,7 @@ def histogram_check(returned: Returned) -> Check:
         true = np.bincount(returned.secrets, minlength=len(cells)) @ np.rint(cells)
         noise = (np.asarray(prior.noisy_counts) - true.astype(np.int64))[certain]
         if noise.size:
-            key = "the histogram", noise.size, float(parse_rational(prior.scale))
-            noises[key].append(noise)
+            noises.append(("the histogram", float(parse_rational(prior.scale)), noise))
     if not noises:
         return Check(Verdict.NOT_CHECKABLE, tried, reason)
     return laws.noise_check(noises, tried=tried)

@@ -161,11 +161,11 @@ def sums_check(summed: Summed) -> Check:
         f"groups of canaries {summed.planted.in_words(kind)}": kinds == kind
         for kind in np.unique(kinds[kinds >= 0]).tolist()
     }
-    noises = {}
-    for what, part in parts.items():
-        for scale in np.unique(summed.scales[part]).tolist():
-            noise = summed.noise[part & (summed.scales == scale)]
-            noises[what, noise.size, scale] = [noise]
+    noises = [
+        (what, scale, summed.noise[part & (summed.scales == scale)])
+        for what, part in parts.items()
+        for scale in np.unique(summed.scales[part]).tolist()
+    ]
     return laws.noise_check(
         noises,
         tried=f"The canaries' labels, those beyond the bounds and missing ones included, were taken"

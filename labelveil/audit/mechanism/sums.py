@@ -12,7 +12,6 @@ size and width, and group with group.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -22,7 +21,7 @@ from itertools import product
 import numpy as np
 from scipy.stats import binom
 
-from labelveil.audit.attacks.laws import detectable_probability, noise_check
+from labelveil.audit.attacks.laws import Noise, detectable_probability, noise_check
 from labelveil.audit.attacks.one_run import draw_secrets, uniform
 from labelveil.audit.certificate.sums import read_asked
 from labelveil.audit.mechanism.subject import Answered, SumsSubject
@@ -337,7 +336,7 @@ def _big_question(lattice: Lattice, epsilon: float, *, weights: bool) -> GroupQu
 )
 def noise_law_check(trial: Trial) -> Check:
     subject, runs = trial.sums, 2 * trial.sizes.seeds
-    noises: defaultdict[tuple[str, int, float], list[Integers]] = defaultdict(list)
+    noises: list[Noise] = []
     fractions, coarse = 0, list[str]()
     for weights in (False, True):
         question = _big_question(subject.lattice, subject.epsilon, weights=weights)
@@ -351,8 +350,9 @@ def noise_law_check(trial: Trial) -> Check:
         for at, (squares, size) in enumerate(product((False, True), SIZES)):
             cells = slice(at * ALIKE, (at + 1) * ALIKE)
             what = f"{'squares of ' * squares}groups of {size}{' with weights' * weights}"
-            noises[what, ALIKE, float(scale[cells].min())] += list(np.floor(noise[:, cells]))
-            coarse += _coarse(noise[:, cells], what, float(scale[cells].min()))
+            least = float(scale[cells].min())
+            noises += ((what, least, each) for each in np.floor(noise[:, cells]))
+            coarse += _coarse(noise[:, cells], what, least)
     check = noise_check(
         noises,
         tried=f"Two drawn questions about groups of {', '.join(map(str, SIZES))} known labels were"

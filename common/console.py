@@ -97,7 +97,7 @@ _SHOW_PROGRESS_ROWS = 300_000
 
 @contextmanager
 def row_progress(what: str, rows: int, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """Yield a function that moves a bar by so many rows; few rows show no bar."""
+    """Yield a function that moves a bar by n rows; few rows show no bar."""
     with progress(quiet=quiet or rows < _SHOW_PROGRESS_ROWS) as bar:
         task = bar.add_task(what, total=rows, note="")
         yield lambda done: bar.update(task, advance=done)

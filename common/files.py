@@ -168,7 +168,7 @@ def sync(what: Path | BinaryIO) -> None:
 
 
 def widen_pipe(descriptor: int, size: int) -> None:
-    """Let a pipe hold so many bytes, where the system can (Linux) and allows it."""
+    """Let a pipe hold that number of bytes, where the system can (Linux) and allows it."""
     with suppress(OSError, AttributeError):
         fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, size)
 

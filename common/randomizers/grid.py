@@ -35,7 +35,7 @@ _MOST_BITS = 16
 
 
 @dataclass(frozen=True)
-class Moved:
+class RoundingEffect:
     """What placing labels on a grid does to them; that of further labels is added."""
 
     labels: int = 0
@@ -45,8 +45,10 @@ class Moved:
     total: float = 0.0  # sum of the labels, counted from the grid's lowest point
     squares: float = 0.0  # sum of their squares
 
-    def __add__(self, other: Moved) -> Moved:
-        return Moved(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+    def __add__(self, other: RoundingEffect) -> RoundingEffect:
+        return RoundingEffect(
+            *(getattr(self, f.name) + getattr(other, f.name) for f in fields(self))
+        )
 
     @property
     def share(self) -> float:
@@ -216,16 +218,16 @@ class Grid:
         share = (clipped - self.points[below]) / self._gaps[below]
         return np.stack([below, below + 1], axis=1), np.stack([1 - share, share], axis=1)
 
-    def moved(self, values: Floats) -> Moved:
+    def moved(self, values: Floats) -> RoundingEffect:
         """What :meth:`round` is expected to do to (n,) values."""
-        total = Moved()
+        total = RoundingEffect()
         for start in range(0, values.size, _CHUNK):
             part = np.clip(values[start : start + _CHUNK], self.lower, self.upper)
             below = self._floor(part)
             gaps, heights = self._gaps.take(below), part - self.lower
             share = (part - self.points.take(below)) / gaps
             off = share * (1 - share)
-            total += Moved(
+            total += RoundingEffect(
                 part.size,
                 int(np.count_nonzero(off > 1e-9)),  # more than an error of floating point
                 int(np.count_nonzero(part != np.rint(part))),

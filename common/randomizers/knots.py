@@ -18,7 +18,7 @@ from labelveil.common.randomizers.base import Builder, Problem, Randomizer
 
 MOST_KNOTS = 513
 """The most rows of its own that a channel states: as many points as whole labels to 512 have. What
-rounding to so many adds is far below what any noise does."""
+rounding to that number adds is far below what any noise does."""
 
 _UNIFORM_SHARE = 0.1
 

@@ -3,7 +3,7 @@
 CMAC (NIST SP 800-38B, RFC 4493) chains 16-byte blocks, C_j = AES(C_{j-1} ⊕ M_j), and masks the last
 one with one of two subkeys, by whether it is full. A chain is sequential, its rows are not: here
 block j of *every* message goes through the cipher in one call. Messages are visited longest first,
-so that those with a block j are the first so many rows.
+so that those with a block j are the first rows.
 
 Costs one pass of the cipher and about four passes of memory over the padded bytes.
 """

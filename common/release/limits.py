@@ -25,10 +25,10 @@ WITHDRAWN_CHARACTERS = 200
 """Of the reason why a release is withdrawn, which refusals tell."""
 
 ROWS = 1 << 37
-"""A block of so many, which a reader holds whole, has 150 MB."""
+"""A block of this size, which a reader holds whole, has 150 MB."""
 
 BLOCKS = 1 << 14
-"""Blocks of a release, as a rule: at least a half of so many, where it has more than 2**30 rows."""
+"""Blocks of a release, as a rule: at least half of them, where it has more than 2**30 rows."""
 
 BLOCK_ROWS = 1 << 16
 """Rows of a block, up to 2**30 rows."""
@@ -44,5 +44,5 @@ KEYS = 64
 
 
 def block_rows_for(rows: int) -> int:
-    """Rows of a block in a release of so many."""
+    """Rows of a block in a release of n rows."""
     return max(BLOCK_ROWS, 1 << (-(-rows // BLOCKS) - 1).bit_length())

@@ -45,7 +45,7 @@ Asked = Question | GroupQuestion
 
 
 def most_bytes(rows: int) -> int:
-    """The most bytes that a question about so many events has."""
+    """The most bytes that a question about n events has."""
     return max(rows + _LAWS_BYTES, _LONGEST_LINE + GroupQuestion.most_bytes(rows))
 
 
@@ -72,7 +72,7 @@ def write_question(question: Asked, path: str | Path) -> None:
 
 
 def decode_question(data: bytes, rows: int) -> Asked:
-    """Read a question about so many events; ``ReleaseError`` if it is none."""
+    """Read a question about n events; ``ReleaseError`` if it is none."""
     try:
         if asks_groups(data):
             at = _after_line(data[:_LONGEST_LINE], GROUPS)
@@ -131,6 +131,6 @@ def strata_at(path: Path) -> int | None:
 
 
 def read_question(path: Path, rows: int) -> Asked:
-    """Read a file with a question about so many events; ``ReleaseError`` if it is none."""
+    """Read a file with a question about n events; ``ReleaseError`` if it is none."""
     with path.open("rb") as file:
         return decode_question(file.read(most_bytes(rows) + 1), rows)

@@ -13,7 +13,12 @@ from labelveil.common.allocator import keep_freed_memory
 from labelveil.common.config import Section, setting
 from labelveil.common.config.answers import Json
 from labelveil.common.errors import ConfigError
-from labelveil.feature_party.commands.options import RELEASE_AND_FEATURES, Shown, options, start
+from labelveil.feature_party.commands.options import (
+    RELEASE_AND_FEATURES,
+    OutputOptions,
+    options,
+    start,
+)
 from labelveil.feature_party.config import FeaturePartyConfig, TrueLabels
 
 if TYPE_CHECKING:
@@ -48,7 +53,9 @@ class Compared(Section):
 
 
 @options(*RELEASE_AND_FEATURES, "output.model", "output.metrics", "output.report")
-def evaluate(config: FeaturePartyConfig, truth: TrueLabels, beside: Compared, shown: Shown) -> None:
+def evaluate(
+    config: FeaturePartyConfig, truth: TrueLabels, beside: Compared, shown: OutputOptions
+) -> None:
     """Estimate the model's true error from privatized labels of held-out events."""
     start({"--metrics": config.output.metrics, "--report": config.output.report})
     if beside.nonprivate and beside.nonprivate_metrics:

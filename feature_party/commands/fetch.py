@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from labelveil.common.allocator import keep_freed_memory
-from labelveil.feature_party.commands.options import LABELS_PARTY, Shown, options, start
+from labelveil.feature_party.commands.options import LABELS_PARTY, OutputOptions, options, start
 from labelveil.feature_party.config import FeaturePartyConfig
 
 
 @options(*LABELS_PARTY, "release.directory", "release.parquet")
-def fetch(config: FeaturePartyConfig, shown: Shown) -> None:
+def fetch(config: FeaturePartyConfig, shown: OutputOptions) -> None:
     """Fetch and verify a release; goes on where an interrupted fetch stopped."""
     start(folders={"--release": config.release.directory})
     from labelveil.feature_party.pipeline.transfer import Transfer

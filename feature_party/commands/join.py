@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from labelveil.common.allocator import keep_freed_memory
-from labelveil.feature_party.commands.options import RELEASE_AND_FEATURES, Shown, options, start
+from labelveil.feature_party.commands.options import (
+    RELEASE_AND_FEATURES,
+    OutputOptions,
+    options,
+    start,
+)
 from labelveil.feature_party.config import FeaturePartyConfig
 
 
 @options(*RELEASE_AND_FEATURES, "join.directory")
-def join(config: FeaturePartyConfig, shown: Shown) -> None:
+def join(config: FeaturePartyConfig, shown: OutputOptions) -> None:
     """Match a fetched release with features, both of any size, into Parquet shards.
 
     train, evaluate and run then start from the shards, as long as neither release nor features

@@ -9,7 +9,12 @@ from typing import Literal
 from labelveil.common.config import Section, setting
 from labelveil.common.files import PARQUET_SUFFIXES
 from labelveil.common.outputs import check_output
-from labelveil.feature_party.commands.options import RELEASE_AND_FEATURES, Shown, options, start
+from labelveil.feature_party.commands.options import (
+    RELEASE_AND_FEATURES,
+    OutputOptions,
+    options,
+    start,
+)
 from labelveil.feature_party.config import FeaturePartyConfig
 
 
@@ -25,7 +30,7 @@ class LabelsOptions(Section):
 
 
 @options(*RELEASE_AND_FEATURES)
-def labels(config: FeaturePartyConfig, wanted: LabelsOptions, shown: Shown) -> None:
+def labels(config: FeaturePartyConfig, wanted: LabelsOptions, shown: OutputOptions) -> None:
     """Write code, decoded label and weight of every matched event, for any other program.
 
     Beside it a .json file says what was sent how: the labels' grid, their released prior and the

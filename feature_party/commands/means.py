@@ -6,7 +6,12 @@ from typing import Any
 
 from labelveil.common.config import Section, setting
 from labelveil.common.errors import ConfigError
-from labelveil.feature_party.commands.options import RELEASE_AND_FEATURES, Shown, options, start
+from labelveil.feature_party.commands.options import (
+    RELEASE_AND_FEATURES,
+    OutputOptions,
+    options,
+    start,
+)
 from labelveil.feature_party.config import FeaturePartyConfig
 
 
@@ -26,7 +31,7 @@ class MeansOptions(Section):
 
 
 @options(*RELEASE_AND_FEATURES)
-def means(config: FeaturePartyConfig, wanted: MeansOptions, shown: Shown) -> None:
+def means(config: FeaturePartyConfig, wanted: MeansOptions, shown: OutputOptions) -> None:
     """Tell mean labels by columns of the features, with intervals; no model is needed.
 
     Each matched event's privatized label is decoded to a number that is right on average, whatever

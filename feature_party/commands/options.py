@@ -30,7 +30,7 @@ TRAINING = tuple(
 NO_PATHS: Mapping[str, Path] = MappingProxyType({})
 
 
-class Shown(Json):
+class OutputOptions(Json):
     quiet: bool = setting(False, "No progress bars, no summary.", flag="--quiet -q")
 
     def answer(self, document: Any, *lines: str) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from labelveil.common.config import setting
 from labelveil.common.errors import DataError
-from labelveil.feature_party.commands.options import Shown, options, start
+from labelveil.feature_party.commands.options import OutputOptions, options, start
 from labelveil.feature_party.config import FeaturePartyConfig
 
 
-class PredictShown(Shown):
+class PredictOptions(OutputOptions):
     fail_on_drift: bool = setting(
         False,
         "End with 1, predictions written, where a column is unlike that of the training.",
@@ -20,7 +20,7 @@ class PredictShown(Shown):
     *("data.features", "data.key", "output.model", "output.predictions"),
     *("output.source", "output.interval", "output.quantiles", "output.above"),
 )
-def predict(config: FeaturePartyConfig, shown: PredictShown) -> None:
+def predict(config: FeaturePartyConfig, shown: PredictOptions) -> None:
     """Predict every row of a features file, however large, to Parquet or CSV."""
     start({"--output": config.output.predictions})
     from labelveil.feature_party.groups.saved import SavedSums, is_of_sums

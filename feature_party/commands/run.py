@@ -11,7 +11,7 @@ from labelveil.feature_party.commands.options import (
     LABELS_PARTY,
     RELEASE_AND_FEATURES,
     TRAINING,
-    Shown,
+    OutputOptions,
     options,
     start,
 )
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from labelveil.feature_party.client.submission import Population
 
 
-class Ending(Shown):
+class Ending(OutputOptions):
     evaluate: bool = setting(
         True, "Estimate the error and write the report, which `evaluate` does as well."
     )

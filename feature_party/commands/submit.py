@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from labelveil.common.config import setting
 from labelveil.common.errors import ConfigError
 from labelveil.common.files import file_errors
-from labelveil.feature_party.commands.options import LABELS_PARTY, Shown, options, start
+from labelveil.feature_party.commands.options import LABELS_PARTY, OutputOptions, options, start
 from labelveil.feature_party.config import FeaturePartyConfig, LabelsPartySection
 
 if TYPE_CHECKING:
     from labelveil.feature_party.client.submission import Population
 
 
-class SubmitOptions(Shown):
+class SubmitOptions(OutputOptions):
     ask: bool = setting(
         False,
         "Also ask what the model in --model has left open about these events, of a labels party"

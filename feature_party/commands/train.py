@@ -9,7 +9,7 @@ from labelveil.common.allocator import keep_freed_memory
 from labelveil.feature_party.commands.options import (
     RELEASE_AND_FEATURES,
     TRAINING,
-    Shown,
+    OutputOptions,
     options,
     start,
 )
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @options(*RELEASE_AND_FEATURES, "output.model", *TRAINING)
-def train(config: FeaturePartyConfig, truth: TrueLabels, shown: Shown) -> None:
+def train(config: FeaturePartyConfig, truth: TrueLabels, shown: OutputOptions) -> None:
     """Train a model on a fetched release and a features file; with torchrun in many processes."""
     start(folders={"--model": config.output.model}, together=True)
     from labelveil.feature_party.pipeline.learning import Learning
@@ -52,7 +52,7 @@ def train(config: FeaturePartyConfig, truth: TrueLabels, shown: Shown) -> None:
     )
 
 
-def _train_on_sums(stages: SumStages, shown: Shown) -> None:
+def _train_on_sums(stages: SumStages, shown: OutputOptions) -> None:
     learned, model = stages.train(), stages.config.output.model
     facts, ridges = learned.facts, learned.model.ridges
     sums = sum(each.answer.sums.size for each in stages.learned_from)

@@ -12,14 +12,14 @@ import typer
 from labelveil.common.config import setting
 from labelveil.common.config.answers import Json
 from labelveil.common.errors import ReleaseError
-from labelveil.label_party.commands.options import Shown, options, restoring_options
+from labelveil.label_party.commands.options import OutputOptions, options, restoring_options
 from labelveil.label_party.config.sections import LabelPartyConfig
 
 _NAMED = 5
 """How many damaged things a line names."""
 
 
-class BackupOptions(Shown):
+class BackupOptions(OutputOptions):
     to: Path = setting(..., "The file to write; it must not exist.")
 
 

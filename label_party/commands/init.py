@@ -28,7 +28,7 @@ from labelveil.label_party.config.sections import (
 from labelveil.label_party.sources.addresses import check_address, is_database
 
 if TYPE_CHECKING:
-    from labelveil.label_party.sources.foreign import Source
+    from labelveil.label_party.sources.remote_source import Source
 
 HEAD = """\
 Configuration of the labels party. Relative paths are relative to the working directory. Every key

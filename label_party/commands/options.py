@@ -24,7 +24,7 @@ OF_AN_ANSWER = (
 """Settings that a command has flags for which buys an answer."""
 
 
-class Shown(Json):
+class OutputOptions(Json):
     quiet: bool = setting(False, "No progress bar, no summary, without a terminal no warning.")
 
     def answer(self, document: Any, *lines: str) -> None:

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from labelveil.label_party.commands.before import (
-    Before,
-    BeforeOptions,
+from labelveil.label_party.commands.options import OutputOptions, options
+from labelveil.label_party.commands.preflight import (
+    Preflight,
+    PreflightOptions,
     aligned,
     label_facts,
     noise_range,
     told_by,
 )
-from labelveil.label_party.commands.options import Shown, options
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.store.budget import short
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     *("domain.lower", "domain.upper", "privacy.epsilon", "privacy.total_epsilon"),
     *("randomizer.name", "randomizer.loss", "keys.secret_file", "store.directory"),
 )
-def release(config: LabelPartyConfig, shown: Shown, how: BeforeOptions) -> None:
+def release(config: LabelPartyConfig, shown: OutputOptions, how: PreflightOptions) -> None:
     """Build the one message for this data set and epoch, and charge the budget for it.
 
     What is odd about the labels is said beforehand, on standard error. On a terminal the command
@@ -42,7 +42,7 @@ def release(config: LabelPartyConfig, shown: Shown, how: BeforeOptions) -> None:
     from labelveil.label_party.release.run import ReadElsewhere, run_release, sign_again
 
     keep_freed_memory()
-    with Before(config, how, shown) as before:
+    with Preflight(config, how, shown) as preflight:
         count: Count = count_labels
         if config.rounds.questions:
             from labelveil.label_party.release.answer import answering
@@ -52,7 +52,7 @@ def release(config: LabelPartyConfig, shown: Shown, how: BeforeOptions) -> None:
             outcome = run_release(
                 config,
                 quiet=shown.quiet,
-                confirm=before,
+                confirm=preflight,
                 find_prior=lambda store, ledger: count,
                 prior=public_prior(config),
             )

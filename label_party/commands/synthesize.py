@@ -11,8 +11,8 @@ from labelveil.common.console import numbers
 from labelveil.common.errors import ConfigError
 from labelveil.common.files import PARQUET_SUFFIXES, file_errors
 from labelveil.common.outputs import check_output
-from labelveil.label_party.commands.before import Before, BeforeOptions
-from labelveil.label_party.commands.options import OF_AN_ANSWER, Shown, options
+from labelveil.label_party.commands.options import OF_AN_ANSWER, OutputOptions, options
+from labelveil.label_party.commands.preflight import Preflight, PreflightOptions
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.store.budget import short
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from labelveil.label_party.store.pay_once import Outcome
 
 
-class TableOptions(Shown):
+class TableOptions(OutputOptions):
     column: list[str] = setting(
         ...,
         "A category column and its public list of values, one a line; repeatable.",
@@ -31,7 +31,7 @@ class TableOptions(Shown):
     edges: str | None = setting(
         None, "Ends of the bins instead, from lower to upper.", metavar="NUMBER,…"
     )
-    order: int = setting(2, "Agree on all sets of up to so many columns.", ge=1)
+    order: int = setting(2, "Agree on all sets of at most this number of columns.", ge=1)
     delta: float | None = setting(
         None, "Spend (epsilon, delta) on Gaussian noise, in zCDP.", gt=0, lt=1
     )
@@ -41,7 +41,7 @@ class TableOptions(Shown):
 
 
 @options(*OF_AN_ANSWER)
-def synthesize(wanted: TableOptions, config: LabelPartyConfig, how: BeforeOptions) -> None:
+def synthesize(wanted: TableOptions, config: LabelPartyConfig, how: PreflightOptions) -> None:
     """Release a synthetic table of categories and the binned label, and charge the budget for it.
 
     Every event is one record. Values that a list lacks count as "(other)". All events are in memory
@@ -61,8 +61,8 @@ def synthesize(wanted: TableOptions, config: LabelPartyConfig, how: BeforeOption
         label=label,
     )
     outputs = [] if wanted.out is None else [wanted.out]
-    with Before(config, how, wanted, outputs) as before:
-        result = synthesis.synthesize(config, request, quiet=wanted.quiet, confirm=before)
+    with Preflight(config, how, wanted, outputs) as preflight:
+        result = synthesis.synthesize(config, request, quiet=wanted.quiet, confirm=preflight)
         if wanted.out is not None and not how.dry_run:
             write_table(result, wanted.out)
         wanted.answer(result.to_json(), *_lines(result))

@@ -16,8 +16,8 @@ from labelveil.common.errors import ConfigError, printable
 from labelveil.common.files import file_errors
 from labelveil.common.guarantees import guarantee_from_json
 from labelveil.common.outputs import check_output, check_plot
-from labelveil.label_party.commands.before import Before, BeforeOptions
-from labelveil.label_party.commands.options import OF_AN_ANSWER, Shown, options
+from labelveil.label_party.commands.options import OF_AN_ANSWER, OutputOptions, options
+from labelveil.label_party.commands.preflight import Preflight, PreflightOptions
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.store.budget import short
 
@@ -30,7 +30,7 @@ _BAR = 30
 _TAIL = 0.05
 
 
-class TopKOptions(Shown):
+class TopKOptions(OutputOptions):
     by: str = setting(..., "Column of the label file with the category.")
     categories: Path = setting(
         ..., "The public list of categories, one a line; others do not count."
@@ -39,7 +39,7 @@ class TopKOptions(Shown):
     adaptive: bool = setting(False, "Let the widest gap decide how many.", flag="--adaptive")
     stable: bool = setting(
         False,
-        "Show the set before a wide gap, exact; needs total_delta. With --k, exactly so many: the"
+        "Show the set before a wide gap, exact; needs total_delta. With --k, exactly k names: the"
         " set before a gap near k, filled up or thinned out by chance.",
         flag="--stable",
     )
@@ -70,7 +70,7 @@ class TopKOptions(Shown):
 
 
 @options(*OF_AN_ANSWER)
-def top_k(wanted: TopKOptions, config: LabelPartyConfig, how: BeforeOptions) -> None:
+def top_k(wanted: TopKOptions, config: LabelPartyConfig, how: PreflightOptions) -> None:
     """Release which categories lead by distinct users, and charge the budget for it.
 
     --k and --adaptive name them with noisy counts. --stable shows the whole set in front of a wide
@@ -95,8 +95,8 @@ def top_k(wanted: TopKOptions, config: LabelPartyConfig, how: BeforeOptions) -> 
     )
     counted = "users" if wanted.user or config.privacy.user else "events"
     outputs = [path for path in (wanted.out, wanted.plot) if path is not None]
-    with Before(config, how, wanted, outputs) as before:
-        result = run_top_k(config, request, confirm=before)
+    with Preflight(config, how, wanted, outputs) as preflight:
+        result = run_top_k(config, request, confirm=preflight)
         if wanted.out is not None and not how.dry_run:
             with file_errors(ConfigError, f"{wanted.out} cannot be written", "; set --out"):
                 wanted.out.write_bytes(result.data)  # as they are released

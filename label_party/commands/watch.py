@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from labelveil.common.config import setting
 from labelveil.common.config.answers import print_line
 from labelveil.common.streams import say
-from labelveil.label_party.commands.before import Before, BeforeOptions
-from labelveil.label_party.commands.options import Shown, options
+from labelveil.label_party.commands.options import OutputOptions, options
+from labelveil.label_party.commands.preflight import Preflight, PreflightOptions
 from labelveil.label_party.commands.release import document, epoch_line
 from labelveil.label_party.config.sections import LabelPartyConfig
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from labelveil.label_party.release.run import ReleaseOutcome
 
 
-class WatchOptions(Shown):
+class WatchOptions(OutputOptions):
     once: bool = setting(False, "Release what has arrived and end, as for cron.", flag="--once")
 
 
@@ -24,7 +24,7 @@ class WatchOptions(Shown):
     *("data.labels", "data.population", "data.date", "data.data_set"),
     *("privacy.epsilon", "privacy.total_epsilon", "store.directory", "watch.interval"),
 )
-def watch(config: LabelPartyConfig, wanted: WatchOptions, how: BeforeOptions) -> None:
+def watch(config: LabelPartyConfig, wanted: WatchOptions, how: PreflightOptions) -> None:
     """Release epochs as they arrive; pay for a new prior only when the labels have drifted.
 
     The prior of the last release stays in force until a private test of an epoch's labels says that
@@ -41,17 +41,17 @@ def watch(config: LabelPartyConfig, wanted: WatchOptions, how: BeforeOptions) ->
 
     def report(outcome: ReleaseOutcome) -> None:
         wanted.answer(document(outcome), epoch_line(outcome))
-        before.untold.clear()
+        preflight.untold.clear()
 
     keep_freed_memory()
     silent = wanted.quiet or wanted.as_json
     if len(config.labels) > 1 and not wanted.quiet:
         say("several labels: every epoch pays for a prior of its own")
-    with Before(config, how, wanted) as before, stopped_by_signals() as stop:
+    with Preflight(config, how, wanted) as preflight, stopped_by_signals() as stop:
         if wanted.once or how.dry_run:
-            done = release_new(config, report, quiet=wanted.quiet, stop=stop, confirm=before)
-            if not (done or before.foreseen or silent):
+            done = release_new(config, report, quiet=wanted.quiet, stop=stop, confirm=preflight)
+            if not (done or preflight.foreseen or silent):
                 print_line("no new epoch")
         else:
             idle = (lambda line: None) if silent else print_line
-            keep_releasing(config, report, idle, stop, quiet=wanted.quiet, confirm=before)
+            keep_releasing(config, report, idle, stop, quiet=wanted.quiet, confirm=preflight)

@@ -11,12 +11,12 @@ import typer
 from labelveil.common.config import setting
 from labelveil.common.errors import ConfigError, ReleaseError, printable
 from labelveil.common.release.limits import WITHDRAWN_CHARACTERS
-from labelveil.label_party.commands.before import agreed
-from labelveil.label_party.commands.options import Shown, options
+from labelveil.label_party.commands.options import OutputOptions, options
+from labelveil.label_party.commands.preflight import agreed
 from labelveil.label_party.config.sections import LabelPartyConfig
 
 
-class WithdrawOptions(Shown):
+class WithdrawOptions(OutputOptions):
     reason: str = setting(
         ...,
         "Why, in a line. The features party is told, and the ledger keeps it: say nothing in it of"

@@ -151,7 +151,7 @@ class WatchSection(Section):
     )
     hits: int | None = setting(
         None,
-        "Charge all tests together, once, as a session that ends after so many hits. Otherwise"
+        "Charge all tests together, once, as a session that ends after this many hits. Otherwise"
         " tests add up where events or users come again in later epochs. Needs total_delta.",
         ge=1,
         le=10_000,

@@ -35,7 +35,7 @@ from labelveil.label_party.sources.query_columns import gives_away, made_of, tab
 
 if TYPE_CHECKING:
     from labelveil.common.csv_files import Dialect
-    from labelveil.label_party.sources.foreign import Source
+    from labelveil.label_party.sources.remote_source import Source
 
 DEFAULT_CONFIG = Path("label_party.toml")
 EPOCH_PLACE = "{epoch}"
@@ -466,7 +466,7 @@ class LabelPartyConfig(Section):
         ]
 
     def plan_message(self, rows: int, epsilon: float | None = None) -> MessagePlan:
-        """What public facts decide of a message about so many events, at the configured ε or
+        """What public facts decide of a message about n events, at the configured ε or
         another.
 
         Raises

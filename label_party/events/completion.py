@@ -25,7 +25,7 @@ from labelveil.common.release.blocks import KEY_BYTES
 from labelveil.common.release.event_keys import hash_keys
 from labelveil.label_party.events.columns import NONE, one_per_event
 from labelveil.label_party.events.tally import Duplicates, LabelTally, Tally
-from labelveil.label_party.sources.oddities import SHOWN, Oddities, oddity
+from labelveil.label_party.sources.anomalies import SHOWN, Anomalies, anomaly
 from labelveil.label_party.sources.tables import KEY, LABEL, PLACE, USER, label_column
 
 SEVERAL = "further rows of an event, which so has the missing value; see [data] duplicates"
@@ -73,7 +73,7 @@ def complete_part(
     each = np.diff(np.r_[starts, ordered.size])
     order = by_key[starts] if listed is None else sort_keys(listed)
     keys = ordered[starts] if listed is None else listed[order]
-    odd = Oddities()
+    odd = Anomalies()
     if users is not None and each.max(initial=0) > 1:
         mine = users[by_key] == np.repeat(users[by_key[starts]], each)
         odd += _odd_rows(STRANGERS, places[by_key[~mine]])
@@ -115,8 +115,8 @@ def complete_part(
     return columns | {KEY: keys, LABEL: labels}, order, tally
 
 
-def _odd_rows(reason: str, places: Integers) -> Oddities:
-    return oddity("", reason, np.sort(places)[:SHOWN].tolist(), places.size)
+def _odd_rows(reason: str, places: Integers) -> Anomalies:
+    return anomaly("", reason, np.sort(places)[:SHOWN].tolist(), places.size)
 
 
 def check_population(tally: Tally) -> None:
@@ -135,7 +135,7 @@ def check_population(tally: Tally) -> None:
 
 def beyond_limit(users: Keys, limit: int) -> Booleans:
     """Mark all but the first ``limit`` events of each of (n,) hashed users, in row order, and all
-    of nobody.
+    without a user.
     """
     order = sort_keys(users)
     ordered = users[order]
@@ -162,7 +162,7 @@ def hash_column(keys: pl.Series, secret: bytes) -> Keys:
 
 
 def label_values(rows: pl.DataFrame, labels: int) -> Floats:
-    """(n, m) values of so many labels, NaN where there is none."""
+    """(n, m) values of m labels, NaN where there is none."""
     columns = [label_column(index) for index in range(labels)]
     return rows.select(cs.by_name(*columns).fill_null(float("nan"))).to_numpy()
 

@@ -13,9 +13,9 @@ from labelveil.common.csv_files import Dialect
 from labelveil.common.errors import present
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events.columns import Column
+from labelveil.label_party.sources.anomalies import LINE, Anomalies, anomaly_of
 from labelveil.label_party.sources.csv_rows import Holds
-from labelveil.label_party.sources.foreign import Source
-from labelveil.label_party.sources.oddities import LINE, Oddities, oddity_of
+from labelveil.label_party.sources.remote_source import Source
 from labelveil.label_party.sources.tables import (
     CSV,
     KEY,
@@ -27,9 +27,9 @@ from labelveil.label_party.sources.tables import (
     as_words,
     check_columns,
     check_front,
+    column_name,
     columns_of,
     label_column,
-    other,
     parquet_files,
     read_columns,
 )
@@ -71,7 +71,7 @@ class Rows:
         columns = self.others if self.stratum is None else (*self.others, self.stratum)
         return [column.name for column in columns]
 
-    def read(self, part: tuple[int, int] | None = None) -> tuple[pl.DataFrame, Oddities]:
+    def read(self, part: tuple[int, int] | None = None) -> tuple[pl.DataFrame, Anomalies]:
         """Read the columns, whatever stands in the rows; and what was odd.
 
         A row speaks for its own event alone. One whose key is missing names none and is left out;
@@ -83,8 +83,8 @@ class Rows:
         Returns, in file order (of a directory of Parquet files in that of their names), ``key``
         (text), the labels as :func:`label_column` calls them (float64, finite; null where the event
         has none) and ``user`` (text; null where there is none), as far as asked for, the further
-        columns as :func:`other` calls them, as text without the spaces around it, and with labels
-        ``place`` (int64: line or row, as oddities name them). ``DataError`` if the source cannot be
+        columns by :func:`column_name`, as text without the spaces around it, and with labels
+        ``place`` (int64: line or row, as anomalies name it). ``DataError`` if the source cannot be
         read at all, lacks a column, or has one of an unusable type: facts that are public.
         """
         source, key, user, day = self.source, self.key, self.user, self.day
@@ -92,11 +92,11 @@ class Rows:
         places = frame[LINE]
         names = {name: as_names(frame[name], source) for name in (key, user) if name is not None}
         absent = names[key].is_null()
-        odd += oddity_of(key, "no key, so that the row names no event", absent, places)
+        odd += anomaly_of(key, "no key, so that the row names no event", absent, places)
         kept = ~absent
         if day is not None:
             days = as_days(frame[day[0]], source)
-            odd += oddity_of(day[0], "no date of the form YYYY-MM-DD", days.is_null(), places)
+            odd += anomaly_of(day[0], "no date of the form YYYY-MM-DD", days.is_null(), places)
             kept &= (days.cast(pl.String) == day[1]).fill_null(False)
         frame, places = frame.filter(kept), places.filter(kept)
         events = [names[key].filter(kept).alias(KEY)]
@@ -106,10 +106,10 @@ class Rows:
             odd += bad
         if user is not None:
             users = names[user].filter(kept)
-            odd += oddity_of(user, "no user", users.is_null(), places)
+            odd += anomaly_of(user, "no user", users.is_null(), places)
             events.append(users.alias(USER))
         words = {name: as_words(frame[name], source) for name in self._texts}
-        events += [text.str.strip_chars().alias(other(name)) for name, text in words.items()]
+        events += [text.str.strip_chars().alias(column_name(name)) for name, text in words.items()]
         if self.labels:
             events.append(places.alias(PLACE))
         return pl.DataFrame(events), odd
@@ -188,5 +188,5 @@ def rows_of_values(config: LabelPartyConfig, column: Column) -> Integers:
     """
     labels, population = rows_of_epoch(config, (), column)
     events = replace(population or labels, labels=(), user=None).read()[0]
-    texts = events.unique(KEY, keep="first", maintain_order=True)[other(column.name)]
+    texts = events.unique(KEY, keep="first", maintain_order=True)[column_name(column.name)]
     return np.bincount(column.places(texts), minlength=len(present(column.values)) + 1)

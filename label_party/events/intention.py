@@ -16,7 +16,7 @@ import numpy as np
 
 from labelveil.common.arrays import Integers
 from labelveil.common.mechanisms.group_sums import NoisySums
-from labelveil.common.randomizers.grid import Grid, Moved
+from labelveil.common.randomizers.grid import Grid, RoundingEffect
 from labelveil.common.randomizers.message.steps import MessagePlan
 from labelveil.label_party.events.steps import Events
 from labelveil.label_party.events.tally import LabelTally, Tally
@@ -32,7 +32,7 @@ _TIMES_AVERAGE = 10
 _DISGUISED = 0.9
 
 
-class NotBought(Exception):
+class DryRunEnded(Exception):
     """Nothing is to be bought after all; nothing was charged, drawn or written."""
 
 
@@ -68,7 +68,7 @@ class Intention:
     too_few: Callable[[], str | None] = lambda: None
 
     @cached_property
-    def placed(self) -> list[tuple[Grid, Moved]]:
+    def placed(self) -> list[tuple[Grid, RoundingEffect]]:
         """Each label's grid in the message, and what placing the labels on it does to them."""
         grids: Sequence[Grid] = ()
         if self.plan is not None:

@@ -20,7 +20,7 @@ from labelveil.common.engine.task import Secrets
 from labelveil.common.errors import present
 from labelveil.common.files import appearing
 from labelveil.common.randomizers.cells import Group
-from labelveil.common.randomizers.grid import Grid, Moved
+from labelveil.common.randomizers.grid import Grid, RoundingEffect
 from labelveil.common.randomizers.message.codebooks import Codebooks
 from labelveil.common.randomizers.message.strata import Strata, count_cells
 from labelveil.common.release.blocks import KEY_BYTES, block_ranges, encode_codes
@@ -77,7 +77,7 @@ class Measure:
     rows: Range
     grids: tuple[Grid, ...]
 
-    def run(self, secrets: Secrets) -> list[Moved]:
+    def run(self, secrets: Secrets) -> list[RoundingEffect]:
         columns = self.rows.labels().T
         return [grid.moved(label) for grid, label in zip(self.grids, columns, strict=True)]
 

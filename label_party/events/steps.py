@@ -23,7 +23,7 @@ from labelveil.common.engine.task import Engine, Secrets, Task
 from labelveil.common.entropy import Entropy
 from labelveil.common.files import writing
 from labelveil.common.randomizers.cells import Group
-from labelveil.common.randomizers.grid import Grid, Moved
+from labelveil.common.randomizers.grid import Grid, RoundingEffect
 from labelveil.common.randomizers.message.codebooks import Codebooks
 from labelveil.common.randomizers.message.strata import Strata
 from labelveil.common.release.blocks import block_ranges
@@ -55,13 +55,13 @@ from labelveil.label_party.events.tasks import (
     SubmittedRows,
     SubmittedSlice,
 )
-from labelveil.label_party.sources.oddities import NOTHING, Oddities
+from labelveil.label_party.sources.anomalies import NOTHING, Anomalies
 from labelveil.label_party.sources.tables import (
     KEY,
     PLACE,
     USER,
+    column_name,
     copy_as_parquet,
-    other,
     parquet_files,
 )
 from labelveil.label_party.store.disk import translating_errors
@@ -89,7 +89,7 @@ class Table:
     slices: tuple[Slice, ...]
     rows: int  # how many these are
     types: Mapping[str, str]  # their columns
-    odd: Oddities = NOTHING  # what was odd when it was copied
+    odd: Anomalies = NOTHING  # what was odd when it was copied
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Work:
         return Table(tuple(slices), sum(total for _, total in files), Slice(wanted).types, odd)
 
     def parts(self, rows: int) -> int:
-        """Into how many buckets so many rows go."""
+        """Into how many buckets n rows go."""
         return 1 if self.folder is None else max(1, -(-rows // self.sizes.bucket_rows))
 
     def ranges(self, rows: int) -> list[tuple[int, int]]:
@@ -214,7 +214,7 @@ class Events:
 
     def codes(self, name: str) -> Integers:
         """(n,) codes of a further column, all at once."""
-        return Range(0, self.rows, tuple(self._pieces)).read(other(name))
+        return Range(0, self.rows, tuple(self._pieces)).read(column_name(name))
 
     def labels(self, index: int) -> Floats:
         """(n,) one label of every event, all at once, not yet clipped."""
@@ -244,10 +244,10 @@ class Events:
         counted = self._work.run(tasks, entropy)
         return [np.sum(each, axis=0) for each in zip(*counted, strict=True)]
 
-    def moved(self, grids: Sequence[Grid]) -> list[Moved]:
+    def moved(self, grids: Sequence[Grid]) -> list[RoundingEffect]:
         """Return what placing each label on its grid does; for the operator alone."""
         moved = self._work.run([Measure(part, tuple(grids)) for part in self._ranges(1)])
-        return [sum(each, Moved()) for each in zip(*moved, strict=True)]
+        return [sum(each, RoundingEffect()) for each in zip(*moved, strict=True)]
 
     def randomize(
         self,

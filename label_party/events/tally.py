@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from operator import add
 from typing import Any, ClassVar, Literal
 
-from labelveil.label_party.sources.oddities import NOTHING, Oddities
+from labelveil.label_party.sources.anomalies import NOTHING, Anomalies
 
 Duplicates = Literal["missing", "last", "sum", "mean"]
 
@@ -55,8 +55,8 @@ class Tally:
     most_rows: int = 0
     labels: tuple[LabelTally, ...] = ()  # what was found of each label
     # odd, odd_population: what is odd about rows of labels, and of the population
-    odd: Oddities = NOTHING
-    odd_population: Oddities = NOTHING
+    odd: Anomalies = NOTHING
+    odd_population: Anomalies = NOTHING
 
     _RULES: ClassVar[Mapping[str, Callable[[Any, Any], Any]]] = {"most_rows": max, "labels": _each}
 

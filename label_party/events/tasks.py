@@ -48,8 +48,8 @@ from labelveil.label_party.events.completion import (
 )
 from labelveil.label_party.events.epoch import Rows
 from labelveil.label_party.events.tally import Tally
-from labelveil.label_party.sources.oddities import NOTHING, Oddities
-from labelveil.label_party.sources.tables import KEY, LABEL, PLACE, STRATUM, USER, other
+from labelveil.label_party.sources.anomalies import NOTHING, Anomalies
+from labelveil.label_party.sources.tables import KEY, LABEL, PLACE, STRATUM, USER, column_name
 from labelveil.label_party.store.fingerprints import Prints, fingerprint, fingerprint_hashed
 
 ROW, PRINT, OWNER = "row", "fingerprint", "fingerprint of the user"
@@ -69,7 +69,7 @@ class Slice:
 
     table: Rows
     part: tuple[int, int] | None = None
-    loaded: tuple[pl.DataFrame, Oddities] | None = None
+    loaded: tuple[pl.DataFrame, Anomalies] | None = None
 
     @property
     def types(self) -> dict[str, str]:
@@ -81,7 +81,7 @@ class Slice:
             types[USER] = KEY_TYPE
         if self.table.stratum is not None:
             types[STRATUM] = STRATUM_TYPE
-        return types | {other(column.name): "<i8" for column in self.table.others}
+        return types | {column_name(column.name): "<i8" for column in self.table.others}
 
     @property
     def of_names(self) -> Slice:
@@ -93,10 +93,10 @@ class Slice:
         """Whether its own rows say whose an event is, so that only the first of each counts."""
         return self.table.holds == "both" and self.table.user is not None
 
-    def read(self) -> tuple[pl.DataFrame, Oddities]:
+    def read(self) -> tuple[pl.DataFrame, Anomalies]:
         return self.loaded or self.table.read(self.part)
 
-    def load(self, secrets: Secrets) -> tuple[Columns, Oddities]:
+    def load(self, secrets: Secrets) -> tuple[Columns, Anomalies]:
         events, odd = self.read()
         columns: Columns = {KEY: hash_column(events[KEY], secrets.join)}
         if self.table.labels:
@@ -105,9 +105,13 @@ class Slice:
         if self.table.user is not None:
             columns[USER] = hash_column(events[USER], secrets.join)
         if (stratum := self.table.stratum) is not None:
-            columns[STRATUM] = stratum.places(events[other(stratum.name)]).astype(STRATUM_TYPE)
+            columns[STRATUM] = stratum.places(events[column_name(stratum.name)]).astype(
+                STRATUM_TYPE
+            )
         for column in self.table.others:
-            columns[other(column.name)] = column.codes(events[other(column.name)], secrets.join)
+            columns[column_name(column.name)] = column.codes(
+                events[column_name(column.name)], secrets.join
+            )
         return columns, odd
 
 
@@ -135,7 +139,7 @@ class SubmittedSlice:
     start: int
     stop: int
 
-    def load(self, secrets: Secrets) -> tuple[Columns, Oddities]:
+    def load(self, secrets: Secrets) -> tuple[Columns, Anomalies]:
         start, stop = self.start, self.stop
         keys = read_rows(self.rows.keys, start * KEY_BYTES, stop - start, KEY_TYPE)
         columns: Columns = {KEY: keys, ROW: np.arange(start, stop)}
@@ -154,7 +158,7 @@ class SendSlice:
     exchange: Exchange
     index: int
 
-    def run(self, secrets: Secrets) -> tuple[int, Oddities]:
+    def run(self, secrets: Secrets) -> tuple[int, Anomalies]:
         """Return how many there are, and what is odd about them."""
         columns, odd = self.slice.load(secrets)
         buckets = key_buckets(columns[KEY], self.exchange.buckets)
@@ -172,7 +176,7 @@ class Complete:
     rules: Rules
     out: Exchange  # where completed rows go
     # 0: to the bucket's own file, in the order of their keys. Where the population was submitted,
-    # to ranges of so many of its rows.
+    # to ranges of this number of its rows.
     range_rows: int = 0
 
     def run(self, secrets: Secrets) -> Tally:

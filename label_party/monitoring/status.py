@@ -18,7 +18,7 @@ from labelveil.label_party.store.budget import short
 NO_SERVER = "none answers at [observability] listen"
 _DAY = 86_400.0
 _SOON_DAYS = 30
-"""From so many days before its end a certificate is pointed out."""
+"""From this number of days before its end a certificate is pointed out."""
 
 
 Samples = Mapping[str, list[tuple[Mapping[str, str], float]]]

@@ -62,7 +62,7 @@ class TableRequest:
     columns: tuple[tuple[str, Path], ...]
     # ends of the label's bins, ascending, from the domain's lower to its upper bound
     edges: tuple[float, ...]
-    order: int  # the table is made to agree on all sets of up to so many columns
+    order: int  # the table is made to agree on all sets of at most this number of columns
     delta: float | None = None  # δ where noise is Gaussian, accounted in zCDP; None for pure ε
     label: int = 0  # the label's place among those of an event
 

@@ -77,7 +77,7 @@ class InForce:
     session: PaidSession | None = None  # the session that pays for tests; None if each epoch does
 
     def test(self, rows: int) -> DriftTest:
-        """The test that an epoch of so many events gets; a function of public facts."""
+        """The test that an epoch of n events gets; a function of public facts."""
         watch, group = self.watch, self.privacy.group
         if self.session is not None:
             epsilon = self.session.terms.target.epsilon

@@ -245,7 +245,7 @@ def named(
 
 
 def privacy_of(config: LabelPartyConfig, records: int, total: Guarantee) -> StatedPrivacy:
-    """Say what a release spends on one privacy unit of so many records."""
+    """Say what a release spends on one privacy unit of n records."""
     return StatedPrivacy(
         requested_epsilon=config.privacy.epsilon,
         division=config.privacy.division,

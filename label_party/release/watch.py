@@ -22,7 +22,7 @@ from labelveil.common.signals import Stop
 from labelveil.common.streams import one_line, say
 from labelveil.label_party.config.sections import EPOCH_PLACE, LabelPartyConfig
 from labelveil.label_party.events.epoch import rows_of_epoch
-from labelveil.label_party.events.intention import Confirm, Intention, NotBought, go_on
+from labelveil.label_party.events.intention import Confirm, DryRunEnded, Intention, go_on
 from labelveil.label_party.events.submitted import Populations
 from labelveil.label_party.release.answer import answering
 from labelveil.label_party.release.message import Count
@@ -33,7 +33,7 @@ from labelveil.label_party.release.prior_in_force import (
 )
 from labelveil.label_party.release.public_prior import public_prior
 from labelveil.label_party.release.run import ReleaseOutcome, run_release
-from labelveil.label_party.sources.foreign import Source
+from labelveil.label_party.sources.remote_source import Source
 from labelveil.label_party.store.disk import StoreBusy
 from labelveil.label_party.store.ledger import Ledger
 from labelveil.label_party.store.release_store import Store, is_release
@@ -156,7 +156,7 @@ def _look(
             return done, {**before, **refused}
         try:
             outcome = _release(config.at(epoch), store, quiet, confirm)
-        except NotBought:
+        except DryRunEnded:
             continue
         except OutputFailed:
             raise

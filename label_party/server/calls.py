@@ -90,7 +90,7 @@ class Rpc:
         return message
 
     async def messages(self, seconds: float) -> AsyncIterator[Any]:
-        """Read the other messages of a stream, each of which has so many seconds to arrive."""
+        """Read the other messages of a stream, each of which has ``seconds`` to arrive."""
         while (message := await self.read(seconds, stalled)) is not None:
             yield message
 

@@ -124,7 +124,7 @@ def _refusing() -> Iterator[None]:
 async def _received(
     messages: AsyncIterator[wire.EvaluatePredictionsRequest], rows: int, record: Call
 ) -> bytearray:
-    """The bytes of a stream without its header, of at most so many rows."""
+    """The bytes of a stream without its header, of at most n rows."""
     data = bytearray()
     async for message in messages:
         if message.WhichOneof("part") != "predictions":

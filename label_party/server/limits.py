@@ -11,7 +11,7 @@ from labelveil.label_party.server.refusal import Refusal
 
 
 class RateLimits:
-    """A token bucket a client: so many requests a minute, as many at once after a quiet minute."""
+    """A token bucket a client: n requests a minute, as many at once after a quiet minute."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._size = float(per_minute)

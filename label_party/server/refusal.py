@@ -71,7 +71,7 @@ too_many_streams = _maker(
 
 
 def too_many_requests(retry_after: float) -> Refusal:
-    """Return the refusal of a client over its rate limit, for so many seconds."""
+    """Return the refusal of a client over its rate limit, for ``retry_after`` seconds."""
     return Refusal(
         StatusCode.RESOURCE_EXHAUSTED,
         "too many requests; try again later",

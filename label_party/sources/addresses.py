@@ -19,7 +19,7 @@ from labelveil.common.config import Words
 from labelveil.common.errors import ConfigError
 
 if TYPE_CHECKING:
-    from labelveil.label_party.sources.foreign import Source
+    from labelveil.label_party.sources.remote_source import Source
 
 STORES = ("s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl", "https", "http")
 DATABASES = ("sqlite", "postgresql", "postgres")

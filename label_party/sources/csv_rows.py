@@ -44,7 +44,7 @@ import polars.selectors as cs
 
 from labelveil.common.csv_files import Dialect
 from labelveil.common.errors import DataError
-from labelveil.label_party.sources.oddities import LINE, NOTHING, Oddities, oddity
+from labelveil.label_party.sources.anomalies import LINE, NOTHING, Anomalies, anomaly
 
 LONGEST_LINE = 1 << 20
 """Bytes."""
@@ -134,7 +134,7 @@ def lines_of_file(path: Path) -> Iterator[bytes]:
 
 def rows_of(
     lines: Iterable[bytes], layout: Layout, start: int = 2
-) -> Iterator[tuple[pl.DataFrame, Oddities]]:
+) -> Iterator[tuple[pl.DataFrame, Anomalies]]:
     """Yield the cells of whole lines as text, null where missing, in the order of the lines.
 
     ``lines`` are parts of the file behind its header, each of whole lines, of which ``start`` is
@@ -209,7 +209,7 @@ def _text(cell: bytes, encoding: str) -> str | _Bad | None:
         return _Bad(f"bytes that are no {encoding}")
 
 
-def _frames(lines: bytes, layout: Layout, start: int) -> Iterator[tuple[pl.DataFrame, Oddities]]:
+def _frames(lines: bytes, layout: Layout, start: int) -> Iterator[tuple[pl.DataFrame, Anomalies]]:
     """Read whole lines: by Polars, by halves, or one after the other."""
     frame = regular_rows(lines, layout)
     middle = lines.find(b"\n", len(lines) // 2) + 1
@@ -299,7 +299,7 @@ def _are_regular(lines: bytes, layout: Layout) -> bool:
     return bool((np.diff(at, prepend=-1)[first] == 1).all())
 
 
-def any_rows(lines: bytes, layout: Layout, start: int) -> tuple[pl.DataFrame, Oddities]:
+def any_rows(lines: bytes, layout: Layout, start: int) -> tuple[pl.DataFrame, Anomalies]:
     """Return the cells of whole lines, whatever stands there, and what is odd about them."""
     columns: list[list[str | None]] = [[] for _ in layout.wanted]
     places: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -318,6 +318,6 @@ def any_rows(lines: bytes, layout: Layout, start: int) -> tuple[pl.DataFrame, Od
             column.append(text)
     odd = NOTHING
     for (name, reason), numbers in places.items():
-        odd += oddity(name, reason, numbers, len(numbers))
+        odd += anomaly(name, reason, numbers, len(numbers))
     data = dict(zip(layout.wanted, columns, strict=True))
     return pl.DataFrame(data, schema=dict.fromkeys(layout.wanted, pl.String)), odd

@@ -25,13 +25,13 @@ import polars as pl
 
 from labelveil.common.errors import ConfigError, DataError, LabelveilError, present
 from labelveil.common.extras import install_command
-from labelveil.label_party.sources.foreign import Foreign, check_private
-from labelveil.label_party.sources.oddities import LINE, NOTHING, Oddities, oddity_of
+from labelveil.label_party.sources.anomalies import LINE, NOTHING, Anomalies, anomaly_of
 from labelveil.label_party.sources.refusals import (
     explain_login,
     explain_postgres,
     explain_sqlite,
 )
+from labelveil.label_party.sources.remote_source import RemoteSource, check_private
 
 if TYPE_CHECKING:
     import psycopg
@@ -47,7 +47,7 @@ _READING = {
 
 
 @dataclass(frozen=True)
-class Query(Foreign):
+class Query(RemoteSource):
     """A query to a database; named by an address without credentials."""
 
     address: str
@@ -76,7 +76,7 @@ class Query(Foreign):
             return None
         return kind, kind in _WHOLE or (kind.startswith("numeric") and found.scale == 0)
 
-    def parts(self, names: Sequence[str]) -> Iterator[tuple[pl.DataFrame, Oddities]]:
+    def parts(self, names: Sequence[str]) -> Iterator[tuple[pl.DataFrame, Anomalies]]:
         """Its rows, ``CHUNK_ROWS`` at a time, in the database's order.
 
         Every value is made text by itself, as it would stand in a CSV file: PostgreSQL's as the
@@ -95,7 +95,7 @@ class Query(Foreign):
                     values = [row[at] for row in rows]
                     texts = pl.Series(name, [_text(value) for value in values], dtype=pl.String)
                     untaken = texts.is_null() & pl.Series([value is not None for value in values])
-                    odd += oddity_of(name, "neither text nor a number", untaken, places)
+                    odd += anomaly_of(name, "neither text nor a number", untaken, places)
                     columns.append(texts)
                 yield pl.DataFrame([*columns, places]), odd
                 start += len(rows)

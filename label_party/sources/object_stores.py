@@ -11,7 +11,7 @@ import polars as pl
 from labelveil.common.config.load import MOST_BYTES, parse_toml
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.files import PARQUET_SUFFIXES
-from labelveil.label_party.sources.foreign import Foreign, check_private
+from labelveil.label_party.sources.remote_source import RemoteSource, check_private
 
 _CSV = (".csv", ".tsv")
 _NO_SEPARATOR = "\x1c"
@@ -19,7 +19,7 @@ _LINES_AT_ONCE = 1 << 18
 
 
 @dataclass(frozen=True)
-class Remote(Foreign):
+class Remote(RemoteSource):
     """An object in a store; named by an address without credentials."""
 
     address: str

@@ -32,9 +32,9 @@ from labelveil.common.files import PARQUET_SUFFIXES, no_room, writing
 from labelveil.common.parquet_files import ParquetTable, type_words
 from labelveil.common.release.event_keys import key_text
 from labelveil.common.table_cells import BOOLEANS, absent, stripped
+from labelveil.label_party.sources.anomalies import LINE, NOTHING, Anomalies, anomaly_of
 from labelveil.label_party.sources.csv_rows import Holds, Layout, header_of, lines_of_file, rows_of
-from labelveil.label_party.sources.foreign import Foreign, Source
-from labelveil.label_party.sources.oddities import LINE, NOTHING, Oddities, oddity_of
+from labelveil.label_party.sources.remote_source import RemoteSource, Source
 
 Read = TypeVar("Read")
 
@@ -53,7 +53,7 @@ def label_column(index: int) -> str:
     return LABEL if not index else f"{LABEL} {index}"
 
 
-def other(name: str) -> str:
+def column_name(name: str) -> str:
     """Name of a further column in a frame of events, where no role can have it."""
     return f"column {name}"
 
@@ -65,7 +65,7 @@ def read_columns(
     rows: tuple[int, int] | None = None,
     dialect: Dialect = CSV,
     holds: Holds = "labels",
-) -> tuple[pl.DataFrame, Oddities]:
+) -> tuple[pl.DataFrame, Anomalies]:
     """Read columns as they are, and where each row stands; all but Parquet's are text.
 
     ``names`` has each column once, and ``naming`` those that say whose row it is, the key first.
@@ -111,7 +111,7 @@ def copy_as_parquet(
     naming: Sequence[str] = (),
     dialect: Dialect = CSV,
     holds: Holds = "labels",
-) -> tuple[list[Path], Oddities]:
+) -> tuple[list[Path], Anomalies]:
     """Copy columns as they are to Parquet files, a part at a time; return the files in order.
 
     Places go with them, and what was odd about cells and lines is said once, here.
@@ -135,15 +135,15 @@ def copy_as_parquet(
 
 def _parts(
     path: Source, names: Sequence[str], naming: Sequence[str], dialect: Dialect, holds: Holds
-) -> Iterator[tuple[pl.DataFrame, Oddities]] | None:
+) -> Iterator[tuple[pl.DataFrame, Anomalies]] | None:
     """A source's rows as text, a part at a time; None of Parquet."""
-    parts = path.parts(names) if isinstance(path, Foreign) else None
+    parts = path.parts(names) if isinstance(path, RemoteSource) else None
     if parts is not None:
         return parts
     lines = _csv_lines(path)
     if lines is None:
         return None
-    if isinstance(path, Foreign) and dialect.encoding != "utf-8":
+    if isinstance(path, RemoteSource) and dialect.encoding != "utf-8":
         raise DataError(
             f"{path} is read as UTF-8 alone, of which {dialect.encoding} makes other events' keys;"
             " save it as UTF-8, or as Parquet"
@@ -192,7 +192,7 @@ def as_days(column: pl.Series, path: Source) -> pl.Series:
 
 
 def columns_of(path: Source, dialect: Dialect = CSV) -> list[str]:
-    names = path.columns if isinstance(path, Foreign) else None
+    names = path.columns if isinstance(path, RemoteSource) else None
     if names is not None:
         return names
     lines = _csv_lines(path)
@@ -207,7 +207,7 @@ def declared_type(source: Source, column: str) -> tuple[str, bool] | None:
     None if it declares none: a CSV file does not, and what its cells look like is a matter of each
     single one. ``DataError`` if it cannot be read.
     """
-    if isinstance(source, Foreign):
+    if isinstance(source, RemoteSource):
         return source.declared(column)
     if not source.is_dir() and source.suffix.lower() not in PARQUET_SUFFIXES:
         return None
@@ -222,7 +222,7 @@ def declared_type(source: Source, column: str) -> tuple[str, bool] | None:
 
 
 def _reading(path: Source, read: Callable[[], Read]) -> Read:
-    foreign = path if isinstance(path, Foreign) else None
+    foreign = path if isinstance(path, RemoteSource) else None
     failures: tuple[type[BaseException], ...] = _FAILURES + (foreign.failures if foreign else ())
     try:
         return read()
@@ -246,7 +246,7 @@ def _csv_lines(path: Source) -> Iterator[bytes] | None:
 
     ``DataError`` if it is there, and neither.
     """
-    if isinstance(path, Foreign):
+    if isinstance(path, RemoteSource):
         return path.lines()
     if path.is_dir() or (head := _head(path)) == _PARQUET_MAGIC:
         return None
@@ -261,7 +261,7 @@ def _csv_lines(path: Source) -> Iterator[bytes] | None:
 
 
 def _scan(path: Source) -> pl.LazyFrame:
-    if isinstance(path, Foreign):
+    if isinstance(path, RemoteSource):
         return path.scan()
     return ParquetTable(path).scan()
 
@@ -352,7 +352,7 @@ def as_names(column: pl.Series, path: Source) -> pl.Series:
 
 def as_numbers(
     column: pl.Series, name: str, path: Source, dialect: Dialect, places: pl.Series
-) -> tuple[pl.Series, Oddities]:
+) -> tuple[pl.Series, Anomalies]:
     """Labels, null where there is none, or where the cell is no finite number."""
     odd, column = NOTHING, column.alias("")
     if column.dtype in (pl.Categorical, pl.Enum):
@@ -365,7 +365,7 @@ def as_numbers(
             plain = text.set(text.str.contains(".", literal=True), "?")
             plain = plain.str.replace(",", ".", literal=True)
         numbers = plain.replace(BOOLEANS).cast(pl.Float64, strict=False)
-        odd = oddity_of(name, "not a number", numbers.is_null() & text.is_not_null(), places)
+        odd = anomaly_of(name, "not a number", numbers.is_null() & text.is_not_null(), places)
     elif column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
         numbers = column.cast(pl.Float64)
     else:
@@ -375,4 +375,4 @@ def as_numbers(
         )
     numbers = numbers.fill_nan(None)
     infinite = numbers.is_infinite().fill_null(False)
-    return numbers.set(infinite, None), odd + oddity_of(name, "infinite", infinite, places)
+    return numbers.set(infinite, None), odd + anomaly_of(name, "infinite", infinite, places)

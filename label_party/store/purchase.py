@@ -257,9 +257,11 @@ def sold(ledger: Ledger, order: Order) -> Charge | None:
 def check_terms(charge: Charge, order: Order) -> None:
     """Raise a ``ReleaseError`` if what has an order's name was sold on other terms."""
     if different := charge.differences(order):
-        remedy = "set that back, or name another epoch with --epoch"
+        remedy = "restore that setting, or name another epoch with --epoch"
         if charge.terms_format != order.terms_format:
-            remedy = f"set that back; {charge.software} sold it, and nothing is charged again"
+            remedy = (
+                f"restore that setting; {charge.software} sold it, and nothing is charged again"
+            )
         raise ReleaseError(
             f"{order.purpose!r} of data set {order.data_set!r}, epoch {order.epoch!r}, stays as it"
             f" was sold: {'; '.join(different)}; {remedy}"

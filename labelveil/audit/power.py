@@ -111,7 +111,7 @@ def refutation_probability(
 
 
 def detectable_epsilon(claimed: float, guesses: int, alpha: float) -> float:
-    """The smallest true ε whose best guesses, so many of them, refute a claim; infinite if none."""
+    """The smallest true ε whose best guesses, n of them, refute a claim; infinite if none."""
     least = int(critical(np.array([guesses]), claimed, alpha)[0])
     if least > guesses:
         return math.inf
@@ -155,7 +155,7 @@ def birthday_starts(seeds: float) -> int:
 
 
 def largest_seed_space(starts: int) -> float:
-    """The other way round: how many seeds so many starts find with probability ``FOUND``."""
+    """The other way round: how many seeds n starts find with probability ``FOUND``."""
     return starts * (starts - 1) / (-2 * math.log1p(-FOUND))
 
 

@@ -142,8 +142,8 @@ class RunFiles(Section):
     )
     canaries: Path | None = setting(
         None,
-        "Table with key, secret (0: lowest label, 1: highest) of events whose label, or all labels"
-        " at once, was replaced at random before the release.",
+        "Table with key, secret (0: lowest label, 1: highest; others are left out) of events whose"
+        " label, or all labels at once, was replaced at random before the release.",
     )
 
     def of(self, run: Path) -> Self:

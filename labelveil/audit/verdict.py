@@ -55,6 +55,7 @@ UNSEEN = {
 """What nobody sees from outside, without the party's memory or source, and why."""
 
 SubjectT = TypeVar("SubjectT")
+PartT = TypeVar("PartT")
 
 Progress = Callable[[str], None]  # called with the name of each step before it runs
 
@@ -322,6 +323,22 @@ class Probes(list[Probe[SubjectT]]):
         """Declare what this audit cannot see, and what would: it ends as not checkable."""
         undecided = Check(Verdict.NOT_CHECKABLE, tried, remedy)
         return self.add(name, question, claim, fits=fits, decides=decides)(lambda _: undecided)
+
+    def of_part(
+        self,
+        probes: Iterable[Probe[PartT]],
+        part: Callable[[SubjectT], PartT],
+        *,
+        fits: Callable[[SubjectT], bool] = lambda _: True,
+    ) -> None:
+        """Declare what is looked at in a part of this subject, too."""
+        for probe in probes:
+
+            def look(subject: SubjectT, run: Callable[[PartT], Check] = probe.run) -> Check:
+                return run(part(subject))
+
+            unseen = probe.not_looked_at
+            self.add(probe.name, probe.question, probe.claim, fits=fits, not_looked_at=unseen)(look)
 
     def fitting(self, subject: SubjectT) -> list[Probe[SubjectT]]:
         """Those that can be run against it."""

@@ -22,7 +22,7 @@ from labelveil.feature_party.config import LabelsPartySection
 from labelveil.label_party.config.serving import ServerSection
 from labelveil.label_party.server.credentials import ServerCredentials
 from labelveil.label_party.server.handshakes import Handshakes
-from labelveil.label_party.sources.foreign import check_private
+from labelveil.label_party.sources.remote_source import check_private
 
 
 @pytest.fixture(scope="module")

@@ -445,7 +445,7 @@ def test_a_sold_epoch_is_found_though_versions_ask_for_other_terms(
     changed = label_party("release", "--epsilon", "0.5")  # that was asked by both, and is another
     assert changed.code == 1
     assert "guarantee.epsilon was" in changed.err
-    assert "set that back" in changed.err
+    assert "restore that setting" in changed.err
     assert "--epoch" not in changed.err
     assert spent() == pytest.approx(2, rel=1e-12)
 

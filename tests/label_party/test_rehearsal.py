@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
 from labelveil.audit.canaries.endpoint import Fetched, Part
-from labelveil.audit.canaries.party import LABELS, Labels
+from labelveil.audit.canaries.party import Sent, one_run_check
 from labelveil.audit.canaries.worlds import CONFIG, World, make_worlds
 from labelveil.audit.settings import CanarySettings
-from labelveil.audit.verdict import Audit, Verdict
+from labelveil.audit.verdict import Verdict
 from labelveil.common.arrays import Words
 from labelveil.common.entropy import Entropy
 from labelveil.label_party.config.sections import load
@@ -65,9 +66,8 @@ def test_messages_of_two_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     checks = rehearsal_checks(messages, world.in_row_order)
     assert [check.name for check in checks if check.verdict is Verdict.FAIL] == []
     assert checks[0].verdict is Verdict.PASS  # noise and outputs, made again from the key
-    audit = Audit("party", "two labels")
-    codes = answer(messages[0]).outputs
-    LABELS.audit(audit, Labels(world.in_row_order, codes, messages[0].manifest))
+    sent = Sent(world.in_row_order, *map(answer, messages))
+    assert one_run_check(sent).verdict is Verdict.PASS
     # the same codes, of a message that says that it spends half of what it does
     halved = messages[0].manifest.model_copy(
         update={
@@ -77,9 +77,8 @@ def test_messages_of_two_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             ]
         }
     )
-    LABELS.audit(audit, Labels(world.in_row_order, codes, halved))
-    told = [check.verdict for check in audit.checks if check.name == "one run"]
-    assert told == [Verdict.PASS, Verdict.FAIL]
+    claiming_less = replace(sent, first=replace(sent.first, manifest=halved.to_bytes()))
+    assert one_run_check(claiming_less).verdict is Verdict.FAIL
 
 
 @pytest.mark.parametrize("labels", [1, 2])

@@ -82,7 +82,7 @@ class GroupQuestion:
     weights: Wholes | None = None
     """(n,) by which what is left is multiplied: -2**20 … 2**20, not all 0; None for 1."""
     squares: int = 0
-    """So many groups, the last ones, ask for squares of what is clipped, in steps²."""
+    """Number of groups, the last ones, that ask for squares of what is clipped, in steps²."""
 
     def __post_init__(self) -> None:
         rows, steps = self.groups.size, self.lattice.steps
@@ -289,7 +289,7 @@ class GroupQuestion:
 
     @staticmethod
     def most_bytes(rows: int) -> int:
-        """The most bytes that a question about so many events has."""
+        """The most bytes that a question about n events has."""
         sizes = {"offsets": MOST_LEVELS}
         return _HEADER.itemsize + sum(
             sizes.get(name, rows) * np.dtype(form).itemsize for name, form in _FORMS.items()
@@ -297,7 +297,7 @@ class GroupQuestion:
 
     @classmethod
     def decode(cls, data: bytes | memoryview, rows: int) -> Self:
-        """Read a question about so many events; ``ConfigError`` if it is none."""
+        """Read a question about n events; ``ConfigError`` if it is none."""
         if len(data) < _HEADER.itemsize:
             raise ConfigError(f"{len(data)} bytes are too few for a question about groups")
         header = np.frombuffer(data, _HEADER, 1)[0]

@@ -127,7 +127,7 @@ class DistinctCountTest:
     registers: int
     """r >= 1."""
     least_flags: int
-    """Yes if so many flags are up; see :meth:`expected_flags`."""
+    """Yes if at least that number of flags is up; see :meth:`expected_flags`."""
     epsilon: Fraction
     """ε of the test, at least 1e-4."""
 
@@ -153,7 +153,7 @@ class DistinctCountTest:
         return max(1, math.ceil(math.log1p(s) / -math.log(s) * (1 + 1e-12)))
 
     def expected_flags(self, users: int) -> float:
-        """How many flags so many different users raise, on average."""
+        """How many flags n different users raise, on average."""
         s = float(self.stays_down)
         return self.registers * (1 - s**self.phantoms * (1 - (1 - s) / self.registers) ** users)
 

@@ -217,7 +217,7 @@ def _interval_sets(k: int) -> Floats:
 
 
 def most_outputs(points: int) -> int:
-    """Outputs that a design for so many knots has at most: interval columns, and thresholds."""
+    """Outputs that a design for n knots has at most: interval columns, and thresholds."""
     intervals = points * (points + 1) // 2 - 1 + (points - 1) * (points - 2) // 2
     return intervals + 2 * (points - 1)
 

@@ -218,7 +218,7 @@ class MessagePlan:
         Raises
         ------
         ConfigError
-            If so many channels would need more than 65,536 codes.
+            If these channels would need more than 65,536 codes.
         """
         if not self.histograms:
             return self

@@ -62,7 +62,7 @@ class LabelTerms:
         return self.grid or Grid.default(self.lower, self.upper, rows, epsilon, whole=self.whole)
 
     def coarse_grid(self, most: int) -> Grid:
-        """At most so many points: those of whole bounds, or finer near 0 where amounts lie."""
+        """At most n points: those of whole bounds, or finer near 0 where amounts lie."""
         step = whole_step(self.lower, self.upper, whole=self.whole)
         if step is not None and (self.upper - self.lower) / step < most:
             return Grid.from_step(self.lower, self.upper, step)

@@ -90,7 +90,7 @@ def every_label(randomize: Mechanism, labels: Floats, epsilon: float, runs: int)
     """Search for the label, the pair and the output that say most, and bound ε with them.
 
     There are (k,) labels, k >= 2. The second look at the worst labels and the test of each pair
-    take so many ``runs``, that of a rare output half as many more, the pilot :func:`pilot_runs`.
+    take ``runs`` each, that of a rare output half as many more, the pilot :func:`pilot_runs`.
     The claim ``epsilon`` steers the search and has no part in the bound.
     """
     piloted = np.arange(labels.size)
@@ -133,7 +133,7 @@ def all_runs(runs: int, labels: int) -> int:
 def pair_suspects(counts: Counts, runs: int) -> list[Suspect]:
     """Events by which one label is told from another, worst first; no two of one pair.
 
-    They are scored for a test of so many runs.
+    They are scored for a test of n ``runs``.
     """
     suspects: dict[tuple[int, int], Suspect] = {}
     for view, table in zip(counts.views, counts.tables, strict=True):

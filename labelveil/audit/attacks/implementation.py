@@ -99,7 +99,7 @@ def permutation_check(labels: Floats) -> Check:
 
 
 def most_apart(mechanism: Mechanism, labels: Floats, calls: int) -> tuple[int, int]:
-    """Which of (k,) labels are slowest and fastest in so many single calls, by their mean rank."""
+    """Which of (k,) labels are slowest and fastest in n single calls, by their mean rank."""
     kinds = draw_secrets(calls, labels.size)
     mechanism(labels[:1])  # the first call pays for what is made once
     nanoseconds = np.empty(calls)
@@ -121,7 +121,7 @@ def timing_check(
     *,
     tried: str,
 ) -> Check:
-    """Judge the time of about so many calls in either world, by the toss of a coin.
+    """Judge the time of about n ``calls`` in either world, by the toss of a coin.
 
     A machine that becomes slower does so for both worlds. Do output and duration, which are one
     observation, say more about a label than ε allows? A call returns what was sent, as a number;

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -128,7 +128,7 @@ def _law(scale: float) -> tuple[float, float, Integers, Floats]:
 
 
 def two_sided(count: int, runs: int, chance: float) -> float:
-    """How improbable so many of some runs are, or so few; at most 1."""
+    """How improbable a count this high is among runs, or this low; at most 1."""
     tails = binom.cdf(count, runs, chance), binom.sf(count - 1, runs, chance)
     return min(1.0, 2 * float(min(tails)))
 
@@ -145,7 +145,7 @@ def same_histograms(
 
 
 def _same_noise_tails(manifest: Manifest, other: Manifest) -> list[tuple[float, float]]:
-    """How improbable so many equal counts of two releases' histograms are, at most; and the power.
+    """How improbable the number of equal counts of two histograms is, at most; and the power.
 
     Of the same labels, or of others: the difference of two noises is most often 0, with probability
     (1-q)² (1+q²) / ((1+q)² (1-q²)), q = e^(-1/scale). Beside it, the least number of equal cells
@@ -184,12 +184,13 @@ def detectable_narrowness(cells: int, scale: float, alpha: float) -> float:
     return least(refuted, 1e-3, 1 - 1e-3)
 
 
-Noises = Mapping[tuple[str, int, float], Sequence[Integers]]
-"""What is left of equal tables, by what they are, their (k,) cells and the scale of their noise."""
+Noise = tuple[str, float, Integers]
+"""A table's name, the scale of its noise, and what is left of its (k,) cells; tables of one name,
+scale and size are alike."""
 
 
 def noise_check(
-    noises: Noises,
+    noises: Iterable[Noise],
     *,
     tried: str,
     spent: float = 0.0,
@@ -198,10 +199,13 @@ def noise_check(
 ) -> Check:
     """Compare size, shape, sign and parity with the law, and look for cells without any noise.
 
-    What the stated scales ``spent`` must not be above the ``claimed`` ε. There may be so many
+    What the stated scales ``spent`` must not be above the ``claimed`` ε. There may be n
     ``groups`` of equal tables, which share the level.
     """
-    tables = {key: np.stack(each) for key, each in noises.items()}
+    equal: dict[tuple[str, int, float], list[Integers]] = {}
+    for what, scale, noise in noises:
+        equal.setdefault((what, noise.size, scale), []).append(noise)
+    tables = {key: np.stack(each) for key, each in equal.items()}
     tails = {
         (key, aspect): tail
         for key, table in tables.items()

@@ -32,7 +32,7 @@ PILOT = 0.1  # share of the records from which the guess is learnt
 
 @dataclass(frozen=True)
 class OneRun(Bounds):
-    """The bounds that so many right guesses give."""
+    """The bounds that a number of right guesses gives."""
 
     correct: int
     guesses: int
@@ -40,7 +40,7 @@ class OneRun(Bounds):
 
     @classmethod
     def of(cls, correct: int, guesses: int, tests: int = 1) -> OneRun:
-        """Bound ε at the gate's level and at that of people, each divided among so many tests."""
+        """Bound ε at the gate's level and at that of people, each divided among n ``tests``."""
         bound, shown = (one_run_bound(correct, guesses, alpha / tests) for alpha in (GATE, SHOWN))
         return cls(bound, shown, correct, guesses, tests)
 
@@ -109,7 +109,7 @@ def learn_guesser(
 def one_run(outputs: Outputs, secrets: Integers, parts: int = 0) -> list[OneRun]:
     """Bound ε from one run's (m,) outputs and the uniform independent bits behind them.
 
-    First of all records, then of so many equal parts of them, which share a half of the level.
+    First of all records, then of n equal ``parts`` of them, which share a half of the level.
     """
     start = max(1, round(PILOT * secrets.size))
     guesser = learn_guesser(outputs[:start], secrets[:start], secrets.size - start)

@@ -21,7 +21,7 @@ import numpy as np
 
 from labelveil.audit.attacks.laws import noise_check
 from labelveil.audit.attacks.views import Outputs
-from labelveil.audit.verdict import Check, Verdict, verdict_of
+from labelveil.audit.verdict import Check, Probes, Verdict, verdict_of
 from labelveil.common.arrays import Floats
 from labelveil.common.entropy import Entropy, seeded_entropy
 
@@ -70,6 +70,13 @@ def replay(release: Releaser, labels: Floats, row: int, value: float, seeds: int
     return Replay(releases, neighbours, tuple(truth.tolist()))
 
 
+REPLAY = Probes[Replay]()
+
+
+@REPLAY.add(
+    "replay: histogram sensitivity",
+    "Does one label move the histogram by no more than its noise pays for?",
+)
 def sensitivity_check(replayed: Replay) -> Check:
     scale = replayed.scale
     claimed = min(m.prior_epsilon for m in (*replayed.releases, *replayed.neighbours))
@@ -87,15 +94,25 @@ def sensitivity_check(replayed: Replay) -> Check:
     )
 
 
+@REPLAY.add(
+    "replay: noise scale",
+    "Is the histogram's noise as wide as it is said to be?",
+    "Every cell gets discrete Laplace noise of the stated scale.",
+)
 def noise_scale_check(replayed: Replay) -> Check:
     noise = np.array([message.noisy for message in replayed.releases]) - np.array(replayed.truth)
     scale = float(replayed.scale)
     return noise_check(
-        {("histograms", noise.shape[1], scale): list(noise)},
+        [("histograms", scale, counts) for counts in noise],
         tried=f"The histogram of known counts was released {len(noise)} times.",
     )
 
 
+@REPLAY.add(
+    "replay: only the noisy histogram reaches the channel",
+    "Is the channel built from the noisy histogram alone?",
+    "Outputs and channel are a function of the noisy histogram alone.",
+)
 def function_check(replayed: Replay) -> Check:
     built: dict[tuple[int, ...], Hashable] = {}
     for message in replayed.releases:
@@ -114,6 +131,11 @@ def function_check(replayed: Replay) -> Check:
     )
 
 
+@REPLAY.add(
+    "support: noise on every cell",
+    "Do empty cells of the histogram get noise, too?",
+    "Every cell of the histogram gets noise, also where no label lies.",
+)
 def support_check(replayed: Replay) -> Check:
     table = np.array([message.noisy for message in replayed.releases])
     still = np.flatnonzero(np.all(table == table[0], axis=0)).tolist()

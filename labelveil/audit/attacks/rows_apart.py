@@ -35,10 +35,10 @@ from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
 from labelveil.common.arrays import Booleans, Floats, Integers
 
 CELLS = 8
-"""Outputs are told apart in so many cells; rarer or neighbouring ones are counted together."""
+"""Cells in which outputs are told apart; rarer or neighbouring ones are counted together."""
 
 NEAR = 4  # in small calls, whether two labels at most so far apart agree
-GROUPS = 4  # own labels are put in so many groups, anew in each run
+GROUPS = 4  # in which own labels are put, anew in each run
 _SLACK = 1.02  # variances are those of estimated probabilities, from hundreds of thousands of rows
 
 
@@ -215,7 +215,7 @@ def window_rows(share: float, pairs: float, alpha: float = GATE) -> int:
     """How many rows two independent sequences share by chance with probability at most α.
 
     The least power of two w with pairs · q^w <= α, where q is the ``share`` of the commonest
-    output, and so many pairs of windows are compared; 0 if outputs hardly vary.
+    output, and ``pairs`` of windows are compared; 0 if outputs hardly vary.
     """
     if share >= 1 or pairs < 1:
         return 0

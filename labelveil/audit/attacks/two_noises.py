@@ -126,7 +126,7 @@ def seeds_check(digests: Sequence[bytes], rows: int, kinds: str) -> Check:
     starts = len(digests)
 
     def enough(seeds: float) -> bool:
-        """Whether so many seeds N show no more repeats of n starts: n - N (1 - (1 - 1/N)ⁿ)."""
+        """Whether N seeds show no more repeats of n starts: n - N (1 - (1 - 1/N)ⁿ)."""
         return starts + seeds * math.expm1(starts * math.log1p(-1 / seeds)) <= repeated
 
     seeds = least(enough, 1.0, starts**2.0) if repeated else math.inf

@@ -119,7 +119,7 @@ def histogram_event(
 ) -> OneRun:
     """Guess by E* which of two worlds this project's own two steps were run in.
 
-    Each of so many runs, noisy histogram and randomized response over the same points, is in one
+    Each of n ``runs``, noisy histogram and randomized response over the same points, is in one
     or the other by the toss of a coin.
     """
     first, second = WORLDS

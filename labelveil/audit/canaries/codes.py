@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -126,23 +125,20 @@ def match(planted: Planted, evidence: Evidence, secret: Path) -> Returned:
         raise ReleaseError(
             "no canary is in the release; check --secret, and that this data set got the canaries"
         )
-    columns = [name for name, *_ in planted.planting.columns]
-    named = [label.name for label in manifest.labels]
-    if sorted(columns) != sorted(named):
+    missing = {label.name: label.missing for label in manifest.labels}
+    if missing.keys() != {*planted.names}:
         raise ReleaseError(
-            f"labels {', '.join(columns)} were planted, and the release has {', '.join(named)}"
+            f"labels {', '.join(planted.names)} were planted, and the release has"
+            f" {', '.join(missing)}"
         )
-    labels = planted.labels[:, [columns.index(name) for name in named]]
-    missing = np.array([label.missing for label in manifest.labels])
-    if planted.planting.duplicates == "missing":
-        labels[-2] = missing
-    labels[-1] = missing
+    labels = planted.counted([missing[name] for name in planted.names])
+    labels = labels[:, [planted.names.index(name) for name in missing]]
     places, secrets = (joined[name].to_numpy().astype(np.int64) for name in ("place", "secret"))
     if limit := planted.planting.users:  # the first of each user, in the order of the rows
         order = np.argsort(users := planted.users[places], kind="stable")
         first = np.searchsorted(users[order], users[order])
         secrets[order[np.arange(order.size) - first >= limit]] = len(labels)
-        labels = np.vstack([labels, missing])
+        labels = np.vstack([labels, [*missing.values()]])
     return Returned(
         planted,
         manifest,
@@ -350,7 +346,7 @@ def distinguish(
     """Choose a few pairs of worlds, and guessers, on a pilot share; score them on other records.
 
     A world is a set of secrets: if each two are ε-close, so are mixtures of them. (k,) ``shares``
-    are the secrets' probabilities: of the commoner world so many records are left out, at random,
+    are the secrets' probabilities: of the commoner world as many records are left out, at random,
     that each is a fair coin.
     """
     start, coins = max(1, round(PILOT * secrets.size)), uniform(secrets.size)
@@ -431,7 +427,7 @@ def histogram_check(returned: Returned) -> Check:
         reason = "The histogram is decoded from the codes, or public: it has no noise of its own."
     elif not manifest.prior_paid:
         reason, priors = "The prior is that of another release.", []
-    noises: defaultdict[tuple[str, int, float], list[Integers]] = defaultdict(list)
+    noises: list[laws.Noise] = []
     for prior in priors:
         group = manifest.group(prior.labels)
         # labels between points are rounded at random: the cells that they may fall in are left out
@@ -445,8 +441,7 @@ def histogram_check(returned: Returned) -> Check:
         true = np.bincount(returned.secrets, minlength=len(cells)) @ np.rint(cells)
         noise = (np.asarray(prior.noisy_counts) - true.astype(np.int64))[certain]
         if noise.size:
-            key = "the histogram", noise.size, float(parse_rational(prior.scale))
-            noises[key].append(noise)
+            noises.append(("the histogram", float(parse_rational(prior.scale)), noise))
     if not noises:
         return Check(Verdict.NOT_CHECKABLE, tried, reason)
     return laws.noise_check(noises, tried=tried)

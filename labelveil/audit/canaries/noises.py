@@ -8,7 +8,6 @@ show one bit of their noise each, thousands are made in this process.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,7 +17,6 @@ import numpy as np
 from labelveil.audit.attacks import laws
 from labelveil.audit.canaries.worlds import CATEGORIES, LIST, QUERIED, World
 from labelveil.audit.verdict import GATE, Check, Power, Probes, Verdict, verdict_of
-from labelveil.common.arrays import Integers
 from labelveil.common.entropy import system_entropy
 from labelveil.common.exact.rational import parse_rational
 from labelveil.common.mechanisms.interactive import DriftTest
@@ -53,15 +51,14 @@ NOISES = Probes[Known](refused=Verdict.FAIL)
 )
 def histograms_check(known: Known) -> Check:
     worlds = known.worlds
-    noises: defaultdict[tuple[str, int, float], list[Integers]] = defaultdict(list)
+    noises: list[laws.Noise] = []
     for world in worlds:
         manifest = world.manifest
         for prior in (each for each in manifest.priors if each.noisy):
             counts = np.zeros(len(manifest.group(prior.labels).cells), dtype=np.int64)
             counts[[0, -1]] = np.bincount(world.secrets, minlength=2)  # all are at one end
             noise = np.asarray(prior.noisy_counts, dtype=np.int64) - counts
-            key = "histograms", counts.size, float(parse_rational(prior.scale))
-            noises[key].append(noise)
+            noises.append(("histograms", float(parse_rational(prior.scale)), noise))
     tried = f"{len(worlds)} data sets of {worlds[0].secrets.size:,} known labels were released."
     if not noises:
         reason = "Histograms are decoded from the codes: they have no noise of their own."
@@ -77,7 +74,7 @@ def histograms_check(known: Known) -> Check:
 )
 def leaders_check(known: Known) -> Check:
     worlds = known.queried
-    noises: defaultdict[tuple[str, int, float], list[Integers]] = defaultdict(list)
+    noises: list[laws.Noise] = []
     spent = claimed = 0.0
     for world in worlds:
         document = world.answer(
@@ -87,8 +84,8 @@ def leaders_check(known: Known) -> Check:
         named = [CATEGORIES.index(each["category"]) for each in document["leaders"]]
         noise = np.array([each["users"] for each in document["leaders"]], dtype=np.int64)
         noise -= np.bincount(world.categories)[named]
-        noises["counts as they are named", noise.size, scale].append(noise)
-        noises["counts by category", noise.size, scale].append(noise[np.argsort(named)])
+        noises.append(("counts as they are named", scale, noise))
+        noises.append(("counts by category", scale, noise[np.argsort(named)]))
         spent = max(spent, 2 / scale)  # a replaced vote leaves one count and enters another
         claimed = float(parse_rational(document["guarantee"]["epsilon"]))
     return laws.noise_check(
@@ -112,7 +109,7 @@ def tables_check(known: Known) -> Check:
     Which table is measured next depends on the noise before it, never on its own: so does how many
     there are of one kind, where one table of each place in the order is taken.
     """
-    noises: defaultdict[tuple[str, int, float], list[Integers]] = defaultdict(list)
+    noises: list[laws.Noise] = []
     spent = claimed = 0.0
     worlds, columns = known.queried, ("category", "label")
     for world in worlds:
@@ -126,8 +123,8 @@ def tables_check(known: Known) -> Check:
         for at in (0, 1, -1):
             left_out = tuple(i for i, c in enumerate(columns) if c not in measured[at]["columns"])
             noise = np.array(measured[at]["noisy_counts"]) - true.sum(axis=left_out).ravel()
-            key = " and ".join(measured[at]["columns"]) + " last" * (at < 0), noise.size, scales[at]
-            noises[key].append(noise.astype(np.int64))
+            what = " and ".join(measured[at]["columns"]) + " last" * (at < 0)
+            noises.append((what, scales[at], noise.astype(np.int64)))
         spent = max(spent, sum(2 / scale for scale in scales))
         claimed = float(parse_rational(document["guarantee"]["epsilon"]))
     return laws.noise_check(

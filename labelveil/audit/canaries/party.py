@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -118,7 +118,6 @@ def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: 
         manifest = Manifest.parse(answer.manifest)
         audit.claimed = audit.claimed or claimed_epsilon(manifest)
         audit.facts |= {"canary events": f"{settings.rows:,}", "canary ε": f"{settings.epsilon:g}"}
-        LABELS.audit(audit, Labels(whole.in_row_order, answer.outputs, manifest))
         shown, other_shown = shown_by(client, answer), shown_by(other_client, other)
         fetches = 600 * settings.effort
         TIMED.audit(audit, Timed(client, other_client, settings.epsilon, fetches))
@@ -131,7 +130,7 @@ def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: 
     with again.serving() as connection, connected(connection) as client:
         served = Served(client, client.fetch(), connection)
         SERVED.audit(audit, served)  # here, as it leaves lines in the log that the other two lack
-    STARTS.audit(audit, (answer, served.whole))
+    SENT.audit(audit, Sent(whole.in_row_order, answer, served.whole))
     NOISES.audit(audit, Known(small, settings.effort))
     audit.progress("ask for more than was sold")
     SESSIONS.audit(audit, ask_for_more(asked))
@@ -159,34 +158,40 @@ def released_check(worlds: Sequence[World]) -> Check:
 
 
 @dataclass(frozen=True, eq=False)
-class Labels:
-    """Secret bits of the rows of a release, and their outputs."""
+class Sent:
+    """What two starts of a labels party sent about the same labels."""
 
-    secrets: Integers  # (n,)
-    codes: Integers  # (n,)
-    manifest: Manifest
+    secrets: Integers  # (n,) bits, in the order of the rows
+    first: Fetched
+    second: Fetched
+
+    @cached_property
+    def manifests(self) -> tuple[Manifest, Manifest]:
+        """Of both."""
+        return Manifest.parse(self.first.manifest), Manifest.parse(self.second.manifest)
 
 
-LABELS = Probes[Labels]()
-"""What the order and the outputs of the rows say about the canary labels."""
+SENT = Probes[Sent]()
+"""What order and outputs of the rows say about the canary labels, and a second start of the first.
+"""
 
 
-@LABELS.add(
+@SENT.add(
     "rows are not ordered by label",
     "Does the order of rows say anything about labels?",
     "The order of rows says nothing about labels.",
 )
-def order_check(labels: Labels) -> Check:
-    return permutation_check(labels.secrets.astype(np.float64))
+def order_check(sent: Sent) -> Check:
+    return permutation_check(sent.secrets.astype(np.float64))
 
 
-@LABELS.add("one run", "How well does an output tell two labels apart?")
-def one_run_check(labels: Labels) -> Check:
-    manifest, codes = labels.manifest, labels.codes
+@SENT.add("one run", "How well does an output tell two labels apart?")
+def one_run_check(sent: Sent) -> Check:
+    manifest, codes = sent.manifests[0], sent.first.outputs
     several = len(manifest.labels) > 1
     epsilon = manifest.labels_guarantee.epsilon
     ends = manifest.codebook.at_the_ends
-    planted = SecretBits(np.arange(codes.size), labels.secrets, ends, planted=True)
+    planted = SecretBits(np.arange(codes.size), sent.secrets, ends, planted=True)
     run = attack_control(codes, None, planted, epsilon).result
     return run.check(
         claim=f"An output reveals at most ε₂ = {epsilon:.4g} about its label{'s' * several}.",
@@ -198,20 +203,15 @@ def one_run_check(labels: Labels) -> Check:
     )
 
 
-STARTS = Probes[tuple[Fetched, Fetched]]()
-"""What two starts sent about the same labels."""
-
-
-@STARTS.add(
+@SENT.add(
     "two cold starts differ",
     "Does a second start draw noise of its own?",
     "Noise comes from the operating system's entropy, again in every process.",
 )
-def cold_start_check(sent: tuple[Fetched, Fetched]) -> Check:
-    answer, second = sent
-    same = ["rows"] * (answer.codes == second.codes)
-    first, again = (Manifest.parse(each.manifest) for each in sent)
-    equal, powers = same_histograms(first, [again], GATE)
+def cold_start_check(sent: Sent) -> Check:
+    first, second = sent.manifests
+    same = ["rows"] * (sent.first.codes == sent.second.codes)
+    equal, powers = same_histograms(first, [second], GATE)
     same += ["a histogram"] * equal
     return Check(
         verdict_of(not same),
@@ -226,15 +226,13 @@ def cold_start_check(sent: tuple[Fetched, Fetched]) -> Check:
     )
 
 
-@STARTS.add(
+@SENT.add(
     "two noises: stretches",
     "Do two parties with the same labels draw the same noise?",
     "Messages about the same labels have independent noise.",
 )
-def stretches_check(sent: tuple[Fetched, Fetched]) -> Check:
-    answer, second = sent
-    codebook = Manifest.parse(answer.manifest).codebook
-    return same_noise_check(answer.outputs, second.outputs, codebook)
+def stretches_check(sent: Sent) -> Check:
+    return same_noise_check(sent.first.outputs, sent.second.outputs, sent.manifests[0].codebook)
 
 
 AFTERWARDS = Probes[tuple[World, Fetched]](refused=Verdict.FAIL)
@@ -295,7 +293,7 @@ def sources_check(_: tuple[World, Fetched]) -> Check:
 CANARY_STEPS = 3 + sum(
     len(each)
     for each in (
-        *(RELEASED, SERVED, LABELS, TIMED, ONE_LABEL, STARTS),
+        *(RELEASED, SERVED, TIMED, ONE_LABEL, SENT),
         *(NOISES, SESSIONS, SUMS, AFTERWARDS),
     )
 )

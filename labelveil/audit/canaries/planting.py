@@ -103,6 +103,14 @@ class Planted(Canaries):
     shares: Floats  # (k,) of the events: with which probability one has each secret
     users: Integers  # (n,) numbers
 
+    def counted(self, missing: Sequence[float]) -> Floats:
+        """(k, m) labels of each secret as the partner's rules make them: ``missing`` for none."""
+        labels = self.labels.copy()
+        labels[-1] = missing
+        if self.planting.duplicates == "missing":
+            labels[-2] = missing
+        return labels
+
     def in_words(self, secret: int) -> str:
         """What a secret is; beyond the last, that of an event above its user's limit."""
         if secret == len(self.labels):

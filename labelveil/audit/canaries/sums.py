@@ -30,7 +30,7 @@ from labelveil.common.release.event_keys import hash_keys, read_secret
 from labelveil.common.release.manifest import Manifest
 
 SIZES = (1, 2, 5, 20)
-EMPTY, SQUARES = 10, 8  # one group of so many is of nobody; one asks for squares
+EMPTY, SQUARES = 10, 8  # one of ten groups has no event, and one of eight asks for squares
 MOST_WEIGHT = 2
 MOST_SQUARED = 32  # half-width of squares, whose noise is as wide as its square
 _NEAR = 1e-6  # share of a step by which a label may miss a point
@@ -57,7 +57,7 @@ def ask(planted: Planted, points: int) -> GroupQuestion:
         count = int(groups[part[-1]]) + 1
     count += count // EMPTY
     squares = count // SQUARES
-    order = np.argsort(draw_secrets(count, 1 << 62))  # groups of nobody are anywhere among them
+    order = np.argsort(draw_secrets(count, 1 << 62))  # those without an event are anywhere
     asked = groups != NO_GROUP
     groups[asked] = order[groups[asked]]
     # of groups of one kind no weight is negative: what is wrong with each event adds up
@@ -88,7 +88,7 @@ class Summed:
     scales: Floats  # (m,) stated, in steps or steps²
     groups: Integers  # (m,) which these groups are
     sizes: Integers  # (m,)
-    kinds: Integers  # (m,) the label of all of their events; -1 of several, -2 of nobody
+    kinds: Integers  # (m,) the label of all of their events; -1 of several, -2 without an event
     before: tuple[Summed, ...] = ()  # the same canaries in other releases
 
     @property
@@ -114,10 +114,7 @@ def match(planted: Planted, evidence: Evidence, secret: Path) -> Summed:
             " question.bin"
         )
     asked = read_asked(evidence.asked, manifest.population.rows)
-    labels, missing = planted.labels[:, 0].copy(), manifest.labels[0].missing
-    labels[-1] = missing
-    if planted.planting.duplicates == "missing":
-        labels[-2] = missing
+    labels = planted.counted([manifest.labels[0].missing])[:, 0]
     lower, upper = asked.bounds
     found = (np.clip(labels, lower, upper) - lower) / (upper - lower) * asked.steps
     known = np.abs(found - np.rint(found)) < _NEAR
@@ -164,11 +161,11 @@ def sums_check(summed: Summed) -> Check:
         f"groups of canaries {summed.planted.in_words(kind)}": kinds == kind
         for kind in np.unique(kinds[kinds >= 0]).tolist()
     }
-    noises = {}
-    for what, part in parts.items():
-        for scale in np.unique(summed.scales[part]).tolist():
-            noise = summed.noise[part & (summed.scales == scale)]
-            noises[what, noise.size, scale] = [noise]
+    noises = [
+        (what, scale, summed.noise[part & (summed.scales == scale)])
+        for what, part in parts.items()
+        for scale in np.unique(summed.scales[part]).tolist()
+    ]
     return laws.noise_check(
         noises,
         tried=f"The canaries' labels, those beyond the bounds and missing ones included, were taken"
@@ -212,7 +209,7 @@ def kinds_check(summed: Summed) -> Check:
 
 
 def _least_shift(groups: int, tests: int) -> float:
-    """By how many scales of their noise so many sums are moved where that is found with 95 %."""
+    """By how many scales of their noise n sums are moved where that is found with 95 %."""
     one = np.ones(groups)
     spread = float(norm.isf(1 - FOUND)) * math.sqrt(2 / groups)  # of a mean of noises of scale 1
     return least(

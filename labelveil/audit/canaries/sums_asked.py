@@ -20,7 +20,7 @@ from labelveil.audit.canaries.sums import Summed
 from labelveil.audit.canaries.worlds import LOWER, UPPER, World
 from labelveil.audit.certificate.evidence import read_evidence
 from labelveil.audit.settings import CanarySettings, Planting
-from labelveil.audit.verdict import Check, Probe, Probes, Verdict, verdict_of
+from labelveil.audit.verdict import Check, Probes, Verdict, verdict_of
 from labelveil.common.errors import present
 from labelveil.common.exact.rational import decimal_value
 from labelveil.common.release.event_keys import hash_keys, read_secret, secret_check
@@ -136,17 +136,12 @@ def answered_check(outcomes: Outcomes) -> Check:
     )
 
 
-def of_canaries(probe: Probe[Summed]) -> None:
-    """Declare what is looked at in the sums of planted canaries here, too."""
-
-    @check(probe.name, probe.question, probe.claim, not_looked_at=probe.not_looked_at)
-    def run(outcomes: Outcomes) -> Check:
-        return probe.run(present(outcomes.summed))
-
-
 # two starts of one epoch are compared in the place of two epochs, and bounds are our own setting
-for each in (sums.sums_check, sums.kinds_check, sums.other_groups_check):
-    of_canaries(each)
+SUMS.of_part(
+    (sums.sums_check, sums.kinds_check, sums.other_groups_check),
+    lambda outcomes: present(outcomes.summed),
+    fits=lambda outcomes: outcomes.answers,
+)
 
 
 @check(

@@ -81,8 +81,8 @@ class Evidence:
         return np.frombuffer(data, dtype=np.uint8).reshape(-1, KEY_BYTES)
 
     def _beside(self, name: str, stored: str, most: int) -> bytes | None:
-        """What was submitted, as the features party keeps it, or a labels party's store; of so many
-        bytes at most, and one more if there are more."""
+        """What was submitted, as the features party keeps it, or a labels party's store: ``most``
+        bytes, and one more if there are more."""
         folder = self.directory.absolute()
         paths = [folder / name]
         if len(folder.parents) > 2:  # store/releases/DATA SET/EPOCH

@@ -18,7 +18,6 @@ from labelveil.common.release.manifest import Manifest
 _LISTS = ("labels", "strata", "priors", "tables", "randomizers")
 _SHOWN = 64
 
-
 Deciders = Mapping[str, Sequence[str]]
 """The names of the checks that decide a field and all below it: the longest field counts."""
 

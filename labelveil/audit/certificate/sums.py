@@ -63,15 +63,15 @@ class Asked:
         return np.asarray(np.array(each)[at.reshape(-1)], dtype=np.float64)
 
     def sums(self, places: Integers) -> Integers:
-        """(G,) sums, in steps or steps², of (n,) labels on the lattice."""
+        """(…, G) sums, in steps or steps², of (…, n) labels on the lattice."""
         asked = np.flatnonzero(self.groups != NONE)
         group = self.groups[asked]
-        left = places[asked] - self.offsets[self.levels[asked]]
+        left = places[..., asked] - self.offsets[self.levels[asked]]
         kept = np.clip(left, -self.widths[group], self.widths[group])
         kept = np.where(self.squared[group] == 1, kept**2, kept)
-        sums = np.zeros(self.widths.size, dtype=np.int64)
-        np.add.at(sums, group, kept * self.weights[asked])
-        return sums
+        sums = np.zeros((self.widths.size, *places.shape[:-1]), dtype=np.int64)
+        np.add.at(sums, group, np.moveaxis(kept * self.weights[asked], -1, 0))
+        return np.moveaxis(sums, 0, -1)
 
     @property
     def ranges(self) -> tuple[Integers, Integers]:
@@ -91,7 +91,7 @@ class Asked:
 
 
 def read_asked(data: bytes, rows: int) -> Asked:
-    """Read a question about so many events; ``ReleaseError`` if its bytes are none."""
+    """Read a question about n events; ``ReleaseError`` if its bytes are none."""
     if not data.startswith(_FIRST_LINE):
         raise ReleaseError(f"the question does not begin with {_FIRST_LINE.decode().strip()!r}")
     body = memoryview(data)[len(_FIRST_LINE) :]

@@ -33,7 +33,7 @@ def cold_digests(
 ) -> list[list[bytes]]:
     """Digests of the outputs of first starts, for each of (k,) labels in ``rows`` rows of a call.
 
-    So many ``starts`` are in one process that loads the subject anew, ``forks`` in processes forked
+    ``starts`` are in one process that loads the subject anew, ``forks`` in processes forked
     before it was loaded, and as many in those forked after it has randomized. ``ConfigError`` if
     one of the starts fails.
     """

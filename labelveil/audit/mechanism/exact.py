@@ -70,25 +70,7 @@ def joint_check(trial: Trial) -> Check:
     )
 
 
-probe(
-    "replay: histogram sensitivity",
-    "Does one label move the histogram by no more than its noise pays for?",
-)(lambda trial: replays.sensitivity_check(trial.replay))
-probe(
-    "replay: noise scale",
-    "Is the histogram's noise as wide as it is said to be?",
-    "Every cell gets discrete Laplace noise of the stated scale.",
-)(lambda trial: replays.noise_scale_check(trial.replay))
-probe(
-    "replay: only the noisy histogram reaches the channel",
-    "Is the channel built from the noisy histogram alone?",
-    "Outputs and channel are a function of the noisy histogram alone.",
-)(lambda trial: replays.function_check(trial.replay))
-probe(
-    "support: noise on every cell",
-    "Do empty cells of the histogram get noise, too?",
-    "Every cell of the histogram gets noise, also where no label lies.",
-)(lambda trial: replays.support_check(trial.replay))
+PROBES.of_part(replays.REPLAY, lambda trial: trial.replay, fits=of(NamedSubject))
 
 
 @probe(

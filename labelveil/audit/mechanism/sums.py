@@ -12,7 +12,6 @@ size and width, and group with group.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -22,8 +21,9 @@ from itertools import product
 import numpy as np
 from scipy.stats import binom
 
-from labelveil.audit.attacks.laws import detectable_probability, noise_check
+from labelveil.audit.attacks.laws import Noise, detectable_probability, noise_check
 from labelveil.audit.attacks.one_run import draw_secrets, uniform
+from labelveil.audit.certificate.sums import read_asked
 from labelveil.audit.mechanism.subject import Answered, SumsSubject
 from labelveil.audit.mechanism.trial import Trial, of
 from labelveil.audit.verdict import GATE, Check, Power, Probes, Verdict, verdict_of
@@ -32,6 +32,7 @@ from labelveil.common.entropy import Entropy, system_entropy
 from labelveil.common.exact.noise import discrete_laplace_each
 from labelveil.common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Lattice
 from labelveil.common.randomizers.base import ROUNDING_STREAM
+from labelveil.common.release.question import encode_question
 
 PROBES = Probes[Trial]()
 probe = partial(PROBES.add, fits=of(SumsSubject))
@@ -68,7 +69,7 @@ def drawn_question(
 ) -> GroupQuestion:
     """Ask about events of (n,) groups with drawn widths, offsets and, if they are wanted, weights.
 
-    Half of the widths and offsets are at an end; so many groups ask for squares.
+    Half of the widths and offsets are at an end; the last ``squares`` groups ask for squares.
     """
 
     def places(least: int, size: int) -> Integers:
@@ -86,17 +87,8 @@ def drawn_question(
 
 
 def true_sums(question: GroupQuestion, places: Indices) -> Integers:
-    """(…, G) sums of (…, n) labels on the lattice, counted again from what was asked."""
-    levels = np.zeros(len(question), np.int64) if question.levels is None else question.levels
-    asked = np.flatnonzero(question.groups != NO_GROUP)
-    group = question.groups[asked].astype(np.int64)
-    left = places[..., asked] - question.offsets.astype(np.int64)[levels[asked]]
-    width = question.half_widths.astype(np.int64)[group]
-    kept = np.maximum(np.minimum(left, width), -width)
-    kept = np.where(group >= question.half_widths.size - question.squares, kept**2, kept)
-    if question.weights is not None:
-        kept = kept * question.weights[asked].astype(np.int64)
-    return np.asarray(kept @ (group[:, None] == np.arange(question.half_widths.size)))
+    """(…, G) sums of (…, n) labels on the lattice, counted again from a question's bytes."""
+    return read_asked(encode_question(question), len(question)).sums(places)
 
 
 def _small_questions(lattice: Lattice) -> Iterator[GroupQuestion]:
@@ -344,7 +336,7 @@ def _big_question(lattice: Lattice, epsilon: float, *, weights: bool) -> GroupQu
 )
 def noise_law_check(trial: Trial) -> Check:
     subject, runs = trial.sums, 2 * trial.sizes.seeds
-    noises: defaultdict[tuple[str, int, float], list[Integers]] = defaultdict(list)
+    noises: list[Noise] = []
     fractions, coarse = 0, list[str]()
     for weights in (False, True):
         question = _big_question(subject.lattice, subject.epsilon, weights=weights)
@@ -358,8 +350,9 @@ def noise_law_check(trial: Trial) -> Check:
         for at, (squares, size) in enumerate(product((False, True), SIZES)):
             cells = slice(at * ALIKE, (at + 1) * ALIKE)
             what = f"{'squares of ' * squares}groups of {size}{' with weights' * weights}"
-            noises[what, ALIKE, float(scale[cells].min())] += list(np.floor(noise[:, cells]))
-            coarse += _coarse(noise[:, cells], what, float(scale[cells].min()))
+            least = float(scale[cells].min())
+            noises += ((what, least, each) for each in np.floor(noise[:, cells]))
+            coarse += _coarse(noise[:, cells], what, least)
     check = noise_check(
         noises,
         tried=f"Two drawn questions about groups of {', '.join(map(str, SIZES))} known labels were"

@@ -29,7 +29,7 @@ _PACE_ROWS, _PACE_CALLS = 500_000, 200
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is tried: with an effort of 1, or so many times as much."""
+    """How much is tried: with an effort of 1, or n times as much."""
 
     runs: int = 1_000_000  # of the search over labels, which takes about seven times as many
     records: int = 1_000_000  # rows whose labels reach other rows
@@ -46,7 +46,7 @@ class Sizes:
     """As many more before and after it begins, in processes that show noise that is inherited."""
 
     def times(self, effort: float) -> Self:
-        """So many times as much, but for the rows of small calls; replays are not fewer."""
+        """``effort`` times as much, but for the rows of small calls; replays are not fewer."""
         sizes = {f.name: round(effort * getattr(self, f.name)) for f in fields(self)}
         seeds = max(self.seeds, sizes["seeds"])
         return type(self)(**sizes | {"seeds": seeds, "small_rows": self.small_rows})

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError, DataError
-from labelveil.common.randomizers.grid import LEAST_GAP, MAX_POINTS, Grid, Moved
+from labelveil.common.randomizers.grid import LEAST_GAP, MAX_POINTS, Grid, RoundingEffect
 
 bounds = st.tuples(st.floats(-1e9, 1e9), st.floats(1e-3, 1e9)).map(
     lambda pair: (round(pair[0], 40), round(pair[0], 40) + pair[1])
@@ -78,7 +78,7 @@ def test_labels_that_may_lie_anywhere_have_ten_steps(upper: int, points: int) ->
 
 def test_what_placing_labels_does_to_them() -> None:
     grid, labels = Grid.from_step(0, 1, 0.1), np.array([0.0, 0.1, 0.3, 0.25, 0.99, 2.0, -1.0])
-    moved = sum((grid.moved(labels[:3]), grid.moved(labels[3:])), Moved())
+    moved = sum((grid.moved(labels[:3]), grid.moved(labels[3:])), RoundingEffect())
     assert (moved.labels, moved.between, moved.fractional) == (7, 2, 4)
     many = np.tile(labels, 20_000)
     placed = grid.points[grid.round(many, seeded_entropy(5).words("round", 0, many.size))]

@@ -19,7 +19,7 @@ from labelveil.label_party.events.epoch import Rows
 from labelveil.label_party.events.steps import Events, Sources, Table, Work
 from labelveil.label_party.events.tally import Duplicates
 from labelveil.label_party.events.tasks import Slice, SubmittedRows
-from labelveil.label_party.sources.oddities import NOTHING
+from labelveil.label_party.sources.anomalies import NOTHING
 from labelveil.label_party.sources.tables import KEY, LABEL, PLACE, USER
 
 SECRET = bytes(range(32))

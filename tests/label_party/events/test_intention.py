@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from labelveil.common.randomizers.grid import Grid, Moved
+from labelveil.common.randomizers.grid import Grid, RoundingEffect
 from labelveil.label_party.events.completion import Rules, complete_part
 from labelveil.label_party.events.intention import Intention, Spread
 from labelveil.label_party.events.tally import LabelTally, Tally
-from labelveil.label_party.sources.oddities import oddity
+from labelveil.label_party.sources.anomalies import anomaly
 from labelveil.label_party.sources.tables import KEY, LABEL, PLACE
 
 USUAL = Tally(
@@ -44,7 +44,7 @@ def warnings_of(tally: Tally, labels: Sequence[str], **others: Any) -> list[str]
     return Intention((), SimpleNamespace(tally=tally), labels, **others).warnings()
 
 
-def coarse(grid: Grid, moved: Moved) -> list[str]:
+def coarse(grid: Grid, moved: RoundingEffect) -> list[str]:
     """What is said where placing the labels on a grid does that."""
     events = SimpleNamespace(tally=USUAL, moved=lambda grids: [moved])
     plan = SimpleNamespace(grids=[grid], strata=None)
@@ -79,7 +79,7 @@ def test_a_coarse_grid_is_warned_of() -> None:
     labels = np.linspace(0, 1, 101)
     for grid, warned in ((Grid.from_step(0, 1, 1), True), (Grid.from_step(0, 1, 0.2), False)):
         assert bool(coarse(grid, grid.moved(labels))) == warned
-    assert coarse(Grid.from_step(0, 1, 1), Moved(9, 9, 9, 4, 5, 5)) == [
+    assert coarse(Grid.from_step(0, 1, 1), RoundingEffect(9, 9, 9, 4, 5, 5)) == [
         "the grid has 2 points, 1 apart; 9 of 9 labels lie between, which adds 180.0% to their"
         " variance; choose a finer one"
     ]
@@ -140,7 +140,7 @@ def test_ranges_of_keys_add_up_to_what_all_keys_give() -> None:
 
 
 def test_a_tally_is_written_with_its_oddities_as_lists() -> None:
-    tally = Tally(rows=3, odd=oddity("label", "is no number", (7, 4), 2))
+    tally = Tally(rows=3, odd=anomaly("label", "is no number", (7, 4), 2))
     written = json.loads(json.dumps(tally.to_json()))
     entry = {"column": "label", "reason": "is no number", "count": 2, "places": [4, 7]}
     assert tally.to_json() == written

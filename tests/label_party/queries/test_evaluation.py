@@ -439,7 +439,7 @@ def test_a_session_is_answered_as_it_was_sold_or_not_at_all(
         for predictions in (np.full(EVENTS, 1e-12), np.zeros(EVENTS)):
             assert asker.refused(predictions) == CLOSED
     (line, *_) = [r.cause for r in caplog.records if getattr(r, "cause", "")]  # type: ignore[attr-defined]
-    assert f"records_per_unit was 5 and is {now} now; set that back" in line
+    assert f"records_per_unit was 5 and is {now} now; restore that setting" in line
     with running(party.config(**sold)) as address:
         asker = make_asker(party, connect(address))
         assert asker.ask(np.zeros(EVENTS)) == first

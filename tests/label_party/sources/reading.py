@@ -9,8 +9,8 @@ import polars as pl
 from labelveil.common.csv_files import Dialect
 from labelveil.label_party.events.columns import Column
 from labelveil.label_party.events.epoch import Rows
-from labelveil.label_party.sources.foreign import Source
-from labelveil.label_party.sources.oddities import Oddities
+from labelveil.label_party.sources.anomalies import Anomalies
+from labelveil.label_party.sources.remote_source import Source
 from labelveil.label_party.sources.tables import CSV
 
 
@@ -24,6 +24,6 @@ def read_events(
     rows: tuple[int, int] | None = None,
     others: Sequence[str] = (),
     dialect: Dialect = CSV,
-) -> tuple[pl.DataFrame, Oddities]:
+) -> tuple[pl.DataFrame, Anomalies]:
     columns = tuple(map(Column, others))
     return Rows(source, key, tuple(labels), user, day, columns, None, dialect).read(rows)

@@ -14,6 +14,7 @@ import pytest
 from labelveil.common.csv_files import Dialect
 from labelveil.common.errors import DataError
 from labelveil.label_party.sources import csv_rows
+from labelveil.label_party.sources.anomalies import LINE
 from labelveil.label_party.sources.csv_rows import (
     Holds,
     Layout,
@@ -23,7 +24,6 @@ from labelveil.label_party.sources.csv_rows import (
     rows_of,
 )
 from labelveil.label_party.sources.object_stores import Remote
-from labelveil.label_party.sources.oddities import LINE
 from labelveil.label_party.sources.tables import copy_as_parquet, read_columns
 from tests.label_party.objects import serving
 from tests.label_party.sources.reading import read_events

@@ -74,7 +74,7 @@ def test_what_was_sold_on_other_terms_is_refused(
     with pytest.raises(ReleaseError) as refused:
         find_paid(store, replace(PURCHASE, **terms))
     assert said in str(refused.value)
-    assert str(refused.value).endswith("set that back, or name another epoch with --epoch")
+    assert str(refused.value).endswith("restore that setting, or name another epoch with --epoch")
     again = replace(PURCHASE, limit=PureDP.of(Fraction(9)), composition="disjoint")
     assert find_paid(store, again) is not None  # what may be spent is no term of what was sold
 

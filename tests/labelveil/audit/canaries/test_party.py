@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -34,7 +35,7 @@ from labelveil.audit.canaries.one_label import (
     log_kinds,
     shown_by,
 )
-from labelveil.audit.canaries.party import CANARY_STEPS, audit_party, cold_start_check
+from labelveil.audit.canaries.party import CANARY_STEPS, Sent, audit_party, cold_start_check
 from labelveil.audit.canaries.worlds import make_worlds
 from labelveil.audit.settings import CanarySettings
 from labelveil.audit.verdict import Verdict
@@ -141,7 +142,7 @@ def test_a_second_start_with_the_same_noise_is_caught() -> None:
         (replace(first, manifest=other), Verdict.FAIL),
         (replace(first, parts=fresh), Verdict.FAIL),
     ):
-        assert cold_start_check((first, second)).verdict is verdict
+        assert cold_start_check(Sent(np.zeros(0), first, second)).verdict is verdict
 
 
 def test_fresh_noise_at_a_resumed_fetch_is_caught() -> None:

@@ -9,10 +9,10 @@ import polars as pl
 
 from labelveil.common.errors import ConfigError
 from labelveil.common.files import file_errors, read_private
-from labelveil.label_party.sources.oddities import Oddities
+from labelveil.label_party.sources.anomalies import Anomalies
 
 
-class Foreign:
+class RemoteSource:
     """A table that lies elsewhere: its rows as text, its lines of CSV, or else a scan."""
 
     failures: tuple[type[Exception], ...] = ()
@@ -29,7 +29,7 @@ class Foreign:
         """Type of a column, and whether it is one of whole numbers; None if none is declared."""
         return None
 
-    def parts(self, names: Sequence[str]) -> Iterator[tuple[pl.DataFrame, Oddities]] | None:
+    def parts(self, names: Sequence[str]) -> Iterator[tuple[pl.DataFrame, Anomalies]] | None:
         """Some columns of its rows as text, a part at a time; None where lines or a scan tell."""
         return None
 
@@ -42,7 +42,7 @@ class Foreign:
         raise TypeError(f"{self} is not scanned")
 
 
-Source = Path | Foreign
+Source = Path | RemoteSource
 
 
 def check_private(path: Path) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 import polars as pl
 
 SHOWN = 5
-"""So many places of each oddity are kept."""
+"""Number of places of each anomaly that are kept."""
 LINE = "line or row of the source"
-"""Column of the places that oddities name, beside those of a source."""
+"""Column of the places that anomalies name, beside those of a source."""
 
 
 @dataclass(frozen=True)
-class Oddity:
+class Anomaly:
     """Cells of one column, or rows, that are odd for one reason."""
 
     column: str  # name of the column; empty where it is about whole rows
@@ -33,45 +33,45 @@ class Oddity:
 
 
 @dataclass(frozen=True)
-class Oddities:
+class Anomalies:
     """All that is odd about a source, or some of its rows; those of further rows are added.
 
     For the operator alone: that a row is odd tells of its label. Nothing is decided by it.
     """
 
-    each: tuple[Oddity, ...] = ()
+    each: tuple[Anomaly, ...] = ()
 
-    def __add__(self, other: Oddities) -> Oddities:
+    def __add__(self, other: Anomalies) -> Anomalies:
         merged = {(entry.column, entry.reason): entry for entry in self.each}
         for entry in other.each:
             known = merged.get((entry.column, entry.reason))
             if known is not None:
                 places = tuple(sorted(known.places + entry.places)[:SHOWN])
-                entry = Oddity(entry.column, entry.reason, known.count + entry.count, places)
+                entry = Anomaly(entry.column, entry.reason, known.count + entry.count, places)
             merged[entry.column, entry.reason] = entry
-        return Oddities(tuple(merged[name] for name in sorted(merged)))
+        return Anomalies(tuple(merged[name] for name in sorted(merged)))
 
     def __bool__(self) -> bool:
         return bool(self.each)
 
-    def __iter__(self) -> Iterator[Oddity]:
+    def __iter__(self) -> Iterator[Anomaly]:
         return iter(self.each)
 
     def to_json(self) -> list[dict[str, Any]]:
         return [vars(entry) | {"places": list(entry.places)} for entry in self.each]
 
 
-NOTHING = Oddities()
+NOTHING = Anomalies()
 
 
-def oddity(column: str, reason: str, places: Iterable[int], count: int) -> Oddities:
-    """Return one oddity of so many cells or rows, and some of their places; none if no cell is."""
+def anomaly(column: str, reason: str, places: Iterable[int], count: int) -> Anomalies:
+    """Return one anomaly of n cells or rows, and some of their places; none if no cell is."""
     if not count:
-        return Oddities()
-    return Oddities((Oddity(column, reason, count, tuple(sorted(places)[:SHOWN])),))
+        return Anomalies()
+    return Anomalies((Anomaly(column, reason, count, tuple(sorted(places)[:SHOWN])),))
 
 
-def oddity_of(column: str, reason: str, odd: pl.Series, places: pl.Series) -> Oddities:
+def anomaly_of(column: str, reason: str, odd: pl.Series, places: pl.Series) -> Anomalies:
     """Return where of (n,) rows are odd, given the places of all of them."""
     where = places.filter(odd)
-    return oddity(column, reason, where.head(SHOWN), where.len())
+    return anomaly(column, reason, where.head(SHOWN), where.len())

@@ -23,7 +23,7 @@ from labelveil.common.config import Section, setting
 from labelveil.common.errors import LabelveilError, ReleaseError
 from labelveil.common.signals import terminated_as_interrupted
 from labelveil.common.streams import flush_output, say
-from labelveil.label_party.commands.options import Shown
+from labelveil.label_party.commands.options import OutputOptions
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.store.budget import short
 
@@ -51,7 +51,7 @@ def aligned(facts: Sequence[tuple[str, object]]) -> Iterator[str]:
         yield f"{name:<{width}} {value}"
 
 
-class BeforeOptions(Section):
+class PreflightOptions(Section):
     dry_run: bool = setting(
         False,
         "Print what would be read and spent, and warnings; charge, draw and write nothing. Warnings"
@@ -67,15 +67,15 @@ class BeforeOptions(Section):
 
 
 @dataclass(frozen=True, eq=False)
-class Before:
+class Preflight:
     """What a command does before it buys, and what it says however it ends after that.
 
     ``LabelveilError``, ^C and SIGTERM say on standard error what was charged and not shown yet.
     """
 
     config: LabelPartyConfig
-    wanted: BeforeOptions
-    shown: Shown
+    wanted: PreflightOptions
+    shown: OutputOptions
     outputs: Sequence[Path] = ()  # files that it would write beside the store; checked already
     # what a dry run has planned so far, as several epochs add up
     foreseen: list[Order] = field(default_factory=list)
@@ -105,10 +105,10 @@ class Before:
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> bool:
         """Let a dry run end, and fail where somebody should look."""
-        from labelveil.label_party.events.intention import NotBought
+        from labelveil.label_party.events.intention import DryRunEnded
 
         try:
-            if kind is not None and not issubclass(kind, NotBought):
+            if kind is not None and not issubclass(kind, DryRunEnded):
                 return False
             flush_output()
             self.untold.clear()
@@ -136,9 +136,9 @@ class Before:
     def __call__(self, intention: Intention) -> None:
         """Print, and ask where that is called for.
 
-        ``NotBought`` with ``--dry-run``; ``ReleaseError`` if the answer is no.
+        ``DryRunEnded`` with ``--dry-run``; ``ReleaseError`` if the answer is no.
         """
-        from labelveil.label_party.events.intention import NotBought
+        from labelveil.label_party.events.intention import DryRunEnded
         from labelveil.label_party.release.plan import too_few_events
         from labelveil.label_party.store.purchase import rehearsing
 
@@ -166,7 +166,7 @@ class Before:
             say(f"warning: {warning}")  # if nobody can see it, that may change nothing either
         if self.wanted.dry_run:
             self.warned.extend(warnings)
-            raise NotBought
+            raise DryRunEnded
         if warnings and not self.wanted.yes and terminal:
             epoch = intention.purchases[-1].epoch
             if not agreed("Release all the same?"):

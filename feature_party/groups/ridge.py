@@ -6,10 +6,10 @@ features. Sums are linear in f (:mod:`labelveil.feature_party.groups.law`), so t
 likelihood has a closed form; its gradient finds the scale of each column, the amplitudes and the
 labels' own deviation. Which columns matter decides everything: noise leaves few sums to learn from.
 
-Each wave runs along about half of the columns, drawn at random. Over such draws its kernel is the
-product of ``(1 + k)/2`` over columns, with k a squared-exponential of that column: the sum over all
-sets of columns of a kernel of these alone. What hangs on a few columns at a time takes fewer sums
-to learn than what hangs on all of them together.
+Waves run along all columns, or each along about half of them, drawn at random. Over such draws
+the kernel is the product of ``(1 + k)/2`` over columns, with k a squared-exponential of that
+column: the sum over all sets of columns of a kernel of these alone. What hangs on a few columns at
+a time then takes fewer sums to learn than what hangs on all of them together.
 
 Source: Rahimi and Recht, *Random Features for Large-Scale Kernel Machines*, NeurIPS 2007; scales by
 marginal likelihood as in Rasmussen and Williams, *Gaussian Processes for Machine Learning*, 2006,
@@ -34,8 +34,6 @@ from labelveil.feature_party.groups.law import SumRows
 
 FEATURES = 300
 STEPS, STEPS_AGAIN = 45, 20
-_ALONG = 0.5
-"""Share of the columns that a wave runs along."""
 _RATE = 0.1
 _EVENTS = 40_000
 """Events by which scales are learned, about as many of each group; coefficients take all."""
@@ -181,6 +179,8 @@ class RidgeFit:
         Codes of others of them, if any.
     start
         Length over which predictions are first taken to change, as a multiple of √F.
+    along
+        Share of the columns that a wave runs along.
     """
 
     def __init__(
@@ -192,14 +192,15 @@ class RidgeFit:
         seed: int,
         start: float = 1.0,
         codes: CodeRows | None = None,
+        along: float = 1.0,
     ) -> None:
         draw = torch.Generator().manual_seed(seed)
         count = inputs.shape[1]
         self.data, self.range = data, upper - lower
         self.inputs = torch.as_tensor(inputs, dtype=torch.float32)
-        along = torch.rand(count, FEATURES, generator=draw) < _ALONG
-        along |= ~along.any(dim=0)  # a wave along no column would be a constant
-        self.frequencies = torch.randn(count, FEATURES, generator=draw) * along
+        kept = torch.rand(count, FEATURES, generator=draw) < along
+        kept |= ~kept.any(dim=0)  # a wave along no column would be a constant
+        self.frequencies = torch.randn(count, FEATURES, generator=draw) * kept
         self.phases = 2 * math.pi * torch.rand(FEATURES, generator=draw)
         spread = float(inputs.std(axis=0).mean()) or 1.0
         self.first = math.log(start / (spread * math.sqrt(count)))

@@ -85,7 +85,7 @@ def test_what_columns_do_one_by_one_takes_few_sums_to_learn() -> None:
     inputs = rng.uniform(-2, 2, size=(1_600, 8))
     truth = 5 + np.sin(2 * inputs).sum(axis=1)
     groups = np.arange(600)
-    ridge = RidgeFit(inputs[:600], rows_of(groups, truth[:600]), 0, 10, 0).run()
+    ridge = RidgeFit(inputs[:600], rows_of(groups, truth[:600]), 0, 10, 0, along=0.5).run()
     left = np.mean((ridge.predict(inputs[600:]) - truth[600:]) ** 2) / truth.var()
     assert left < 0.35
 

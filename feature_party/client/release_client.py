@@ -48,6 +48,8 @@ from labelveil.feature_party.config import LabelsPartySection
 T = TypeVar("T")
 RowsCallback = Callable[[int, int], None]
 """Called with rows received so far and rows in all."""
+_SOONEST = 0.1
+"""Seconds from one look for a release to the next, at least."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,9 @@ class RetryPolicy:
     # seconds
     first: float = 0.25
     longest: float = 20.0
-    poll: float = 2.0  # seconds between two looks for a release that does not exist yet
+    # seconds between two looks for a release that does not exist yet, at most: a quarter of the
+    # time waited so far, so that what comes soon is seen soon
+    poll: float = 2.0
     longest_told: float = 120.0  # seconds that a labels party may have us wait before one call
 
     def delay(self, failures: int) -> float:
@@ -205,7 +209,8 @@ class ReleaseClient:
             data_set=self.settings.data_set, epoch=self.settings.epoch, client=own_software()
         )
         failures = 0
-        until = time.monotonic() + self.settings.wait
+        begun = time.monotonic()
+        until = begun + self.settings.wait
         while True:
             try:
                 timeout = min(self.settings.timeout, self._seconds_left())
@@ -215,7 +220,8 @@ class ReleaseClient:
             except grpc.RpcError as error:
                 waiting = until - time.monotonic()
                 if error.code() == grpc.StatusCode.NOT_FOUND and waiting > 0:
-                    self._wake.wait(min(waiting, self.retry.poll))
+                    looks = max(_SOONEST, (time.monotonic() - begun) / 4)
+                    self._wake.wait(min(waiting, self.retry.poll, looks))
                     continue
                 failures = self._wait_or_raise(error, failures, command)
 

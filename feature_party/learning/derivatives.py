@@ -16,8 +16,10 @@ import torch
 from numpy.typing import NDArray
 
 from labelveil.common.arrays import Floats
-from labelveil.feature_party.learning.heads import Head, LinearHead, MeanHead
+from labelveil.common.errors import present
+from labelveil.feature_party.learning.heads import LinearHead, MeanHead
 from labelveil.feature_party.learning.law_table import LawTable
+from labelveil.feature_party.learning.objectives import LikelihoodObjective
 from labelveil.feature_party.learning.support import Support
 
 _LEAST_INFORMATION = 1e-3
@@ -105,15 +107,13 @@ def row_blocks(rows: int) -> Iterator[slice]:
     return (slice(start, start + _BLOCK) for start in range(0, rows, _BLOCK))
 
 
-def derivatives_of(head: Head, support: Support) -> Callable[[], Derivatives] | None:
-    """What makes the derivatives of a law over a support; None if nothing serves it.
-
-    A table has a hundred megabytes where channels have many outputs, so that none is kept for long.
-    """
+def derivatives_of(law: LikelihoodObjective) -> Callable[[], Derivatives] | None:
+    """What finds the derivatives of a law; None if nothing serves it."""
+    head, support = law.family, law.support
     if isinstance(head, MeanHead):
         return partial(MeanTable, support)
     if support.values_alone and isinstance(head, LinearHead):
         return partial(ValuesTable, head, support.likelihood)
     if LawTable.serves(head, support.likelihood.shape[1]):
-        return partial(LawTable, head, support.likelihood, support.channel_of, support.shares)
+        return lambda: present(law.table())
     return None

@@ -29,6 +29,7 @@ scale on a logarithm."""
 _NEAR = 1e-3
 _LEAST_INFORMATION = 1e-3
 """Share of the largest Fisher information that every row has: a step is never unbounded."""
+_LEAST = 1e-30
 _CODES = 64
 """Codes that are tabulated at once."""
 ONE = np.ones(1)
@@ -74,23 +75,24 @@ class LawTable:
             return torch.softmax(head.logits(places + step), dim=-1)
 
         steps = _NEAR * torch.eye(head.outputs, **place)
-        still, pairs = laws(0 * steps[0]), [(laws(step), laws(-step)) for step in steps]
+        still = laws(0 * steps[0])
+        # differences of double precision, which single would drown; what codes make of them is kept
+        # in single precision
+        moved = ((laws(step) - laws(-step)) / (2 * _NEAR) for step in steps)
+        both, cells_ = [part.float() for part in (still, *moved)], cells.float()
         size, count, parameters = len(places), cells.shape[1], 1 + head.outputs
         of = np.zeros(count, np.int64) if channel_of is None else channel_of
         self.channel_of = torch.as_tensor(of, device=head.device)
         information = torch.zeros((len(shares), size, head.outputs), **place)
-        self.table = torch.empty(
-            (count * size, parameters), dtype=torch.float32, device=head.device
-        )
-        # some codes after others: all of them in double precision are many times the table
+        self.table = torch.empty((count, size, parameters), device=head.device)
         for start in range(0, count, _CODES):
             some = slice(start, start + _CODES)
-            seen = cells[:, some]
-            slopes = [(up @ seen - down @ seen) / (2 * _NEAR) for up, down in pairs]
-            each = torch.stack([still @ seen, *slopes], dim=-1).transpose(0, 1)
-            self.table[start * size :][: each.shape[0] * size] = each.reshape(-1, parameters)
-            told = each[..., 1:] ** 2 / each[..., :1]
-            information.index_add_(0, self.channel_of[some], told)
+            each = self.table[some]
+            for at, part in enumerate(both):
+                each[..., at] = cells_[:, some].T @ part.T
+            told = each[..., 1:] * (each[..., 1:] / each[..., :1].clamp(min=_LEAST))
+            information.index_add_(0, self.channel_of[some], told.double())
+        self.table = self.table.view(-1, parameters)
         floor = _LEAST_INFORMATION * information.sum(dim=0).amax(dim=0)
         information /= torch.as_tensor(np.maximum(shares, 1e-12), **place)[:, None, None]
         information = torch.maximum(information, floor)

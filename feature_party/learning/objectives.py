@@ -165,10 +165,28 @@ class LikelihoodObjective(Objective):
     def __init__(self, problem: LabelProblem, support: Support, head: Head) -> None:
         self.head, self.family, self.outputs = head.name, head, head.outputs
         self.support, self.cells = support, support.size
-        self.columns = support.likelihood / support.likelihood.max(axis=0)
-        self.factors = torch.as_tensor(self.columns.T.copy(), dtype=torch.float32)
+        self._scale(support)
         self.values = torch.as_tensor(support.values, dtype=torch.float32)
         self._table: LawTable | None = None
+
+    def _scale(self, support: Support) -> None:
+        """Measure the likelihood of each code by its largest under a support."""
+        largest = support.likelihood.max(axis=0)
+        factors = (self.support.likelihood / largest).T
+        self.factors = torch.as_tensor(factors.copy(), dtype=torch.float32)
+        self.log_largest = torch.as_tensor(np.log(largest), dtype=torch.float32)
+
+    def table(self) -> LawTable | None:
+        """Its derivatives, made once and kept as long as this objective: networks, linear models
+        and trees learn from the same. None if a table does not serve its law.
+
+        A table has a hundred megabytes where channels have many outputs.
+        """
+        support = self.support
+        if self._table is None and LawTable.serves(self.family, support.likelihood.shape[1]):
+            of_channels = support.channel_of, support.shares
+            self._table = LawTable(self.family, support.likelihood, *of_channels)
+        return self._table
 
     def estimates(self, raw: Tensor, targets: Tensor) -> Tensor:
         of_cells = torch.as_tensor(self.support.estimates.expected, dtype=raw.dtype).to(raw.device)
@@ -185,12 +203,11 @@ class LikelihoodObjective(Objective):
         return -torch.log((probabilities * factors).sum(-1))
 
     def quick_loss(self, raw: Tensor, targets: Tensor) -> Tensor:
-        if not LawTable.serves(self.family, self.columns.shape[1]):
+        table = self.table()
+        if table is None:
             return self.loss(raw, targets)
-        if self._table is None:
-            self._table = LawTable(self.family, self.columns)
-        losses: Tensor = _TabulatedLoss.apply(raw, targets, self._table)  # type: ignore[no-untyped-call]
-        return losses
+        losses: Tensor = _TabulatedLoss.apply(raw, targets, table)  # type: ignore[no-untyped-call]
+        return losses + self.log_largest.index_select(0, targets.reshape(-1)).view(targets.shape)
 
     def average_loss(self, raw: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
         # the likelihood is linear in q, so that of the average is the average
@@ -219,8 +236,7 @@ class JointObjective(LikelihoodObjective):
         super().__init__(problem, joint, LinearHead("joint", np.log(joint.prior), tilts))
         self.cells = support.size
         # scaled as they are for laws of the label alone, so that losses compare
-        self.columns = joint.likelihood / support.likelihood.max(axis=0)
-        self.factors = torch.as_tensor(self.columns.T.copy(), dtype=torch.float32)
+        self._scale(support)
         self.values = torch.as_tensor(support.values, dtype=torch.float32)
         self.merged = torch.as_tensor(np.eye(support.size)[belongs], dtype=torch.float32)
 

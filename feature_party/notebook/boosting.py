@@ -18,7 +18,6 @@ from labelveil.common.arrays import Floats, finite
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.feature_party.learning.derivatives import derivatives_of, row_blocks
 from labelveil.feature_party.learning.problem import LabelProblem
-from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.notebook.laws_by_mean import LawsByMean
 from labelveil.feature_party.notebook.sources import check_codes
 from labelveil.feature_party.notebook.torch_loss import likelihood
@@ -37,7 +36,7 @@ class BoostingObjective:
 
     def __init__(self, problem: LabelProblem, head: str = "auto") -> None:
         self._problem, self._likelihood = problem, likelihood(problem, head)
-        made = derivatives_of(self._likelihood.family, Support.of(problem))
+        made = derivatives_of(self._likelihood)
         if made is None:
             raise ConfigError(
                 f"head={head!r} has more parameters than boosting serves; use gaussian, log-normal,"

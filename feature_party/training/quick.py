@@ -42,7 +42,7 @@ class QuickLearners:
         self.laws: dict[Candidate, tuple[LikelihoodObjective, Callable[[], Derivatives]]] = {}
         for law, objective in objectives.items():
             if isinstance(objective, LikelihoodObjective):
-                table = derivatives_of(objective.family, objective.support)
+                table = derivatives_of(objective)
                 if table is not None:
                     self.laws[law] = objective, table
         if not self.laws and learner != "auto":

@@ -80,6 +80,7 @@ class _Run:
         self.events, self.setup = events, setup
         self.section, self.workers = setup.training, setup.workers
         self.warnings: list[str] = []
+        self._laws: dict[Candidate, Objective] = {}
         self.problem, self.support = events.problem, Support.of(events.problem)
         self.device = choose_device(self.section.device)
         # how many true labels all labels to train on are worth
@@ -210,8 +211,14 @@ class _Run:
             raise ConfigError(
                 f"learner={learner!r} trains in memory alone; set [training] shards to never"
             )
-        objectives = {law: self._objective(law) for law in laws}
+        objectives = {law: self._law(law) for law in laws}
         return self.setup.learners(learner, objectives, rows, self.setup.on_epoch)
+
+    def _law(self, candidate: Candidate) -> Objective:
+        """The same for all learners, which share its table; but for networks on another device."""
+        if candidate not in self._laws:
+            self._laws[candidate] = self._objective(candidate)
+        return self._laws[candidate]
 
     def _least_squares(self, mixture: Mixture, shrinkage: float) -> Mixture:
         """Give every candidate the share that makes the squared error least, one after another.
@@ -297,7 +304,8 @@ class _Run:
         self, candidates: Sequence[Candidate], members: int | None = None, beat: float = math.inf
     ) -> Fits:
         """Train networks, all laws on the same hidden layers; or only some members of them."""
-        laws = [self._objective(candidate) for candidate in candidates]
+        law = self._law if self.device.type == "cpu" else self._objective
+        laws = [law(candidate) for candidate in candidates]
         objective = laws[0] if len(laws) == 1 else SharedObjective(laws)
         encoder, settings, setup = self.rows.encoder, self.settings, self.setup
         sizes = encoder.inputs, encoder.cardinalities, settings.hidden, objective.outputs

@@ -112,8 +112,6 @@ class _Simulation:
                 files = furnish(workspace, inputs, settings)
         if settings.ask == GROUPS:
             return self._sums(inputs)
-        if not settings.submitted:
-            self._release()
         self._exchange()
         with self._stage("verify", "read and verify the release"):
             folders = workspace.releases(len(settings.shares))
@@ -157,15 +155,11 @@ class _Simulation:
             took = f"[dim]{self._seconds[name]:.1f} s[/dim]"
             stderr.print(f"[green]✓[/green] {text}  {took}", markup=True, highlight=False)
 
-    def _release(self) -> None:
-        with self._stage("release", "labels party: build the release"):
-            self._run(LABEL_PROGRAM, "release")
-
     def _exchange(self) -> None:
-        """The whole conversation between the parties: one fetch, then the server can go.
+        """The release, and the whole conversation between the parties: then the server can go.
 
-        Where the features party names the events, its list comes first, and the release is built
-        beside the server that is to hand it out.
+        The release is built beside the server that is to hand it out, while the features party
+        loads what it needs and waits. Where that party names the events, its list comes first.
         """
         workspace = self._workspace
         serve = ["serve", "--config", config_file("label_party")]
@@ -183,31 +177,42 @@ class _Simulation:
                 with (
                     self._stage("features_party", text),
                     Party(LABEL_PROGRAM, watch, workspace.label_party, log),
+                    self._running(address) as run,
                 ):
-                    self._learn(address)
+                    self._learn(run)
                 return
             if self._settings.submit_population:
                 with self._stage("submit", "features party: submit the population"):
                     self._run(FEATURE_PROGRAM, "submit", "--address", address)
-                self._release()
-            text = "features party: fetch, join, train, predict"
-            with self._stage("features_party", text):
-                self._learn(address)
+                self._release()  # until it is built, nothing can be submitted again
+            with self._running(address) as run:
+                if not self._settings.submit_population:
+                    self._release()
+                with self._stage("features_party", "features party: fetch, join, train, predict"):
+                    self._learn(run)
 
-    def _learn(self, address: str) -> None:
-        """The features party's run; who will score it begins beside it, as soon as it can.
+    def _release(self) -> None:
+        with self._stage("release", "labels party: build the release"):
+            self._run(LABEL_PROGRAM, "release")
+
+    def _running(self, address: str) -> Party:
+        """The features party's run."""
+        return Party(
+            *self._invocation(FEATURE_PROGRAM, "run", "--no-evaluate", "--address", address)
+        )
+
+    def _learn(self, run: Party) -> None:
+        """Wait for the features party's run; who will score it begins beside it, when it can.
 
         Networks learn from true labels there, to compare, and need all releases. It waits for the
         run's end before it reads the model: nothing of the run sees a true label.
         """
-        running = ["run", "--no-evaluate", "--address", address]
         releases = self._workspace.releases(len(self._settings.shares))
-        with Party(*self._invocation(FEATURE_PROGRAM, *running)) as run:
-            while not run.ended_within(_POLL_SECONDS):
-                if self._scorer is None and not self._given and is_complete(releases[-1]):
-                    self._scorer = self._scoring()
-            if run.returncode:
-                raise run.failure()
+        while not run.ended_within(_POLL_SECONDS):
+            if self._scorer is None and not self._given and is_complete(releases[-1]):
+                self._scorer = self._scoring()
+        if run.returncode:
+            raise run.failure()
 
     @property
     def _given(self) -> bool:

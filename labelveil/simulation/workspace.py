@@ -178,7 +178,7 @@ def _feature_party_config(
             "data_set": _data_set_name(settings.labels),
             "epoch": EPOCH,
             "submit": settings.submitted,
-            "wait": 3600.0 if settings.shares else 0.0,
+            "wait": 3600.0,  # the run begins beside the release
         },
         "rounds": {"shares": settings.shares},
         "keys": {"secret_file": _beside(files.join_secret)},

@@ -197,5 +197,35 @@ def test_a_fetch_waits_for_a_release_that_is_to_come(
         assert behaviour.absent == 19
 
 
+def test_what_comes_soon_is_seen_soon(
+    world: World, files: CertificateFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within half as long again as it took, and from some seconds on within two."""
+    clock = Clock()
+    monkeypatch.setattr("labelveil.feature_party.client.release_client.time", clock)
+    with serving(world, Behaviour(absent=60), files) as address:
+        client = SubmittingClient(client_settings(address, files, wait=3600))
+        client._wake = clock
+        assert client.fetch(tmp_path / "one").rows == 1500
+    assert all(wait <= max(0.5, sum(clock.waits[:at]) / 2) for at, wait in enumerate(clock.waits))
+    assert set(clock.waits[-20:]) == {RetryPolicy().poll}
+    assert len(clock.waits) == 60
+
+
+class Clock(threading.Event):
+    """Time that passes by waiting alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float] = []
+
+    def monotonic(self) -> float:
+        return sum(self.waits)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits.append(timeout or 0.0)
+        return False
+
+
 def _interrupt(self: object, timeout: object = None) -> None:
     raise KeyboardInterrupt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,7 +14,8 @@ from labelveil.common.entropy import seeded_entropy
 from labelveil.common.randomizers import build_randomizer
 from labelveil.feature_party.config import FeaturePartyConfig
 from labelveil.feature_party.learning.derivatives import MeanTable
-from labelveil.feature_party.learning.heads import build_head
+from labelveil.feature_party.learning.heads import Head, build_head
+from labelveil.feature_party.learning.law_table import LawTable
 from labelveil.feature_party.learning.mixing import least_squares_share
 from labelveil.feature_party.learning.objectives import LikelihoodObjective
 from labelveil.feature_party.learning.problem import LabelProblem
@@ -88,6 +90,22 @@ def test_codes_count_for_what_they_say_beyond_the_mixture(monkeypatch: pytest.Mo
     alone = np.sqrt(said.information[0]) * said.of_code[data.codes]
     beyond, *_ = seen
     assert beyond.std() < 0.7 * alone.std()
+
+
+def test_all_learners_of_a_law_share_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many channels one takes seconds, and hundreds of megabytes."""
+    made: list[str] = []
+
+    def make(table: LawTable, head: Head, *rest: Any) -> None:
+        made.append(head.name)
+        initialise(table, head, *rest)
+
+    initialise = LawTable.__init__
+    monkeypatch.setattr(LawTable, "__init__", make)
+    heads = fitted(prepared(*two_kinds(3_000))).facts.heads
+    assert {"linear", "trees"} < {name.partition("-")[0] for name in heads}
+    assert len(made) > 1
+    assert len(made) == len({*made})
 
 
 def test_nothing_is_compared_with_a_chosen_head() -> None:

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from labelveil.common.errors import DataError, LabelveilError, present
 from labelveil.common.release.table import read_release
 from labelveil.runs import write_events
 from labelveil.simulation import Settings, run_simulation
-from labelveil.simulation.processes import StageFailed, run_party
+from labelveil.simulation.processes import Party, StageFailed, run_party
 from tests.statistics import deviations
 
 pytest.importorskip("torch", reason="the features party needs torch")
@@ -173,15 +174,35 @@ def test_nobody_is_left_running(run: tuple[Path, dict[str, Any]]) -> None:
 @pytest.mark.slow
 def test_a_failing_labels_party_is_told_in_its_own_words(data: Path, tmp_path: Path) -> None:
     settings = _settings(data, tmp_path / "out", label_settings=("privacy.prior_share=7",))
-    with pytest.raises(StageFailed, match=r"^label-party release: .*prior_share=7 must be"):
+    with pytest.raises(StageFailed, match=r"^label-party serve: .*prior_share=7 must be"):
         run_simulation(settings)
     assert not (tmp_path / "out" / "metrics.json").exists()
 
 
 @pytest.mark.slow
-def test_a_failing_features_party_ends_the_server(data: Path, tmp_path: Path) -> None:
+def test_a_failing_features_party_ends_the_server(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+
+    def begin(party: Party, module: str, arguments: Sequence[str], *rest: Any, **more: Any) -> None:
+        begun.append(arguments[0])
+        initialise(party, module, arguments, *rest, **more)
+
+    initialise = Party.__init__
+    monkeypatch.setattr(Party, "__init__", begin)
     settings = _settings(data, tmp_path / "out", feature_settings=("training.hidden=[0]",))
     with pytest.raises(StageFailed, match=r"^feature-party run: .*\[training\] hidden"):
+        run_simulation(settings)
+    assert not [line for line in _children() if "_party" in line]
+    # the features party loads what it needs while the release is built
+    assert begun == ["serve", "run", "release"]
+
+
+@pytest.mark.slow
+def test_a_failing_release_ends_the_features_party(data: Path, tmp_path: Path) -> None:
+    settings = _settings(data, tmp_path / "out", label_settings=("keys.secret_file=nowhere",))
+    with pytest.raises(StageFailed, match=r"^label-party release: .*nowhere"):
         run_simulation(settings)
     assert not [line for line in _children() if "_party" in line]
 

@@ -131,7 +131,7 @@ def mutations(path: str, source: bytes) -> list[Mutation]:
             case ast.Constant(value=int() as value):
                 yield "constant", *whole, str(value + 1)
                 yield "constant", *whole, f"({value - 1})"
-            case ast.Constant(value=float() as value):
+            case ast.Constant(value=float() as value) if value > 1e-200:  # not a guard against 0
                 yield "constant", *whole, repr(2 * value)
             case ast.Name(id=name, ctx=ast.Load()) | ast.Attribute(attr=name, ctx=ast.Load()):
                 if name in NAMES:

@@ -372,6 +372,12 @@ def test_bounds_of_a_table_are_rounded_outwards(tmp_path: Path) -> None:
         same = pl.DataFrame({"y": [1, 2], "x": [0, 0]})
         with pytest.raises(DataError, match=line):
             write_events(same, tmp_path / "events.parquet", {"label": label})
+    given = {"label": "x", "lower": 0.0, "upper": 9.0}  # nothing is read off the labels, then
+    found = write_events(same, tmp_path / "events.parquet", given)
+    assert (found["lower"], found["upper"]) == (0.0, 9.0)
+    for one, ends in (({"lower": 0.0}, (0.0, 2.0)), ({"upper": 9.0}, (1.0, 9.0))):
+        found = write_events(same, tmp_path / "events.parquet", {"label": "y", **one})
+        assert (found["lower"], found["upper"]) == ends
 
 
 @pytest.mark.parametrize(

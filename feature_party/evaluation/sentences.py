@@ -29,11 +29,22 @@ def summary(
     """
     of_clipped = [] if clipped is None else [clipped_sentence(clipped)]
     others = f" ({held_out:,} held out, others by networks that left them out)"
+    if explained.sums:
+        return [
+            association_sentence(explained),
+            verdict_sentence(explained, epsilon, explained.sums),
+            f"R², the share of the label's variance that is explained: {share_words(explained)};"
+            f" {source_words(explained)}",
+            f"estimated test MSE {error_words(explained)}, of always predicting the mean"
+            f" {number(explained.constant)}",
+            f"both by two sums over {explained.sums:,} held-out events that no code was sent of;"
+            f" all else from the privatized labels of {rows:,} events not trained on",
+        ]
     return [
         association_sentence(explained),
         verdict_sentence(explained, epsilon, rows),
         f"R², the share of the label's variance that is explained: {share_words(explained)};"
-        f" assumption-free {interval_words(explained.free)}",
+        f" {source_words(explained)}",
         f"estimated test MSE {error_words(explained)}, of always predicting the mean"
         f" {number(explained.constant)}",
         *of_clipped,
@@ -44,10 +55,19 @@ def summary(
 
 def association_sentence(explained: Explained) -> str:
     """Whether predictions and codes go together at all, by a test that is right for any model."""
+    if explained.sums and explained.share.low > 0:
+        return f"the features tell something of the label: yes ({explained.sums:,} events' sums)"
     p = association_p(explained)
     chance = f"p = {number(p, 2)}" if p >= _LEAST_P else f"p < {_LEAST_P:f}"
     answer = "yes" if explained.associated else "not seen"
     return f"the features tell something of the label: {answer} ({chance})"
+
+
+def source_words(explained: Explained, form: str = ".2f") -> str:
+    """What the other interval of R² is, beside the one that decides."""
+    if explained.codes is not None:
+        return f"from codes alone {interval_words(explained.codes, form)}"
+    return f"assumption-free {interval_words(explained.free, form)}"
 
 
 def association_p(explained: Explained) -> float:

@@ -55,7 +55,7 @@ def render_report(inputs: ReportInputs) -> str:
 
 
 def _prior(inputs: ReportInputs) -> Section:
-    manifest, label = inputs.manifest, inputs.released
+    manifest, label = inputs.shown, inputs.released
     outputs, bins, grid = label.outputs, len(label.bin_edges), label.grid
     cost = number(manifest.prior_guarantee.epsilon, 3)
     spends = f"The labels party first spends ε = {cost} of its labels on"

@@ -58,7 +58,7 @@ def error_rows(scores: Scores) -> list[ErrorRow]:
     constant, share, error = result.constant, result.share, result.error
     known = constant if truth is None else truth.constant_mse
     interval = error.low, error.high
-    free = result.free_loss.low, result.free_loss.high
+    free = None if result.sums else (result.free_loss.low, result.free_loss.high)
     at, r2 = (error.value, max(share.value, 0.0)) if result.possible else (math.nan, None)
     rows = [
         ErrorRow("a constant", known, MUTED),
@@ -81,12 +81,18 @@ def headline(inputs: ReportInputs) -> Headline:
     """Say in words what the model learned, from the best evidence at hand."""
     scores, unit = inputs.scores, f" {inputs.unit}²" if inputs.unit else ""
     result, truth = scores.explained, scores.truth
+    how = (
+        f"Two sums over {result.sums:,} held-out events that no code was sent of tell it; codes"
+        f" alone: {interval_words(result.codes, '.0%')}."
+        if result.codes is not None
+        else "The interval takes the model's own distributions to be about right; without that it"
+        f" is {interval_words(result.free, '.0%')}. All is estimated from privatized labels of"
+        " events not trained on."
+    )
     sentences = [
         *(_sentence(text) for text in (association_sentence(result), scores.verdict)),
         f"Share of the variation in {inputs.name} that the features explain:"
-        f" {share_words(result, '.0%')}. The interval takes the model's own distributions to be"
-        f" about right; without that it is {interval_words(result.free, '.0%')}. All is estimated"
-        " from privatized labels of events not trained on.",
+        f" {share_words(result, '.0%')}. {how}",
         f"Estimated mean squared error{unit}: {error_words(result)}, of a constant"
         f" {number(result.constant)}.",
     ]

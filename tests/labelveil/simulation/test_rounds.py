@@ -19,6 +19,7 @@ from labelveil.common.release.event_keys import hash_keys
 from labelveil.common.release.folder import POPULATION_FILE, QUESTION_FILE, is_complete
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.question import read_question
+from labelveil.common.release.sums import read_sums
 from labelveil.simulation import Settings, run_simulation
 from labelveil.simulation.inputs import read_inputs
 from labelveil.simulation.processes import Party, StageFailed, run_party, serving
@@ -30,7 +31,7 @@ pytest.importorskip("torch", reason="the features party needs torch")
 from labelveil.feature_party.pipeline.rounds import deal
 from labelveil.feature_party.training.holdout import deal_holdout
 
-ROWS = 1500
+ROWS, MANY = 1500, 5000
 QUICK = (
     *("training.ensemble=1", "training.learner=linear", "training.checkpoint=false"),
     "rounds.strata=4",
@@ -39,12 +40,22 @@ QUICK = (
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
+    return of_events(tmp_path, ROWS)
+
+
+@pytest.fixture
+def scored(tmp_path: Path) -> Settings:
+    """So many events, at so small an ε, that sums tell far more of errors than codes do."""
+    return of_events(tmp_path, MANY).model_copy(update={"epsilon": 1.0})
+
+
+def of_events(tmp_path: Path, rows: int) -> Settings:
     generator = np.random.default_rng(3)
-    x = generator.normal(size=ROWS)
-    label = np.clip(np.round(5 + 2.5 * x + generator.normal(0, 0.5, ROWS)), 0, 12)
-    table = pl.DataFrame({"id": [f"e{i}" for i in range(ROWS)], "x": x, "y": label})
+    x = generator.normal(size=rows)
+    label = np.clip(np.round(5 + 2.5 * x + generator.normal(0, 0.5, rows)), 0, 12)
+    table = pl.DataFrame({"id": [f"e{i}" for i in range(rows)], "x": x, "y": label})
     table.drop("y").write_parquet(tmp_path / "features.parquet")
-    table[ROWS // 10 :].drop("x").write_parquet(tmp_path / "all.parquet")  # some have no label
+    table[rows // 10 :].drop("x").write_parquet(tmp_path / "all.parquet")  # some have no label
     return Settings(
         labels=tmp_path / "all.parquet",
         features=tmp_path / "features.parquet",
@@ -69,18 +80,22 @@ def manifests(folder: Path) -> list[Manifest]:
 
 
 @pytest.mark.slow
-def test_each_event_is_in_one_round_and_pays_once(settings: Settings) -> None:
+def test_each_event_is_in_one_round_and_pays_once(scored: Settings) -> None:
+    settings = scored
     outcome = run_simulation(settings)
     metrics, release = outcome.metrics, settings.out / "release"
     first, second = manifests(release)
     assert not first.strata
     assert len(second.strata) == 4
     assert not second.priors
-    keys = [(release / epoch / POPULATION_FILE).read_bytes() for epoch in ("1-1", "1-2")]
+    keys = [(release / epoch / POPULATION_FILE).read_bytes() for epoch in ("1-1", "1-2", "1-3")]
     events = [{data[at : at + 16] for at in range(0, len(data), 16)} for data in keys]
-    assert not events[0] & events[1]
-    assert len(events[0] | events[1]) == ROWS == metrics["rows"] == metrics["matched"]
-    assert all(manifest.total_guarantee.epsilon <= 3 for manifest in (first, second))
+    assert sum(map(len, events)) == len(set().union(*events)) == MANY == metrics["rows"]
+    assert metrics["matched"] == len(events[0]) + len(events[1])
+    score = read_sums(release / "1-3").noisy  # of who is held out nobody asked anything before
+    assert score.guarantee.exact_epsilon <= 1
+    assert len(score.question) == len(events[2])
+    assert all(manifest.total_guarantee.epsilon <= 1 for manifest in (first, second))
     assert (metrics["epochs"], metrics["priors_paid"]) == (2, 1)
     ledger = [
         (manifest.prior_guarantee.epsilon * manifest.prior_paid, manifest.labels_guarantee.epsilon)
@@ -88,15 +103,23 @@ def test_each_event_is_in_one_round_and_pays_once(settings: Settings) -> None:
     ]
     assert ledger == [(of["epsilon_prior"], of["epsilon_labels"]) for of in metrics["spent"]]
     assert ledger[0] == (metrics["epsilon_prior"], metrics["epsilon_labels"])
-    assert sum(ledger[0]) <= 3 + 1e-9
+    assert sum(ledger[0]) <= 1 + 1e-9
     assert ledger[1][0] == 0
     assert metrics["scored_rows"] <= len(events[0])  # those who were asked about do not judge
-    assert any("without a question" in warning for warning in metrics["warnings"])
+    assert (metrics["told_by"], metrics["verdict"]) == ("sums", "better")
+    low, high = metrics["estimated_r2_low"], metrics["estimated_r2_high"]
+    assert high - low < metrics["codes_r2_high"] - metrics["codes_r2_low"]
+    assert abs(metrics["test_r2"] - metrics["estimated_r2"]) < 1.5 * (high - low)  # 6 deviations
+    for page in ("report.html", "report.md"):  # one interval is shown, wherever one is
+        shown = f"(95%: {low:.0%} … {high:.0%})"
+        assert shown in (settings.out / page).read_text("utf-8")
+    held_out = deal_holdout(np.arange(MANY), 0.2, settings.seed).size
+    assert metrics["holdout_rows"] == held_out == MANY - metrics["training_rows"]
     predicted = pl.read_parquet(settings.out / "predictions.parquet")
-    assert predicted.height == ROWS
+    assert predicted.height == MANY
     assert np.isclose((~predicted["held_out"]).sum(), metrics["training_rows"])
     budget = run(settings, LABEL_PROGRAM, "label_party", "budget")
-    assert budget.count("ε = 3") >= 2
+    assert budget.count("ε = 1") >= 3
 
 
 def run(settings: Settings, program: str, party: str, *command: str) -> str:
@@ -142,8 +165,8 @@ def opened(settings: Settings) -> Iterator[World]:
 
 
 @pytest.mark.slow
-def test_each_command_alone_goes_through_the_rounds(settings: Settings) -> None:
-    with opened(settings) as world:
+def test_each_command_alone_goes_through_the_rounds(scored: Settings) -> None:
+    with opened(scored) as world:
         with pytest.raises(StageFailed, match="no round has been submitted yet"):
             world.feature("fetch")
         assert "epoch '1-1': stored" in world.feature("submit")
@@ -156,12 +179,15 @@ def test_each_command_alone_goes_through_the_rounds(settings: Settings) -> None:
         assert "1-2" in world.feature("submit")  # harmless, and the same again
         assert (world.release / "1-2" / QUESTION_FILE).read_bytes() == asked
         world.feature("fetch")
-        with pytest.raises(StageFailed, match="of all 2 rounds are in"):
-            world.feature("submit")
         with pytest.raises(StageFailed, match="train again"):  # it is of one round
             world.feature("evaluate")
         world.feature("train")
-        world.feature("evaluate")
+        assert "from codes alone" not in world.feature("evaluate")
+        assert "with a question as the population of 'all', epoch '1-3'" in world.feature("submit")
+        world.feature("fetch")
+        with pytest.raises(StageFailed, match="of all 2 rounds are in"):
+            world.feature("submit")
+        assert "from codes alone" in world.feature("evaluate")
     first, second = manifests(world.release)
     question = read_question(world.release / "1-2" / QUESTION_FILE, second.population.rows)
     assert [s.law for s in second.strata] == question.laws.tolist()

@@ -101,10 +101,14 @@ def verdict_sentence(explained: Explained, epsilon: float, rows: int) -> str:
 
 
 def share_words(explained: Explained, form: str = ".2f") -> str:
-    """R² with the interval that decides; of an estimate that is not possible, this alone."""
-    share = explained.share
+    """R² with the interval that decides, as :func:`figure_words`."""
+    return figure_words(explained.share, form)
+
+
+def figure_words(share: Measured, form: str = ".2f") -> str:
+    """R² with its interval; of an estimate that is not possible, this alone."""
     ends = [share_text(x, form) for x in (share.value, share.low, share.high)]
-    return _with_interval(*ends, possible=explained.possible)
+    return _with_interval(*ends, possible=share.value < 1)
 
 
 def interval_words(share: Measured, form: str = ".2f") -> str:

@@ -20,7 +20,8 @@ from labelveil.common.release.folder import MANIFEST_FILE, read_manifest
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.question import encode_question
 from labelveil.feature_party.config import FeaturePartyConfig
-from labelveil.feature_party.evaluation.intervals import compared
+from labelveil.feature_party.evaluation.intervals import Measured, compared
+from labelveil.feature_party.evaluation.sentences import TOLD, figure_words
 from labelveil.feature_party.groups.model import SumsModel, ask_first
 from labelveil.feature_party.groups.saved import SavedSums, SumsFacts, is_of_sums
 from labelveil.feature_party.groups.scoring import FEWEST, Score, ScoreQuestion
@@ -262,11 +263,10 @@ class SumStages(Transfer):
         groups = " + ".join(f"{asked['groups']:,}" for asked in rounds)
         lines = [f"{groups} sums over {metrics['training_rows']:,} events"]
         if "verdict" in metrics:
-            low, high = (metrics[f"estimated_r2_{end}"] for end in ("low", "high"))
-            told = ", ".join("?" if end is None else f"{end:.3f}" for end in (low, high))
+            share = Measured.of_json(metrics, "estimated_r2")
             lines.append(
-                f"{metrics['verdict']} than a constant: R² {metrics['estimated_r2']:.3f} (95%:"
-                f" {told}), by sums over {metrics['holdout_rows']:,} events kept"
+                f"better than a constant: {TOLD[compared(share)]}; R² {figure_words(share)}, by"
+                f" sums over {metrics['holdout_rows']:,} events kept"
             )
         return lines
 

@@ -11,6 +11,7 @@ from labelveil.common.console import share_text
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.report.figures import MAIN, MUTED, OTHER, THIRD
 from labelveil.feature_party.evaluation.breakdown import number
+from labelveil.feature_party.evaluation.intervals import Measured, compared
 from labelveil.feature_party.evaluation.scores import Scores
 from labelveil.feature_party.evaluation.sentences import (
     association_sentence,
@@ -121,14 +122,20 @@ def _title(inputs: ReportInputs) -> str:
     clipped = inputs.scores.clipped
     if result.verdict != "better" and clipped and clipped.explained.verdict == "better":
         label, result = f"{label}, clipped at {number(clipped.bound)},", clipped.explained
-    if result.verdict == "better":
-        share, least, most = (share_text(x, ".0%") for x in astuple(result.share))
-        about = f"At least {least}" if share in (least, most) else f"About {share}"
-        return f"{about} of the variation in {label} explained, at ε = {epsilon}"
-    if result.verdict == "not better":
-        return _nothing(label, epsilon)
-    if result.associated:
+    if result.verdict == "cannot tell" and result.associated:
         return f"The features tell something of {label}; how much, is open at ε = {epsilon}"
+    return told_title(label, epsilon, result.share)
+
+
+def told_title(label: str, epsilon: str, share: Measured) -> str:
+    """Say what was learned where an estimate of R² alone tells, and no more than its interval."""
+    verdict = compared(share)
+    if verdict == "better":
+        value, least, most = (share_text(x, ".0%") for x in astuple(share))
+        about = f"At least {least}" if value in (least, most) else f"About {value}"
+        return f"{about} of the variation in {label} explained, at ε = {epsilon}"
+    if verdict == "not better":
+        return _nothing(label, epsilon)
     return f"Too few events to tell what was learned about {label}, at ε = {epsilon}"
 
 

@@ -85,13 +85,15 @@ class Scores:
     truth: TrueErrors | None  # errors against true labels, where they are known
     sources: Mapping[str, Scores]
     label: str  # which of the releases' labels this is about, if they have several
-    kept: int = 0  # events held out that no release is about
+    kept: int = 0  # events held out that no release of codes is about
+    kept_epsilon: float = 0.0  # what sums may reveal of their labels, where they were answered
     answer: Verdict | None = None  # what the labels party answered, if it was asked
 
     @property
     def epsilon(self) -> float:
         """What the releases may reveal of a label: the largest of them."""
-        return float(release_metrics(self.manifests, self.label)["epsilon"])
+        stated = float(release_metrics(self.manifests, self.label)["epsilon"])
+        return max(stated, self.kept_epsilon)
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -163,6 +165,7 @@ class Scores:
         return {
             **(of_all := release_metrics(self.manifests, self.label)),
             "rows": of_all["rows"] + self.kept,
+            "epsilon": self.epsilon,
             "objective": facts.objective,
             "head": facts.head,
             "events_in_release": matches.release_rows,

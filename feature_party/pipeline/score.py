@@ -13,6 +13,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -20,8 +21,7 @@ import numpy as np
 import polars as pl
 
 from labelveil.common.arrays import Floats, Indices
-from labelveil.common.errors import ConfigError, DataError
-from labelveil.common.exact.rational import decimal_value
+from labelveil.common.errors import ConfigError, DataError, present
 from labelveil.common.mechanisms.group_sums import NO_GROUP, Lattice, PrivateSums
 from labelveil.common.mechanisms.group_sums.lattice import MOST_STEPS
 from labelveil.common.randomizers.grid import Grid
@@ -49,19 +49,23 @@ class Sums(NamedTuple):
     """About these, in their order."""
     digest: str
     """SHA-256 of its manifest."""
+    epsilon: float
+    """What it may reveal of a privacy unit, as its manifest states."""
 
     @classmethod
     def read(cls, folder: Path, keys: pl.Series, secrets: Sequence[Path]) -> Self:
         """Read sums about some of our events, of which these are all keys; raises as
         :func:`~labelveil.common.release.sums.read_sums`."""
         data = read_manifest(folder)
-        check = Manifest.from_bytes(data).population.secret_check
+        manifest = Manifest.from_bytes(data)
+        check = manifest.population.secret_check
         found = (path for path in secrets if secret_check(read_secret(path)).hex() == check)
         with warnings.catch_warnings():  # of a withdrawal, which was warned of
             warnings.simplefilter("ignore", UserWarning)
             answer = read_sums(folder, keys, next(found, secrets[0]))
         rows = np.flatnonzero(answer.question.groups != NO_GROUP)
-        return cls(rows, about(answer, rows), manifest_digest(data))
+        epsilon = float(present(manifest.sums).spent.exact_epsilon)
+        return cls(rows, about(answer, rows), manifest_digest(data), epsilon)
 
     @property
     def scores(self) -> bool:
@@ -95,18 +99,9 @@ class Judged:
 
 
 def ask_score(
-    judged: Judged, points: Floats, manifest: Manifest, seed: int
+    judged: Judged, points: Floats, lattice: Lattice, epsilon: Fraction, seed: int
 ) -> ScoreQuestion | None:
-    """What to ask about (n,) predictions; None where codes tell as well, or there is no lattice.
-
-    ``manifest`` is of a round, whose ε is the score's.
-    """
-    section = manifest.labels[0]
-    epsilon = decimal_value(manifest.privacy.requested_epsilon)  # as it was written
-    try:
-        lattice = lattice_of(section)
-    except ConfigError:
-        return None
+    """What to ask about (n,) predictions; None where codes tell as well."""
     rng = np.random.default_rng((seed, points.size))
     asked = ScoreQuestion.of(
         points, judged.centre, lattice, float(epsilon), rng, judged.miss, judged.known
@@ -133,14 +128,15 @@ def read_score(answer: PrivateSums, points: Floats, judged: Judged) -> Score | N
     return score if all(map(math.isfinite, ends)) and score.reference_mse.value > 0 else None
 
 
-def lattice_of(section: LabelSection) -> Lattice:
-    """Of a label: between its bounds, or with all points that its labels party named.
-
-    ``ConfigError`` if these are no whole steps of a common one apart.
-    """
+def lattice_of(section: LabelSection) -> Lattice | None:
+    """Of a label: between its bounds, or with all points that its labels party named; None if these
+    are no whole steps of a common one apart."""
     grid = Grid.from_edges(section.grid)
     if not section.asked:
         return Lattice.between(grid.lower, grid.upper)
-    steps = Lattice.of_grid(grid).steps
+    try:
+        steps = Lattice.of_grid(grid).steps
+    except ConfigError:
+        return None
     finer = min(-(-_FINE // steps), MOST_STEPS // steps)
     return Lattice(grid.lower, grid.upper, steps * max(finer, 1))

@@ -16,6 +16,7 @@ from labelveil.common.arrays import Booleans, Floats
 from labelveil.common.config.answers import json_text
 from labelveil.common.console import stderr
 from labelveil.common.errors import ConfigError, present
+from labelveil.common.exact.rational import decimal_value
 from labelveil.common.files import write_text
 from labelveil.common.mechanisms.paired_gain import LossName
 from labelveil.common.release.event_keys import canonical_keys
@@ -30,7 +31,13 @@ from labelveil.feature_party.model.model import Model, threads_for
 from labelveil.feature_party.model.several_labels import LabelModels, label_files
 from labelveil.feature_party.pipeline.learning import Learning
 from labelveil.feature_party.pipeline.rounds import held_out, question_of, rows_of
-from labelveil.feature_party.pipeline.score import Judged, Sums, ask_score, read_score
+from labelveil.feature_party.pipeline.score import (
+    Judged,
+    Sums,
+    ask_score,
+    lattice_of,
+    read_score,
+)
 from labelveil.feature_party.report import (
     ReportInputs,
     write_labels_overview,
@@ -68,8 +75,12 @@ class Stages(Learning):
             return b""
         (scores,), (own,) = self._judge(model).values(), model.by_label.values()
         manifest, seed = self.manifests[0], self.config.training.seed
-        points = self._predicted(own, mine)
-        asked = ask_score(self._told_by_codes(scores), points, manifest, seed)
+        if (lattice := lattice_of(manifest.labels[0])) is None:
+            return b""
+        asks, group = manifest.privacy.requested_epsilon, manifest.privacy.records_per_unit
+        epsilon = decimal_value(asks) / group  # of a label, from the decimal as it was written
+        judged, points = self._told_by_codes(scores), self._predicted(own, mine)
+        asked = ask_score(judged, points, lattice, epsilon, seed)
         return b"" if asked is None else encode_question(asked.question)
 
     def _told_by_codes(self, scores: Scores) -> Judged:
@@ -137,6 +148,7 @@ class Stages(Learning):
             scores = replace(scores, truth=measured)
         if sums is None:
             return scores
+        scores = replace(scores, kept_epsilon=sums.epsilon)
         told = read_score(sums.answer, points, self._told_by_codes(scores))
         if told is None:
             self.warn(

@@ -251,7 +251,7 @@ class SumStages(Transfer):
                 f"{len(scoring)} releases tell how good a model is; leave all but one out of"
                 " [labels_party] epochs"
             )
-        ((rows, answer, _),) = scoring
+        ((rows, answer, *_),) = scoring
         points = model.predict(self.table[rows])["prediction"].to_numpy()
         asked = ScoreQuestion.asked(answer.question, points, model.facts.mean, model.model.miss)
         return asked.score(answer)

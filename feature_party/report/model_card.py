@@ -46,6 +46,6 @@ def write_model_card(path: Path, inputs: ReportInputs) -> None:
             for by, rows in scores.segments.items()
         ],
         warnings=scores.warnings,
-        statements=words.privacy_statements(manifest, inputs.label),
+        statements=words.privacy_statements(manifest, inputs.label, scores),
     )
     write_text(path, text)

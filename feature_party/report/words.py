@@ -225,8 +225,13 @@ def prior_cost(manifest: Manifest) -> str:
     return costs
 
 
-def privacy_statements(manifest: Manifest, name: str = "") -> list[Statement]:
-    """The claim in words: what it covers, what it does not, and who can check it."""
+def privacy_statements(
+    manifest: Manifest, name: str = "", scores: Scores | None = None
+) -> list[Statement]:
+    """The claim in words: what it covers, what it does not, and who can check it.
+
+    ``scores`` say what was spent of labels that the releases are not about.
+    """
     total = total_epsilon(manifest)
     labels = manifest.labels_guarantee.epsilon
     group, several = manifest.privacy.records_per_unit, len(manifest.labels) > 1
@@ -265,4 +270,10 @@ def privacy_statements(manifest: Manifest, name: str = "") -> list[Statement]:
         " before training. That the labels party really drew its noise as it says cannot be seen in"
         " one message; it takes an audit of its software or a test with known labels.",
     }
+    if scores is not None and scores.kept_epsilon:
+        paragraphs["The numbers"] += (
+            f" Of {scores.kept:,} more events nothing was sent but what they add to two sums with"
+            f" discrete Laplace noise, which tell how good the model is: ε ="
+            f" {number(scores.kept_epsilon, 5)} for the label of each."
+        )
     return list(paragraphs.items())

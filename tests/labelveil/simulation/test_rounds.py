@@ -3,8 +3,9 @@ and after kills."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -154,13 +155,22 @@ def opened(settings: Settings) -> Iterator[World]:
     workspace = Workspace(settings.out)
     workspace.claim(overwrite=False)
     furnish(workspace, read_inputs(settings), settings)
+    with served(settings) as world:
+        yield world
+
+
+@contextmanager
+def served(settings: Settings, *sets: str, watched: bool = True) -> Iterator[World]:
+    """The labels party of a workspace that was opened before, which may not release any more."""
+    workspace = Workspace(settings.out)
+    workspace.port_file.unlink(missing_ok=True)
     logs, theirs = workspace.logs, workspace.label_party
-    serve = ["serve", "--config", "label_party.toml", "--port-file", str(workspace.port_file)]
-    watch = ["watch", "--config", "label_party.toml", "--quiet"]
-    with (
-        serving(serve, theirs, logs / "serve.log", workspace.port_file) as port,
-        Party(LABEL_PROGRAM, watch, theirs, logs / "watch.log"),
-    ):
+    config = ["--config", "label_party.toml", *(part for each in sets for part in ("--set", each))]
+    serve = ["serve", *config, "--port-file", str(workspace.port_file)]
+    watch = ["watch", *config, "--quiet"]
+    with serving(serve, theirs, logs / "serve.log", workspace.port_file) as port, ExitStack() as on:
+        if watched:
+            on.enter_context(Party(LABEL_PROGRAM, watch, theirs, logs / "watch.log"))
         yield World(settings, f"127.0.0.1:{port}")
 
 
@@ -246,6 +256,84 @@ def test_a_killed_run_goes_on_with_what_it_asked(settings: Settings, stop: str) 
     assert len(manifests(world.release)[1].strata) == 4
 
 
+def metrics_of(world: World) -> dict[str, Any]:
+    """What a command of the features party wrote."""
+    path = world.settings.out / "feature_party" / "metrics.json"
+    found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", ["submission/population.keys", "population.keys", "codes.bin"])
+def test_a_run_that_is_killed_while_it_asks_for_its_score_goes_on(
+    scored: Settings, stop: str
+) -> None:
+    with opened(scored) as world:
+        ours, folder = scored.out / "feature_party", world.release / "1-3"
+        sets = [part for each in QUICK for part in ("--set", each)]
+        command = ["run", "--config", "feature_party.toml", "--address", world.address, *sets]
+        with Party(FEATURE_PROGRAM, command, ours, scored.out / "logs" / "killed.log") as party:
+            eventually((folder / stop).exists, 120, every=0.0005)
+            party.kill()
+        asked = [
+            path.read_bytes()
+            for path in (*folder.glob(f"submission/{QUESTION_FILE}"), *folder.glob(QUESTION_FILE))
+        ]
+        assert asked
+        said = world.feature("run")
+        assert "no sums tell" not in said
+        assert (folder / QUESTION_FILE).read_bytes() == asked[0]
+        assert metrics_of(world)["told_by"] == "sums"  # of the model that was asked about
+        budget = run(scored, LABEL_PROGRAM, "label_party", "budget")
+        assert budget.count("ε = 1") >= 3
+
+
+@pytest.mark.slow
+def test_without_a_score_codes_tell(scored: Settings) -> None:
+    """A labels party that is away, takes no such question or does not release it: the model is
+    there, and is judged."""
+    quick = ("--set", "labels_party.wait=0")
+    with opened(scored) as world:
+        world.feature("submit")
+        world.feature("fetch")
+        world.feature("train")
+        world.feature("submit")
+        world.feature("fetch")
+    folder = world.release / "1-3"
+
+    def runs(at: World, why: str, kept: bool) -> None:
+        said = at.feature("run", *quick)
+        (line,) = (part for part in said.splitlines() if "no sums tell how good" in part)
+        assert why in line
+        assert "of the label's variance that is explained" in said
+        metrics = metrics_of(at)
+        assert metrics["told_by"] == "codes"
+        assert "codes_r2" not in metrics
+        assert any("without a question" in warning for warning in metrics["warnings"])
+        assert metrics["holdout_rows"] == deal_holdout(np.arange(MANY), 0.2, scored.seed).size
+        assert bool(list(folder.rglob(POPULATION_FILE))) is kept
+        assert not is_complete(folder)
+
+    runs(world, "cannot be reached", kept=True)  # whether it arrived is not known
+    with served(scored, "rounds.questions=false", watched=False) as refusing:
+        runs(refusing, "questions", kept=False)
+    with served(scored, watched=False) as silent:
+        runs(silent, "1-3", kept=True)
+    with served(scored) as world:
+        world.feature("run")
+        assert metrics_of(world)["told_by"] == "sums"
+        budget = run(scored, LABEL_PROGRAM, "label_party", "budget")
+        assert budget.count("ε = 1") >= 3
+        assert "exported" in world.feature("export").lower()
+        # sums are about the predictions of one model: another is not judged by them
+        another = ("--set", "training.learner=trees")
+        world.feature("train", *another)
+        said = world.feature("evaluate", *another)
+        assert "were asked about another model's predictions" in said
+        assert metrics_of(world)["told_by"] == "codes"
+    assert sum(read_sums(folder).question.sizes) == len(read_sums(folder).question)
+
+
 @pytest.mark.slow
 def test_labels_of_two_values_are_sent_without_a_question(settings: Settings) -> None:
     table = pl.read_parquet(settings.labels)
@@ -254,6 +342,19 @@ def test_labels_of_two_values_are_sent_without_a_question(settings: Settings) ->
     outcome = run_simulation(settings.model_copy(update=given))
     assert outcome.metrics["epochs"] == 2
     assert not any(manifest.strata for manifest in manifests(settings.out / "release"))
+    # all held-out events have codes, which tell errors as those of one message do
+    assert (outcome.metrics["told_by"], outcome.metrics["epochs"]) == ("codes", 2)
+    assert not (settings.out / "release" / "1-3").exists()
+
+
+@pytest.mark.slow
+def test_several_labels_are_told_by_their_codes(scored: Settings) -> None:
+    table = pl.read_parquet(scored.labels).with_columns(z=12 - pl.col("y"))
+    table.write_parquet(scored.labels)
+    labels = ["y:0:12", "z:0:12"]
+    outcome = run_simulation(scored.model_copy(update={"label": labels, "rounds": "0.4,0.6"}))
+    assert [each["told_by"] for each in outcome.metrics["labels"]] == ["codes", "codes"]
+    assert not (scored.out / "release" / "1-3").exists()
 
 
 def test_events_are_dealt_by_their_keys_alone() -> None:

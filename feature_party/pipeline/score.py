@@ -95,7 +95,11 @@ class Judged:
         known = Known(value, math.hypot(spread.error, added / 2))
         share = min(max(explained.share.value, 0.0), 1.0)
         miss = math.sqrt(value * max(1 - share, 0.02))
-        return cls(spread.centre, miss, known, _half_width(explained.share))
+        half = _half_width(explained.share)
+        if explained.share.high >= 1:  # noise that took it there may have left next to nothing
+            loss = explained.loss
+            half = max(half, (loss.high - loss.low) / 2 / value)
+        return cls(spread.centre, miss, known, half)
 
 
 def ask_score(

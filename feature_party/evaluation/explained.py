@@ -45,7 +45,6 @@ from labelveil.feature_party.evaluation.intervals import (
 )
 from labelveil.feature_party.evaluation.losses import SQUARED, MeanLoss
 from labelveil.feature_party.evaluation.spread import ReleasedCodes, Spread
-from labelveil.feature_party.groups.scoring import Score
 from labelveil.feature_party.learning.decoding import decoder
 from labelveil.feature_party.learning.support import Support
 
@@ -88,17 +87,17 @@ class Explained:
         """Whether the features tell something of the label: if not, this errs once in 40 times."""
         return self.association > NORMAL_95 or (self.sums > 0 and self.share.low > 0)
 
-    def told_by(self, score: Score) -> Explained:
-        """The same where sums over events that no code was sent of decide."""
-        mse = score.mse
+    def told_by(self, share: Measured, mse: Measured, constant: float, events: int) -> Explained:
+        """The same where sums over so many events that no code was sent of decide: R², the squared
+        error and the constant's."""
         return replace(
             self,
-            share=score.r2,
+            share=share,
             loss=Estimate(mse.value, mse.low, mse.high, "unbiased"),
-            constant=score.reference_mse.value,
+            constant=constant,
             events=None,
             epsilon=None,
-            sums=score.events,
+            sums=events,
             codes=self.share,
         )
 

@@ -156,7 +156,9 @@ class Stages(Learning):
                 " predictions, or tell nothing: how good this model is, codes tell alone"
             )
             return scores
-        return replace(scores, explained=scores.explained.told_by(told), clipped=None)
+        figures = told.r2, told.mse, told.reference_mse.value, told.events
+        explained = scores.explained.told_by(*figures)
+        return replace(scores, explained=explained, clipped=None)
 
     def _truth_of_kept(self, label: str, kept: Booleans) -> Floats:
         keys = canonical_keys(self._keys().filter(pl.Series(kept)))

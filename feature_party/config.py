@@ -488,7 +488,10 @@ class FeaturePartyConfig(Section):
         if party.epochs:
             return [folder / epoch for epoch in party.epochs]
         within = [] if (folder / MANIFEST_FILE).exists() else folder.glob(f"*/{MANIFEST_FILE}")
-        return sorted(path.parent for path in within) or [folder]
+        found = {path.parent for path in within}
+        if self.rounds.shares:
+            found.discard(self.score_folder)
+        return sorted(found) or [folder]
 
     @property
     def releases(self) -> list[tuple[LabelsPartySection, Path]]:
@@ -532,16 +535,14 @@ class FeaturePartyConfig(Section):
         return self.folder_of(self.only_labels_party) / self.round_epoch(number)
 
     def round_epoch(self, number: int) -> str:
-        return f"{self.only_labels_party.epoch}-{number}"
+        party = self.only_labels_party
+        epoch = party.epoch or party.epochs[0].rpartition("-")[0]  # as of through()
+        return f"{epoch}-{number}"
 
     @property
-    def dealt(self) -> list[float]:
-        """Shares of our events, to 1 in all, that each round is about; where sums are asked for the
-        last one keeps the events that tell how good the model is."""
-        if not self.groups.asked:
-            return self.rounds.shares
-        held = self.training.holdout
-        return [share * (1 - held) for share in self.rounds.shares] + [held]
+    def score_folder(self) -> Path:
+        """The folder of the release that tells how good a model of all rounds is."""
+        return self.round_folder(len(self.rounds.shares) + 1)
 
     @property
     def rounds_submitted(self) -> int:
@@ -549,17 +550,26 @@ class FeaturePartyConfig(Section):
 
         ``ConfigError`` if there is none.
         """
-        numbers = range(1, len(self.dealt) + 1)
+        numbers = range(1, len(self.rounds.shares) + 1)
         done = sum((self.round_folder(number) / POPULATION_FILE).is_file() for number in numbers)
         if not done:
             raise ConfigError("no round has been submitted yet; run feature-party submit")
         return done
 
-    def through(self, number: int) -> Self:
-        """This configuration, of the releases of so many rounds."""
+    @property
+    def least_match(self) -> float:
+        """The share of events that must find a counterpart: of those that are held out, rounds are
+        about the first one's at most."""
+        kept = self.training.holdout * (1 - self.rounds.shares[0]) if self.rounds.shares else 0.0
+        return self.data.min_match * (1 - kept)
+
+    def through(self, number: int, *, scored: bool = False) -> Self:
+        """This configuration, of the releases of so many rounds; of the score, if it is there."""
         epochs = [self.round_epoch(each) for each in range(1, number + 1)]
+        if scored and (self.score_folder / POPULATION_FILE).is_file():
+            epochs.append(self.score_folder.name)
         party = self.only_labels_party.model_copy(update={"epoch": "", "epochs": epochs})
-        few = {} if number == len(self.dealt) else {"min_match": 0.0}
+        few = {} if number == len(self.rounds.shares) else {"min_match": 0.0}
         data = self.data.model_copy(update=few)  # most events are still to be asked about
         return self.model_copy(update={"labels_party": [party], "data": data})
 

@@ -63,6 +63,7 @@ OPTIONS = {
         "common.release.sums",
         "label_party.release.sums",
         "feature_party.groups",
+        "feature_party.pipeline.score",
         "feature_party.pipeline.sums",
     ),
     "several labels": (

@@ -15,7 +15,7 @@ def fetch(config: FeaturePartyConfig, shown: OutputOptions) -> None:
 
     keep_freed_memory()
     if config.rounds.shares:
-        config = config.through(config.rounds_submitted)
+        config = config.through(config.rounds_submitted, scored=True)
     fetched = Transfer(config, shown.quiet).fetch()
     documents, lines = [], []
     for release in fetched:

@@ -46,7 +46,9 @@ def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Ending) -> None:
     from labelveil.feature_party.pipeline.sums import SumStages, learns_from_sums
 
     keep_freed_memory()
+    codes: Any
     codes, sums = Stages(config, shown.quiet, truth=truth), SumStages(config, shown.quiet)
+    rounds: Rounds[Any] | None = None
 
     def show(party: LabelsPartySection, population: Population, ending: str) -> None:
         if not (shown.as_json or shown.quiet):
@@ -56,23 +58,25 @@ def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Ending) -> None:
     if config.groups.asked:
         check_alone(truth, given)
     if config.rounds.shares:
-        rounds: Rounds[Any] = Rounds(sums if config.groups.asked else codes)
+        rounds = Rounds(sums if config.groups.asked else codes)
         for done in rounds.learn():
             show(*done)
         config = config.through(rounds.count)
+        codes = codes if config.groups.asked else rounds.through(rounds.count)
     else:
         if any(party.submit for party in config.labels_party):
             show(config.only_labels_party, *codes.submit_all())
         codes.fetch()
-    if learns_from_sums(config):
+    if of_sums := learns_from_sums(config):
         check_alone(truth, given)
         sums = sums.of(config)
-        learned = sums.trained()
-        sums.predict(learned)
-        show_sums(sums, learned, shown)
+    model = sums.trained() if of_sums else codes.train()
+    for done in () if rounds is None else rounds.score(model):
+        show(*done)
+    if of_sums:
+        sums.predict(model)
+        show_sums(sums, model, shown)
         return
-    codes = codes.of(config)
-    model = codes.train()
     codes.predict(model)
     if shown.evaluate:
         show_scores(codes, codes.evaluate(model), shown)

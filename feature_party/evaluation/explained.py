@@ -68,6 +68,9 @@ class Explained:
     association: float  # of predictions and codes: about standard normal if there is none
     events: int | None
     epsilon: float | None
+    spread: Spread | None = None  # what codes and histogram say of the constant's loss
+    sums: int = 0  # events whose sums tell it, in place of codes
+    codes: Measured | None = None  # what these tell of R² then
 
     @property
     def verdict(self) -> Verdict:
@@ -82,7 +85,21 @@ class Explained:
     @property
     def associated(self) -> bool:
         """Whether the features tell something of the label: if not, this errs once in 40 times."""
-        return self.association > NORMAL_95
+        return self.association > NORMAL_95 or (self.sums > 0 and self.share.low > 0)
+
+    def told_by(self, share: Measured, mse: Measured, constant: float, events: int) -> Explained:
+        """The same where sums over so many events that no code was sent of decide: R², the squared
+        error and the constant's."""
+        return replace(
+            self,
+            share=share,
+            loss=Estimate(mse.value, mse.low, mse.high, "unbiased"),
+            constant=constant,
+            events=None,
+            epsilon=None,
+            sums=events,
+            codes=self.share,
+        )
 
     @property
     def error(self) -> Estimate:
@@ -98,6 +115,8 @@ class Explained:
             **self.share.to_json("estimated_r2"),
             **self.error.to_json("estimated_mse"),
             "estimated_constant_mse": self.constant,
+            "told_by": "sums" if self.sums else "codes",
+            **(self.codes.to_json("codes_r2") if self.codes else {}),
             **self.free.to_json("assumption_free_r2"),
             **self.free_loss.to_json("assumption_free_mse"),
         }
@@ -157,7 +176,8 @@ def explained(
     # where what assumes nothing contradicts the model's word, or sees nothing, it has the last
     low = min(share.low, of_free.high, math.inf if association > NORMAL_95 else 0.0)
     share = Measured(share.value, low, max(share.high, of_free.low))
-    found = Explained(share, of_free, lost, free_lost, spread.shown, association, None, None)
+    of_constant = spread.shown, association, None, None, spread
+    found = Explained(share, of_free, lost, free_lost, *of_constant)
     if found.verdict == "cannot tell":
         width = NORMAL_95 * math.hypot(assisted.noise, assisted.error) / spread.shown
         times = max(width / max(share.value, 5 * NEGLIGIBLE), 1.1)

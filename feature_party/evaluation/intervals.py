@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
@@ -45,6 +46,12 @@ class Measured:
         """Under names of ``metrics.json``, ``name``, ``name_low`` and so on; None for NaN."""
         fields = {name if key == "value" else f"{name}_{key}": x for key, x in asdict(self).items()}
         return {key: None if x != x else x for key, x in fields.items()}
+
+    @classmethod
+    def of_json(cls, figures: Mapping[str, Any], name: str) -> Self:
+        """What :meth:`to_json` made."""
+        ends = (figures[key] for key in (name, f"{name}_low", f"{name}_high"))
+        return cls(*(math.nan if end is None else end for end in ends))
 
 
 Verdict = Literal["better", "not better", "cannot tell"]

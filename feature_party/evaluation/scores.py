@@ -85,12 +85,15 @@ class Scores:
     truth: TrueErrors | None  # errors against true labels, where they are known
     sources: Mapping[str, Scores]
     label: str  # which of the releases' labels this is about, if they have several
+    kept: int = 0  # events held out that no release of codes is about
+    kept_epsilon: float = 0.0  # what sums may reveal of their labels, where they were answered
     answer: Verdict | None = None  # what the labels party answered, if it was asked
 
     @property
     def epsilon(self) -> float:
         """What the releases may reveal of a label: the largest of them."""
-        return float(release_metrics(self.manifests, self.label)["epsilon"])
+        stated = float(release_metrics(self.manifests, self.label)["epsilon"])
+        return max(stated, self.kept_epsilon)
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -106,7 +109,7 @@ class Scores:
     def summary(self) -> list[str]:
         """Whether the model is any good, in a few lines."""
         rows, held_out = self.unseen.codes.size, self.points.size
-        lines = summary(self.explained, self.clipped, self.epsilon, rows, held_out)
+        lines = summary(self.explained, self.clipped, self.epsilon, rows, held_out + self.kept)
         if self.sources:
             lines[-1] = "errors of each labels party, in its own units:"
             lines += [scores.sentence(name) for name, scores in self.sources.items()]
@@ -142,6 +145,8 @@ class Scores:
         if earlier:
             asked = [manifest.epoch for manifest in self.manifests if manifest.asked]
             if asked and len(asked) <= len(earlier):
+                if self.explained.sums:  # errors are known better; the rest is a detail
+                    return warnings
                 count, others = self.unseen.codes.size, ", ".join(asked)
                 warnings.append(
                     f"errors are estimated from the {count:,} events that were sent without a"
@@ -158,14 +163,16 @@ class Scores:
         """The content of ``metrics.json``, without timings."""
         matches, facts = self.events.matches, self.model.facts
         return {
-            **release_metrics(self.manifests, self.label),
+            **(of_all := release_metrics(self.manifests, self.label)),
+            "rows": of_all["rows"] + self.kept,
+            "epsilon": self.epsilon,
             "objective": facts.objective,
             "head": facts.head,
             "events_in_release": matches.release_rows,
             "events_in_features": matches.feature_rows,
             "matched": matches.matched,
             "training_rows": self.events.training_rows,
-            "holdout_rows": self.points.size,
+            "holdout_rows": self.points.size + self.kept,
             "scored_rows": self.unseen.codes.size,
             **self.explained.to_json(),
             "associated": self.explained.associated,

@@ -29,11 +29,22 @@ def summary(
     """
     of_clipped = [] if clipped is None else [clipped_sentence(clipped)]
     others = f" ({held_out:,} held out, others by networks that left them out)"
+    if explained.sums:
+        return [
+            association_sentence(explained),
+            verdict_sentence(explained, epsilon, explained.sums),
+            f"R², the share of the label's variance that is explained: {share_words(explained)};"
+            f" {source_words(explained)}",
+            f"estimated test MSE {error_words(explained)}, of always predicting the mean"
+            f" {number(explained.constant)}",
+            f"both by two sums over {explained.sums:,} held-out events that no code was sent of;"
+            f" all else from the privatized labels of {rows:,} events not trained on",
+        ]
     return [
         association_sentence(explained),
         verdict_sentence(explained, epsilon, rows),
         f"R², the share of the label's variance that is explained: {share_words(explained)};"
-        f" assumption-free {interval_words(explained.free)}",
+        f" {source_words(explained)}",
         f"estimated test MSE {error_words(explained)}, of always predicting the mean"
         f" {number(explained.constant)}",
         *of_clipped,
@@ -44,10 +55,19 @@ def summary(
 
 def association_sentence(explained: Explained) -> str:
     """Whether predictions and codes go together at all, by a test that is right for any model."""
+    if explained.sums and explained.share.low > 0:
+        return f"the features tell something of the label: yes ({explained.sums:,} events' sums)"
     p = association_p(explained)
     chance = f"p = {number(p, 2)}" if p >= _LEAST_P else f"p < {_LEAST_P:f}"
     answer = "yes" if explained.associated else "not seen"
     return f"the features tell something of the label: {answer} ({chance})"
+
+
+def source_words(explained: Explained, form: str = ".2f") -> str:
+    """What the other interval of R² is, beside the one that decides."""
+    if explained.codes is not None:
+        return f"from codes alone {interval_words(explained.codes, form)}"
+    return f"assumption-free {interval_words(explained.free, form)}"
 
 
 def association_p(explained: Explained) -> float:
@@ -81,10 +101,14 @@ def verdict_sentence(explained: Explained, epsilon: float, rows: int) -> str:
 
 
 def share_words(explained: Explained, form: str = ".2f") -> str:
-    """R² with the interval that decides; of an estimate that is not possible, this alone."""
-    share = explained.share
+    """R² with the interval that decides, as :func:`figure_words`."""
+    return figure_words(explained.share, form)
+
+
+def figure_words(share: Measured, form: str = ".2f") -> str:
+    """R² with its interval; of an estimate that is not possible, this alone."""
     ends = [share_text(x, form) for x in (share.value, share.low, share.high)]
-    return _with_interval(*ends, possible=explained.possible)
+    return _with_interval(*ends, possible=share.value < 1)
 
 
 def interval_words(share: Measured, form: str = ".2f") -> str:

@@ -60,9 +60,9 @@ def match_true_labels(
 
 @dataclass(frozen=True, eq=False)
 class TrueErrors:
-    """Errors against the (h,) true labels of the events scored, also of a model trained on them."""
+    """Errors against true labels of held-out events, also of a model trained on such labels."""
 
-    labels: Floats
+    labels: Floats  # (h,) of those that are in releases
     mse: float
     mae: float
     constant_mse: float  # of the training events' mean label
@@ -97,14 +97,24 @@ class TrueErrors:
 
 
 def true_errors(
-    points: Floats, labels: Floats, events: Events, nonprivate: Path | None, label: str
+    points: Floats,
+    labels: Floats,
+    events: Events,
+    nonprivate: Path | None,
+    label: str,
+    more: tuple[Floats, Floats] | None = None,
 ) -> TrueErrors:
-    """Errors of (h,) predictions of the held-out events against (m,) labels of all matched ones."""
-    truth = labels[events.holdout]
+    """Errors of (h,) predictions of the held-out events against (m,) labels of all matched ones.
+
+    ``more`` has predictions and labels of held-out events that are in no release.
+    """
+    shown = truth = labels[events.holdout]
+    if more is not None:
+        points, truth = np.append(points, more[0]), np.append(truth, more[1])
     # from the first label on, which of labels that are alike is their mean to the last bit
     constant = float(labels[0] + (np.delete(labels, events.holdout) - labels[0]).mean())
     return TrueErrors(
-        truth,
+        shown,
         mse=float(np.mean((points - truth) ** 2)),
         fitting=measure_fitting(events.problem, points, truth, constant),
         mae=float(np.mean(np.abs(points - truth))),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import polars as pl
 from rich.progress import Progress, TaskID
 
 from labelveil.common.arrays import Floats
@@ -59,7 +60,7 @@ class Learning(Transfer):
         return joined
 
     def _warn_of_poor(self, matches: MatchCounts) -> None:
-        poor = matches.poor(self.config.data.min_match)
+        poor = matches.poor(self.config.least_match)
         if poor:
             self.warn(poor)
 
@@ -114,6 +115,7 @@ class Learning(Transfer):
         section = self.config.training
         folders = label_folders(self.config.output.model, self.labels)
         quiet = self.quiet or not self.workers.first
+        data = self.config.data.model_copy(update={"min_match": self.config.least_match})
         models: dict[str, Model] = {}
         self._show_columns(quiet)
         with self._timed("train"), progress(quiet=quiet) as bar:
@@ -121,7 +123,7 @@ class Learning(Transfer):
                 truth = self._truth(label) if section.objective == "true" else None
                 setup = TrainingSetup(
                     section,
-                    self.config.data,
+                    data,
                     QuickLearners,
                     folders[label],
                     true_labels=truth,
@@ -187,8 +189,9 @@ class Learning(Transfer):
             self.predicted = predict(self.config, model, quiet=self.quiet, trained=trained)
         return self.predicted
 
-    def _truth(self, label: str, source: str = "") -> Floats:
-        """(m,) true labels of all matched events, or of those of one of several labels parties."""
+    def _truth(self, label: str, source: str = "", keys: pl.Series | None = None) -> Floats:
+        """(m,) true labels of all matched events, or of those of one of several labels parties, or
+        of those with some keys."""
         truth, events = self.truth, self.labels[label]
         events = events.of(source) if source else events
         if truth.true_labels is None:
@@ -197,7 +200,7 @@ class Learning(Transfer):
             )
         column = truth.true_label if len(self.labels) == 1 else None
         return match_true_labels(
-            events.keys(),
+            events.keys() if keys is None else keys,
             truth.true_labels,
             column or label,
             events.problem,

@@ -5,12 +5,15 @@ With the second and every later one goes a question
 (:mod:`labelveil.common.randomizers.message.questions`) from a model of the rounds before. What was
 submitted is kept in the folder of the round's release, so that whatever is interrupted goes on with
 the same events and the same question.
+
+Who is held out is in no round with a question, and in none at all where sums are asked for. After
+the last round comes an epoch about these events, which asks how good the model of all rounds is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -20,13 +23,20 @@ import polars as pl
 from labelveil.common.arrays import Booleans, Floats, Indices
 from labelveil.common.console import warn
 from labelveil.common.engine.shuffle import KEY_TYPE, match_keys, sort_keys
-from labelveil.common.errors import ConfigError, DataError, present
+from labelveil.common.errors import (
+    ConfigError,
+    ConnectionFailed,
+    DataError,
+    ReleaseError,
+    present,
+)
 from labelveil.common.release.blocks import KEY_BYTES
 from labelveil.common.release.event_keys import read_secret, secret_check
 from labelveil.common.release.folder import is_complete
 from labelveil.common.release.question import encode_question
 from labelveil.feature_party.client.submission import Population
 from labelveil.feature_party.config import FeaturePartyConfig, LabelsPartySection
+from labelveil.feature_party.groups.scoring import FEWEST
 from labelveil.feature_party.learning.questions import (
     LEAST_EXPLAINED,
     ask,
@@ -36,12 +46,35 @@ from labelveil.feature_party.learning.questions import (
 from labelveil.feature_party.model.several_labels import LabelModels
 from labelveil.feature_party.pipeline.transfer import kept_in, read_kept
 from labelveil.feature_party.tables import FeatureFile
+from labelveil.feature_party.training.encoded_shards import MOST_HELD_OUT
+from labelveil.feature_party.training.holdout import deal_holdout
 
 
 def deal(keys: bytes, shares: Sequence[float]) -> Indices:
     """(n,) round of each event, counted from 0, by its hashed key: keys of 16 bytes each."""
     words = np.frombuffer(keys, dtype=">u8")[:: KEY_BYTES // 8]
     return np.searchsorted(np.cumsum(shares)[:-1], words / 2.0**64, side="right")
+
+
+def held_out(config: FeaturePartyConfig, rows: int) -> Booleans:
+    """Which of our rows no model learns from, in whatever round they are."""
+    training, held = config.training, np.zeros(rows, dtype=np.bool_)
+    share = min(training.holdout, MOST_HELD_OUT / max(rows, 1))
+    held[deal_holdout(np.arange(rows), share, training.seed)] = True
+    return held
+
+
+def rows_of(
+    config: FeaturePartyConfig, columns: Sequence[str], mine: Booleans | None = None
+) -> Iterator[pl.DataFrame]:
+    """Our events, or the (n,) rows that are ``mine``, with their keys, some at a time."""
+    first, wanted = 0, list(dict.fromkeys([config.key, *columns]))
+    for batch in FeatureFile(config.features).batches(wanted):
+        rows = slice(first, first + batch.height)
+        first = rows.stop
+        own = batch if mine is None else batch.filter(pl.Series(mine[rows]))
+        if own.height:
+            yield own
 
 
 def question_of(
@@ -62,13 +95,8 @@ def question_of(
             return b""
 
     def predicted() -> Iterator[Floats]:
-        first, columns = 0, list(dict.fromkeys([config.key, *model.encoder.columns]))
-        for batch in FeatureFile(config.features).batches(columns):
-            rows = slice(first, first + batch.height)
-            first = rows.stop
-            own = batch if mine is None else batch.filter(pl.Series(mine[rows]))
-            if own.height:
-                yield present(model.distributions(model.encoder.encode(own)).distributions)
+        for own in rows_of(config, model.encoder.columns, mine):
+            yield present(model.distributions(model.encoder.encode(own)).distributions)
 
     question = ask(model.problem, model.support, predicted, config.rounds.strata)
     if (share := explained_by(question)) < LEAST_EXPLAINED:
@@ -100,12 +128,17 @@ class Learner(Protocol[ModelT]):
         """A model of all releases, saved."""
         ...
 
-    def check_dealt(self, rows: Indices) -> None:
-        """``DataError`` if (rounds,) numbers of events are too few for one of the rounds."""
+    def check_kept(self, rows: int, kept: int) -> None:
+        """``DataError`` if of so many events too few are kept to tell how good a model is."""
         ...
 
     def ask(self, model: ModelT | None, mine: Booleans, number: int) -> bytes:
         """What to ask of our (n,) rows that are ``mine``, in a round; nothing to ask nothing."""
+        ...
+
+    def ask_score(self, model: ModelT, mine: Booleans) -> bytes:
+        """What to ask of our (n,) rows that are ``mine``, which no round was about, to tell how
+        good a model of all rounds is; nothing where that is known as well."""
         ...
 
 
@@ -114,6 +147,7 @@ class Rounds(Generic[ModelT]):
     """All rounds of one run of the features party."""
 
     stages: Learner[ModelT]
+    _through: dict[int, Learner[ModelT]] = field(default_factory=dict)
 
     @property
     def config(self) -> FeaturePartyConfig:
@@ -121,7 +155,7 @@ class Rounds(Generic[ModelT]):
 
     @property
     def count(self) -> int:
-        return len(self.config.dealt)
+        return len(self.config.rounds.shares)
 
     @property
     def left(self) -> range:
@@ -133,6 +167,8 @@ class Rounds(Generic[ModelT]):
     @property
     def next(self) -> int:
         """The first of them; ``ConfigError`` if there is none."""
+        if not self.left and self._to_score().any():
+            return self.count + 1
         if not self.left:
             raise ConfigError(
                 f"the releases of all {self.count} rounds are in {self.config.release.directory};"
@@ -146,18 +182,30 @@ class Rounds(Generic[ModelT]):
 
     def through(self, number: int) -> Learner[ModelT]:
         """The stages of a model of the first so many rounds."""
-        return self.stages.of(self.config.through(number))
+        if number not in self._through:  # what was joined is not joined again
+            self._through[number] = self.stages.of(self.config.through(number))
+        return self._through[number]
 
     def asks(self, number: int) -> bool:
         """Whether a round needs a model that asks: not the first, nor one that was submitted."""
         return number > 1 and kept_in(self.config.round_folder(number)) is None
 
-    def submit(self, number: int, model: ModelT | None) -> tuple[Population, str]:
-        """Submit a round with what a model asks of it; returns what, and how it ended."""
+    def submit(
+        self, number: int, model: ModelT | None, population: Population | None = None
+    ) -> tuple[Population, str]:
+        """Submit a round with what a model asks of it; returns what, and how it ended.
+
+        After the last one comes the score: ``ConfigError`` if there is nothing to ask for it.
+        """
         config = self.config.model_copy(update={"labels_party": [self.party(number)]})
         stages, folder = self.stages.of(config), self.config.round_folder(number)
         if (place := kept_in(folder)) is None:
-            population = self._new(number, model)
+            population = population or self._new(number, model)
+            if number > self.count and not population.question:
+                raise ConfigError(
+                    f"the codes of {self.count} rounds tell how good the model is as well as"
+                    " another question would; run feature-party evaluate"
+                )
         else:
             secret = read_secret(config.secret_of(config.only_labels_party))
             population = read_kept(place, secret_check(secret))
@@ -166,19 +214,44 @@ class Rounds(Generic[ModelT]):
     def _new(self, number: int, model: ModelT | None) -> Population:
         everybody = self.stages.population()
         self._check_secret(number, everybody)
-        dealt = deal(everybody.keys, self.config.dealt)
-        rows = np.bincount(dealt, minlength=self.count)
+        keys = np.frombuffer(everybody.keys, dtype=np.uint8).reshape(-1, KEY_BYTES)
+        if number > self.count:
+            mine, learner = self._to_score(everybody), self.through(self.count)
+            question = learner.ask_score(present(model), mine) if mine.any() else b""
+            return Population(keys[mine].tobytes(), everybody.secret_check, question)
+        held = held_out(self.config, everybody.rows)
+        self.stages.check_kept(everybody.rows, int(held.sum()))
+        dealt = deal(everybody.keys, self.config.rounds.shares)
+        # a code that was asked about what else is unknown of its label tells little of errors, and
+        # sums tell nothing: of who is held out something else is asked at the end
+        spared = held & ((dealt > 0) | self.config.groups.asked)
+        rows = np.bincount(dealt[~spared], minlength=self.count)
         if not rows.all():
             raise DataError(
                 f"none of the {everybody.rows:,} events is dealt to round {int(rows.argmin()) + 1};"
                 " set [rounds] shares to fewer and larger ones"
             )
-        self.stages.check_dealt(rows)
         mine = dealt == number - 1
-        keys = np.frombuffer(everybody.keys, dtype=np.uint8).reshape(-1, KEY_BYTES)[mine]
-        self._check_once(number, keys.tobytes(), everybody.secret_check)
-        question = self.stages.ask(model, mine, number)
-        return Population(keys.tobytes(), everybody.secret_check, question)
+        question = self.stages.ask(model, mine & ~spared, number)
+        mine &= ~spared | (not question)
+        self._check_once(number, keys[mine].tobytes(), everybody.secret_check)
+        return Population(keys[mine].tobytes(), everybody.secret_check, question)
+
+    def _to_score(self, everybody: Population | None = None) -> Booleans:
+        """Which of our rows are held out and were submitted in no round: none where these are not
+        known, are too few, or were asked about."""
+        everybody = everybody or self.stages.population()
+        ours = np.frombuffer(everybody.keys, dtype=KEY_TYPE)
+        kept = held_out(self.config, ours.size)
+        nothing = np.zeros_like(kept)
+        if is_complete(self.config.score_folder):
+            return nothing
+        for number in range(1, self.count + 1):
+            if (place := kept_in(self.config.round_folder(number))) is None:
+                return nothing
+            sent = np.frombuffer(read_kept(place, everybody.secret_check).keys, dtype=KEY_TYPE)
+            kept &= ~match_keys(sent[sort_keys(sent)], ours)[1]
+        return kept if np.count_nonzero(kept) >= FEWEST else nothing
 
     def _check_secret(self, number: int, everybody: Population) -> None:
         """Events are dealt by their hashed keys: another secret would deal some of them twice."""
@@ -219,3 +292,25 @@ class Rounds(Generic[ModelT]):
             model = self.through(number - 1).trained() if self.asks(number) else None
             yield (self.party(number), *self.submit(number, model))
             self.through(number).fetch()
+
+    def score(self, model: ModelT) -> Iterator[tuple[LabelsPartySection, Population, str]]:
+        """Ask how good a model of all rounds is, of events that none of them was about.
+
+        Yields as :meth:`learn`, at most once. What is refused, or not answered in time, is left
+        with a warning: the model is there all the same.
+        """
+        number, folder = self.count + 1, self.config.score_folder
+        if is_complete(folder):
+            return
+        population = None
+        if kept_in(folder) is None and not (population := self._new(number, model)).question:
+            return
+        # in a folder of its epoch's name, as every round
+        epochs = {"epoch": "", "epochs": [self.config.round_epoch(number)]}
+        party = self.config.only_labels_party.model_copy(update=epochs)
+        config = self.config.model_copy(update={"labels_party": [party]})
+        try:
+            yield (self.party(number), *self.submit(number, model, population))
+            self.stages.of(config).fetch()
+        except (ConnectionFailed, ReleaseError) as error:
+            warn(f"no sums tell how good the model is: {error}")

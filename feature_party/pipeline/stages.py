@@ -8,49 +8,161 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from labelveil.common.arrays import Booleans, Indices
+import numpy as np
+import polars as pl
+import polars.selectors as cs
+
+from labelveil.common.arrays import Booleans, Floats
 from labelveil.common.config.answers import json_text
 from labelveil.common.console import stderr
-from labelveil.common.errors import ConfigError
+from labelveil.common.errors import ConfigError, present
+from labelveil.common.exact.rational import decimal_value
 from labelveil.common.files import write_text
 from labelveil.common.mechanisms.paired_gain import LossName
+from labelveil.common.release.event_keys import canonical_keys
 from labelveil.common.release.folder import read_manifest
+from labelveil.common.release.question import encode_question
 from labelveil.feature_party.client.questions import Questions, Verdict, released_rows, topics
 from labelveil.feature_party.config import FeaturePartyConfig
 from labelveil.feature_party.evaluation.scores import Scores, labels_json, score
 from labelveil.feature_party.evaluation.true_labels import true_errors
 from labelveil.feature_party.join.key_secrets import secrets_of_releases
-from labelveil.feature_party.model.model import threads_for
+from labelveil.feature_party.model.model import Model, threads_for
 from labelveil.feature_party.model.several_labels import LabelModels, label_files
 from labelveil.feature_party.pipeline.learning import Learning
-from labelveil.feature_party.pipeline.rounds import question_of
+from labelveil.feature_party.pipeline.rounds import held_out, question_of, rows_of
+from labelveil.feature_party.pipeline.score import (
+    Judged,
+    Sums,
+    ask_score,
+    lattice_of,
+    read_score,
+)
 from labelveil.feature_party.report import (
     ReportInputs,
     write_labels_overview,
     write_overview,
     write_report,
 )
-from labelveil.feature_party.tables import file_of
+from labelveil.feature_party.tables import collect_table, file_of, scan_table
 
 
 @dataclass(eq=False)
 class Stages(Learning):
     """One run of the features party."""
 
+    _judged: dict[str, Scores] | None = None
+
     def of(self, config: FeaturePartyConfig) -> Self:
         """The same stages, of other releases."""
-        return replace(self, config=config, _labels=None)
+        return replace(self, config=config, _labels=None, _judged=None)
 
     def trained(self) -> LabelModels:
         """Models of all releases, saved."""
         return self.train()
 
-    def check_dealt(self, rows: Indices) -> None:
-        """Any events are enough."""
+    def check_kept(self, rows: int, kept: int) -> None:
+        """Where too few are, codes tell alone."""
 
     def ask(self, model: LabelModels | None, mine: Booleans, number: int) -> bytes:
         """What to ask of our (n,) rows that are ``mine``; of a first round nothing."""
         return b"" if model is None else question_of(model, self.config, mine)
+
+    def ask_score(self, model: LabelModels, mine: Booleans) -> bytes:
+        """What to ask of our (n,) rows that are ``mine``, to tell how good a model is; nothing of
+        several labels, or where codes tell as well."""
+        if len(self.labels) > 1:
+            return b""
+        (scores,), (own,) = self._judge(model).values(), model.by_label.values()
+        manifest, seed = self.manifests[0], self.config.training.seed
+        if (lattice := lattice_of(manifest.labels[0])) is None:
+            return b""
+        asks, group = manifest.privacy.requested_epsilon, manifest.privacy.records_per_unit
+        epsilon = decimal_value(asks) / group  # of a label, from the decimal as it was written
+        judged, points = self._told_by_codes(scores), self._predicted(own, mine)
+        asked = ask_score(judged, points, lattice, epsilon, seed)
+        return b"" if asked is None else encode_question(asked.question)
+
+    def _told_by_codes(self, scores: Scores) -> Judged:
+        section, explained = self.manifests[0].labels[0], scores.explained
+        whole = section.asked and all(point % 1 == 0 for point in section.grid)
+        return Judged.of(explained, present(explained.spread), scores.events.problem, whole)
+
+    def _predicted(self, model: Model, mine: Booleans) -> Floats:
+        """What a model predicts of our (n,) rows that are ``mine``."""
+        return np.concatenate(
+            [
+                model.distributions(model.encoder.encode(own)).points
+                for own in rows_of(self.config, model.encoder.columns, mine)
+            ]
+        )
+
+    def _keys(self) -> pl.Series:
+        """Of all our rows."""
+        key = self.config.key
+        return collect_table(scan_table(self.config.features).select(cs.by_name(key)))[key]
+
+    def _score(self) -> Sums | None:
+        """The sums that tell how good a model of all rounds is, if they are here."""
+        if len(self.labels) > 1 or (folder := self.score_release) is None:
+            return None
+        secrets = self.config.secrets_of(self.config.only_labels_party)
+        return Sums.read(folder, self._keys(), secrets)
+
+    def _kept(self) -> Booleans | None:
+        """Which of our rows are held out and in no round, if any are: sums may tell of them."""
+        if not self.config.rounds.shares or len(self.labels) > 1:
+            return None
+        keys, asked = canonical_keys(self._keys()), canonical_keys(self.prepared.keys())
+        kept = held_out(self.config, keys.len()) & ~keys.is_in(asked.implode()).to_numpy()
+        return kept if kept.any() else None
+
+    def _judge(self, models: LabelModels) -> dict[str, Scores]:
+        """What codes say of each label's model."""
+        if self._judged is None:
+            with self._timed("evaluate"), threads_for(self.prepared.matches.matched):
+                self._judged = {
+                    label: score(models.by_label[label], events, self.manifests, label=label)
+                    for label, events in self.labels.items()
+                }
+        return self._judged
+
+    def _with_kept(
+        self, label: str, scores: Scores, truth: Floats | None, nonprivate: Path | None
+    ) -> Scores:
+        """Scores that events decide which no round was about, as far as these tell something."""
+        if (sums := self._score()) is None:
+            kept = self._kept()
+        else:
+            kept = np.zeros(self._keys().len(), dtype=np.bool_)
+            kept[sums.rows] = True
+        if kept is None:
+            return scores
+        scores = replace(scores, kept=int(kept.sum()))
+        if truth is None and sums is None:
+            return scores
+        points = self._predicted(scores.model, kept)
+        if truth is not None:
+            more = points, self._truth_of_kept(label, kept)
+            measured = true_errors(scores.points, truth, scores.events, nonprivate, label, more)
+            scores = replace(scores, truth=measured)
+        if sums is None:
+            return scores
+        scores = replace(scores, kept_epsilon=sums.epsilon)
+        told = read_score(sums.answer, points, self._told_by_codes(scores))
+        if told is None:
+            self.warn(
+                f"the sums in {self.config.score_folder} were asked about another model's"
+                " predictions, or tell nothing: how good this model is, codes tell alone"
+            )
+            return scores
+        figures = told.r2, told.mse, told.reference_mse.value, told.events
+        explained = scores.explained.told_by(*figures)
+        return replace(scores, explained=explained, clipped=None)
+
+    def _truth_of_kept(self, label: str, kept: Booleans) -> Floats:
+        keys = canonical_keys(self._keys().filter(pl.Series(kept)))
+        return self._truth(label, keys=keys)
 
     def evaluate(
         self,
@@ -72,12 +184,14 @@ class Stages(Learning):
         for topic in ask:
             if topic not in offered:
                 raise ConfigError(f"--ask {topic!r} must be one of {', '.join(offered)}")
+        judged = {} if self._judged is None or by or nonprivate else self._judged
         with self._timed("evaluate"), threads_for(self.prepared.matches.matched):
             for label, events in self.labels.items():
                 truths = None
                 if self.truth.true_labels is not None:
                     truths = {name: self._truth(label, name) for name in events.problem.names}
-                by_label[label] = score(
+                scores = None if truths else judged.get(label)
+                scores = scores or score(
                     models.by_label[label],
                     events,
                     self.manifests,
@@ -86,6 +200,8 @@ class Stages(Learning):
                     by,
                     label=label,
                 )
+                truth = None if truths is None else truths.get("")
+                by_label[label] = self._with_kept(label, scores, truth, nonprivate)
             for topic in ask:
                 label, loss = offered[topic]
                 answer = self._ask(by_label[label], loss)
@@ -123,7 +239,10 @@ class Stages(Learning):
         for label, events in self.labels.items():
             model, (held_out, _) = models.by_label[label], events.held_out()
             points = model.distributions(model.encoder.encode(held_out)).points
-            measured = true_errors(points, self._truth(label), events, None, label)
+            more = None
+            if (kept := self._kept()) is not None:
+                more = self._predicted(model, kept), self._truth_of_kept(label, kept)
+            measured = true_errors(points, self._truth(label), events, None, label, more)
             errors.append({"name": label, **measured.to_json()})
         metrics = folder / "metrics.json"
         write_text(metrics, json_text({"labels": errors, **errors[0]}) + "\n")

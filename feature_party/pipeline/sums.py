@@ -6,29 +6,28 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
 
-from labelveil.common.arrays import Booleans, Indices
+from labelveil.common.arrays import Booleans
 from labelveil.common.config.answers import json_text
 from labelveil.common.errors import ConfigError, DataError, present
 from labelveil.common.files import write_text
-from labelveil.common.mechanisms.group_sums import NO_GROUP, Lattice, PrivateSums
-from labelveil.common.release.event_keys import read_secret, secret_check
+from labelveil.common.mechanisms.group_sums import Lattice, PrivateSums
 from labelveil.common.release.folder import MANIFEST_FILE, read_manifest
-from labelveil.common.release.manifest import Manifest, manifest_digest
+from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.question import encode_question
-from labelveil.common.release.sums import about, read_sums
 from labelveil.feature_party.config import FeaturePartyConfig
-from labelveil.feature_party.evaluation.intervals import compared
+from labelveil.feature_party.evaluation.intervals import Measured, compared
+from labelveil.feature_party.evaluation.sentences import TOLD, figure_words
 from labelveil.feature_party.groups.model import SumsModel, ask_first
 from labelveil.feature_party.groups.saved import SavedSums, SumsFacts, is_of_sums
 from labelveil.feature_party.groups.scoring import FEWEST, Score, ScoreQuestion
 from labelveil.feature_party.model.prediction import Predicted
 from labelveil.feature_party.pipeline.predicting import predict
+from labelveil.feature_party.pipeline.score import Sums
 from labelveil.feature_party.pipeline.transfer import Transfer
 from labelveil.feature_party.report.sums import SumsReport, write_sums_card, write_sums_report
 from labelveil.feature_party.tables import check_key, collect_table, scan_table
@@ -40,22 +39,6 @@ def learns_from_sums(config: FeaturePartyConfig) -> bool:
         return True
     there = [path for path in config.release_folders if (path / MANIFEST_FILE).is_file()]
     return bool(there) and all(Manifest.from_bytes(read_manifest(p)).sums for p in there)
-
-
-class Sums(NamedTuple):
-    """The sums of one release."""
-
-    rows: Indices
-    """(m,) of the features: of the events that are in a group."""
-    answer: PrivateSums
-    """About these, in their order."""
-    digest: str
-    """SHA-256 of its manifest."""
-
-    @property
-    def scores(self) -> bool:
-        """Whether it tells how good a model is, rather than what to learn: that takes squares."""
-        return bool(self.answer.question.squares)
 
 
 @dataclass(eq=False)
@@ -90,22 +73,12 @@ class SumStages(Transfer):
         if self._answers is None:
             self.check_withdrawn()
             with self._timed("join"):
+                keys = self.features[self.config.key]
                 self._answers = [
-                    self._read(path, self.config.secrets_of(party))
+                    Sums.read(path, keys, self.config.secrets_of(party))
                     for party, path in self.config.releases
                 ]
         return self._answers
-
-    def _read(self, folder: Path, secrets: Sequence[Path]) -> Sums:
-        data = read_manifest(folder)
-        check = Manifest.from_bytes(data).population.secret_check
-        found = (path for path in secrets if secret_check(read_secret(path)).hex() == check)
-        with warnings.catch_warnings():  # of a withdrawal, which was warned of
-            warnings.simplefilter("ignore", UserWarning)
-            keys = self.features[self.config.key]
-            answer = read_sums(folder, keys, next(found, secrets[0]))
-        rows = np.flatnonzero(answer.question.groups != NO_GROUP)
-        return Sums(rows, about(answer, rows), manifest_digest(data))
 
     @property
     def learned_from(self) -> list[Sums]:
@@ -173,36 +146,45 @@ class SumStages(Transfer):
             )
         return saved
 
-    def check_dealt(self, rows: Indices) -> None:
+    def check_kept(self, rows: int, kept: int) -> None:
         """``DataError`` if too few events are kept to score a model."""
-        if (held := int(rows[-1])) < FEWEST:
+        if kept < FEWEST:
             raise DataError(
-                f"holdout={self.config.training.holdout:g} keeps {held} of {int(rows.sum()):,}"
+                f"holdout={self.config.training.holdout:g} keeps {kept} of {rows:,}"
                 f" events, and {FEWEST} are the fewest that can be scored; set [training] holdout"
                 " higher, or give more events"
             )
 
+    def ask_score(self, model: SavedSums, mine: Booleans) -> bytes:
+        """What to ask of our (n,) rows that are ``mine``, to tell how good a model is."""
+        points = model.predict(self.table.filter(pl.Series(mine)))["prediction"].to_numpy()
+        lattice, epsilon = self._spent()
+        rng = np.random.default_rng((self.config.training.seed, len(self.config.rounds.shares) + 1))
+        asked = points, model.facts.mean, lattice, epsilon, rng, model.model.miss
+        with self._timed("ask"):
+            return encode_question(ScoreQuestion.of(*asked).question)
+
     def ask(self, model: SavedSums | None, mine: Booleans, number: int) -> bytes:
-        """What to ask of our (n,) rows that are ``mine``: after the last round how good it is."""
+        """What to ask of our (n,) rows that are ``mine``, in a round."""
         config, own = self.config, self.table.filter(pl.Series(mine))
-        if config.groups.epsilon is None:
-            raise ConfigError(
-                "a model of sums asks for sums, of groups whose size follows from what each label"
-                " spends; set epsilon, lower and upper in [groups]"
-            )
-        epsilon, bounds = config.groups.epsilon, (config.groups.lower, config.groups.upper)
-        lattice = Lattice.between(*map(present, bounds))
+        lattice, epsilon = self._spent()
         rng = np.random.default_rng((config.training.seed, number))
         with self._timed("ask"):
             if model is None:
                 question = ask_first(own, lattice, epsilon, rng, config.data.stated)
-            elif number <= len(config.rounds.shares):
-                question = model.model.ask(own, epsilon, rng)
             else:
-                points = model.predict(own)["prediction"].to_numpy()
-                mean, miss = model.facts.mean, model.model.miss
-                question = ScoreQuestion.of(points, mean, lattice, epsilon, rng, miss).question
+                question = model.model.ask(own, epsilon, rng)
         return encode_question(question)
+
+    def _spent(self) -> tuple[Lattice, float]:
+        """Where labels lie, and the ε of each, as agreed."""
+        groups = self.config.groups
+        if groups.epsilon is None:
+            raise ConfigError(
+                "a model of sums asks for sums, of groups whose size follows from what each label"
+                " spends; set epsilon, lower and upper in [groups]"
+            )
+        return Lattice.between(present(groups.lower), present(groups.upper)), groups.epsilon
 
     def predict(self, model: SavedSums) -> Predicted:
         """Predict every row of the features file."""
@@ -259,6 +241,9 @@ class SumStages(Transfer):
     def _scored(self, model: SavedSums) -> Score | None:
         """What the sums say that were asked about the model's predictions."""
         scoring = [each for each in self.answers if each.scores]
+        if (folder := self.score_release) is not None:
+            secrets = self.config.secrets_of(self.config.only_labels_party)
+            scoring.append(Sums.read(folder, self.features[self.config.key], secrets))
         if not scoring:
             return None
         if len(scoring) > 1:
@@ -266,7 +251,7 @@ class SumStages(Transfer):
                 f"{len(scoring)} releases tell how good a model is; leave all but one out of"
                 " [labels_party] epochs"
             )
-        ((rows, answer, _),) = scoring
+        ((rows, answer, *_),) = scoring
         points = model.predict(self.table[rows])["prediction"].to_numpy()
         asked = ScoreQuestion.asked(answer.question, points, model.facts.mean, model.model.miss)
         return asked.score(answer)
@@ -278,11 +263,10 @@ class SumStages(Transfer):
         groups = " + ".join(f"{asked['groups']:,}" for asked in rounds)
         lines = [f"{groups} sums over {metrics['training_rows']:,} events"]
         if "verdict" in metrics:
-            low, high = (metrics[f"estimated_r2_{end}"] for end in ("low", "high"))
-            told = ", ".join("?" if end is None else f"{end:.3f}" for end in (low, high))
+            share = Measured.of_json(metrics, "estimated_r2")
             lines.append(
-                f"{metrics['verdict']} than a constant: R² {metrics['estimated_r2']:.3f} (95%:"
-                f" {told}), by sums over {metrics['holdout_rows']:,} events kept"
+                f"better than a constant: {TOLD[compared(share)]}; R² {figure_words(share)}, by"
+                f" sums over {metrics['holdout_rows']:,} events kept"
             )
         return lines
 

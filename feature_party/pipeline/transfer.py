@@ -72,6 +72,20 @@ class Transfer:
             if reason is not None
         ]
 
+    @property
+    def score_release(self) -> Path | None:
+        """The folder of the release that tells how good a model of rounds is; None if there is
+        none, or one that was withdrawn and is not to be learned from, which is warned of."""
+        if not self.config.rounds.shares or not is_complete(self.config.score_folder):
+            return None
+        folder = self.config.score_folder
+        if (reason := withdrawn_reason(folder)) is not None:
+            self.warn(f"the release in {folder} was withdrawn by its labels party: {reason}")
+            if not self.config.release.withdrawn:
+                self.warn(f"how good the model is, the sums in {folder} are not taken to tell")
+                return None
+        return folder
+
     def check_withdrawn(self) -> None:
         """Refuse, or warn of, releases that are known to be withdrawn, as is configured."""
         for said in self.withdrawn:
@@ -208,7 +222,7 @@ class Transfer:
                 f"the labels party has withdrawn its release of data set {lost[0]!r}, epoch"
                 f" {lost[1]!r}: {fetched.withdrawn}"
             )
-        if self.config.release.parquet:
+        if self.config.release.parquet and fetched.manifest.sums is None:
             from labelveil.feature_party.client.labels_table import write_labels_table
 
             write_labels_table(folder, fetched.manifest)

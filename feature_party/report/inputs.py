@@ -66,7 +66,7 @@ class ReleasedLabel:
 class ReportInputs:
     """What a page shows: a model's scores, and how the configuration calls the label.
 
-    It draws one channel: of several releases the last one's, with its held-out events.
+    It draws one channel: of several releases that of the last one which has held-out events.
     """
 
     scores: Scores
@@ -81,10 +81,22 @@ class ReportInputs:
         return self.scores.manifests[-1]
 
     @cached_property
+    def _drawn(self) -> tuple[Manifest, Booleans, Codes]:
+        parts = self.scores.events.problem.by_release(self.scores.codes)
+        each = [*zip(self.scores.manifests, parts, strict=True)]
+        held_out = [one for one in each if one[1][1].any()]
+        manifest, (_, mine, codes) = (held_out or each)[-1]
+        return manifest, mine, codes.astype(np.uint16)
+
+    @property
+    def shown(self) -> Manifest:
+        """The last release with held-out events, whose channel and codes are drawn."""
+        return self._drawn[0]
+
+    @property
     def drawn(self) -> tuple[Booleans, Codes]:
-        """Which of the events scored are the release's, and their privatized labels."""
-        *_, (_, mine, codes) = self.scores.events.problem.by_release(self.scores.codes)
-        return mine, codes.astype(np.uint16)
+        """Which of the events scored are that release's, and their privatized labels."""
+        return self._drawn[1:]
 
     @property
     def true_labels(self) -> Floats | None:
@@ -95,7 +107,7 @@ class ReportInputs:
     @cached_property
     def released(self) -> ReleasedLabel:
         """What the release says of the label."""
-        return ReleasedLabel.of(self.manifest, self.scores.label)
+        return ReleasedLabel.of(self.shown, self.scores.label)
 
     @property
     def name(self) -> str:

@@ -31,7 +31,7 @@ def write_model_card(path: Path, inputs: ReportInputs) -> None:
         law=words.model_words(facts.head),
         objective=facts.objective,
         training_rows=f"{facts.training_rows:,}",
-        holdout_rows=f"{scores.points.size:,}",
+        holdout_rows=f"{scores.points.size + scores.kept:,}",
         columns=words.column_words(inputs),
         releases=len(scores.manifests),
         release=events.release_id,
@@ -46,6 +46,6 @@ def write_model_card(path: Path, inputs: ReportInputs) -> None:
             for by, rows in scores.segments.items()
         ],
         warnings=scores.warnings,
-        statements=words.privacy_statements(manifest, inputs.label),
+        statements=words.privacy_statements(manifest, inputs.label, scores),
     )
     write_text(path, text)

@@ -46,7 +46,7 @@ def render_report(inputs: ReportInputs) -> str:
         warnings=scores.warnings,
         simulated=scores.truth is not None,
         errors=score_plots.error_scale(words.error_rows(scores), inputs.unit),
-        statements=words.privacy_statements(manifest, inputs.label),
+        statements=words.privacy_statements(manifest, inputs.label, scores),
         matches=words.match_sentence(scores.events.matches),
         sections=[section for build in sections if (section := build(inputs))],
         tables=_tables(inputs),
@@ -55,7 +55,7 @@ def render_report(inputs: ReportInputs) -> str:
 
 
 def _prior(inputs: ReportInputs) -> Section:
-    manifest, label = inputs.manifest, inputs.released
+    manifest, label = inputs.shown, inputs.released
     outputs, bins, grid = label.outputs, len(label.bin_edges), label.grid
     cost = number(manifest.prior_guarantee.epsilon, 3)
     spends = f"The labels party first spends ε = {cost} of its labels on"

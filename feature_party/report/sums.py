@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from labelveil.common.console import share_text
 from labelveil.common.files import write_text
 from labelveil.common.mechanisms.group_sums import Lattice, PrivateSums
 from labelveil.common.report.figures import MAIN, MUTED, OTHER, THIRD
 from labelveil.common.report.template import page_template
 from labelveil.common.version import software
 from labelveil.feature_party.evaluation.breakdown import number
-from labelveil.feature_party.evaluation.sentences import TOLD
+from labelveil.feature_party.evaluation.intervals import Measured, compared
+from labelveil.feature_party.evaluation.sentences import TOLD, figure_words
 from labelveil.feature_party.report.page import Section
 from labelveil.feature_party.report.score_plots import ErrorRow, error_scale
-from labelveil.feature_party.report.words import Headline, Statement, known_title
+from labelveil.feature_party.report.words import Headline, Statement, known_title, told_title
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,18 +95,16 @@ def _headline(report: SumsReport) -> Headline:
     seen = f"The sums that were learned from {seen} that a column matters."
     if "verdict" not in metrics:
         return Headline(f"A model of {report.label} from sums, not scored", (seen,))
-    told, low, high = (
-        share_text(metrics[f"estimated_r2{end}"], ".0%") for end in ("", "_low", "_high")
-    )
+    share = Measured.of_json(metrics, "estimated_r2")
     better = (
-        f"Better than a constant: {TOLD[metrics['verdict']]}. Two sums over the events kept"
-        f" tell that {told} of the variation is explained (95%: {low} … {high})."
+        f"Better than a constant: {TOLD[compared(share)]}. Share of the variation in"
+        f" {report.label} that the features explain: {figure_words(share, '.0%')}, as two sums over"
+        " the events kept tell."
     )
     if not report.simulated:
         error, constant = metrics["estimated_mse"], metrics["estimated_constant_mse"]
-        title = known_title(report.label, number(metrics["epsilon"], 3), error, constant, None)
         return Headline(
-            title,
+            told_title(report.label, number(metrics["epsilon"], 3), share),
             (
                 better,
                 f"Estimated mean squared error over {metrics['holdout_rows']:,} events that were"

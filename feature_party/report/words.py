@@ -11,6 +11,7 @@ from labelveil.common.console import share_text
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.report.figures import MAIN, MUTED, OTHER, THIRD
 from labelveil.feature_party.evaluation.breakdown import number
+from labelveil.feature_party.evaluation.intervals import Measured, compared
 from labelveil.feature_party.evaluation.scores import Scores
 from labelveil.feature_party.evaluation.sentences import (
     association_sentence,
@@ -58,7 +59,7 @@ def error_rows(scores: Scores) -> list[ErrorRow]:
     constant, share, error = result.constant, result.share, result.error
     known = constant if truth is None else truth.constant_mse
     interval = error.low, error.high
-    free = result.free_loss.low, result.free_loss.high
+    free = None if result.sums else (result.free_loss.low, result.free_loss.high)
     at, r2 = (error.value, max(share.value, 0.0)) if result.possible else (math.nan, None)
     rows = [
         ErrorRow("a constant", known, MUTED),
@@ -81,12 +82,18 @@ def headline(inputs: ReportInputs) -> Headline:
     """Say in words what the model learned, from the best evidence at hand."""
     scores, unit = inputs.scores, f" {inputs.unit}²" if inputs.unit else ""
     result, truth = scores.explained, scores.truth
+    how = (
+        f"Two sums over {result.sums:,} held-out events that no code was sent of tell it; codes"
+        f" alone: {interval_words(result.codes, '.0%')}."
+        if result.codes is not None
+        else "The interval takes the model's own distributions to be about right; without that it"
+        f" is {interval_words(result.free, '.0%')}. All is estimated from privatized labels of"
+        " events not trained on."
+    )
     sentences = [
         *(_sentence(text) for text in (association_sentence(result), scores.verdict)),
         f"Share of the variation in {inputs.name} that the features explain:"
-        f" {share_words(result, '.0%')}. The interval takes the model's own distributions to be"
-        f" about right; without that it is {interval_words(result.free, '.0%')}. All is estimated"
-        " from privatized labels of events not trained on.",
+        f" {share_words(result, '.0%')}. {how}",
         f"Estimated mean squared error{unit}: {error_words(result)}, of a constant"
         f" {number(result.constant)}.",
     ]
@@ -115,14 +122,20 @@ def _title(inputs: ReportInputs) -> str:
     clipped = inputs.scores.clipped
     if result.verdict != "better" and clipped and clipped.explained.verdict == "better":
         label, result = f"{label}, clipped at {number(clipped.bound)},", clipped.explained
-    if result.verdict == "better":
-        share, least, most = (share_text(x, ".0%") for x in astuple(result.share))
-        about = f"At least {least}" if share in (least, most) else f"About {share}"
-        return f"{about} of the variation in {label} explained, at ε = {epsilon}"
-    if result.verdict == "not better":
-        return _nothing(label, epsilon)
-    if result.associated:
+    if result.verdict == "cannot tell" and result.associated:
         return f"The features tell something of {label}; how much, is open at ε = {epsilon}"
+    return told_title(label, epsilon, result.share)
+
+
+def told_title(label: str, epsilon: str, share: Measured) -> str:
+    """Say what was learned where an estimate of R² alone tells, and no more than its interval."""
+    verdict = compared(share)
+    if verdict == "better":
+        value, least, most = (share_text(x, ".0%") for x in astuple(share))
+        about = f"At least {least}" if value in (least, most) else f"About {value}"
+        return f"{about} of the variation in {label} explained, at ε = {epsilon}"
+    if verdict == "not better":
+        return _nothing(label, epsilon)
     return f"Too few events to tell what was learned about {label}, at ε = {epsilon}"
 
 
@@ -212,8 +225,13 @@ def prior_cost(manifest: Manifest) -> str:
     return costs
 
 
-def privacy_statements(manifest: Manifest, name: str = "") -> list[Statement]:
-    """The claim in words: what it covers, what it does not, and who can check it."""
+def privacy_statements(
+    manifest: Manifest, name: str = "", scores: Scores | None = None
+) -> list[Statement]:
+    """The claim in words: what it covers, what it does not, and who can check it.
+
+    ``scores`` say what was spent of labels that the releases are not about.
+    """
     total = total_epsilon(manifest)
     labels = manifest.labels_guarantee.epsilon
     group, several = manifest.privacy.records_per_unit, len(manifest.labels) > 1
@@ -252,4 +270,10 @@ def privacy_statements(manifest: Manifest, name: str = "") -> list[Statement]:
         " before training. That the labels party really drew its noise as it says cannot be seen in"
         " one message; it takes an audit of its software or a test with known labels.",
     }
+    if scores is not None and scores.kept_epsilon:
+        paragraphs["The numbers"] += (
+            f" Of {scores.kept:,} more events nothing was sent but what they add to two sums with"
+            f" discrete Laplace noise, which tell how good the model is: ε ="
+            f" {number(scores.kept_epsilon, 5)} for the label of each."
+        )
     return list(paragraphs.items())

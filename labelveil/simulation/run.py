@@ -398,6 +398,8 @@ def _verdict(metrics: Mapping[str, Any]) -> str:
     if clipped := metrics.get("clipped"):
         text += f"\nof labels clipped at {number(clipped['bound'])}, {clipped['verdict']}"
         text += _of_variance(clipped)
+    if "rounds" not in metrics and metrics.get("told_by") == "sums":
+        return f"{text}\ntold from two sums over events that no code was sent of"
     told = "sums" if "rounds" in metrics else "privatized labels"
     return f"{text}\nall told from {told} alone"
 

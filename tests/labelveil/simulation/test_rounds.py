@@ -3,8 +3,9 @@ and after kills."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from labelveil.common.release.event_keys import hash_keys
 from labelveil.common.release.folder import POPULATION_FILE, QUESTION_FILE, is_complete
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.question import read_question
+from labelveil.common.release.sums import read_sums
 from labelveil.simulation import Settings, run_simulation
 from labelveil.simulation.inputs import read_inputs
 from labelveil.simulation.processes import Party, StageFailed, run_party, serving
@@ -30,7 +32,7 @@ pytest.importorskip("torch", reason="the features party needs torch")
 from labelveil.feature_party.pipeline.rounds import deal
 from labelveil.feature_party.training.holdout import deal_holdout
 
-ROWS = 1500
+ROWS, MANY = 1500, 5000
 QUICK = (
     *("training.ensemble=1", "training.learner=linear", "training.checkpoint=false"),
     "rounds.strata=4",
@@ -39,12 +41,22 @@ QUICK = (
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
+    return of_events(tmp_path, ROWS)
+
+
+@pytest.fixture
+def scored(tmp_path: Path) -> Settings:
+    """So many events, at so small an ε, that sums tell far more of errors than codes do."""
+    return of_events(tmp_path, MANY).model_copy(update={"epsilon": 1.0})
+
+
+def of_events(tmp_path: Path, rows: int) -> Settings:
     generator = np.random.default_rng(3)
-    x = generator.normal(size=ROWS)
-    label = np.clip(np.round(5 + 2.5 * x + generator.normal(0, 0.5, ROWS)), 0, 12)
-    table = pl.DataFrame({"id": [f"e{i}" for i in range(ROWS)], "x": x, "y": label})
+    x = generator.normal(size=rows)
+    label = np.clip(np.round(5 + 2.5 * x + generator.normal(0, 0.5, rows)), 0, 12)
+    table = pl.DataFrame({"id": [f"e{i}" for i in range(rows)], "x": x, "y": label})
     table.drop("y").write_parquet(tmp_path / "features.parquet")
-    table[ROWS // 10 :].drop("x").write_parquet(tmp_path / "all.parquet")  # some have no label
+    table[rows // 10 :].drop("x").write_parquet(tmp_path / "all.parquet")  # some have no label
     return Settings(
         labels=tmp_path / "all.parquet",
         features=tmp_path / "features.parquet",
@@ -69,18 +81,22 @@ def manifests(folder: Path) -> list[Manifest]:
 
 
 @pytest.mark.slow
-def test_each_event_is_in_one_round_and_pays_once(settings: Settings) -> None:
+def test_each_event_is_in_one_round_and_pays_once(scored: Settings) -> None:
+    settings = scored
     outcome = run_simulation(settings)
     metrics, release = outcome.metrics, settings.out / "release"
     first, second = manifests(release)
     assert not first.strata
     assert len(second.strata) == 4
     assert not second.priors
-    keys = [(release / epoch / POPULATION_FILE).read_bytes() for epoch in ("1-1", "1-2")]
+    keys = [(release / epoch / POPULATION_FILE).read_bytes() for epoch in ("1-1", "1-2", "1-3")]
     events = [{data[at : at + 16] for at in range(0, len(data), 16)} for data in keys]
-    assert not events[0] & events[1]
-    assert len(events[0] | events[1]) == ROWS == metrics["rows"] == metrics["matched"]
-    assert all(manifest.total_guarantee.epsilon <= 3 for manifest in (first, second))
+    assert sum(map(len, events)) == len(set().union(*events)) == MANY == metrics["rows"]
+    assert metrics["matched"] == len(events[0]) + len(events[1])
+    score = read_sums(release / "1-3").noisy  # of who is held out nobody asked anything before
+    assert score.guarantee.exact_epsilon <= 1
+    assert len(score.question) == len(events[2])
+    assert all(manifest.total_guarantee.epsilon <= 1 for manifest in (first, second))
     assert (metrics["epochs"], metrics["priors_paid"]) == (2, 1)
     ledger = [
         (manifest.prior_guarantee.epsilon * manifest.prior_paid, manifest.labels_guarantee.epsilon)
@@ -88,15 +104,23 @@ def test_each_event_is_in_one_round_and_pays_once(settings: Settings) -> None:
     ]
     assert ledger == [(of["epsilon_prior"], of["epsilon_labels"]) for of in metrics["spent"]]
     assert ledger[0] == (metrics["epsilon_prior"], metrics["epsilon_labels"])
-    assert sum(ledger[0]) <= 3 + 1e-9
+    assert sum(ledger[0]) <= 1 + 1e-9
     assert ledger[1][0] == 0
     assert metrics["scored_rows"] <= len(events[0])  # those who were asked about do not judge
-    assert any("without a question" in warning for warning in metrics["warnings"])
+    assert (metrics["told_by"], metrics["verdict"]) == ("sums", "better")
+    low, high = metrics["estimated_r2_low"], metrics["estimated_r2_high"]
+    assert high - low < metrics["codes_r2_high"] - metrics["codes_r2_low"]
+    assert abs(metrics["test_r2"] - metrics["estimated_r2"]) < 1.5 * (high - low)  # 6 deviations
+    for page in ("report.html", "report.md"):  # one interval is shown, wherever one is
+        shown = f"(95%: {low:.0%} … {high:.0%})"
+        assert shown in (settings.out / page).read_text("utf-8")
+    held_out = deal_holdout(np.arange(MANY), 0.2, settings.seed).size
+    assert metrics["holdout_rows"] == held_out == MANY - metrics["training_rows"]
     predicted = pl.read_parquet(settings.out / "predictions.parquet")
-    assert predicted.height == ROWS
+    assert predicted.height == MANY
     assert np.isclose((~predicted["held_out"]).sum(), metrics["training_rows"])
     budget = run(settings, LABEL_PROGRAM, "label_party", "budget")
-    assert budget.count("ε = 3") >= 2
+    assert budget.count("ε = 1") >= 3
 
 
 def run(settings: Settings, program: str, party: str, *command: str) -> str:
@@ -131,19 +155,28 @@ def opened(settings: Settings) -> Iterator[World]:
     workspace = Workspace(settings.out)
     workspace.claim(overwrite=False)
     furnish(workspace, read_inputs(settings), settings)
+    with served(settings) as world:
+        yield world
+
+
+@contextmanager
+def served(settings: Settings, *sets: str, watched: bool = True) -> Iterator[World]:
+    """The labels party of a workspace that was opened before, which may not release any more."""
+    workspace = Workspace(settings.out)
+    workspace.port_file.unlink(missing_ok=True)
     logs, theirs = workspace.logs, workspace.label_party
-    serve = ["serve", "--config", "label_party.toml", "--port-file", str(workspace.port_file)]
-    watch = ["watch", "--config", "label_party.toml", "--quiet"]
-    with (
-        serving(serve, theirs, logs / "serve.log", workspace.port_file) as port,
-        Party(LABEL_PROGRAM, watch, theirs, logs / "watch.log"),
-    ):
+    config = ["--config", "label_party.toml", *(part for each in sets for part in ("--set", each))]
+    serve = ["serve", *config, "--port-file", str(workspace.port_file)]
+    watch = ["watch", *config, "--quiet"]
+    with serving(serve, theirs, logs / "serve.log", workspace.port_file) as port, ExitStack() as on:
+        if watched:
+            on.enter_context(Party(LABEL_PROGRAM, watch, theirs, logs / "watch.log"))
         yield World(settings, f"127.0.0.1:{port}")
 
 
 @pytest.mark.slow
-def test_each_command_alone_goes_through_the_rounds(settings: Settings) -> None:
-    with opened(settings) as world:
+def test_each_command_alone_goes_through_the_rounds(scored: Settings) -> None:
+    with opened(scored) as world:
         with pytest.raises(StageFailed, match="no round has been submitted yet"):
             world.feature("fetch")
         assert "epoch '1-1': stored" in world.feature("submit")
@@ -156,12 +189,15 @@ def test_each_command_alone_goes_through_the_rounds(settings: Settings) -> None:
         assert "1-2" in world.feature("submit")  # harmless, and the same again
         assert (world.release / "1-2" / QUESTION_FILE).read_bytes() == asked
         world.feature("fetch")
-        with pytest.raises(StageFailed, match="of all 2 rounds are in"):
-            world.feature("submit")
         with pytest.raises(StageFailed, match="train again"):  # it is of one round
             world.feature("evaluate")
         world.feature("train")
-        world.feature("evaluate")
+        assert "from codes alone" not in world.feature("evaluate")
+        assert "with a question as the population of 'all', epoch '1-3'" in world.feature("submit")
+        world.feature("fetch")
+        with pytest.raises(StageFailed, match="of all 2 rounds are in"):
+            world.feature("submit")
+        assert "from codes alone" in world.feature("evaluate")
     first, second = manifests(world.release)
     question = read_question(world.release / "1-2" / QUESTION_FILE, second.population.rows)
     assert [s.law for s in second.strata] == question.laws.tolist()
@@ -220,6 +256,78 @@ def test_a_killed_run_goes_on_with_what_it_asked(settings: Settings, stop: str) 
     assert len(manifests(world.release)[1].strata) == 4
 
 
+def metrics_of(world: World) -> dict[str, Any]:
+    """What a command of the features party wrote."""
+    path = world.settings.out / "feature_party" / "metrics.json"
+    found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", ["submission/population.keys", "population.keys", "codes.bin"])
+def test_a_run_that_is_killed_while_it_asks_for_its_score_goes_on(
+    scored: Settings, stop: str
+) -> None:
+    with opened(scored) as world:
+        ours, folder = scored.out / "feature_party", world.release / "1-3"
+        sets = [part for each in QUICK for part in ("--set", each)]
+        command = ["run", "--config", "feature_party.toml", "--address", world.address, *sets]
+        with Party(FEATURE_PROGRAM, command, ours, scored.out / "logs" / "killed.log") as party:
+            eventually((folder / stop).exists, 120, every=0.0005)
+            party.kill()
+        asked = [
+            path.read_bytes()
+            for path in (*folder.glob(f"submission/{QUESTION_FILE}"), *folder.glob(QUESTION_FILE))
+        ]
+        assert asked
+        said = world.feature("run")
+        assert "no sums tell" not in said
+        assert (folder / QUESTION_FILE).read_bytes() == asked[0]
+        assert metrics_of(world)["told_by"] == "sums"  # of the model that was asked about
+        budget = run(scored, LABEL_PROGRAM, "label_party", "budget")
+        assert budget.count("ε = 1") >= 3
+
+
+@pytest.mark.slow
+def test_without_a_score_codes_tell(scored: Settings) -> None:
+    """A labels party that is away, takes no such question or does not release it: the model is
+    there, and is judged."""
+    quick = ("--set", "labels_party.wait=0")
+    with opened(scored) as world:
+        world.feature("submit")
+        world.feature("fetch")
+        world.feature("train")
+        world.feature("submit")
+        world.feature("fetch")
+    folder = world.release / "1-3"
+
+    def runs(at: World, why: str, kept: bool) -> None:
+        said = at.feature("run", *quick)
+        (line,) = (part for part in said.splitlines() if "no sums tell how good" in part)
+        assert why in line
+        assert "of the label's variance that is explained" in said
+        metrics = metrics_of(at)
+        assert metrics["told_by"] == "codes"
+        assert "codes_r2" not in metrics
+        assert any("without a question" in warning for warning in metrics["warnings"])
+        assert metrics["holdout_rows"] == deal_holdout(np.arange(MANY), 0.2, scored.seed).size
+        assert bool(list(folder.rglob(POPULATION_FILE))) is kept
+        assert not is_complete(folder)
+
+    runs(world, "cannot be reached", kept=True)  # whether it arrived is not known
+    with served(scored, "rounds.questions=false", watched=False) as refusing:
+        runs(refusing, "questions", kept=False)
+    with served(scored, watched=False) as silent:
+        runs(silent, "1-3", kept=True)
+    with served(scored) as world:
+        world.feature("run")
+        assert metrics_of(world)["told_by"] == "sums"
+        budget = run(scored, LABEL_PROGRAM, "label_party", "budget")
+        assert budget.count("ε = 1") >= 3
+        assert "rows agree" in world.feature("export")
+    assert sum(read_sums(folder).question.sizes) == len(read_sums(folder).question)
+
+
 @pytest.mark.slow
 def test_labels_of_two_values_are_sent_without_a_question(settings: Settings) -> None:
     table = pl.read_parquet(settings.labels)
@@ -228,6 +336,19 @@ def test_labels_of_two_values_are_sent_without_a_question(settings: Settings) ->
     outcome = run_simulation(settings.model_copy(update=given))
     assert outcome.metrics["epochs"] == 2
     assert not any(manifest.strata for manifest in manifests(settings.out / "release"))
+    # all held-out events have codes, which tell errors as those of one message do
+    assert (outcome.metrics["told_by"], outcome.metrics["epochs"]) == ("codes", 2)
+    assert not (settings.out / "release" / "1-3").exists()
+
+
+@pytest.mark.slow
+def test_several_labels_are_told_by_their_codes(scored: Settings) -> None:
+    table = pl.read_parquet(scored.labels).with_columns(z=12 - pl.col("y"))
+    table.write_parquet(scored.labels)
+    labels = ["y:0:12", "z:0:12"]
+    outcome = run_simulation(scored.model_copy(update={"label": labels, "rounds": "0.4,0.6"}))
+    assert [each["told_by"] for each in outcome.metrics["labels"]] == ["codes", "codes"]
+    assert not (scored.out / "release" / "1-3").exists()
 
 
 def test_events_are_dealt_by_their_keys_alone() -> None:

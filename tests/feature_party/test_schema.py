@@ -18,7 +18,14 @@ from hypothesis import strategies as st
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.table_cells import MISSING_WORDS
 from labelveil.feature_party.model.encoding import Encoder
-from labelveil.feature_party.schema import ColumnMeaning, Schema, Stated, numbers_rows
+from labelveil.feature_party.schema import (
+    MISSING,
+    ColumnMeaning,
+    Schema,
+    Stated,
+    canonical_text,
+    numbers_rows,
+)
 from labelveil.feature_party.schema_search import SchemaSearch, find_schema
 from labelveil.feature_party.tables import FeatureFile
 
@@ -71,6 +78,13 @@ def test_all_cells_decide_what_a_column_means(cells: Sequence[object], wanted: s
     table = pl.DataFrame({"x": pl.Series(list(cells), strict=False)})
     parts = [table[i : i + 1] for i in range(len(table))] or [table]
     assert str(find_schema(parts, len(table), typed=False).schema["x"]) == wanted
+
+
+def test_any_number_is_a_category_of_its_own_text() -> None:
+    numbers = pl.Series([17850.0, 2.5, float("nan"), None, float("-inf"), 1e30])
+    texts = canonical_text(numbers).to_list()
+    assert texts[:4] == ["17850", "2.5", MISSING, MISSING]
+    assert [float(text) for text in texts[4:]] == [-np.inf, 1e30]
 
 
 def test_names_are_no_numbers() -> None:

@@ -63,11 +63,22 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         )
         for line in (
             "counted = self._work.run([CountStrata(part, values) for part in self._ranges(1)])",
-            "sums = np.sum(self._work.run([Sums(part, strata) for part in self._ranges(1)]), axis=0)",
+            "sums = np.sum(self._work.run([Sums(part, strata) for part in self._ranges(1)]),"
+            " axis=0)",
             "tasks = [Count(part, tuple(groups), strata) for part in self._ranges(1)]",
             "moved = self._work.run([Measure(part, tuple(grids)) for part in self._ranges(1)])",
         )
     },
+    (
+        "label_party/queries/synthetic_table.py",
+        "labels = np.clip(events.labels(request.label), edges[0], edges[-1])"
+        " → labels = np.clip(events.labels(request.label), edges[0], edges[-2])",
+    ): "the last bin begins there, and whoever is in it counts alike",
+    (
+        "feature_party/learning/heads.py",
+        "functions, correlations, _ = np.linalg.svd(joint, full_matrices=False)"
+        " → functions, correlations, _ = np.linalg.svd(joint, full_matrices=True)",
+    ): "functions more than there are correlations, which nobody takes",
     (
         "label_party/store/reading.py",
         "settled = all(abs(began - at) > _SETTLED_NS for at in times) and not _logged(now)"

@@ -211,6 +211,11 @@ def test_arrays_are_frozen() -> None:
             array[0] = 1
 
 
+def test_a_code_takes_a_byte_while_one_can_name_every_output() -> None:
+    for outputs, size in ((256, 1), (257, 2)):
+        assert channel_of(randomized_response_rows(outputs, 1.0)).code_bytes == size
+
+
 def test_json_round_trip_is_exact() -> None:
     channel = channel_of(randomized_response_rows(5, 0.3), [0, 1, 1, 4])
     again = FiniteChannel.from_json(json.loads(json.dumps(channel.to_json())), channel.inputs)

@@ -59,6 +59,16 @@ def test_training_rows_come_out_standardised(table: pl.DataFrame) -> None:
     np.testing.assert_allclose(numeric.std(axis=0), 1, atol=1e-3)
 
 
+@pytest.mark.parametrize("name", ["age", "income", "gap"])
+def test_numbers_are_encoded_alike_in_any_unit(table: pl.DataFrame, name: str) -> None:
+    """Heavy tails or none, some missing or none: degrees in C and in F teach the same model."""
+    here, there = (
+        frame.select(name) for frame in (table, table.with_columns(pl.col(name) * 8 + 96))
+    )
+    one, other = (Encoder.fit(frame).encode(frame).numeric for frame in (here, there))
+    np.testing.assert_allclose(one, other, atol=1e-3)
+
+
 def test_missing_values_have_an_indicator_and_the_median(table: pl.DataFrame) -> None:
     encoder = Encoder.fit(table.select("gap"))
     encoded = encoder.encode(table).numeric

@@ -65,13 +65,13 @@ def test_of_large_groups_some_events_stand_for_all(monkeypatch: pytest.MonkeyPat
     fit.predictions = fit.first_predictions
     fit._linearize()
     picked = fit._picked()
-    sizes, there = np.bincount(groups), np.bincount(groups[picked.numpy()])
+    whole, there = np.bincount(groups), np.bincount(groups[picked.numpy()])
     assert there.sum() <= ROWS // 6
     most = there.max()
-    assert np.array_equal(there, np.minimum(sizes, most))  # as many of each, and none left out
+    assert np.array_equal(there, np.minimum(whole, most))  # as many of each, and none left out
     with torch.no_grad():
         some, every = (fit._sums(events).numpy() for events in (picked, torch.arange(ROWS)))
-    assert np.allclose(some[:, 0], sizes)  # a constant's
+    assert np.allclose(some[:, 0], whole)  # a constant's
     # and of the column that groups are alike in
     assert np.linalg.norm((some - every)[:, 1]) < 0.1 * np.linalg.norm(every[:, 1])
     ridge, truth = fitted(inputs, groups)

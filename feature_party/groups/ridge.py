@@ -214,10 +214,10 @@ class RidgeFit:
         self.first_predictions = np.full(len(inputs), np.nan)
         self.first_predictions[data.rows] = data.offsets
         self.codes = codes
+        self.all_codes = self.few_codes = torch.arange(0 if codes is None else codes.rows.size)
         if codes is not None:
             self.first_predictions[codes.rows] = codes.mean
-            order = torch.randperm(codes.rows.size, generator=draw)
-            self.few_codes, self.all_codes = order[:_CODES], torch.arange(codes.rows.size)
+            self.few_codes = torch.randperm(codes.rows.size, generator=draw)[:_CODES]
 
     def run(self) -> Ridge:
         """Learn scales, then the coefficients, around what was predicted and then around that."""
@@ -253,7 +253,7 @@ class RidgeFit:
         """Take the deviation under which the sums are likeliest, clipped ones included."""
         with torch.no_grad():  # all that a deviation changes is what features are multiplied by
             features = self._of_rows(torch.as_tensor(self.data.rows)[picked])
-            coded = [] if self.codes is None else self._of_codes(self.few_codes)
+            coded = self._of_codes(self.few_codes)
 
         def evidence(deviation: float) -> float:
             self.deviation = deviation
@@ -296,7 +296,7 @@ class RidgeFit:
         optimizer = torch.optim.Adam([self.log_scales, self.logs], lr=_RATE)
         for _ in range(steps):
             optimizer.zero_grad()
-            coded = [] if self.codes is None else self._of_codes(self.few_codes)
+            coded = self._of_codes(self.few_codes)
             loss = self._falling(self._sums(picked), coded)
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -335,7 +335,8 @@ class RidgeFit:
 
     def _of_codes(self, codes: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """Some codes and the (n, 1 + F + D) features of their events, part by part."""
-        assert self.codes is not None
+        if self.codes is None:
+            return []
         rows = torch.as_tensor(self.codes.rows)
         return [(part, self._of_rows(rows[part])) for part in torch.split(codes, _ROWS_AT_ONCE)]
 
@@ -430,7 +431,7 @@ class RidgeFit:
         sample = self.inputs[:: -(-len(self.inputs) // _SAMPLE)]
         with torch.no_grad():
             sums = self._sums(torch.arange(self.data.groups.size))
-            coded = [] if self.codes is None else self._of_codes(self.all_codes)
+            coded = self._of_codes(self.all_codes)
             evidence, factor, mean = self._evidence(sums, coded)
             coefficients = self._sizes * mean[:, 0]
             features = _features(

@@ -62,6 +62,7 @@ def test_what_is_asked_where_it_is_in_doubt_teaches_more(events: Events) -> None
     assert excess[0] < 0.75 * excess[1]
 
 
+@pytest.mark.slow
 def test_strata_are_of_like_predictions(events: Events, rounds: Rounds) -> None:
     x, _ = events
     model, _ = rounds

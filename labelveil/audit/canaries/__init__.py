@@ -1,2 +1,1 @@
-"""Audits by labels that the auditor knows: planted with a partner, released by labels parties that
-run here, or found in a finished run."""
+"""Audits by labels that the auditor knows: planted, released here, or of a finished run."""

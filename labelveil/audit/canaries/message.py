@@ -40,7 +40,7 @@ _INFINITE = 100.0  # log-odds are counted up to here
 
 
 @dataclass(frozen=True, eq=False)
-class Counted:
+class LabelsCounted:
     """Labels that one histogram counts: (k, d) probabilities of outputs in each of their cells, and
     (k,) of the cells."""
 
@@ -54,7 +54,9 @@ class Counted:
             return float(np.log(self.channel.max(axis=0) / self.channel.min(axis=0)).max())
 
 
-def counted_labels(codebook: Codebook, priors: Sequence[tuple[Group, Floats]]) -> list[Counted]:
+def counted_labels(
+    codebook: Codebook, priors: Sequence[tuple[Group, Floats]]
+) -> list[LabelsCounted]:
     """What codes say of labels that a histogram counts together, for each of the histograms.
 
     ``priors`` are each histogram's labels and the (k,) probabilities of their cells; every channel
@@ -68,7 +70,7 @@ def counted_labels(codebook: Codebook, priors: Sequence[tuple[Group, Floats]]) -
         for group, channel in zip(codebook.groups, codebook.channels, strict=True):
             if set(group.labels) <= set(counted.labels):
                 law = row_products(law, channel.probabilities[group.number(indices)])
-        parts.append(Counted(law, prior))
+        parts.append(LabelsCounted(law, prior))
     return parts
 
 
@@ -94,7 +96,7 @@ class Leakage:
     percentile: float  # 98th, of changes over labels and outputs as they occur
 
 
-def leakage(parts: Sequence[Counted]) -> Leakage:
+def leakage(parts: Sequence[LabelsCounted]) -> Leakage:
     """Compute the advantages of seeing one message, and how far it moves log-odds."""
     best = known = 1.0
     falls = rises = 0.0
@@ -145,7 +147,7 @@ class Message:
     epsilon: float
 
     @cached_property
-    def parts(self) -> list[Counted]:
+    def parts(self) -> list[LabelsCounted]:
         return counted_labels(self.codebook, self.priors)
 
     @cached_property

@@ -121,6 +121,7 @@ def bits_told(records: int, ratio: float, delta: float) -> tuple[Floats, Floats]
     return told[:, None] * np.array(answers), told[:, None] * np.array(coins)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beta", [0.2, 0.01])
 @pytest.mark.parametrize("ratio", [1.1, 1.5, 4.0])
 def test_max_information_of_private_bits_and_counts(ratio: float, beta: float) -> None:

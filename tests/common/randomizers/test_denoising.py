@@ -78,6 +78,7 @@ def test_heaps_that_stand_out_of_the_noise_stay() -> None:
         assert np.abs(found - counts).sum() < 1.1 * np.abs(prior.noisy_counts - counts).sum()
 
 
+@pytest.mark.slow
 def test_point_masses_at_both_ends_stay() -> None:
     counts = np.full(53, 40)
     counts[0], counts[-1] = 9_000, 7_000
@@ -86,6 +87,7 @@ def test_point_masses_at_both_ends_stay() -> None:
         assert ends == pytest.approx([9_000, 7_000], rel=0.05)
 
 
+@pytest.mark.slow
 def test_noise_on_the_last_cell_is_no_point_mass() -> None:
     """Two and a half deviations there would be half as much again as the mean of all labels."""
     counts = geometric_counts(80, 0.8) // 16
@@ -123,6 +125,7 @@ def test_few_events_of_a_common_law_tell_its_mean(law: str) -> None:
     assert ours < 0.6 * projected, (ours, projected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("far_tail", [True, False])
 def test_noise_that_is_known_to_be_laplace_tells_more(far_tail: bool) -> None:
     """The root mean square error of the mean, beside that of least squares; 8 releases each."""
@@ -211,6 +214,7 @@ def test_long_grids_are_projected() -> None:
     assert np.array_equal(found, project_to_simplex(noisy / 1_000_000))
 
 
+@pytest.mark.slow
 def test_mallows_criterion_estimates_the_risk() -> None:
     """The criterion's guarantee on real noise: the choice is no worse than the projection."""
     counts = geometric_counts(40, 0.7)

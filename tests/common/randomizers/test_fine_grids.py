@@ -13,6 +13,7 @@ CENTS = np.linspace(0.0, 60.0, 6001)
 UNBIASED = ("auto", "unbiased", "two-point", "randomized-thresholds", "laplace", "discrete-laplace")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.5, 40.0])
 @pytest.mark.parametrize("name", randomizer_names())
 def test_cents_are_a_grid_like_others(name: str, epsilon: float) -> None:

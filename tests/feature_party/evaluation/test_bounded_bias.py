@@ -87,6 +87,7 @@ class _Worst:
         return float(ndtr((half - self.bias) / self.noise) - ndtr((-half - self.bias) / self.noise))
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_labels_for_which_the_bias_is_worst_are_covered(sign: int) -> None:

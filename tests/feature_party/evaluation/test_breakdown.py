@@ -33,6 +33,7 @@ def decoded(points: np.ndarray, seed: int, epsilon: float = 2.0) -> DecodedLabel
     return decode_labels(drawn, support, scored, float(points.mean()))
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_all_segments_contain_their_labels_and_those_that_are_off_are_found() -> None:
     means, labels = events()
@@ -78,6 +79,7 @@ def test_a_column_that_matters_is_told_from_one_that_does_not() -> None:
     assert importance_line({}) == "no column's effect can be told from noise"
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("width", [0.5, 0.2])
 def test_coverage_of_intervals_is_what_true_labels_show(width: float) -> None:

@@ -53,6 +53,7 @@ def unseen(source: ReleasedCodes, points: np.ndarray) -> Unseen:
     return Unseen(None, source.codes, rows, scored, [], np.zeros((0, 0)))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_features_are_seen_to_tell_something_before_it_is_known_how_much() -> None:
     means, _ = heavy_tailed()

@@ -82,6 +82,7 @@ def counts() -> Kind:
     return Kind(Grid(grid), thresholds_channel(grid, 2.0), means, labels)
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     ("kind", "runs"),

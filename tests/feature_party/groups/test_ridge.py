@@ -36,6 +36,7 @@ def fitted(inputs: Floats, groups: Indices) -> tuple[Ridge, Floats]:
     ).run(), truth
 
 
+@pytest.mark.slow
 def test_what_is_not_known_is_where_nothing_was_asked() -> None:
     rng = np.random.default_rng(0)
     inputs = rng.uniform(-2, 0, size=(ROWS, 2))

@@ -17,6 +17,7 @@ ROWS = 2_000
 GRID = Grid.from_count(0, 10, 12)
 
 
+@pytest.mark.slow
 def test_codes_tell_the_mean_that_noise_on_the_histogram_hides() -> None:
     """Of 8 releases, the root mean square error; about 0.6 of the histogram's alone."""
     shape = np.exp(-0.5 * ((GRID.points - 3) / 2) ** 2)

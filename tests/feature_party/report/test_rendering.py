@@ -71,6 +71,7 @@ def page(tmp_path_factory: pytest.TempPathFactory, make_inputs: MakeInputs) -> P
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("width", "simulated"),
     [
@@ -99,6 +100,7 @@ def light(tmp_path_factory: pytest.TempPathFactory, page: Path) -> np.ndarray:
     return _screenshot(tmp_path_factory.mktemp("light"), page, 1200, 4500)
 
 
+@pytest.mark.slow
 def test_pictures_are_drawn(light: np.ndarray) -> None:
     drawn(light)
 

@@ -176,6 +176,7 @@ def test_a_mean_label_is_shown_where_labels_lie(make_inputs: MakeInputs) -> None
     assert scores.to_json()["tenths"][0]["label"]["value"] == -20_184
 
 
+@pytest.mark.slow
 def test_degenerate_predictions_still_make_a_page(make_inputs: MakeInputs) -> None:
     scores = make_inputs().scores
     assert scores.truth is not None

@@ -52,6 +52,7 @@ def two_kinds(rows: int) -> tuple[np.ndarray, np.ndarray]:
     return np.where(rng.uniform(size=rows) < 0.05 + 0.15 * (x > 0), 20, np.where(x > 0, 1, 3)), x
 
 
+@pytest.mark.slow
 def test_a_share_makes_the_prediction_a_mixture(monkeypatch: pytest.MonkeyPatch) -> None:
     data = prepared(*two_kinds(3_000), "discrete-laplace")
     seen: list[tuple[np.ndarray, np.ndarray]] = []
@@ -74,6 +75,7 @@ def test_a_share_makes_the_prediction_a_mixture(monkeypatch: pytest.MonkeyPatch)
     assert beyond.std() > 2 * away.std()  # with noise, then without
 
 
+@pytest.mark.slow
 def test_codes_count_for_what_they_say_beyond_the_mixture(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise predictions that are too steep would look better wherever features are strong."""
     x = np.random.default_rng(0).uniform(-1, 1, 3_000)

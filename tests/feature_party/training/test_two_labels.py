@@ -76,6 +76,7 @@ def compare(rows: int, seed: int, section: TrainingSection, signal: float = 1.0)
     return np.array(figures)
 
 
+@pytest.mark.slow
 def test_a_linear_model_is_logistic_regression(repeatable: None) -> None:
     section = TrainingSection(learner="linear", checkpoint=False)
     found = np.mean([compare(30_000, seed, section) for seed in range(3)], axis=0)

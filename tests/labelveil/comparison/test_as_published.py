@@ -15,6 +15,7 @@ from tests.labelveil.comparison.runs import UPPER, answers, made_up
 ROWS = 4000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["squared", "poisson"])
 def test_the_network_learns_numbers_and_categories(loss: str) -> None:
     table, labels = made_up(ROWS)

@@ -27,6 +27,7 @@ def test_noisy_labels_keep_a_share_of_what_labels_tell() -> None:
     assert np.array_equal(equally_noisy(labels, 1.0, 3), labels)
 
 
+@pytest.mark.slow
 def test_trees_learn_numbers_and_categories() -> None:
     table, labels = made_up(2000)
     encoded = Encoder.fit(table, stated=Stated(ignored=("event",))).encode(table)
@@ -34,6 +35,7 @@ def test_trees_learn_numbers_and_categories() -> None:
     assert np.mean((predicted - labels) ** 2) < 0.1 * np.var(labels)
 
 
+@pytest.mark.slow
 def test_the_benchmark_runs_it(tmp_path: Path) -> None:
     spec = specified(tmp_path, 1500, {"ensemble": 2, "epochs": 2, "hidden": [8]})
     record = reference(spec, Job(2.0, 0, REFERENCE), tmp_path)

@@ -32,6 +32,7 @@ def spec(tmp_path: Path) -> dict[str, object]:
     }
 
 
+@pytest.mark.slow
 def test_every_division_is_learned_from(spec: dict[str, object]) -> None:
     job = {"epsilon": 6.0, "run": 0, "objective": "auto", "head": "auto"}
     jobs = [

@@ -376,7 +376,9 @@ def test_noise_of_the_features_does_not_flatten_a_regression(epsilon: float, del
     rows = np.where(uniforms(5, 20_000, 1) > 0, 0.5, -0.5)
     labels = 1.6 * rows[:, 0]
     risk = ridge_loss(1e-3)
-    weights = Perturbation("input", risk, 1e-3, epsilon, delta).draw(rows, labels, seeded_entropy(4))
+    weights = Perturbation("input", risk, 1e-3, epsilon, delta).draw(
+        rows, labels, seeded_entropy(4)
+    )
     assert weights == pytest.approx([1.6], rel=0.12)
 
 

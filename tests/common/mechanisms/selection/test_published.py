@@ -32,6 +32,7 @@ needs_states = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @needs_check_ins
 def test_stable_top_k_is_at_least_as_good_on_check_ins() -> None:
     ranking = Ranking(sources.brightkite().counts)
@@ -47,6 +48,7 @@ def test_stable_top_k_is_at_least_as_good_on_check_ins() -> None:
         assert filled + 3 * error >= found["EM-CDP"][0] - 0.06
 
 
+@pytest.mark.slow
 def test_every_mechanism_has_the_budget_of_the_table_and_no_more() -> None:
     delta = Fraction(1, 5766)
     for uses in (1, 4):
@@ -57,6 +59,7 @@ def test_every_mechanism_has_the_budget_of_the_table_and_no_more() -> None:
             assert least <= spent <= 0.8 * (1 + 1e-9), (name, uses)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("uses", [10, 100])
 def test_rivals_are_budgeted_by_a_composition_theorem(uses: int) -> None:
     """Half of δ is the theorem's; ten uses are too few for the advanced one to allow more."""
@@ -154,6 +157,7 @@ def test_the_histogram_of_one_cliff_has_two_levels() -> None:
     assert np.array_equal(Ranking(counts).top(20), np.arange(20))
 
 
+@pytest.mark.slow
 def test_recall_grows_with_the_cliff_and_does_not_fall_with_k() -> None:
     found = []
     for gap in (5, 60, 240):
@@ -182,6 +186,7 @@ def test_the_exponential_mechanism_falls_behind_as_k_grows_and_leads_where_the_g
     assert recall("EM-CDP", 30) > recall("StableTopK, listed (1/2)", 30) + 0.02
 
 
+@pytest.mark.slow
 def test_uses_that_are_alike_alone_compose_best_where_noise_is_concentrated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -202,6 +207,7 @@ def test_new_cases_are_what_a_day_adds() -> None:
     assert new[0].sum() < cases[0].sum()
 
 
+@pytest.mark.slow
 def test_the_lead_that_the_exponential_mechanism_needs() -> None:
     """``1/(1 + 19 e^{-εL/2}) = .95`` at ``L = 2 ln(19²)/ε``, 47 for ε = 1/4."""
     noisy = NoisyMax(Law.GUMBEL, Fraction(1, 4))

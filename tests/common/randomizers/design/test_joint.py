@@ -144,6 +144,7 @@ def _product(targets: Targets, cells: Cells, channels: list[FiniteChannel]) -> F
     return (one[:, :, None] * two[:, None, :]).reshape(len(cells), -1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_on_correlated_labels_one_channel_beats_one_a_label(epsilon: float) -> None:
     """However ε is divided among the two, and for the sum as for each label at equal halves."""
@@ -220,6 +221,7 @@ def test_epsilon_is_divided_as_every_division_compared_says() -> None:
     assert abs(shares[0] * 12 - best) <= 1  # those look at 12 knots of the 24 points
 
 
+@pytest.mark.slow
 def test_labels_alike_share_alike_and_weight_counts() -> None:
     mass = np.exp(-AMOUNT.points / 20)
     prior = [mass / mass.sum()] * 3

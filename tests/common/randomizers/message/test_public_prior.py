@@ -64,6 +64,7 @@ def test_codes_bring_back_what_a_wrong_prior_excludes() -> None:
     assert abs(problem_of(right, right.codes).mean - truth) < 0.2
 
 
+@pytest.mark.slow
 def test_a_histogram_keeps_a_right_prior_and_is_not_misled_by_a_wrong_one() -> None:
     """Labels with heaps, which no smooth law has, and the same noise on each."""
     truth = np.exp(-GRID / 8) * (1 + 6 * (GRID % 5 == 0))

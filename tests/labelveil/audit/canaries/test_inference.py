@@ -14,7 +14,7 @@ from labelveil.audit.attacks.one_run import score
 from labelveil.audit.canaries.inference import audit_inference
 from labelveil.audit.canaries.message import (
     MESSAGE,
-    Counted,
+    LabelsCounted,
     Message,
     counted_labels,
     leakage,
@@ -49,7 +49,7 @@ def response(outputs: int, epsilon: float) -> FiniteChannel:
 
 def test_the_cap_is_attained() -> None:
     epsilon = 2 * math.log(7)  # 1 + e^(ε/2) = 8 labels
-    found = leakage([Counted(response(8, epsilon).probabilities, np.full(8, 1 / 8))])
+    found = leakage([LabelsCounted(response(8, epsilon).probabilities, np.full(8, 1 / 8))])
     assert found.additive == pytest.approx(math.tanh(epsilon / 4), abs=1e-12)
 
 
@@ -59,7 +59,7 @@ def test_nothing_passes_its_cap(outputs: int, epsilon: float) -> None:
     channel = response(outputs, epsilon).probabilities
     words = seeded_entropy(outputs).words("priors", 0, 40 * outputs).astype(float)
     for prior in words.reshape(40, outputs) ** 3:
-        found = leakage([Counted(channel, prior / prior.sum())])
+        found = leakage([LabelsCounted(channel, prior / prior.sum())])
         assert -1e-12 <= found.additive <= math.tanh(epsilon / 4) + 1e-12
         assert found.multiplicative <= math.exp(epsilon)
         assert found.percentile <= found.largest <= epsilon + 1e-9

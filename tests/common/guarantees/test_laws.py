@@ -166,6 +166,13 @@ def test_bounded_range_beats_pure_by_four(rho: Fraction, failure: Fraction) -> N
     assert all(a <= b for a, b in zip(curve.values, plain.values, strict=True))
 
 
+def test_what_a_step_on_samples_protects_and_the_range_of_a_group() -> None:
+    for unit in Unit:
+        assert fixed_size_gaussian(2, 0.1, unit).unit == unit
+        assert subsampled_gaussian(2, 0.1, unit=unit).unit == unit
+    assert BoundedRange.of(Fraction(1, 4)).scale(3) == BoundedRange.of(Fraction(3, 4))
+
+
 @settings(quick, max_examples=6)
 @given(rho=examples.epsilons, group=st.integers(2, 5))
 def test_group_privacy(rho: Fraction, group: int) -> None:

@@ -224,6 +224,8 @@ def test_impossible_requests_are_refused() -> None:
         expected_gap(-1)
     with pytest.raises(PrivacyError, match="beta=0"):
         fresh_gap(10, 0)
+    with pytest.raises(PrivacyError, match="beta=1"):
+        max_information(1, 10, 1)
     with pytest.raises(PrivacyError, match="records=0"):
         max_information_gap(1, 0, 0.1)
     with pytest.raises(PrivacyError, match="accuracy=-1"):

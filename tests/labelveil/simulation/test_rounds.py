@@ -346,7 +346,8 @@ def test_several_labels_are_told_by_their_codes(scored: Settings) -> None:
     table = pl.read_parquet(scored.labels).with_columns(z=12 - pl.col("y"))
     table.write_parquet(scored.labels)
     labels = ["y:0:12", "z:0:12"]
-    outcome = run_simulation(scored.model_copy(update={"label": labels, "rounds": "0.4,0.6"}))
+    given = {"label": labels, "lower": None, "upper": None}
+    outcome = run_simulation(scored.model_copy(update=given))
     assert [each["told_by"] for each in outcome.metrics["labels"]] == ["codes", "codes"]
     assert not (scored.out / "release" / "1-3").exists()
 

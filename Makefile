@@ -66,7 +66,7 @@ test: $(STAMP) ## Run the tests but for the slow ones (minutes)
 	$(PYTHON) -m pytest -m "not slow" $(PYTEST_ARGS)
 
 .PHONY: test-all
-test-all: $(STAMP) ## Run every test (some twenty minutes)
+test-all: $(STAMP) ## Run every test (some forty minutes on two cores)
 	$(PYTHON) -m pytest $(PYTEST_ARGS)
 
 # What users with older libraries have: the lowest versions that pyproject.toml admits, of what it

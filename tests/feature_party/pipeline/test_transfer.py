@@ -80,6 +80,21 @@ def test_what_was_taken_is_kept(rounds: Rounds, monkeypatch: pytest.MonkeyPatch)
     assert not rounds.asks(2)
 
 
+def test_a_round_is_submitted_as_its_own_epoch(
+    rounds: Rounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def submit(client: SubmittingClient, *_: object) -> str:
+        seen.append(client.settings.epoch)
+        return "stored"
+
+    monkeypatch.setattr(SubmittingClient, "submit", submit)
+    for number in (1, 2):
+        rounds.submit(number, None, FIRST)
+    assert seen == ["day-1", "day-2"]
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ConnectionFailed("gone")], ids=type)
 def test_what_was_interrupted_is_sent_again_as_it_was(
     rounds: Rounds, monkeypatch: pytest.MonkeyPatch, error: BaseException

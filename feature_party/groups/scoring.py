@@ -60,6 +60,11 @@ _APART = 0.2
 """Variance of what is told if f saved nothing, in the square of what it saves, from which on it
 does not matter: that R² is 0 is then refuted, and an interval has a lower end."""
 _ENDLESS = 1e6
+_ALIKE = 0.01
+"""By how much weights may differ from those of predictions, as a share of the largest: these are
+not the same to the last bit on every machine."""
+_NOISE = 20.0
+"""Standard deviations that noise exceeds once in 10¹² answers."""
 
 Kind = Literal["errors", "gain"]
 
@@ -218,7 +223,8 @@ class ScoreQuestion:
         miss: float | None = None,
         known: Known | None = None,
     ) -> Self:
-        """The same again, of a question that was asked; ``DataError`` if not about (n,) these."""
+        """The same again, of a question that was asked; ``DataError`` if not about (n,) these, or
+        for other sums than tell a score."""
         lattice = question.lattice
         reference = np.broadcast_to(np.asarray(reference, dtype=np.float64), points.shape)
         points, reference = (
@@ -234,6 +240,7 @@ class ScoreQuestion:
                 "the score was asked about other predictions than this model's: train with the seed"
                 " and columns of then, or ask about other events, in another epoch"
             )
+        _check_sums(question, points - reference, offsets)
         guess = _guess(points, reference, lattice, miss, known)
         _, helped, _ = _plan(points, reference, lattice, 1.0, guess, known)
         kind: Kind = "errors" if question.weights is None else "gain"
@@ -243,9 +250,11 @@ class ScoreQuestion:
         return len(self.question)
 
     def score(self, answer: PrivateSums) -> Score:
-        """Tell how good predictions are; ``ConfigError`` if another question was answered."""
+        """Tell how good predictions are; ``ConfigError`` if another question was answered,
+        ``DataError`` if no labels with this noise have such sums."""
         if answer.question.digest != self.question.digest:
             raise ConfigError("this answers another question than the score's; ask again for both")
+        _check_possible(answer)
         return _Found.of(self, answer).score(self.question.lattice)
 
     def expected(self, epsilon: Fraction) -> Measured:
@@ -388,6 +397,41 @@ def _roots(beyond: Callable[[float], float], best: float) -> tuple[float, float]
         end = sign * math.inf if outside else brentq(beyond, best, best + sign * step)
         ends.append(float(end))
     return ends[0], ends[1]
+
+
+def _check_sums(question: GroupQuestion, away: Floats, offsets: Floats) -> None:
+    """Refuse what is not the two sums of a score: of another meaning, they would tell a wrong one.
+
+    (n,) ``away`` are differences of predictions and reference, ``offsets`` in steps.
+    """
+    second, steps, weights = question.groups == 1, question.lattice.steps, question.weights
+    kinds = 2 if weights is None else 1
+    right = question.half_widths.size == 2 and question.squares == kinds
+    right = right and bool(question.sizes.all())
+    if right:
+        reach = np.maximum(offsets, steps - offsets)  # a narrower width would clip errors
+        needed = [reach[part].max() for part in (~second, second)]
+        right = bool((question.half_widths >= needed).all())
+    if right and weights is not None:
+        exact = np.where(second, 1.0, away / _largest(away, ~second))
+        right = bool((np.abs(weights / _WEIGHT - exact) < _ALIKE).all())
+    if not right:
+        raise DataError(
+            "what was asked is not the two sums of a score: take the question that ask_score made"
+        )
+
+
+def _check_possible(answer: PrivateSums) -> None:
+    """Refuse sums that no labels have, whatever the noise: they would tell an R² of 1, or any."""
+    question = answer.question
+    moves = question.half_widths.astype(np.float64)
+    moves = question.sizes * question.largest_weight * np.where(question.squared, moves**2, moves)
+    least, room = np.where(question.squared, 0.0, -moves), _NOISE * answer.deviations
+    if ((answer.values < least - room) | (answer.values > moves + room)).any():
+        raise DataError(
+            "no labels have such sums, with the noise that is stated: ask the labels party how they"
+            " came about"
+        )
 
 
 def _guess(

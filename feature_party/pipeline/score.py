@@ -119,17 +119,18 @@ def _half_width(share: Measured) -> float:
 
 
 def read_score(answer: PrivateSums, points: Floats, judged: Judged) -> Score | None:
-    """What sums tell of (n,) predictions for their events; None if they were asked about others, or
-    tell nothing."""
+    """What sums tell of (n,) predictions for their events; None if they were asked about others,
+    tell nothing, or cannot be: R² is no interval's that is 1 from end to end."""
     try:
         asked = ScoreQuestion.asked(
             answer.question, points, judged.centre, judged.miss, judged.known
         )
+        score = asked.score(answer)
     except DataError:
         return None
-    score = asked.score(answer)
     ends = score.r2.low, score.r2.high, score.mse.high
-    return score if all(map(math.isfinite, ends)) and score.reference_mse.value > 0 else None
+    told = all(map(math.isfinite, ends)) and score.r2.low < 1
+    return score if told and score.reference_mse.value > 0 else None
 
 
 def lattice_of(section: LabelSection) -> Lattice | None:

@@ -15,7 +15,7 @@ import polars.selectors as cs
 from labelveil.common.arrays import Booleans, Floats
 from labelveil.common.config.answers import json_text
 from labelveil.common.console import stderr
-from labelveil.common.errors import ConfigError, present
+from labelveil.common.errors import ConfigError, ReleaseError, present
 from labelveil.common.exact.rational import decimal_value
 from labelveil.common.files import write_text
 from labelveil.common.mechanisms.paired_gain import LossName
@@ -107,7 +107,11 @@ class Stages(Learning):
         if len(self.labels) > 1 or (folder := self.score_release) is None:
             return None
         secrets = self.config.secrets_of(self.config.only_labels_party)
-        return Sums.read(folder, self._keys(), secrets)
+        try:
+            return Sums.read(folder, self._keys(), secrets)
+        except ReleaseError as error:  # the model is there, and codes tell of it
+            self.warn(f"no sums tell how good the model is: {error}")
+            return None
 
     def _kept(self) -> Booleans | None:
         """Which of our rows are held out and in no round, if any are: sums may tell of them."""

@@ -8,8 +8,8 @@ that buys without a person goes on whatever they say, and a dry run, which buys 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -59,8 +59,9 @@ class Intention:
 
     purchases: tuple[Order, ...]  # what would be charged, in this order
     events: Events  # what was read; the last purchase is about them
-    # names of the labels that it is about; none if it is about categories alone
-    labels: Sequence[str] = ()
+    # the labels that it is about, by name: which of the events' each is; none if it is about
+    # categories alone
+    labels: Mapping[str, int] = field(default_factory=dict)
     plan: MessagePlan | None = None  # the message of codes that it is about, if it is
     sums: NoisySums | None = None  # the sums that it is about, if it is
     spreads: tuple[Spread, ...] = ()  # of the columns of categories that it is about
@@ -84,8 +85,8 @@ class Intention:
         warnings += [f"population, {odd}" for odd in tally.odd_population]
         warnings += _of_keys(tally)
         before = {name: f"label {name!r}: " if len(self.labels) > 1 else "" for name in self.labels}
-        for name, of_label in zip(self.labels, tally.labels, strict=False):
-            warnings += [before[name] + line for line in _of_label(tally.rows, of_label)]
+        for name, at in self.labels.items():
+            warnings += [before[name] + line for line in _of_label(tally.rows, tally.labels[at])]
         for name, (grid, moved) in zip(self.labels, self.placed, strict=False):
             if moved.share > _MOVED:
                 warnings.append(f"{before[name]}the grid has {grid}; {moved}; choose a finer one")

@@ -156,7 +156,7 @@ def synthesize(
             Intention(
                 (order,),
                 events,
-                labels=[label],
+                labels={label: request.label},
                 spreads=tuple(
                     Spread.of(name, events.codes(name), len(values) - 1)
                     for name, values in lists.items()

@@ -102,7 +102,7 @@ def run_release(
         plan = None if sums else plan_events(config, events, column, prior)
         if plan is not None:
             check_manifest(plan)
-        names = [label.name for label in config.labels]
+        names = {label.name: at for at, label in enumerate(config.labels)}
         confirm(Intention((order,), events, names, plan, sums))
         built: list[Built] = []
 

@@ -121,7 +121,7 @@ def train_privately(
     epsilon: float,
     delta: float,
     entropy: Entropy,
-    hidden: tuple[int, ...] = (128, 64),
+    hidden: tuple[int, ...],
     steps: PrivateSteps | None = None,
 ) -> PrivateNetwork:
     """Train a network by DP-SGD on the squared loss, within (ε, δ).

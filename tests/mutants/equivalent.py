@@ -92,4 +92,8 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "label_party/queries/own_session.py",
         "token = secrets.token_hex(32) → token = secrets.token_hex(33)",
     ): "a longer token is as hard to guess",
+    (
+        "label_party/server/listener.py",
+        "await stopping → pass",
+    ): "the server has stopped by then, and so does whoever waited for it",
 }

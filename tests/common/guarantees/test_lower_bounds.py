@@ -16,6 +16,7 @@ from labelveil.common.guarantees import (
     BoundedRange,
     PureDP,
     ZeroConcentratedDP,
+    composition,
     epsilon_at,
     optimal_composition,
     poisson_subsample,
@@ -76,6 +77,14 @@ def test_mixed_randomized_responses(ratios: list[Fraction], delta: Fraction) -> 
     bound = optimal_composition(items, delta).exact_epsilon
     assert hockey_stick(p, q, bound) <= delta
     assert bound == 0 or hockey_stick(p, q, bound * Fraction(99, 100)) > delta
+
+
+def test_a_law_of_mixed_responses_has_at_most_its_cells() -> None:
+    """The common step would need over 400,000."""
+    epsilons = [Fraction(1), 1 + Fraction(1, 10**5)]
+    losses, masses = composition._loss_law(epsilons)
+    assert losses.size == masses.size <= 2**18 + 1 + 2 * len(epsilons)  # ε are rounded up
+    assert float(losses[-1]) >= sum(epsilons)
 
 
 @quick

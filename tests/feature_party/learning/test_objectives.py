@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from scipy import stats
 
 from labelveil.common.randomizers import build_randomizer
 from labelveil.feature_party.learning.heads import build_head
-from labelveil.feature_party.learning.objectives import LikelihoodObjective, SharedObjective
+from labelveil.feature_party.learning.objectives import (
+    LikelihoodObjective,
+    PointObjective,
+    SharedObjective,
+)
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.learning.support import Support
 
@@ -39,3 +44,13 @@ def test_laws_that_share_layers_are_an_equal_mixture() -> None:
     torch.testing.assert_close(law.sum(-1), torch.ones(5, dtype=law.dtype))
     values = torch.as_tensor(support.values, dtype=law.dtype)
     torch.testing.assert_close(law @ values, shared.points(raw).to(law.dtype), atol=1e-4, rtol=1e-4)
+
+
+def test_the_loss_of_a_count_is_its_likelihood() -> None:
+    counts, rates = np.array([0.0, 1.0, 3.0, 7.0]), np.array([0.5, 2.0, 3.0, 4.0])
+    objective = PointObjective("raw", "poisson", np.zeros(0), 0.0, 1.0, 0.0, 10.0)
+    targets = objective.value_targets(counts)
+    raw = torch.as_tensor(np.log(rates), dtype=torch.float32)[:, None]
+    excess = objective.loss(raw, targets) - objective.loss(torch.zeros(4, 1), targets)
+    wanted = stats.poisson.logpmf(counts, 1.0) - stats.poisson.logpmf(counts, rates)
+    np.testing.assert_allclose(excess.numpy(), wanted, rtol=1e-5, atol=1e-5)

@@ -6,11 +6,21 @@ from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
+import pytest
 
 from labelveil.common.entropy import seeded_entropy
-from labelveil.common.mechanisms.group_sums import Lattice, NoisySums, PrivateSums
+from labelveil.common.mechanisms.group_sums import (
+    GroupQuestion,
+    Lattice,
+    NoisySums,
+    PrivateSums,
+)
 from labelveil.common.release.question import decode_question, encode_question
+from labelveil.feature_party.evaluation.explained import Explained
+from labelveil.feature_party.evaluation.intervals import Estimate, Measured
+from labelveil.feature_party.evaluation.spread import Spread
 from labelveil.feature_party.groups.scoring import Known
+from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.pipeline.score import Judged, ask_score, read_score
 
 LATTICE = Lattice(-3.0, 3.0, 511)
@@ -42,3 +52,95 @@ def test_sums_tell_of_the_predictions_that_they_were_asked_about_alone() -> None
     r2 = 1 - np.mean((LABELS - POINTS) ** 2) / np.mean(LABELS**2)
     assert abs(told.r2.value - r2) < 2 * (told.r2.high - told.r2.low)
     assert read_score(answer, POINTS[::-1].copy(), JUDGED) is None
+
+
+@pytest.mark.parametrize("low", [1.0, 0.999])
+def test_it_is_asked_where_noise_took_what_codes_tell_beyond_one(low: float) -> None:
+    """Such an interval is as narrow as if codes knew all, and they know next to nothing."""
+    grid = np.arange(5.0)
+    problem = LabelProblem(grid, np.full(5, 0.2), np.eye(5), np.arange(5), grid)
+    spread = Spread(2.0, 2.0, 2.0, np.array([-0.1, 0.1]), 0.2, 1.5)
+    cut, loss = Measured(1.0, low, 1.0), Estimate(-1.5, -2.5, -0.5)
+    explained = Explained(cut, cut, loss, loss, 2.0, 9.0, None, None, spread)
+    judged = Judged.of(explained, spread, problem, whole=True)
+    assert judged.half_width == pytest.approx(0.5)  # of the loss, as a share of the constant's
+    lattice = Lattice(0.0, 4.0, 512)
+    points = np.clip(2 + POINTS, 0, 4)
+    assert ask_score(judged, points, lattice, Fraction(1), 0) is not None
+    below = Explained(Measured(0.9, 0.89, 0.91), cut, loss, loss, 2.0, 9.0, None, None, spread)
+    sure = Judged.of(below, spread, problem, whole=True)
+    assert sure.half_width == pytest.approx(0.01)
+    assert ask_score(sure, points, lattice, Fraction(1), 0) is None
+
+
+def asked_and_sums() -> tuple[NoisySums, list[int]]:
+    """What was asked, and its sums without noise."""
+    asked = ask_score(JUDGED, POINTS, LATTICE, Fraction(1), 0)
+    assert asked is not None
+    places = LATTICE.round(LABELS, RNG.integers(0, 1 << 64, LABELS.size, dtype=np.uint64))
+    return NoisySums(asked.question, Fraction(1)), asked.question.sums(places).tolist()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {0: -1_000_000},  # 4 scales of noise below no error at all: R² would be 1 … 1
+        {0: -(1 << 62)},
+        {1: 1 << 62},  # the constant's error is endless: so would be what is explained of it
+        {0: 1 << 62, 1: 1 << 62},
+        {0: -(1 << 63), 1: (1 << 63) - 1},
+        {1: -10_000_000},
+    ],
+)
+def test_sums_that_no_labels_have_tell_nothing(changed: dict[int, int]) -> None:
+    noisy, sums = asked_and_sums()
+    assert read_score(PrivateSums(noisy, np.array(sums)), POINTS, JUDGED) is not None
+    for place, value in changed.items():
+        sums[place] = value
+    assert read_score(PrivateSums(noisy, np.array(sums)), POINTS, JUDGED) is None
+
+
+def test_the_sums_of_another_question_tell_nothing() -> None:
+    """With the predictions as offsets, but in other groups, of other widths or without squares."""
+    asked, _ = asked_and_sums()
+    own = asked.question
+    places = LATTICE.round(LABELS, RNG.integers(0, 1 << 64, LABELS.size, dtype=np.uint64))
+    groups, widths, offsets, levels = own.groups, own.half_widths, own.offsets, own.levels
+    same = GroupQuestion(LATTICE, groups, widths, offsets, levels, squares=2)
+    others = {
+        "no squares": replace(same, squares=0),
+        "squares of one": replace(same, squares=1),
+        "clipped": replace(same, half_widths=np.array([3, 3])),
+        "weighed": replace(same, weights=np.full(POINTS.size, 3)),
+        "one group": replace(
+            same, groups=np.zeros(POINTS.size, np.int64), half_widths=widths[:1], squares=1
+        ),
+        "nobody": replace(same, groups=np.zeros(POINTS.size, np.int64)),
+        "three": replace(
+            same, groups=np.append(2, groups[1:]), half_widths=np.append(widths, 511), squares=3
+        ),
+    }
+
+    def told(question: GroupQuestion) -> bool:
+        noisy = NoisySums(question, Fraction(1))
+        answer = PrivateSums(noisy, noisy.draw(places, seeded_entropy(2)))
+        return read_score(answer, POINTS, JUDGED) is not None
+
+    assert told(same)
+    assert [name for name, question in others.items() if told(question)] == []
+
+
+def test_a_weighted_sum_with_other_weights_tells_nothing() -> None:
+    points = 0.2 * POINTS  # which explain little: what is asked is a weighted sum
+    asked = ask_score(replace(JUDGED, miss=0.95), points, LATTICE, Fraction(1), 0)
+    assert asked is not None
+    assert asked.kind == "gain"
+    places = LATTICE.round(LABELS, RNG.integers(0, 1 << 64, LABELS.size, dtype=np.uint64))
+    weights = asked.question.weights
+    assert weights is not None
+    first = asked.question.groups == 0
+    doubled = np.where(first, np.clip(2 * weights.astype(np.int64), -(1 << 16), 1 << 16), weights)
+    for changed, tells in ((weights, True), (doubled, False)):
+        noisy = NoisySums(replace(asked.question, weights=changed), Fraction(1))
+        answer = PrivateSums(noisy, noisy.draw(places, seeded_entropy(3)))
+        assert (read_score(answer, points, JUDGED) is not None) is tells

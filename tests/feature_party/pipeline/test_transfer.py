@@ -17,7 +17,9 @@ from labelveil.common.release.folder import (
     MANIFEST_FILE,
     POPULATION_FILE,
     QUESTION_FILE,
+    mark_withdrawn,
 )
+from labelveil.common.release.table import write_release
 from labelveil.feature_party.client.channel import Withdrawn
 from labelveil.feature_party.client.release_client import ReleaseClient
 from labelveil.feature_party.client.submission import Population, SubmittingClient
@@ -30,6 +32,7 @@ from labelveil.feature_party.config import (
 from labelveil.feature_party.pipeline.rounds import Rounds
 from labelveil.feature_party.pipeline.stages import Stages
 from labelveil.feature_party.pipeline.transfer import kept_in, read_kept
+from tests.common.release.releases import make_release
 from tests.feature_party.worlds import SECRET
 
 FIRST = Population(b"k" * 32, b"c" * 16, b"first")
@@ -78,6 +81,21 @@ def test_what_was_taken_is_kept(rounds: Rounds, monkeypatch: pytest.MonkeyPatch)
     there = sorted(path.name for path in folder.iterdir())
     assert there == [CHECK_FILE, POPULATION_FILE, QUESTION_FILE]
     assert not rounds.asks(2)
+
+
+def test_a_round_is_submitted_as_its_own_epoch(
+    rounds: Rounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def submit(client: SubmittingClient, *_: object) -> str:
+        seen.append(client.settings.epoch)
+        return "stored"
+
+    monkeypatch.setattr(SubmittingClient, "submit", submit)
+    for number in (1, 2):
+        rounds.submit(number, None, FIRST)
+    assert seen == ["day-1", "day-2"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ConnectionFailed("gone")], ids=type)
@@ -148,6 +166,42 @@ def test_of_a_withdrawn_round_no_model_asks(
     assert asked == ["day-1"]
 
 
+@pytest.mark.parametrize("anyway", [False, True])
+def test_a_withdrawn_score_is_warned_of_and_does_not_tell(
+    rounds: Rounds, capsys: pytest.CaptureFixture[str], anyway: bool
+) -> None:
+    folder = rounds.config.score_folder
+    folder.mkdir(parents=True)
+    for name in (MANIFEST_FILE, CODES_FILE):
+        (folder / name).touch()
+    taken = rounds.config.release.model_copy(update={"withdrawn": anyway})
+    stages = replace(rounds.stages, config=rounds.config.model_copy(update={"release": taken}))
+    assert stages.score_release == folder
+    assert capsys.readouterr().err == ""
+    mark_withdrawn(folder, "labels of another table")
+    for _ in range(2):  # said once
+        assert stages.score_release == (folder if anyway else None)
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("was withdrawn by its labels party: labels of another table") == 1
+    assert said.count("are not taken to tell") == (not anyway)
+
+
+def test_a_score_that_cannot_be_read_is_warned_of_and_codes_tell(
+    rounds: Rounds, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Such as codes, which a labels party released in place of the sums that it was asked for."""
+    data = {"features": tmp_path / "features.csv", "key": "key"}
+    (tmp_path / "features.csv").write_text("key,x\n" + "".join(f"e{n},1\n" for n in range(40)))
+    config = rounds.config.model_copy(update={"data": DataSection.model_validate(data)})
+    stages = replace(rounds.stages, config=config, _labels={"y": None})
+    manifest, keys, codes = make_release(40)
+    write_release(config.score_folder, manifest.to_bytes(), keys, codes)
+    assert stages._score() is None
+    assert "no sums tell how good the model is: the release of" in " ".join(
+        capsys.readouterr().err.split()
+    )
+
+
 def test_what_was_hashed_before_the_secret_changed_is_sent_again_with_its_check(
     rounds: Rounds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,7 +239,6 @@ def test_rounds_are_dealt_under_one_secret(
     [
         {"rounds": RoundsSection(shares=[0.2, 0.8])},
         {"rounds": RoundsSection(shares=[0.1, 0.2, 0.7])},
-        {"groups": GroupsSection(epsilon=1, lower=0, upper=1)},
     ],
 )
 def test_no_event_is_dealt_to_two_rounds_by_other_shares(
@@ -203,7 +256,9 @@ def test_no_event_is_dealt_to_two_rounds_by_other_shares(
     Rounds(rounds.stages.of(config)).submit(1, None)
     with pytest.raises(ConfigError, match=r"\d+ events of round 1 would be asked again in round 2"):
         Rounds(rounds.stages.of(config.model_copy(update=changed))).submit(2, None)
-    Rounds(rounds.stages.of(config)).submit(2, None)
+    # who asks for sums from now on deals events as before
+    sums = {"groups": GroupsSection(epsilon=1, lower=0, upper=1)}
+    Rounds(rounds.stages.of(config.model_copy(update=sums))).submit(2, None)
     first, second = ({part[at : at + 16] for at in range(0, len(part), 16)} for part in sent)
     assert not first & second
     assert len(first | second) == 200

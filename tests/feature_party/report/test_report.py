@@ -5,23 +5,34 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from labelveil.common.mechanisms.group_sums import (
+    GroupQuestion,
+    Lattice,
+    NoisySums,
+    PrivateSums,
+)
 from labelveil.feature_party.evaluation.breakdown import number
 from labelveil.feature_party.evaluation.clipped_labels import Clipped
-from labelveil.feature_party.evaluation.intervals import Measured, Verdict
+from labelveil.feature_party.evaluation.intervals import Measured, Verdict, compared
+from labelveil.feature_party.evaluation.sentences import TOLD, figure_words
 from labelveil.feature_party.evaluation.true_labels import TrueErrors
+from labelveil.feature_party.groups.scoring import Score
 from labelveil.feature_party.join.matches import MatchCounts
 from labelveil.feature_party.learning.names import HEAD_NAMES, LEARNER_NAMES
 from labelveil.feature_party.model.facts import EpochLosses
+from labelveil.feature_party.pipeline.sums import scored_facts
 from labelveil.feature_party.report import ReportInputs, write_report
 from labelveil.feature_party.report.page import render_report
 from labelveil.feature_party.report.plots import compact
 from labelveil.feature_party.report.score_plots import ErrorRow, error_end, error_scale
+from labelveil.feature_party.report.sums import SumsReport, write_sums_report
 from labelveil.feature_party.report.words import error_rows, headline, model_words
 from tests.feature_party.report.conftest import EXPLAINED
 
@@ -106,6 +117,76 @@ def test_without_true_labels_nothing_claims_to_know_them(make_inputs: MakeInputs
     assert "error: 5.135 (95%: 4.2 … 6), of a constant 7.9" in page.text
     assert "true labels" not in page.text.partition("What is private")[0]
     assert "simulation" not in page.text.partition("What is private")[0]
+
+
+@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.parametrize("sums", [False, True])
+@pytest.mark.parametrize(
+    ("share", "verdict", "title", "shown"),
+    [
+        ((0.35, 0.27, 0.43), "yes", "About 35% of the variation in visits", "35% (95%: 27% … 43%)"),
+        ((1.0, 0.27, 1.0), "yes", "At least 27% of the variation in visits", "27% … 100% (95%)"),
+        ((0.3, -0.1, 0.6), "cannot tell", "", "30% (95%: 0% … 60%)"),
+        ((0.0, -0.2, 0.005), "no", "nothing was learned about visits", "0%"),
+    ],
+)
+def test_title_verdict_and_interval_are_of_one_estimate(
+    make_inputs: MakeInputs,
+    sums: bool,
+    share: tuple[float, float, float],
+    verdict: str,
+    title: str,
+    shown: str,
+) -> None:
+    """Whether codes tell or sums do, and whatever the other says: no share stands in a title whose
+    interval may be 0."""
+    told, other = Measured(*share), Measured(0.9, 0.8, 1.0)  # which decides nothing
+    codes = replace(EXPLAINED, share=told, free=other, association=0.0)
+    explained = replace(EXPLAINED, share=other).told_by(told, Measured(5.1, 4, 6), 7.9, 600)
+    explained = replace(explained, association=0.0) if sums else codes
+    said = headline(make_inputs(simulated=False, explained=explained))
+    text = " ".join(said.sentences)
+    assert f"Better than no features: {verdict}" in text
+    assert f"variation in visits that the features explain: {shown}" in text
+    if title:
+        assert title in said.title
+    else:
+        assert "%" not in said.title
+        assert "too few events to tell" in said.title.lower()
+    page = Page(render_report(make_inputs(simulated=False, explained=explained)))
+    assert said.title in page.text
+
+
+@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.parametrize(
+    ("share", "verdict", "title"),
+    [
+        ((0.35, 0.27, 0.43), "better", "About 35% of the variation in pay explained, at ε = 1"),
+        ((0.3, -0.1, 0.6), "cannot tell", "Too few events to tell what was learned about pay"),
+        ((0.0, -0.2, 0.005), "not better", "nothing was learned about pay that beats its average"),
+    ],
+)
+def test_a_page_on_sums_says_one_thing(
+    tmp_path: Path, share: tuple[float, float, float], verdict: str, title: str
+) -> None:
+    question = GroupQuestion.on_grid(Lattice(0, 9, 9), np.arange(40) % 2, 9.0, 0.0)
+    noisy = NoisySums(question, Fraction(1))
+    figures = Measured(*share), Measured(5.1, 4.2, 6.0), Measured(7.9, 7.0, 8.8)
+    assert compared(figures[0]) == verdict
+    metrics = {
+        "epsilon": 1.0, "question_bits": 1.0, "columns_matter": True, "warnings": [],
+        "rounds": [{"events": 40, "groups": 2, "offsets": 1, "question_bits": 1.0}],
+        **scored_facts(Score(*figures, events=600)),
+    }  # fmt: skip
+    answer = PrivateSums(noisy, np.zeros(2, dtype=np.int64))
+    page = SumsReport("pay", "sales", question.lattice, [answer], metrics)
+    write_sums_report(tmp_path / "page.html", page)
+    text = Page((tmp_path / "page.html").read_text("utf-8")).text
+    heading, _, rest = text.partition("Better than a constant: ")
+    assert title in heading
+    assert rest.startswith(f"{TOLD[compared(figures[0])]}. Share of the variation in pay")
+    assert figure_words(figures[0], ".0%") in rest
+    assert ("of the variation in pay explained" in heading) == (verdict == "better")
 
 
 def test_the_page_loads_nothing(rendered: str) -> None:

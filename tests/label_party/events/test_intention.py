@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +27,7 @@ USUAL = Tally(
     labels=(LabelTally(unlabelled=900, outside=5, smallest=0.0, largest=9.0),),
 )
 
-NAMES = ["amount"]
+NAMES = {"amount": 0}
 SPARSE = {"unlabelled": 990, "left_out": 0, "outside": 0}
 
 
@@ -40,7 +40,7 @@ def usual(changes: dict[str, float]) -> Tally:
     return replace(USUAL, labels=(changed,), **others)  # type: ignore[arg-type]
 
 
-def warnings_of(tally: Tally, labels: Sequence[str], **others: Any) -> list[str]:
+def warnings_of(tally: Tally, labels: Mapping[str, int], **others: Any) -> list[str]:
     return Intention((), SimpleNamespace(tally=tally), labels, **others).warnings()
 
 
@@ -88,12 +88,12 @@ def test_a_coarse_grid_is_warned_of() -> None:
 def test_labels_do_not_matter_where_categories_alone_are_released() -> None:
     odd = usual({"unlabelled": 991, "left_out": 0, "largest": 0.0})
     assert len(warnings_of(odd, NAMES)) == 3
-    assert warnings_of(odd, []) == []
+    assert warnings_of(odd, {}) == []
 
 
 def test_a_label_of_several_is_named() -> None:
     (bad,) = usual(SPARSE | {"unlabelled": 1000}).labels
-    (line,) = warnings_of(replace(USUAL, labels=(*USUAL.labels, bad)), ["amount", "returned"])
+    (line,) = warnings_of(replace(USUAL, labels=(*USUAL.labels, bad)), {"amount": 0, "returned": 1})
     assert line.startswith("label 'returned': only 0 of 1,000 events")
 
 

@@ -62,7 +62,10 @@ def test_a_head_is_answered_like_a_get_without_its_body(party: Party) -> None:
                 connection.request("HEAD", path)
                 answer = connection.getresponse()
                 assert (answer.status, answer.read()) == (status, b"")
-                assert int(answer.headers["Content-Length"]) > 0
+                stated = int(answer.headers["Content-Length"])
+                connection.request("GET", path)
+                answer = connection.getresponse()
+                assert int(answer.headers["Content-Length"]) == len(answer.read()) == stated
         with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))) as plain:
             plain.sendall(b"HEAD /readyz HTTP/1.0\r\nHost: localhost\r\n\r\n")
             with plain.makefile("rb") as text:

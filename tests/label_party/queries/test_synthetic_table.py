@@ -107,9 +107,12 @@ def test_of_several_labels_one_is_named(shop: Party) -> None:
     assert not shop.store.exists() or shop.nothing_left()
     made = shop.run(*arguments("--label", "amount", "--edges", "0,2,10,100", "--out", "t.csv"))
     assert made.code == 0, made
+    assert "the same label" not in made.err  # as those of the other are
     shoes = pl.read_csv(shop.folder / "t.csv").filter(pl.col("product") == "shoes")
     assert shoes.filter(pl.col("amount_from") == 2).height > 0.7 * shoes.height
-    assert shop.run(*arguments("--label", "returned", "--bins", "2")).code == 0
+    made = shop.run(*arguments("--label", "returned", "--bins", "2"))
+    assert made.code == 0
+    assert f"all {ROWS:,} events have the same label, 0" in made.err
     (account,) = json.loads(shop.run("budget", "--json").out)
     assert [charge["purpose"].rpartition(", ")[2] for charge in account["charges"]] == [
         "amount",

@@ -18,6 +18,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from labelveil.common.errors import LabelveilError
 from labelveil.common.release.blocks import block_ranges
 from labelveil.common.release.manifest import Manifest, block_digest
 from labelveil.common.security.pilot_certificates import Authority, Role, issue, make_authority
@@ -289,6 +290,14 @@ def test_a_store_that_is_not_there_is_pointed_out(
         with open_server(party.config(store__directory="labl_store")):
             found = [record.message for record in caplog.records if "store is" in record.message]
         assert found == [message] * (message is not None)
+
+
+def test_a_store_that_cannot_be_made_is_refused(party: Party) -> None:
+    with (
+        pytest.raises(LabelveilError, match=r"join\.key"),
+        open_server(party.config(store__directory="join.key/store")),
+    ):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,8 @@ def test_adam_and_a_pull_of_the_weights_are_taken_where_they_are_set() -> None:
             labels,
             table,
             key="event",
-            training=TrainingSection(epochs=1, batch_size=64, **settings),
+            # a layer of fewer than there are categories
+            training=TrainingSection(epochs=1, batch_size=64, hidden=[4], **settings),
             loss="squared",
             bounds=(0, UPPER),
         )

@@ -27,9 +27,10 @@ from labelveil.comparison.central import (
     spent_epsilon,
     train_privately,
 )
-from labelveil.comparison.names import CENTRAL, NEED_DELTA
+from labelveil.comparison.names import CENTRAL, FEATURE_AWARE_RIDGE, NEED_DELTA
 from labelveil.feature_party.model.encoding import Encoder
 from tests.commands import RunCommand
+from tests.labelveil.comparison.runs import answers
 
 
 def _table(rows: int = 600) -> tuple[pl.DataFrame, Floats]:
@@ -135,6 +136,13 @@ def test_baselines_learn_within_their_budget(name: str) -> None:
     if name in NEED_DELTA:
         with pytest.raises(ConfigError, match="--delta"):
             predict(delta=None)
+
+
+def test_a_worker_learns_from_the_true_labels_of_training_events(tmp_path: Path) -> None:
+    job = {"randomizer": FEATURE_AWARE_RIDGE, "epsilon": 100.0}
+    (found,) = answers(tmp_path, 300, {}, job)
+    assert found["test_mse"] < 0.7 * found["constant_mse"]
+    assert found["label_mse"] is None
 
 
 @pytest.mark.slow

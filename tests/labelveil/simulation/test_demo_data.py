@@ -48,3 +48,5 @@ def test_what_is_missing_is_named(tmp_path: Path, run_command: RunCommand) -> No
         write_demo_data(EXAMPLES["visits"], tmp_path / "file")
     done = run_command(main, "demo", "pearls")
     assert done.error == "error: example='pearls' must be one of diamonds, visits\n"
+    done = run_command(main, "demo", "visits", "--out", str(tmp_path / "file"))
+    assert "cannot be written" in done.error

@@ -342,6 +342,19 @@ def test_labels_of_two_values_are_sent_without_a_question(settings: Settings) ->
 
 
 @pytest.mark.slow
+def test_models_of_shards_on_disk_are_told_by_sums(scored: Settings) -> None:
+    quick = (*QUICK, "training.shards=kept", "training.learner=networks", "training.epochs=2")
+    outcome = run_simulation(scored.model_copy(update={"feature_settings": quick}))
+    assert (scored.out / "feature_party" / "kept").is_dir()
+    asked = read_sums(scored.out / "release" / "1-3").question
+    held_out = deal_holdout(np.arange(MANY), 0.2, scored.seed).size
+    assert len(asked) < held_out == outcome.metrics["holdout_rows"]
+    assert outcome.metrics["told_by"] == "sums"
+    low, high = outcome.metrics["estimated_r2_low"], outcome.metrics["estimated_r2_high"]
+    assert abs(outcome.metrics["test_r2"] - outcome.metrics["estimated_r2"]) < 1.5 * (high - low)
+
+
+@pytest.mark.slow
 def test_several_labels_are_told_by_their_codes(scored: Settings) -> None:
     table = pl.read_parquet(scored.labels).with_columns(z=12 - pl.col("y"))
     table.write_parquet(scored.labels)

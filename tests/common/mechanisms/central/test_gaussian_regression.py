@@ -56,7 +56,10 @@ def _overheard(
     """(vectors, noisy statistic, stated variance) of many fits at δ = 1e-6."""
     seen = []
 
-    def overhear(vectors: Floats, wide: Floats, noisy: Floats, variance: float, *_: Any) -> Floats:
+    def overhear(
+        vectors: Floats, wide: Floats, noisy: Floats, variance: float, plain: int, *_: Any
+    ) -> Floats:
+        assert np.array_equal(wide[:, :plain], rows[:, :-1])  # features alone, and all of them
         seen.append((vectors, noisy, variance))
         return np.zeros(wide.shape[1])
 

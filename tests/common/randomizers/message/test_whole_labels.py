@@ -64,3 +64,8 @@ def test_several_labels_keep_their_points() -> None:
         rate, coin, _ = plan_message(terms, rows, 2.0).grids
         assert coin.points.tolist() == [0, 1]
         assert 5 <= len(rate) <= 11
+
+
+def test_equal_terms_are_one_in_a_set() -> None:
+    same = [LabelTerms("y", 0, 1, options={"explained": 0.5}) for _ in range(2)]
+    assert len({*same, LabelTerms("y", 0, 2)}) == 2

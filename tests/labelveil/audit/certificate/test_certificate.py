@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from typer.testing import CliRunner
 
 from labelveil.audit.certificate.evidence import read_evidence
 from labelveil.audit.certificate.manifest_checks import prior_support_check
 from labelveil.audit.certificate.run import STEPS, certificate
 from labelveil.audit.verdict import Audit, Verdict
+from labelveil.commands.cli import app
 from labelveil.common.errors import ReleaseError
 from labelveil.common.release.folder import CODES_FILE, KEYS_FILE, MANIFEST_FILE, SIGNATURE_FILE
 from labelveil.common.release.table import write_release
@@ -196,6 +198,10 @@ def test_signatures(write: WriteRelease, tmp_path: Path) -> None:
         return next(check.verdict for check in audit.checks if check.name == "signature")
 
     assert verdict() is Verdict.FAIL  # a key was given, and nothing is signed
+    for place in (folder, folder.parent):
+        command = ["audit", "certificate", str(place), "--out", str(tmp_path / "audit")]
+        for more, code in (([], 0), (["--public-key", str(public)], 1)):
+            assert CliRunner().invoke(app, [*command, *more]).exit_code == code
     manifest = (folder / MANIFEST_FILE).read_bytes()
     (folder / SIGNATURE_FILE).write_bytes(key.sign(manifest))
     assert verdict() is Verdict.PASS

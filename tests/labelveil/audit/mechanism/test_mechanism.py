@@ -134,6 +134,7 @@ def test_two_labels_pass_every_probe_of_a_callable() -> None:
         (["rr-on-bins", "--also", "0:1"], "randomizes one label"),
         (["tests.nowhere:f", "--also", "1"], "'1' must be LOWER:UPPER"),
         (["tests.nowhere:f", "--also", "1:0"], "'1:0' must be LOWER:UPPER"),
+        (["tests.nowhere:f", "--also", "0:1"], "nowhere"),  # ends that are understood
     ],
 )
 def test_further_labels_that_do_not_fit_are_refused(arguments: list[str], said: str) -> None:

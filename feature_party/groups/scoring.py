@@ -424,10 +424,11 @@ def _check_sums(question: GroupQuestion, away: Floats, offsets: Floats) -> None:
 def _check_possible(answer: PrivateSums) -> None:
     """Refuse sums that no labels have, whatever the noise: they would tell an R² of 1, or any."""
     question = answer.question
-    moves = question.half_widths.astype(np.float64)
-    moves = question.sizes * question.largest_weight * np.where(question.squared, moves**2, moves)
-    least, room = np.where(question.squared, 0.0, -moves), _NOISE * answer.deviations
-    if ((answer.values < least - room) | (answer.values > moves + room)).any():
+    widths = question.half_widths.astype(np.float64)
+    each = question.largest_weight * np.where(question.squared, widths**2, widths)
+    most = question.sizes * each
+    least, room = np.where(question.squared, 0.0, -most), _NOISE * answer.deviations
+    if ((answer.values < least - room) | (answer.values > most + room)).any():
         raise DataError(
             "no labels have such sums, with the noise that is stated: ask the labels party how they"
             " came about"

@@ -61,7 +61,7 @@ class Intention:
     events: Events  # what was read; the last purchase is about them
     # the labels that it is about, by name: which of the events' each is; none if it is about
     # categories alone
-    labels: Mapping[str, int] = field(default_factory=dict)
+    labels: Mapping[str, int] = field(hash=False, default_factory=dict)
     plan: MessagePlan | None = None  # the message of codes that it is about, if it is
     sums: NoisySums | None = None  # the sums that it is about, if it is
     spreads: tuple[Spread, ...] = ()  # of the columns of categories that it is about

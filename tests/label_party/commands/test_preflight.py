@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -9,7 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from labelveil.common import console
 from labelveil.common.release.folder import MANIFEST_FILE
 from labelveil.label_party.events.completion import SEVERAL
 from labelveil.label_party.server.run import Running, open_server
@@ -187,6 +190,17 @@ def test_warnings_go_to_the_console_and_nowhere_else(shop: Party) -> None:
 
 def test_a_quiet_job_says_nothing_of_labels(shop: Party) -> None:
     assert shop.run("release", "--quiet") == Result(0, "", "")
+
+
+def test_leaders_show_no_bar(shop: Party, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query is over at once; a release of as many rows shows one."""
+    shown = Console(file=io.StringIO(), force_terminal=True, width=200)
+    monkeypatch.setattr(console, "_SHOW_PROGRESS_ROWS", 0)
+    monkeypatch.setattr(console, "stderr", shown)
+    assert shop.run(*PURCHASES["top-k"], "--yes").code == 0
+    assert "Hashing" not in shown.file.getvalue()
+    assert shop.run("release", "--yes", "--epoch=2").code == 0
+    assert "Hashing" in shown.file.getvalue()
 
 
 def test_few_events_for_the_epsilon_are_warned_of(party: Party) -> None:

@@ -15,6 +15,8 @@ import labelveil as lv
 from labelveil.commands.cli import main
 from labelveil.common.errors import DataError, LabelveilError
 from labelveil.common.mechanisms.group_sums import NO_GROUP
+from labelveil.feature_party.model.encoding import Encoder
+from labelveil.feature_party.schema import Stated
 from labelveil.simulation import Settings, run_simulation
 from labelveil.simulation.settings import GROUPS, worth_of_codes
 from tests.commands import RunCommand
@@ -92,6 +94,21 @@ def test_what_is_held_out_is_asked_nothing_and_all_else_once(events: Path) -> No
         assert answer.guarantee.exact_epsilon == Fraction(1, 2)
         assert not (answer.question.groups == NO_GROUP).any()
     assert "told from sums alone" in repr(outcome)
+
+
+def test_a_column_is_learned_from_as_is_stated(
+    events: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Seen(Exception):
+        pass
+
+    def encode(table: pl.DataFrame, *_: object, stated: Stated, **__: object) -> None:
+        raise Seen(Encoder.fit(table, stated=stated).inputs)
+
+    monkeypatch.setattr("labelveil.feature_party.groups.rounds.learn_in_rounds", encode)
+    for columns, numbers in (({}, 1), ({"x": "category of numbers"}, 0)):
+        with pytest.raises(Seen, match=f"^{numbers}$"):
+            run_simulation(settings_of(events, columns=columns))
 
 
 def test_too_few_to_score_are_refused_before_anything_is_asked(events: Path) -> None:

@@ -96,6 +96,8 @@ def submitted(
         "asked": asked,
         "ending": ending,
     }
+    if not population.rows:
+        return document, f"nothing to submit: {ending}"
     return document, (
         f"{population.rows:,} keys{' with a question' if asked else ''} as the population of"
         f" {party.data_set!r}, epoch {party.epoch!r}: {ending}; SHA-256 {digest}"

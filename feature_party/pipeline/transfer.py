@@ -222,7 +222,8 @@ class Transfer:
                 f"the labels party has withdrawn its release of data set {lost[0]!r}, epoch"
                 f" {lost[1]!r}: {fetched.withdrawn}"
             )
-        if self.config.release.parquet and fetched.manifest.sums is None:
+        score = self.config.score_folder if self.config.rounds.shares else None
+        if self.config.release.parquet and folder != score:  # which no rows are of
             from labelveil.feature_party.client.labels_table import write_labels_table
 
             write_labels_table(folder, fetched.manifest)

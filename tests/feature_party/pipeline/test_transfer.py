@@ -23,6 +23,7 @@ from labelveil.common.release.table import write_release
 from labelveil.feature_party.client.channel import Withdrawn
 from labelveil.feature_party.client.release_client import ReleaseClient
 from labelveil.feature_party.client.submission import Population, SubmittingClient
+from labelveil.feature_party.commands.submit import submitted
 from labelveil.feature_party.config import (
     DataSection,
     FeaturePartyConfig,
@@ -81,6 +82,15 @@ def test_what_was_taken_is_kept(rounds: Rounds, monkeypatch: pytest.MonkeyPatch)
     there = sorted(path.name for path in folder.iterdir())
     assert there == [CHECK_FILE, POPULATION_FILE, QUESTION_FILE]
     assert not rounds.asks(2)
+
+
+def test_a_score_that_asks_nothing_is_not_submitted(rounds: Rounds) -> None:
+    """No fault: codes tell as well, which is known once the model is there."""
+    population, ending = rounds.submit(3, None, Population(FIRST.keys, FIRST.secret_check))
+    document, line = submitted(rounds.party(3), population, ending)
+    assert line.startswith("nothing to submit: the codes of 2 rounds tell how good the model is")
+    assert (document["rows"], document["asked"], document["epoch"]) == (0, False, "day-3")
+    assert kept_in(rounds.config.score_folder) is None
 
 
 def test_a_round_is_submitted_as_its_own_epoch(

@@ -45,7 +45,7 @@ class OutputFailed(LabelveilError):
     """Standard output is closed, its reader is gone, or its disk is full."""
 
 
-def present(value: ValueT | None) -> ValueT:
+def not_none(value: ValueT | None) -> ValueT:
     """Return what cannot be None here; an ``assert`` would vanish with ``python -O``."""
     if value is None:
         raise RuntimeError("a value that is always there is missing: a mistake of this program")

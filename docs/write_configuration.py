@@ -18,7 +18,7 @@ import labelveil.feature_party.commands.cli
 import labelveil.label_party.commands.cli
 from labelveil.common.config.declare import Setting, declared, doc, sections
 from labelveil.common.config.wording import as_toml
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.label_party.config.sections import LabelPartyConfig
 
 PAGE = Path(__file__).with_name("configuration.md")

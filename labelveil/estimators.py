@@ -98,10 +98,9 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         channel
             As the parameter of the estimator, which it replaces.
         """
-        from labelveil.feature_party.config import DataSection, TrainingSection
+        from labelveil.feature_party.config.sections import DataSection, TrainingSection
         from labelveil.feature_party.training.events import TrainingSetup
         from labelveil.feature_party.training.in_memory import Prepared
-        from labelveil.feature_party.training.quick import QuickLearners
         from labelveil.feature_party.training.run import train
 
         table = self._table(X, reset=True)
@@ -114,14 +113,14 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         wanted |= {"seed": seed_of(self.random_state), "checkpoint": False}
         section = checked(TrainingSection, wanted, keywords=True)
         data = checked(DataSection, {"columns": self.columns or {}}, keywords=True)
-        setup = TrainingSetup(section, data, QuickLearners)
+        setup = TrainingSetup(section, data)
         self.model_ = train(Prepared.of_table(table, codes, problem), setup)
         self.labels_: Floats = self.model_.support.values
         return self
 
     def _fit_sums(self, table: pl.DataFrame, given: Sequence[Any], channel: Any) -> SumsModel:
         """Learn from sums and, if there are any, codes of other events, in one likelihood."""
-        from labelveil.feature_party.config import DataSection
+        from labelveil.feature_party.config.sections import DataSection
         from labelveil.feature_party.groups.model import SumsModel
 
         if any(_is_sums(each) and each.question.squares for each in given):
@@ -356,7 +355,7 @@ class LabelDPClassifier(ClassifierMixin, _LabelDPEstimator):  # type: ignore[mis
         if any(map(_is_sums, y if isinstance(y, list | tuple) else [y])):
             raise ConfigError("sums over groups teach expected labels: use LabelDPRegressor")
         problem, _ = self._facts(y, self.channel if channel is None else channel)
-        if not problem.values_alone:
+        if not problem.discrete:
             raise ConfigError(
                 f"{problem.values.size} labels from {problem.grid[0]:g} to {problem.grid[-1]:g} are"
                 " places on a range; use LabelDPRegressor, or name the values when randomizing"

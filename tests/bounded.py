@@ -40,7 +40,7 @@ from labelveil.common.randomizers.message.terms import LabelTerms
 from labelveil.common.release.limits import MANIFEST_BYTES
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.question import decode_question, most_bytes
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.queries.evaluation import question_name
 from labelveil.label_party.server.evaluation_service import predictions_of

@@ -10,6 +10,7 @@ import pickle
 import signal
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # there are as many of these as cores
@@ -21,6 +22,7 @@ from hypothesis import HealthCheck, settings
 from markupsafe import Markup
 
 from labelveil.common.arrays import Floats
+from labelveil.common.command_line import Command
 from labelveil.common.randomizers import prior
 from labelveil.common.randomizers.denoising import denoise_histogram
 from labelveil.common.security.tls import only_tls13
@@ -122,4 +124,22 @@ def every_histogram_once() -> Iterator[None]:
         patch.setattr(prior, "denoise_histogram", remembered)
         if problem := sys.modules.get("labelveil.feature_party.learning.problem"):
             patch.setattr(problem, "denoise_histogram", remembered)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def every_command_once() -> Iterator[None]:
+    """Make each command of a program once: typer takes longer for it than many commands do."""
+    known: dict[Any, Any] = {}
+    load = Command.load
+
+    def remembered(command: Command, name: str) -> Any:
+        module, _, attribute = command.target.partition(":")
+        key = command, name, getattr(import_module(module), attribute)  # which a test may replace
+        if key not in known:
+            known[key] = load(command, name)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Command, "load", remembered)
         yield

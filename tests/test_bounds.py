@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections import defaultdict
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
@@ -47,6 +48,7 @@ def test_versions_that_do_not_work_are_not_admitted() -> None:
         assert min(lowest()[name]) >= Version(least), reason
 
 
+@pytest.mark.slow
 def test_what_images_and_tests_install_is_admitted() -> None:
     pinned = [ROOT / "constraints.txt", *sorted((ROOT / "deploy").glob("*/requirements.txt"))]
     assert len(pinned) == 3

@@ -86,6 +86,7 @@ def test_no_package_imports_one_that_it_must_not(package: str) -> None:
         assert not roots & FORBIDDEN[package], path
 
 
+@pytest.mark.slow
 def test_parts_are_imported_as_parts_of_labelveil() -> None:
     """From the repository's root, `import common` works by chance; from a wheel it does not."""
     python = subprocess.check_output(["git", "ls-files", "*.py", "*.pyi"], cwd=ROOT, text=True)
@@ -97,6 +98,7 @@ def test_parts_are_imported_as_parts_of_labelveil() -> None:
             assert not {name.split(".")[0] for name in names} & set(PARTS), (path, names)
 
 
+@pytest.mark.slow
 def test_the_neutral_program_needs_torch_only_where_it_trains() -> None:
     """In a process of its own: the face and the commands start without it."""
     training = {
@@ -242,6 +244,7 @@ def test_the_labels_party_starts_without_torch() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_server_starts_without_what_reads_tables() -> None:
     """They take a third of its memory and time; it reads no table until it is asked a question."""
     program = "import sys, labelveil.label_party.server.run; sys.exit('polars' in sys.modules)"

@@ -19,7 +19,7 @@ from labelveil.common.config.wording import as_toml
 from labelveil.common.errors import ConfigError, ConnectionFailed, DataError
 from labelveil.common.security.pilot_certificates import write_certificates
 from labelveil.feature_party.commands.cli import app
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.release.run import run_release
 from labelveil.label_party.server.run import running
@@ -129,6 +129,7 @@ def publisher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Publisher]:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_pictures")
 def test_run_says_everything_by_labels_party(publisher: Publisher) -> None:
     truth = str(publisher.folder / "truth.parquet")

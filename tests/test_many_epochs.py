@@ -59,6 +59,7 @@ def arms(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Arm]
         }
 
 
+@pytest.mark.slow
 def test_few_priors_are_paid_for_and_the_shift_is_noticed_at_once(
     arms: tuple[Path, dict[str, Arm]],
 ) -> None:
@@ -153,6 +154,7 @@ def test_an_event_in_two_epochs_adds_them_up(
     assert found.claimed == pytest.approx(4.0, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_session_that_forgets_a_hit_fails(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     write_epochs(folder, [days()[n] for n in (0, SHIFTED, 1, SHIFTED + 1)])

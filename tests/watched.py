@@ -12,7 +12,7 @@ import polars as pl
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.table import write_release
 from labelveil.common.security.new_keys import write_secret
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.release.run import run_release
 from labelveil.label_party.release.watch import release_new
@@ -42,7 +42,7 @@ class Arm:
     @property
     def prior_epsilon(self) -> float:
         """ε spent on priors and tests, summed over the epochs (an event's is that of its own)."""
-        return sum(part.epsilon for one in self.manifests for part in one.parts[:-1])
+        return sum(part.epsilon for one in self.manifests for part in one.guarantees[:-1])
 
 
 def write_epochs(folder: Path, epochs: Sequence[pl.DataFrame]) -> None:

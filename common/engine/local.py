@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from labelveil.common.allocator import keep_freed_memory
 from labelveil.common.engine.task import Engine, EngineError, EngineSection, ResultT, Secrets, Task
-from labelveil.common.errors import present
+from labelveil.common.errors import not_none
 
 
 class InProcess(Engine):
@@ -62,7 +62,7 @@ def begin_worker() -> None:
     secrets of the last ones in their memory.
     """
     keep_freed_memory()
-    parent = present(multiprocessing.parent_process())
+    parent = not_none(multiprocessing.parent_process())
 
     def end_with_parent() -> None:
         parent.join()

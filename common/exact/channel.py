@@ -310,14 +310,14 @@ class _Sampler:
         self._shift = np.uint64(64 - bits)
         # threshold j is the first word that belongs to an output above j; d - 1 of them a row
         self._thresholds = np.cumsum(rows[:, :-1], axis=1, dtype=np.uint64)
-        first = np.arange(1 << bits, dtype=np.uint64) << self._shift
-        last = first + np.uint64((1 << (64 - bits)) - 1)
-        cells = []
-        for thresholds in self._thresholds:
-            low = np.searchsorted(thresholds, first, side="right")
-            high = np.searchsorted(thresholds, last, side="right")
-            cells.append(np.where(low == high, low, _AMBIGUOUS).astype(np.uint16))
-        self._table = np.concatenate(cells)
+        # those on a cell's first word divide it from the one before, others are inside of theirs
+        cell = (self._thresholds >> self._shift).astype(np.int64)
+        inside = (self._thresholds & np.uint64((1 << (64 - bits)) - 1)) != 0
+        lengths = np.diff(cell + inside, axis=1, prepend=0, append=1 << bits)
+        outputs = np.broadcast_to(np.arange(d, dtype=np.uint16), rows.shape)
+        self._table = np.repeat(outputs.reshape(-1), lengths.reshape(-1))
+        row, place = np.nonzero(inside)
+        self._table[(row << bits) + cell[row, place]] = _AMBIGUOUS
 
     def fill(self, rows: Integers, words: Words, out: Codes) -> None:
         cells = (words >> self._shift).astype(np.int64)

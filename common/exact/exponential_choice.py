@@ -19,7 +19,7 @@ is right to ``n 2^-52`` of itself. A cumulative share is a quotient of two such 
 less than ``max(1e-9, n 2^-50) + 8η``, and that is the interval around it.
 
 *More digits.* Products are bounded from both sides by decimal arithmetic, rounded outwards, and
-then by integers in a unit that is so many digits below the largest of them. An integer bound of one
+then by integers in a unit that lies those digits below the largest of them. An integer bound of one
 unit is never too small for a product of any smallness, so that underflow only widens an interval.
 Intervals shrink with every round while the uniform number gets 64 more bits: a round leaves a
 number undecided with probability of about 2^-60.

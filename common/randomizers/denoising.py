@@ -121,8 +121,10 @@ def denoise_histogram(
     fit = _Fit(counts, total, shape, means)
     projected = project_to_simplex(noisy / rows) if means is None else fit.projected()
     few_or_many = max(shape) < _FEWEST_CELLS or noisy.size > MOST_CELLS
+    # too few cells have no smoothness to find, and too many take too long
     if few_or_many and start is None:
         return projected
+    # a projection has as many degrees of freedom as cells that it leaves above 0, less the total
     freedom = int(np.count_nonzero(projected)) - 1
     misfit = fit.misfit(total * projected, besides_total=True)
     estimates, criteria = [projected], [misfit + fit.noise.price * freedom]
@@ -137,6 +139,7 @@ def denoise_histogram(
             estimates.append(estimate / estimate.sum())
             misfit = fit.misfit(estimate, besides_total=True)
             criteria.append(misfit + fit.noise.price * freedom_used + price)
+    # averaged, as the least criterion is often that of an estimate which noise has flattered
     weights = np.exp((min(criteria) - np.array(criteria)) / _TEMPERATURE)
     average = weights @ np.array(estimates)
     # Far below the noise, and coarse enough that every machine rounds to the same numbers.
@@ -177,7 +180,7 @@ class _Bends:
         return all_bends
 
     @property
-    def parts(self) -> dict[int, int]:
+    def factors(self) -> dict[int, int]:
         """How far each cell of a difference is from its first, and what it is multiplied by."""
         if self.near == self.far:
             return {0: 1, self.near: -2, 2 * self.near: 1}
@@ -194,7 +197,7 @@ class _Bends:
     def gradient(self, theta: Floats) -> Floats:
         """(k,) derivatives of half the cost."""
         bent, out = self.weights * self.bent(theta), np.zeros(theta.size)
-        for at, times in self.parts.items():
+        for at, times in self.factors.items():
             out[at : at + bent.size] += times * bent
         return out
 
@@ -203,7 +206,7 @@ class _Bends:
         """Upper bands (b, k) of the matrix of all their costs, as LAPACK wants them."""
         bands = np.zeros((max(each.near + each.far for each in bends) + 1, k))
         for each in bends:
-            parts = itertools.combinations_with_replacement(each.parts.items(), 2)
+            parts = itertools.combinations_with_replacement(each.factors.items(), 2)
             for (first, times), (second, times_too) in parts:
                 band = bands[first - second - 1, second : second + each.weights.size]
                 band += times * times_too * each.weights

@@ -69,7 +69,7 @@ def rows_between(labels: int, knots: Indices) -> Indices:
 
 
 def over_knots(builder: Builder) -> Builder:
-    """Decorator: on a grid of more than 513 points, build over so many that the prior chooses.
+    """Decorator: on a grid of more than 513 points, build over 513 that the prior chooses.
 
     The builder sees those alone; labels between them are rounded to them as part of the channel.
     """

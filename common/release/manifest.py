@@ -22,7 +22,7 @@ from pydantic import FailFast, Field, ValidationError, model_validator
 from labelveil.common.arrays import Floats
 from labelveil.common.errors import ConfigError, PrivacyError, ReleaseError
 from labelveil.common.exact.channel import FiniteChannel
-from labelveil.common.exact.rational import decimal_value, parse_rational
+from labelveil.common.exact.rational import decimal_value
 from labelveil.common.formats import RELEASE, known_software
 from labelveil.common.guarantees import Guarantee, PureDP, Unit, compose, guarantee_from_json
 from labelveil.common.mechanisms.group_sums.lattice import Lattice
@@ -35,7 +35,6 @@ from labelveil.common.randomizers.message.steps import Released
 from labelveil.common.randomizers.message.strata import (
     BINS,
     MOST_STRATA,
-    MOST_WEIGHT,
     Strata,
     StratumTable,
     bins_of,
@@ -43,7 +42,6 @@ from labelveil.common.randomizers.message.strata import (
 from labelveil.common.randomizers.message.terms import MOST_LABELS
 from labelveil.common.release.blocks import SUM_BYTES
 from labelveil.common.release.claims import Name
-from labelveil.common.release.facts import items
 from labelveil.common.release.limits import block_rows_for
 from labelveil.common.release.sections import (
     ContentSection,
@@ -124,7 +122,7 @@ class Manifest(ManifestSection):
             self._check_alone()
             return self
         sent = [[made.labels for made in stratum] for stratum in self.by_stratum]
-        counted = [] if self.asked else [[prior.labels for prior in self.priors]]
+        counted = [] if self.questioned else [[prior.labels for prior in self.priors]]
         if any(sorted(chain.from_iterable(each)) != sorted(names) for each in [*counted, *sent]):
             raise ValueError("every label must be in exactly one prior and one randomizer")
         self._check_strata()
@@ -161,15 +159,15 @@ class Manifest(ManifestSection):
             bins, rest = divmod(len(table.noisy_counts), len(strata))
             if rest or bins > BINS or not table.noisy:
                 raise ValueError(f"a histogram by stratum must have 1 … {BINS} bins of each")
-        points = len(self.labels[0].grid) if self.asked else 0
-        if any(len(s.law) != points or any(s.law) != self.asked for s in strata):
+        points = len(self.labels[0].grid) if self.questioned else 0
+        if any(len(s.law) != points or any(s.law) != self.questioned for s in strata):
             raise ValueError("a stratum's law must have a weight for each point, and not all 0")
         numbered = [stratum.name for stratum in strata] == list(map(str, range(len(strata))))
-        if self.asked and (len(self.labels) > 1 or self.priors or not numbered):
+        if self.questioned and (len(self.labels) > 1 or self.priors or not numbered):
             raise ValueError("a question must be about one label, which no prior counts")
 
     @property
-    def asked(self) -> bool:
+    def questioned(self) -> bool:
         """Whether a question gathered the strata, and says what is expected of each."""
         return bool(self.strata) and not self.tables
 
@@ -180,7 +178,7 @@ class Manifest(ManifestSection):
             return bits_of(sums.groups, len(sums.offsets), sums.largest_weight)
         rows = np.array([stratum.rows for stratum in self.strata if stratum.rows])
         shares = rows / max(rows.sum(), 1)
-        return float(-shares @ np.log2(shares)) if self.asked else 0.0
+        return float(-shares @ np.log2(shares)) if self.questioned else 0.0
 
     @property
     def by_stratum(self) -> list[list[StatedRandomizer]]:
@@ -294,7 +292,7 @@ class Manifest(ManifestSection):
     def released(self) -> Released:
         """What is public of the labels besides the codes; ``ReleaseError`` if there are none."""
         self.check_codes()
-        if self.asked:
+        if self.questioned:
             laws = np.array([stratum.law for stratum in self.strata])
             return Released.expected(self.group(self.names), self.classes, laws)
         groups = [self.group(prior.labels) for prior in self.priors]
@@ -364,7 +362,7 @@ class Manifest(ManifestSection):
         return None if test is None or test.session is not None else test.spent
 
     @property
-    def parts(self) -> list[PureDP]:
+    def guarantees(self) -> list[PureDP]:
         """What this release's labels spend, one guarantee for each use of them."""
         test = [] if self.test_guarantee is None else [self.test_guarantee]
         paid = [prior.spent for prior in self.priors if self.prior_paid and prior.noisy]
@@ -466,15 +464,21 @@ class Manifest(ManifestSection):
         if group > 1 and self.labels_guarantee.unit != Unit.USER:
             raise ReleaseError(f"{group} records per unit, but a unit is one record")
         for randomizer, channel in zip(self.randomizers, self.channels, strict=True):
-            self._check_channel(randomizer, channel)
+            randomizer.check(channel, group)
         for prior in (*self.priors, *self.tables):
             self._check_prior(prior)
-        if self.sums is not None:
-            self._check_sums(self.sums)
+        if (sums := self.sums) is not None:
+            sums.check(self.lattice.steps, group)
+            if not self.population.submitted or sums.groups > self.population.rows:
+                raise ReleaseError(
+                    "sums must be of a submitted population, of no more groups than it"
+                )
         if self.tables:
             self.released.laws_of_strata  # noqa: B018  that there are some is checked on the way
-        self._check_drift(group)
-        total = compose(self.parts)
+        if self.drift is not None:
+            self._only(self.labels)
+            self.drift.check(self.labels_guarantee, group)
+        total = compose(self.guarantees)
         if total != self.total_guarantee:
             raise ReleaseError(f"the parts add up to {total}, not {self.total_guarantee}")
         requested = decimal_value(self.privacy.requested_epsilon)  # as it was written
@@ -490,89 +494,14 @@ class Manifest(ManifestSection):
             )
         self._check_layout()
 
-    def _check_channel(self, stated: StatedRandomizer, channel: FiniteChannel) -> None:
-        cells, group = self.group(stated.labels).cells, self.privacy.records_per_unit
-        if channel.to_json() != stated.channel:
-            raise ReleaseError("the manifest's channel is not written as channels are")
-        longest = max(len(cells), channel.outputs.size)
-        for name, value in stated.details.items():
-            if name != "options" and items(value) > longest:
-                raise ReleaseError(f"the randomizer's detail {name} has more than {longest} items")
-        claimed = stated.spent
-        derived = PureDP.of_channel(channel, claimed.unit).scale(group)
-        if derived != claimed:
-            raise ReleaseError(
-                f"the channel's weights give {derived}, but the manifest claims {claimed} for the"
-                " labels"
-            )
-
     def _check_prior(self, prior: PriorSection) -> None:
-        spent = prior.spent
-        if prior.start and (not prior.noisy or self.drift or len(prior.start) != self._size(prior)):
-            raise ReleaseError("a public prior must have a weight for each cell that is counted")
-        if prior.start and not any(prior.start):
-            raise ReleaseError("a public prior must have weights that are not all 0")
-        both, scale = 2 * self.privacy.records_per_unit, parse_rational(prior.scale)
-        if not prior.noisy:
-            what = "a public prior" if prior.public else "a histogram decoded from the codes"
-            if self.drift is not None:
-                raise ReleaseError(f"{what} goes without a test for drift")
-            if spent.exact_epsilon or scale:
-                raise ReleaseError(f"{what} spends 0, not {spent}")
-            if prior.decoded:
-                self._decodes(prior)
-            elif not 0 < sum(prior.noisy_counts) <= 2 * MOST_WEIGHT or min(prior.noisy_counts) < 0:
-                raise ReleaseError("a public prior must have weights >= 0, not all of them 0")
-        elif scale * spent.exact_epsilon != both:
-            raise ReleaseError(
-                f"prior noise of scale {prior.scale} does not give {spent}: scale times epsilon"
-                f" must be {both}"
-            )
-
-    def _check_sums(self, sums: SumsSection) -> None:
-        """Recompute what one label may tell: by how much it moves a sum, in scales of its noise."""
-        steps, weight = self.lattice.steps, max(sums.largest_weight, 1)
-        ways = [(stated.squares, stated.half_width) for stated in sums.widths]
-        if sorted(set(ways)) != ways or max(width for _, width in ways) > steps:
-            raise ReleaseError(f"half-widths of sums must be 1 … {steps:,} steps, ascending")
-        if max(sums.offsets) > steps:
-            raise ReleaseError(f"offsets of sums must be 0 … {steps:,} steps")
-        if sum(stated.groups for stated in sums.widths) != sums.groups:
-            raise ReleaseError("every group must have one half-width")
-        worst, unit = Fraction(0), sums.spent.unit
-        for stated in sums.widths:
-            scale, width = parse_rational(stated.scale), stated.half_width
-            if not scale:
-                raise ReleaseError("sums must have noise")
-            moved = width**2 if stated.squares else min(2 * width, steps)
-            worst = max(worst, moved * weight / scale)
-        derived = PureDP.of(worst, unit=unit).scale(self.privacy.records_per_unit)
-        if derived != sums.spent:
-            raise ReleaseError(
-                f"the noise on the sums gives {derived}, but the manifest claims {sums.spent}"
-            )
-        if not self.population.submitted or sums.groups > self.population.rows:
-            raise ReleaseError("sums must be of a submitted population, of no more groups than it")
-
-    def _size(self, prior: PriorSection) -> int:
-        return 0 if prior in self.tables else len(self.group(prior.labels).cells)
-
-    def _check_drift(self, group: int) -> None:
-        drift = self.drift
-        if drift is None:
-            return
-        self._only(self.labels)
-        if drift.test is None:
-            if drift.drifted:
-                raise ReleaseError("the prior is said to be new after a test that was not made")
-            return
-        guarantee = drift.test.spent
-        guarantee.same_neighbours(self.labels_guarantee)
-        if parse_rational(drift.test.scale) * guarantee.exact_epsilon != group:
-            raise ReleaseError(
-                f"test noise of scale {drift.test.scale} does not give {guarantee}: scale times"
-                f" epsilon must be {group}"
-            )
+        drift, cells = self.drift is not None, len(self.group(prior.labels).cells)
+        tested = prior in self.tables or drift
+        prior.check(self.privacy.records_per_unit, None if tested else cells)
+        if not prior.noisy and drift:
+            raise ReleaseError(f"{prior.called} goes without a test for drift")
+        if prior.decoded:
+            self._decodes(prior)
 
     def _check_layout(self) -> None:
         most = block_rows_for(self.rows)

@@ -48,13 +48,13 @@ def keys_bytes(keys: pl.Series) -> Keys:
 class WireRows:
     """Rows as they are sent: files of keys and of codes, each pair with its number of rows."""
 
-    parts: tuple[tuple[Path, Path, int], ...]
+    files: tuple[tuple[Path, Path, int], ...]
     key_bytes: int  # of a key; 0 without keys
     code_bytes: int
 
     @property
     def rows(self) -> int:
-        return sum(rows for _, _, rows in self.parts)
+        return sum(rows for _, _, rows in self.files)
 
     def read(self, start: int, stop: int) -> tuple[Keys, Codes]:
         """(n, key_bytes) keys and (n,) codes of rows ``start`` … ``stop``, not verified."""
@@ -66,8 +66,8 @@ class WireRows:
     def read_bytes(self, start: int, stop: int) -> tuple[bytes, bytes]:
         """Keys and codes of these rows as they are sent."""
         keys, codes = [b""], [b""]
-        firsts = accumulate((rows for _, _, rows in self.parts), initial=0)
-        for (key_file, code_file, rows), first in zip(self.parts, firsts, strict=False):
+        firsts = accumulate((rows for _, _, rows in self.files), initial=0)
+        for (key_file, code_file, rows), first in zip(self.files, firsts, strict=False):
             low, high = max(start - first, 0), min(stop - first, rows)
             if low < high:
                 keys.append(_part(key_file, low, high, self.key_bytes))

@@ -1,11 +1,18 @@
-"""The sections of a manifest, each of which says one thing; their form alone is checked here."""
+"""The sections of a manifest, each of which says one thing, and checks what it says of itself.
+
+Their form is checked when they are read; ``check`` works out again what they say is spent.
+"""
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 
+from labelveil.common.errors import ReleaseError
+from labelveil.common.exact.channel import FiniteChannel
+from labelveil.common.exact.rational import parse_rational
 from labelveil.common.guarantees import PureDP, guarantee_from_json
 from labelveil.common.mechanisms.group_sums.lattice import MOST_STEPS
 from labelveil.common.mechanisms.group_sums.question import MOST_LEVELS, NO_GROUP
@@ -26,7 +33,7 @@ from labelveil.common.release.claims import (
     Rows,
     SessionClaim,
 )
-from labelveil.common.release.facts import check_details, check_options
+from labelveil.common.release.facts import check_details, check_options, items
 from labelveil.common.release.limits import ROWS
 
 MOST_LETTERS = 256
@@ -115,6 +122,32 @@ class PriorSection(SpendingSection):
         """Whether nobody's labels were counted: all that is stated was known beforehand."""
         return self.noise == "public"
 
+    @property
+    def called(self) -> str:
+        """What it is called where it spends nothing."""
+        return "a public prior" if self.public else "a histogram decoded from the codes"
+
+    def check(self, records: int, cells: int | None) -> None:
+        """``ReleaseError`` if its noise, of ``records`` records a unit, does not give what it says
+        it spends, or weights are none over ``cells`` cells; None where none may start it."""
+        spent, scale = self.spent, parse_rational(self.scale)
+        if self.start and (not self.noisy or len(self.start) != cells):
+            raise ReleaseError("a public prior must have a weight for each cell that is counted")
+        if self.start and not any(self.start):
+            raise ReleaseError("a public prior must have weights that are not all 0")
+        if self.noisy:
+            if scale * spent.exact_epsilon != 2 * records:
+                raise ReleaseError(
+                    f"prior noise of scale {self.scale} does not give {spent}: scale times epsilon"
+                    f" must be {2 * records}"
+                )
+            return
+        if spent.exact_epsilon or scale:
+            raise ReleaseError(f"{self.called} spends 0, not {spent}")
+        counts = self.noisy_counts
+        if self.public and (not 0 < sum(counts) <= 2 * MOST_WEIGHT or min(counts) < 0):
+            raise ReleaseError("a public prior must have weights >= 0, not all of them 0")
+
 
 class StatedRandomizer(SpendingSection):
     """The randomizer and its exact channel from the grid, or the cells, to the outputs.
@@ -146,6 +179,22 @@ class StatedRandomizer(SpendingSection):
     def shown_options(self) -> str:
         """All of them: the one part of a manifest that can be shown, but not rebuilt."""
         return ", ".join(f"{name}={value!r}" for name, value in self.options.items()) or "none"
+
+    def check(self, channel: FiniteChannel, records: int) -> None:
+        """``ReleaseError`` if its channel, of ``records`` records a unit, does not give what it
+        says it spends."""
+        if channel.to_json() != self.channel:
+            raise ReleaseError("the manifest's channel is not written as channels are")
+        longest = max(channel.inputs.size, channel.outputs.size)
+        for name, value in self.details.items():
+            if name != "options" and items(value) > longest:
+                raise ReleaseError(f"the randomizer's detail {name} has more than {longest} items")
+        derived = PureDP.of_channel(channel, self.spent.unit).scale(records)
+        if derived != self.spent:
+            raise ReleaseError(
+                f"the channel's weights give {derived}, but the manifest claims {self.spent} for"
+                " the labels"
+            )
 
 
 class WidthSection(ManifestSection):
@@ -185,6 +234,31 @@ class SumsSection(SpendingSection):
         list[WidthSection], Field(min_length=1, max_length=2 * MOST_STEPS), FailFast()
     ]
     """Of sums, ascending, and then of squares; every group is in one."""
+
+    def check(self, steps: int, records: int) -> None:
+        """``ReleaseError`` if what one label may tell, by how much it moves a sum in scales of its
+        noise, is not what is said to be spent: of labels on ``steps`` steps, with ``records``
+        records a unit."""
+        weight = max(self.largest_weight, 1)
+        ways = [(stated.squares, stated.half_width) for stated in self.widths]
+        if sorted(set(ways)) != ways or max(width for _, width in ways) > steps:
+            raise ReleaseError(f"half-widths of sums must be 1 … {steps:,} steps, ascending")
+        if max(self.offsets) > steps:
+            raise ReleaseError(f"offsets of sums must be 0 … {steps:,} steps")
+        if sum(stated.groups for stated in self.widths) != self.groups:
+            raise ReleaseError("every group must have one half-width")
+        worst = Fraction(0)
+        for stated in self.widths:
+            scale, width = parse_rational(stated.scale), stated.half_width
+            if not scale:
+                raise ReleaseError("sums must have noise")
+            moved = width**2 if stated.squares else min(2 * width, steps)
+            worst = max(worst, moved * weight / scale)
+        derived = PureDP.of(worst, unit=self.spent.unit).scale(records)
+        if derived != self.spent:
+            raise ReleaseError(
+                f"the noise on the sums gives {derived}, but the manifest claims {self.spent}"
+            )
 
 
 class StatedPrivacy(ManifestSection):
@@ -264,3 +338,18 @@ class DriftSection(ManifestSection):
     """None once the session that pays for tests has halted: the prior stays in force."""
     drifted: bool = False
     """Whether the test hit, so that this epoch paid for a prior of its own."""
+
+    def check(self, labels: PureDP, records: int) -> None:
+        """``ReleaseError`` if the test's noise, of ``records`` records a unit, does not give what
+        it says it spends; ``PrivacyError`` if that is of other neighbours than the labels'."""
+        if self.test is None:
+            if self.drifted:
+                raise ReleaseError("the prior is said to be new after a test that was not made")
+            return
+        guarantee = self.test.spent
+        guarantee.same_neighbours(labels)
+        if parse_rational(self.test.scale) * guarantee.exact_epsilon != records:
+            raise ReleaseError(
+                f"test noise of scale {self.test.scale} does not give {guarantee}: scale times"
+                f" epsilon must be {records}"
+            )

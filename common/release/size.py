@@ -29,8 +29,8 @@ _DESIGNED = ("auto", "optimal-design")
 
 def largest_manifest(plan: MessagePlan) -> int:
     """Bytes that the manifest of a planned message can have at most."""
-    sent = plan.parts * sum(len(share.group.cells) for share in plan.channels)
-    cells = sent + sum(len(group.cells) + BINS * plan.parts for group in plan.known)
+    sent = plan.stratum_count * sum(len(share.group.cells) for share in plan.channels)
+    cells = sent + sum(len(group.cells) + BINS * plan.stratum_count for group in plan.known)
     grids = [grid for share in plan.channels for grid in share.group.cells.grids]
     labels = zip(plan.terms, grids, strict=True)
     points = plan.points or most_knots(plan.designed, plan.most_outputs)
@@ -38,10 +38,10 @@ def largest_manifest(plan: MessagePlan) -> int:
     if len(plan.channels) < len(plan.terms):  # one channel for all labels, or one for each
         weights = max(weights, MAX_WEIGHTS)
     if plan.strata:  # whose channels are built anew until all have room
-        weights = min(plan.parts * weights, MAX_WEIGHTS)
+        weights = min(plan.stratum_count * weights, MAX_WEIGHTS)
     blocks = -(-plan.rows // block_rows_for(plan.rows))
     numbers = _NUMBER * sum(map(len, grids)) + (_COUNT + _ROW_INDEX) * cells
-    channels = -(-32 * weights // 3) + _CHANNEL * plan.parts * len(plan.channels)
+    channels = -(-32 * weights // 3) + _CHANNEL * plan.stratum_count * len(plan.channels)
     return numbers + channels + _BLOCK * blocks + _REST
 
 
@@ -69,17 +69,17 @@ def check_message(message: Message, rows: int) -> int:
     Its channels depend on no label, so that their own size may be looked at before anything is
     drawn. ``ConfigError`` if these are more than a client accepts.
     """
-    laws = sum(len(law) for stratum in message.released.asked for law in stratum.values())
-    channels = [randomizer for part in message.parts for _, randomizer in part]
+    laws = sum(len(law) for stratum in message.released.expected_laws for law in stratum.values())
+    channels = [randomizer for part in message.by_stratum for _, randomizer in part]
     stated = sum(len(json.dumps([c.channel.to_json(), c.details])) + _CHANNEL for c in channels)
     points = max(channel.channel.inputs.size for channel in channels)
     blocks = _BLOCK * -(-rows // block_rows_for(rows))
     most = _NUMBER * points + _COUNT * laws + stated + blocks + _REST
     if most > MANIFEST_BYTES:
         raise ConfigError(
-            f"a manifest of {len(message.parts)} strata, with {points:,} grid points each, can have"
-            f" {most:,} bytes; the most that a client accepts is {MANIFEST_BYTES:,}. Ask in fewer"
-            " strata, or about fewer points"
+            f"a manifest of {len(message.by_stratum)} strata, with {points:,} grid points each, can"
+            f" have {most:,} bytes; the most that a client accepts is {MANIFEST_BYTES:,}. Ask in"
+            " fewer strata, or about fewer points"
         )
     return most
 

@@ -16,7 +16,7 @@ from labelveil.common.errors import (
     ConnectionFailed,
     LabelveilError,
     ReleaseError,
-    present,
+    not_none,
     printable,
 )
 from labelveil.common.files import file_errors, read_private
@@ -30,7 +30,7 @@ from labelveil.common.security.certificate_checks import (
 from labelveil.common.security.proxies import through_proxy
 from labelveil.common.security.tls import check_tls13_only
 from labelveil.common.version import software
-from labelveil.feature_party.config import LabelsPartySection
+from labelveil.feature_party.config.labels_party import LabelsPartySection
 
 _RETRYABLE = {
     grpc.StatusCode.UNAVAILABLE,
@@ -75,12 +75,12 @@ def open_channel(settings: LabelsPartySection) -> grpc.Channel:
     authority = _read("ca", settings.ca)
     certificate = _read("certificate", settings.certificate)
     private_key = _read("private_key", settings.private_key, secret=True)
-    place = present(settings.certificate)
+    place = not_none(settings.certificate)
     chain = read_chain(place, certificate)
     check_identity(
-        place, chain, present(settings.private_key), private_key, ExtendedKeyUsageOID.CLIENT_AUTH
+        place, chain, not_none(settings.private_key), private_key, ExtendedKeyUsageOID.CLIENT_AUTH
     )
-    trusted = present(settings.ca)
+    trusted = not_none(settings.ca)
     check_authorities(trusted, read_chain(trusted, authority))
     credentials = grpc.ssl_channel_credentials(authority, private_key, certificate)
     options: list[tuple[str, str | int]] = [
@@ -168,7 +168,7 @@ def retryable(error: grpc.RpcError) -> bool:
 
 def _own_names(settings: LabelsPartySection) -> str:
     """What our certificate calls us, and where it is."""
-    path = present(settings.certificate)
+    path = not_none(settings.certificate)
     names = certificate_names(path.read_bytes()) if path.is_file() else ()
     return f"{' or '.join(repr(name) for _, name in sorted(names)) or 'the name'} in {path}"
 

@@ -27,7 +27,7 @@ from labelveil.common.wire import evaluation_pb2 as pb2
 from labelveil.common.wire import evaluation_pb2_grpc as pb2_grpc
 from labelveil.feature_party.client.channel import open_channel, told
 from labelveil.feature_party.client.release_client import ReleaseClient
-from labelveil.feature_party.config import LabelsPartySection
+from labelveil.feature_party.config.labels_party import LabelsPartySection
 
 _CHUNK_ROWS = 1 << 17
 _ROWS_AT_ONCE = 1 << 20

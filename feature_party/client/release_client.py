@@ -43,7 +43,7 @@ from labelveil.feature_party.client.channel import (
     told,
 )
 from labelveil.feature_party.client.spool import Spool, discard_partial
-from labelveil.feature_party.config import LabelsPartySection
+from labelveil.feature_party.config.labels_party import LabelsPartySection
 
 T = TypeVar("T")
 RowsCallback = Callable[[int, int], None]
@@ -67,7 +67,7 @@ class RetryPolicy:
     longest_told: float = 120.0  # seconds that a labels party may have us wait before one call
 
     def delay(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row, at random up to the bound."""
+        """Seconds to wait after this many failures in a row, at random up to the bound."""
         return random.uniform(0, min(self.longest, self.first * 2**failures))
 
 

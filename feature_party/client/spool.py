@@ -79,7 +79,7 @@ class Spool:
             raise ReleaseError(
                 f"the manifest states {rows:,} rows, of which {missing:,} bytes are still to come,"
                 f" but {self.directory} has room for {free:,}; make room, or ask the labels party"
-                " whether there are so many"
+                " whether there are that many"
             )
 
     def append(self, start_row: int, keys: bytes, codes: bytes) -> int:

@@ -7,7 +7,7 @@ from functools import partial
 
 from labelveil.common.config.answers import Json
 from labelveil.common.config.examination import NotThere, answer, examine
-from labelveil.common.errors import DataError, ReleaseError, present
+from labelveil.common.errors import DataError, ReleaseError, not_none
 from labelveil.common.security.proxies import proxies
 from labelveil.feature_party.commands.options import (
     LABELS_PARTY,
@@ -15,7 +15,8 @@ from labelveil.feature_party.commands.options import (
     options,
     start,
 )
-from labelveil.feature_party.config import FeaturePartyConfig, LabelsPartySection
+from labelveil.feature_party.config.labels_party import LabelsPartySection
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 
 _SAMPLE_ROWS = 10_000
 _SECONDS = 15.0
@@ -74,7 +75,7 @@ def _certificates(party: LabelsPartySection) -> str:
     from labelveil.feature_party.client.channel import open_channel
 
     open_channel(party).close()  # nothing is sent
-    return described(present(party.certificate), present(party.ca))
+    return described(not_none(party.certificate), not_none(party.ca))
 
 
 def check_address(party: LabelsPartySection) -> str:

@@ -19,7 +19,7 @@ from labelveil.feature_party.commands.options import (
     options,
     start,
 )
-from labelveil.feature_party.config import FeaturePartyConfig, TrueLabels
+from labelveil.feature_party.config.sections import FeaturePartyConfig, TrueLabels
 
 if TYPE_CHECKING:
     from labelveil.feature_party.evaluation.scores import Scores

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from labelveil.common.config import Section, setting
 from labelveil.common.config.answers import Json
 from labelveil.feature_party.commands.options import options, start
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 
 SAMPLE_ROWS = 2_000
 """Rows of the features on which an exported model is compared with the original."""
@@ -46,7 +46,7 @@ def export(config: FeaturePartyConfig, wanted: ExportOptions, shown: Json) -> No
             f"the model in {config.output.model} has learned from sums, and export writes models of"
             " codes alone: serve it with feature-party predict"
         )
-    models = LabelModels.load(config.output.model).of(config.output.source)
+    models = LabelModels.load(config.output.model).for_source(config.output.source)
     sample = None
     if config.data.features is not None:
         frame = scan_table(config.data.features)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from labelveil.common.allocator import keep_freed_memory
 from labelveil.feature_party.commands.options import LABELS_PARTY, OutputOptions, options, start
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 
 
 @options(*LABELS_PARTY, "release.directory", "release.parquet")

@@ -12,7 +12,8 @@ from labelveil.common.config.options import Given
 from labelveil.common.config.template import write_config
 from labelveil.common.errors import ConnectionFailed, DataError, printable
 from labelveil.feature_party.commands.options import LABELS_PARTY, options
-from labelveil.feature_party.config import FeaturePartyConfig, LabelsPartySection
+from labelveil.feature_party.config.labels_party import LabelsPartySection
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 
 HEAD = """\
 Configuration of the features party. Relative paths are relative to the working directory. Every

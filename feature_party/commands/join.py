@@ -11,7 +11,7 @@ from labelveil.feature_party.commands.options import (
     options,
     start,
 )
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 
 
 @options(*RELEASE_AND_FEATURES, "join.directory")

@@ -15,7 +15,7 @@ from labelveil.feature_party.commands.options import (
     options,
     start,
 )
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 
 
 class LabelsOptions(Section):
@@ -49,7 +49,7 @@ def labels(config: FeaturePartyConfig, wanted: LabelsOptions, shown: OutputOptio
     files = label_files(wanted.output, stages.labels)
     for label, events in stages.labels.items():
         for name in events.problem.names:
-            own, output = events.of(name) if name else events, file_of(files[label], name)
+            own, output = events.for_source(name) if name else events, file_of(files[label], name)
             channel = write_labels(own, output, wanted.method)
             documents.append({**asdict(own.matches), "labels": output, "channel": channel})
             lines.append(f"{own.matches.matched:,} labels in {output}; the channel in {channel}")

@@ -12,7 +12,7 @@ from labelveil.feature_party.commands.options import (
     options,
     start,
 )
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 
 
 class MeansOptions(Section):

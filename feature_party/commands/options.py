@@ -13,7 +13,7 @@ from labelveil.common.config import setting
 from labelveil.common.config.answers import Json
 from labelveil.common.config.options import with_options
 from labelveil.common.outputs import check_folder, check_output
-from labelveil.feature_party.config import DEFAULT_CONFIG, FeaturePartyConfig
+from labelveil.feature_party.config.sections import DEFAULT_CONFIG, FeaturePartyConfig
 from labelveil.feature_party.torchrun import refuse_torchrun
 
 options = partial(with_options, FeaturePartyConfig, file=DEFAULT_CONFIG, optional=True)

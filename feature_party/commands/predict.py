@@ -5,7 +5,7 @@ from __future__ import annotations
 from labelveil.common.config import setting
 from labelveil.common.errors import DataError
 from labelveil.feature_party.commands.options import OutputOptions, options, start
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 
 
 class PredictOptions(OutputOptions):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from labelveil.common.allocator import keep_freed_memory
 from labelveil.common.config import setting
@@ -16,10 +17,13 @@ from labelveil.feature_party.commands.options import (
     start,
 )
 from labelveil.feature_party.commands.submit import submitted
-from labelveil.feature_party.config import FeaturePartyConfig, LabelsPartySection, TrueLabels
+from labelveil.feature_party.config.labels_party import LabelsPartySection
+from labelveil.feature_party.config.sections import FeaturePartyConfig, TrueLabels
 
 if TYPE_CHECKING:
     from labelveil.feature_party.client.submission import Population
+    from labelveil.feature_party.groups.saved import SavedSums
+    from labelveil.feature_party.model.several_labels import LabelModels
 
 
 class Ending(OutputOptions):
@@ -46,40 +50,45 @@ def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Ending) -> None:
     from labelveil.feature_party.pipeline.sums import SumStages, learns_from_sums
 
     keep_freed_memory()
-    codes: Any
     codes, sums = Stages(config, shown.quiet, truth=truth), SumStages(config, shown.quiet)
-    rounds: Rounds[Any] | None = None
+    rounds: Rounds[LabelModels] | None = None
+    rounds_of_sums: Rounds[SavedSums] | None = None
 
-    def show(party: LabelsPartySection, population: Population, ending: str) -> None:
-        if not (shown.as_json or shown.quiet):
-            print(submitted(party, population, ending)[1], flush=True)
+    def show(sent: Iterable[tuple[LabelsPartySection, Population, str]]) -> None:
+        for each in sent:
+            if not (shown.as_json or shown.quiet):
+                print(submitted(*each)[1], flush=True)
 
     given = {"--no-evaluate": not shown.evaluate}
-    if config.groups.asked:
+    if config.groups.configured:
         check_alone(truth, given)
-    if config.rounds.shares:
-        rounds = Rounds(sums if config.groups.asked else codes)
-        for done in rounds.learn():
-            show(*done)
-        config = config.through(rounds.count)
-        codes = codes if config.groups.asked else rounds.through(rounds.count)
+        config = config.through(len(config.rounds.shares))
+        begun, sums = sums, sums.with_config(config)
+        rounds_of_sums = Rounds(begun, sums)
+        show(rounds_of_sums.learn())
+    elif config.rounds.shares:
+        config = config.through(len(config.rounds.shares))
+        first, codes = codes, codes.with_config(config)
+        rounds = Rounds(first, codes)
+        show(rounds.learn())
     else:
         if any(party.submit for party in config.labels_party):
-            show(config.only_labels_party, *codes.submit_all())
+            show([(config.only_labels_party, *codes.submit_all())])
         codes.fetch()
-    if of_sums := learns_from_sums(config):
+    if learns_from_sums(config):
         check_alone(truth, given)
-        sums = sums.of(config)
-    model = sums.trained() if of_sums else codes.train()
-    for done in () if rounds is None else rounds.score(model):
-        show(*done)
-    if of_sums:
+        model = sums.trained()
+        if rounds_of_sums is not None:
+            show(rounds_of_sums.score(model))
         sums.predict(model)
         show_sums(sums, model, shown)
         return
-    codes.predict(model)
+    models = codes.train()
+    if rounds is not None:
+        show(rounds.score(models))
+    codes.predict(models)
     if shown.evaluate:
-        show_scores(codes, codes.evaluate(model), shown)
+        show_scores(codes, codes.evaluate(models), shown)
         return
     shown.answer(
         codes.write_metrics({}),

@@ -9,7 +9,8 @@ from labelveil.common.config import setting
 from labelveil.common.errors import ConfigError
 from labelveil.common.files import file_errors
 from labelveil.feature_party.commands.options import LABELS_PARTY, OutputOptions, options, start
-from labelveil.feature_party.config import FeaturePartyConfig, LabelsPartySection
+from labelveil.feature_party.config.labels_party import LabelsPartySection
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 
 if TYPE_CHECKING:
     from labelveil.feature_party.client.submission import Population
@@ -56,12 +57,11 @@ def submit(config: FeaturePartyConfig, wanted: SubmitOptions) -> None:
         from labelveil.feature_party.pipeline.stages import Stages
         from labelveil.feature_party.pipeline.sums import SumStages
 
-        learner = SumStages if config.groups.asked else Stages
-        rounds: Rounds[Any] = Rounds(learner(config, wanted.quiet))
-        number = rounds.next
-        asking = rounds.through(number - 1).load() if rounds.asks(number) else None
-        population, ending = rounds.submit(number, asking)
-        wanted.answer(*submitted(rounds.party(number), population, ending))
+        if config.groups.configured:
+            sent = Rounds(SumStages(config, wanted.quiet)).submit_next()
+        else:
+            sent = Rounds(Stages(config, wanted.quiet)).submit_next()
+        wanted.answer(*submitted(*sent))
         return
     from labelveil.feature_party.pipeline.transfer import Transfer
 

@@ -13,7 +13,7 @@ from labelveil.feature_party.commands.options import (
     options,
     start,
 )
-from labelveil.feature_party.config import FeaturePartyConfig, TrueLabels
+from labelveil.feature_party.config.sections import FeaturePartyConfig, TrueLabels
 from labelveil.feature_party.torchrun import refuse_torchrun
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from scipy.special import ndtri
 
 from labelveil.common.arrays import Floats, Indices
 from labelveil.feature_party.evaluation.decoded_labels import DecodedLabels, Scored, believed
-from labelveil.feature_party.evaluation.intervals import Measured
-from labelveil.feature_party.evaluation.spread import ReleasedCodes
+from labelveil.feature_party.evaluation.intervals import Measured, mean_error
+from labelveil.feature_party.evaluation.spread import ReleasedCodes, Spread
 from labelveil.feature_party.learning.decoding import decoder
 from labelveil.feature_party.learning.problem import sums
 from labelveil.feature_party.learning.support import Support
@@ -29,6 +29,11 @@ _TENTHS, _BINS = 10, 5
 _MOST_VALUES = 20
 _FEWEST = 30
 """Rows that a segment of its own takes."""
+
+_SAVED = -1.0, 9.0
+"""Variances of the label that a column can save in a model that is no worse than a constant: its
+errors are one at most, and its predictions within two deviations of the constant, so that dealt
+anew they are within three of the labels."""
 
 INTERVALS = (0.5, 0.8, 0.95)
 
@@ -159,14 +164,19 @@ def interval_coverage(
 
 
 def importance(
-    rows: Indices, points: Floats, changed: Floats, labels: DecodedLabels, variance: float
+    rows: Indices, points: Floats, changed: Floats, labels: DecodedLabels, spread: Spread
 ) -> Measured:
     """By how much the squared error grows when a column's values are dealt to other rows.
 
-    ``points`` and ``changed`` are predictions for some rows, with and without the column's help;
-    the unit is the label's ``variance``.
+    ``points`` and ``changed`` are predictions for some ``rows`` of those scored, with and without
+    the column's help; the unit is the label's variance, which ``spread`` knows with an error.
     """
+    # (y − changed)² − (y − points)², which is linear in y: a decoded label serves as well as y
     apart = points - changed
-    terms = apart * (2 * labels.helped[rows] - points - changed) / variance
-    extra = 2 * labels.misfit * float(np.sqrt(np.mean(apart**2))) * labels.trusted / variance
-    return Measured.of_terms(terms, extra)
+    terms = apart * (2 * labels.model_assisted[rows] - points - changed)
+    extra = 2 * labels.misfit * float(np.sqrt(np.mean(apart**2))) * labels.trusted
+    # both are of the same rows: what they share moves numerator and denominator alike
+    together = float(np.cov(terms, spread.terms[rows])[0, 1]) / spread.terms.size
+    variance = mean_error(terms) ** 2 + extra**2
+    saved = spread.share(float(terms.mean()), variance, together, most=math.inf)
+    return saved.within(*_SAVED)

@@ -78,7 +78,7 @@ def _bound(problem: LabelProblem, sources: Sequence[ReleasedCodes]) -> float | N
     """The highest of some quantiles of the prior at which R² is known well, and twice as well as
     without; None if that is well enough, or none is, and where predictions are no means, or labels
     of several parties have no common unit."""
-    if problem.values_alone or problem.sources or problem.loss == "absolute":
+    if problem.discrete or problem.sources or problem.loss == "absolute":
         return None
     whole = _half_width(sources, math.inf)
     if whole <= _WIDEST:

@@ -112,8 +112,8 @@ class DecodedLabels:
     """Labels of n rows, decoded in each way, and the root mean squares of their biases b(y)."""
 
     unbiased: Floats
-    bounded: Floats
-    helped: Floats
+    bias_bounded: Floats
+    model_assisted: Floats
     plain: Floats  # helped by what the predicted means alone would say
     hidden: float  # of the first
     limit: float  # at most of the second
@@ -135,7 +135,7 @@ def decode_labels(
     away = points - centre
     rows, total = away.size, max(float(away @ away), 1e-300)
     misfit, dependence = scored.misfit(centre), scored.dependence(centre)
-    unbiased, bounded, helped, plain = np.zeros((4, rows))
+    unbiased, bias_bounded, model_assisted, plain = np.zeros((4, rows))
     hidden = trusted = 0.0
     worst = []
     group = np.empty(rows, np.int64)
@@ -160,15 +160,17 @@ def decode_labels(
             near = decoder(problem, problem.grid, dependence / rows, doubted)
             biased = decoder(problem, problem.grid, ridge=1 / (rows * misfit**2))
             word = sums(support.cell_of, support.within * biased.bias[:, 0], support.size)
-            unbiased[mine], bounded[mine] = exact.values[codes, 0], near.values[codes, 0]
+            unbiased[mine], bias_bounded[mine] = exact.values[codes, 0], near.values[codes, 0]
             squares = np.maximum(squares, near.bias[:, 0] ** 2)
-            helped[mine] = biased.values[codes, 0] - beliefs[mine] @ word
+            model_assisted[mine] = biased.values[codes, 0] - beliefs[mine] @ word
             plain[mine] = biased.values[codes, 0] - plainly[mine] @ word
             trusted += share * float(prior @ biased.bias[:, 0] ** 2)
         worst.append(squares[:, None])
     limit, unsure = _limit(sources, worst)
     hidden, trusted = math.sqrt(hidden), math.sqrt(trusted)
-    return DecodedLabels(unbiased, bounded, helped, plain, hidden, limit, unsure, trusted, misfit)
+    return DecodedLabels(
+        unbiased, bias_bounded, model_assisted, plain, hidden, limit, unsure, trusted, misfit
+    )
 
 
 def _limit(sources: Sequence[ReleasedCodes], squares: Sequence[Floats]) -> tuple[float, float]:

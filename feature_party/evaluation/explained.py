@@ -55,15 +55,15 @@ _EXACT, _BEYOND = 1e-3, 1e4
 class Explained:
     """How predictions compare with a constant.
 
-    About so many ``events``, or ``epsilon`` times this ε, would tell; they are None if these do, or
+    About ``events`` events, or ``epsilon`` times this ε, would tell; they are None if these do, or
     next to nothing would.
     """
 
     # R², in −∞ … 1, model-assisted; from 0 at most where the features are not seen to tell anything
     share: Measured
-    free: Measured  # the same, assumption-free
+    assumption_free: Measured  # the same, without the model's word
     loss: Estimate  # the loss V − G, model-assisted
-    free_loss: Estimate  # the same, assumption-free
+    assumption_free_loss: Estimate  # the same, without it
     constant: float  # the constant's loss V: of the squared error, the label's variance
     association: float  # of predictions and codes: about standard normal if there is none
     events: int | None
@@ -84,12 +84,12 @@ class Explained:
 
     @property
     def associated(self) -> bool:
-        """Whether the features tell something of the label: if not, this errs once in 40 times."""
+        """Whether the features predict the label: if not, this errs once in 40 times."""
         return self.association > NORMAL_95 or (self.sums > 0 and self.share.low > 0)
 
     def told_by(self, share: Measured, mse: Measured, constant: float, events: int) -> Explained:
-        """The same where sums over so many events that no code was sent of decide: R², the squared
-        error and the constant's."""
+        """The same where sums over ``events`` events that no code was sent of decide: R², the
+        squared error and the constant's."""
         return replace(
             self,
             share=share,
@@ -117,8 +117,8 @@ class Explained:
             "estimated_constant_mse": self.constant,
             "told_by": "sums" if self.sums else "codes",
             **(self.codes.to_json("codes_r2") if self.codes else {}),
-            **self.free.to_json("assumption_free_r2"),
-            **self.free_loss.to_json("assumption_free_mse"),
+            **self.assumption_free.to_json("assumption_free_r2"),
+            **self.assumption_free_loss.to_json("assumption_free_mse"),
         }
 
 
@@ -130,7 +130,7 @@ class _Gain:
     dependence: float  # factor between the variance of the mean and that of independent terms
     bias: float = 0.0  # the most that the mean is off by in either direction
     error: float = 0.0  # one more standard error
-    helped: bool = False  # whether the model's word is in it
+    model_assisted: bool = False  # whether the model's word is in it
 
     @property
     def mean(self) -> float:
@@ -155,23 +155,23 @@ def explained(
     reach = math.sqrt(float(np.mean(slope**2)))
     known = offset + ~scored.held_out * scored.averaging
     dependence = scored.dependence(spread.centre)
-    unbiased, bounded, helped = (
+    unbiased, bias_bounded, model_assisted = (
         _Gain(known + slope * decoded, dependence)
-        for decoded in (labels.unbiased, labels.bounded, labels.helped)
+        for decoded in (labels.unbiased, labels.bias_bounded, labels.model_assisted)
     )
-    free = replace(bounded, bias=reach * labels.limit, error=reach * labels.unsure)
+    assumption_free = replace(bias_bounded, bias=reach * labels.limit, error=reach * labels.unsure)
     word = reach * labels.misfit * labels.trusted
     # what the codes themselves show of the error in the model's word, beyond their own noise
-    apart = unbiased.terms - helped.terms
+    apart = unbiased.terms - model_assisted.terms
     gap = max(abs(float(apart.mean())) - reach * labels.hidden, 0.0)
     shown = math.sqrt(max(gap**2 - dependence * mean_error(apart) ** 2, 0.0))
-    differ = abs(float(np.mean(slope * (labels.helped - labels.plain))))
-    assisted = replace(helped, error=max(word, shown, differ), helped=True)
+    differ = abs(float(np.mean(slope * (labels.model_assisted - labels.plain))))
+    assisted = replace(model_assisted, error=max(word, shown, differ), model_assisted=True)
     ratio = assisted.mean / spread.shown
     constant = loss.of(np.array([spread.centre]), support.values)
     between = _between_samples(support, scored, offset, slope, ratio * constant)
-    share, of_free = (_share(gain, spread, between) for gain in (assisted, free))
-    lost, free_lost = (_loss(gain, spread, between) for gain in (assisted, free))
+    share, of_free = (_share(gain, spread, between) for gain in (assisted, assumption_free))
+    lost, free_lost = (_loss(gain, spread, between) for gain in (assisted, assumption_free))
     association = _association(sources, scored)
     # where what assumes nothing contradicts the model's word, or sees nothing, it has the last
     low = min(share.low, of_free.high, math.inf if association > NORMAL_95 else 0.0)
@@ -187,27 +187,10 @@ def explained(
 
 
 def _share(gain: _Gain, spread: Spread, between: float) -> Measured:
-    """R² = G / V with Fieller's interval, cut at what V is certainly above, and at 1."""
-    g, v, n = gain.mean, spread.value, gain.terms.size
+    """R² = G / V, at most 1."""
+    together = float(np.cov(gain.terms, spread.terms)[0, 1]) / gain.terms.size
     variance = gain.noise**2 + gain.error**2 + between
-    together = float(np.cov(gain.terms, spread.terms)[0, 1]) / n
-    # G − R² V has room for the bias of G at the R² that is estimated
-    ratio = min(max(g / spread.shown, 0.0), 1.0)
-    spent = max(variance - 2 * ratio * together + (ratio * spread.error) ** 2, 1e-300)
-    z = NORMAL_95**2
-    room = half_width(math.sqrt(spent), gain.bias) ** 2 - z * spent
-    a, b, c = v**2 - z * spread.error**2, g * v - z * together, g**2 - z * variance - room
-    low, high = -math.inf, math.inf
-    root = math.sqrt(max(b**2 - a * c, 0.0))
-    if a > 0 and v > 0:
-        low, high = (b - root) / a, (b + root) / a
-    elif g > 0 and c > 0:  # V may be next to nothing, but it is not endless
-        low = c / (b + root)
-    half = half_width(math.sqrt(variance), gain.bias)
-    low = max(low, min(g - half, 0.0) / spread.least)
-    high = min(high, max(g + half, 0.0) / spread.least, 1.0)
-    low = min(low, high)
-    return Measured(float(np.clip(g / spread.shown, low, high)), low, high)
+    return spread.share(gain.mean, variance, together, gain.bias, most=1.0)
 
 
 def _loss(gain: _Gain, spread: Spread, between: float) -> Estimate:
@@ -216,7 +199,7 @@ def _loss(gain: _Gain, spread: Spread, between: float) -> Estimate:
     more = (gain.dependence - 1) * mean_error(gain.terms) ** 2 + gain.error**2 + between
     half = half_width(math.hypot(own, spread.histogram_error, math.sqrt(more)), gain.bias)
     method: Method = "unbiased" if gain.bias <= _EXACT * half else "bounded-bias"
-    if gain.helped:
+    if gain.model_assisted:
         method = "model-assisted"
     return Estimate(value, value - half, value + half, method)
 

@@ -78,7 +78,7 @@ def estimate_fitting(
         return None
     scored, held_out = unseen.judged_by(loss), unseen.scored.held_out
     compared = explained(sources, support, scored, label_spread(sources, loss), labels, loss)
-    estimate = compared.free_loss
+    estimate = compared.assumption_free_loss
     figures = {loss.name: Measured(estimate.value, estimate.low, estimate.high)}
     if loss.name == "log_loss":
         points = _as_shares(problem, scored.predicted.points)

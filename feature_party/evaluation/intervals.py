@@ -122,4 +122,4 @@ def noisy_half_width(error: float, *scales: float, chance: float = 0.05) -> floa
 
     # at three times the normal noise's reach and that of the Laplace noise next to nothing is left
     most = 3 * -float(ndtri(chance / 2)) * error - 3 * scale * math.log(chance)
-    return float(brentq(tail, 0.0, most))
+    return float(brentq(tail, 0.0, most, xtol=1e-12 * most))

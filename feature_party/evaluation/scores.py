@@ -143,7 +143,7 @@ class Scores:
             warnings = [*(warning for warning in warnings if warning != own), self.slope.sentence]
         *earlier, (_, _, codes) = self.events.problem.by_release(self.codes)
         if earlier:
-            asked = [manifest.epoch for manifest in self.manifests if manifest.asked]
+            asked = [manifest.epoch for manifest in self.manifests if manifest.questioned]
             if asked and len(asked) <= len(earlier):
                 if self.explained.sums:  # errors are known better; the rest is a detail
                     return warnings
@@ -255,7 +255,7 @@ def score(
         },
         coverage,
         {
-            name: importance(chosen, points[chosen], changed, decoded, variance)
+            name: importance(chosen, points[chosen], changed, decoded, spread)
             for name, changed in dealt.items()
         },
         estimate_absolute_error(problem, support, predicted, codes),
@@ -263,8 +263,8 @@ def score(
         None if true is None else true_errors(tested, true, events, nonprivate, label),
         {
             party.name: score(
-                model.of(party.name),
-                events.of(party.name),
+                model.for_source(party.name),
+                events.for_source(party.name),
                 manifests[start : start + party.releases],
                 labels,
                 by=by,
@@ -283,10 +283,10 @@ def _not_asked_about(events: Events, codes: Codes, manifests: Sequence[Manifest]
     A code that was asked about what else is unknown of its label says little of the label itself.
     Events are dealt to rounds at random, so those of the others stand for all.
     """
-    if all(manifest.asked for manifest in manifests):
+    if all(manifest.questioned for manifest in manifests):
         return np.ones(codes.size, dtype=np.bool_)
     parts = zip(events.problem.by_release(codes), manifests, strict=True)
-    own = [mine for (_, mine, _), manifest in parts if not manifest.asked]
+    own = [mine for (_, mine, _), manifest in parts if not manifest.questioned]
     return np.asarray(np.any(own, axis=0))
 
 

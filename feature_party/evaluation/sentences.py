@@ -56,18 +56,18 @@ def summary(
 def association_sentence(explained: Explained) -> str:
     """Whether predictions and codes go together at all, by a test that is right for any model."""
     if explained.sums and explained.share.low > 0:
-        return f"the features tell something of the label: yes ({explained.sums:,} events' sums)"
+        return f"the features predict the label: yes ({explained.sums:,} events' sums)"
     p = association_p(explained)
     chance = f"p = {number(p, 2)}" if p >= _LEAST_P else f"p < {_LEAST_P:f}"
     answer = "yes" if explained.associated else "not seen"
-    return f"the features tell something of the label: {answer} ({chance})"
+    return f"the features predict the label: {answer} ({chance})"
 
 
 def source_words(explained: Explained, form: str = ".2f") -> str:
     """What the other interval of R² is, beside the one that decides."""
     if explained.codes is not None:
         return f"from codes alone {interval_words(explained.codes, form)}"
-    return f"assumption-free {interval_words(explained.free, form)}"
+    return f"assumption-free {interval_words(explained.assumption_free, form)}"
 
 
 def association_p(explained: Explained) -> float:
@@ -143,10 +143,11 @@ def importance_line(importance: Mapping[str, Measured], most: int = 5) -> str:
     line = "columns that matter, by the R² lost when their values are shuffled: "
     line += ", ".join(f"{name} {r2.value:.2g} ± {r2.value - r2.low:.1g}" for name, r2 in ranked)
     if not ranked:
-        line = "no column's effect can be told from noise"
+        line = "no column's effect can be distinguished from noise"
     elif len(certain) < len(importance):
         others = len(importance) - len(certain)
-        line += f"; the effect of {others} other{'s' * (others > 1)} cannot be told from noise"
+        line += f"; the effect of {others} other{'s' * (others > 1)} cannot be distinguished from"
+        line += " noise"
     return line
 
 

@@ -24,7 +24,12 @@ import numpy as np
 from labelveil.common.arrays import Floats, Indices
 from labelveil.common.randomizers import NoisyPrior
 from labelveil.common.randomizers.knots import interpolation
-from labelveil.feature_party.evaluation.intervals import NORMAL_95, mean_error
+from labelveil.feature_party.evaluation.intervals import (
+    NORMAL_95,
+    Measured,
+    half_width,
+    mean_error,
+)
 from labelveil.feature_party.evaluation.losses import SQUARED, MeanLoss
 from labelveil.feature_party.learning.decoding import decoder
 from labelveil.feature_party.learning.problem import LabelProblem
@@ -60,6 +65,35 @@ class Spread:
     def error(self) -> float:
         """Standard error of ``value``."""
         return math.hypot(self.histogram_error, mean_error(self.terms))
+
+    def share(
+        self, mean: float, variance: float, together: float, bias: float = 0.0, *, most: float
+    ) -> Measured:
+        """A mean in units of this loss V, with Fieller's interval, cut at what V is surely above.
+
+        The mean has the ``variance``, the covariance ``together`` with ``value``, and is off by at
+        most ``bias``. No share is above ``most``.
+        """
+        v = self.value
+        # mean − share · V has room for the bias of the mean at the share that is estimated, which
+        # may be endless where V is next to nothing
+        ratio = min(max(mean / self.shown, 0.0), 1.0)
+        spent = max(variance - 2 * ratio * together + (ratio * self.error) ** 2, 1e-300)
+        z = NORMAL_95**2
+        room = half_width(math.sqrt(spent), bias) ** 2 - z * spent
+        a, b = v**2 - z * self.error**2, mean * v - z * together
+        c = mean**2 - z * variance - room
+        low, high = -math.inf, math.inf
+        root = math.sqrt(max(b**2 - a * c, 0.0))
+        if a > 0 and v > 0:
+            low, high = (b - root) / a, (b + root) / a
+        elif mean > 0 and c > 0:  # V may be next to nothing, but it is not endless
+            low = c / (b + root)
+        half = half_width(math.sqrt(variance), bias)
+        low = max(low, min(mean - half, 0.0) / self.least)
+        high = min(high, max(mean + half, 0.0) / self.least, most)
+        low = min(low, high)
+        return Measured(float(np.clip(mean / self.shown, low, high)), low, high)
 
 
 def label_spread(sources: Sequence[ReleasedCodes], loss: MeanLoss = SQUARED) -> Spread:

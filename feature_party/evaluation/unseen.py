@@ -39,13 +39,13 @@ class Unseen:
     codes: Codes  # their privatized labels
     matched: Indices  # their places among all matched events
     scored: Scored
-    parts: Sequence[tuple[Indices, slice]]  # rows, with the networks that predict them
+    folds: Sequence[tuple[Indices, slice]]  # rows, with the networks that predict them
     alone: Floats  # (g, m) what g groups of networks predict for the first m rows
 
     def of(self, chosen: Booleans) -> Unseen:
         """Some of the rows."""
         place = np.cumsum(chosen) - 1
-        parts = [(place[rows[chosen[rows]]], members) for rows, members in self.parts]
+        folds = [(place[rows[chosen[rows]]], members) for rows, members in self.folds]
         scored = replace(
             self.scored,
             predicted=self.scored.predicted.of(chosen),
@@ -55,7 +55,7 @@ class Unseen:
         if alone.size:
             alone = alone[:, chosen[: alone.shape[1]]]
         table = self.table.filter(pl.Series(chosen))
-        return Unseen(table, self.codes[chosen], self.matched[chosen], scored, parts, alone)
+        return Unseen(table, self.codes[chosen], self.matched[chosen], scored, folds, alone)
 
     def judged_by(self, loss: MeanLoss) -> Scored:
         """The predictions, with what averaging all networks saves of a loss.
@@ -74,7 +74,7 @@ class Unseen:
     def dealt(self, model: Model) -> tuple[Indices, dict[str, Floats]]:
         """Some (s,) rows, and predictions for them with each column's values dealt anew."""
         step = max(1, self.codes.size // _DEALT)
-        sampled = [(rows[::step], members) for rows, members in self.parts]
+        sampled = [(rows[::step], members) for rows, members in self.folds]
         chosen = np.concatenate([rows for rows, _ in sampled])
         inputs = model.encoder.encode(self.table[chosen])
         order = pl.Series(np.arange(chosen.size)).shuffle(seed=0).to_numpy()
@@ -110,7 +110,7 @@ def unseen(model: Model, events: Events) -> Unseen:
     table, codes = events.held_out()
     predicted = [model.distributions(model.encoder.encode(table))]
     tables, labels, matched = [table], [codes], [events.holdout]
-    parts, alone = [(np.arange(len(table)), slice(None))], []
+    folds, alone = [(np.arange(len(table)), slice(None))], []
     if isinstance(events, Prepared):
         few = model.encoder.encode(table[:_COMPARED])
         for members, fold in _folds(model):
@@ -119,14 +119,14 @@ def unseen(model: Model, events: Events) -> Unseen:
             labels.append(events.codes[rows])
             matched.append(rows)
             predicted.append(model.distributions(model.encoder.encode(tables[-1]), members))
-            parts.append((parts[-1][0][-1] + 1 + np.arange(rows.size), members))
+            folds.append((folds[-1][0][-1] + 1 + np.arange(rows.size), members))
             alone.append(model.distributions(few, members).points)
     points = np.concatenate([part.points for part in predicted])
     laws = [part.distributions for part in predicted if part.distributions is not None]
     whole = Predictions(points, np.concatenate(laws) if laws else None)
     scored = Scored(whole, held_out=np.arange(points.size) < len(table))
     table, codes, rows = pl.concat(tables), np.concatenate(labels), np.concatenate(matched)
-    return Unseen(table, codes, rows, scored, parts, np.array(alone))
+    return Unseen(table, codes, rows, scored, folds, np.array(alone))
 
 
 def _folds(model: Model) -> list[tuple[slice, Indices]]:

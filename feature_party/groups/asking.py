@@ -10,14 +10,17 @@ below.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from labelveil.common.arrays import Floats, Indices
 from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice
 from labelveil.common.mechanisms.group_sums.question import MOST_LEVELS
 from labelveil.feature_party.groups.clusters import clusters
+from labelveil.feature_party.groups.law import clipped_moments, inside_share
 
 WIDTH = 1.5
 """Half-width of what is not clipped, in deviations of labels from predictions. Relative to ±3
@@ -34,6 +37,10 @@ _COLUMNS = 0.7
 """Weight of the columns where groups are compared, relative to what a model does not know: which of
 them matter is not known for sure either."""
 _LEVELS_PER_DEVIATION = 4
+_LEAST_EPSILON = 1e-6
+"""Below it sums gain as they do there: squares of it are no numbers any more."""
+_MOST_PARTS, _PLACES = 16, 9
+"""Of a label's range, that a code may tell apart; of predictions, by which that is averaged."""
 
 
 def groups_of(events: int, epsilon: float, width: float, deviation: float) -> int:
@@ -43,6 +50,54 @@ def groups_of(events: int, epsilon: float, width: float, deviation: float) -> in
     they say, with more they say less of each.
     """
     return max(1, int(events * epsilon * deviation / (2 * width)))
+
+
+def worth_of_sum(epsilon: float) -> float:
+    """How many true labels an event of a group is worth at most, in labels that are normal around
+    what is predicted of them, with deviation 1.
+
+    Where all means shift by 1, the sum over a group of n events shifts by ``n p``, with p the share
+    of labels that are not clipped. It varies by ``n v``, v of a clipped label, and by its noise, of
+    scale ``2h/ε``. An event tells ``n p²/(n v + 8 h²/ε²)`` of what a true label does.
+    """
+    mean, half_width = np.zeros(1), np.array([WIDTH])
+    variance = clipped_moments(mean, 1, half_width)[1].item()
+    inside = inside_share(mean, 1, half_width).item()
+    size = 2 * (2 * WIDTH / _INSIDE) / epsilon  # as groups_of has it
+    told = size * inside**2 / (size * variance + 2 * (2 * WIDTH / epsilon) ** 2)
+    return (1 - _SURVEYED) * float(told)
+
+
+def worth_of_code(epsilon: float, unknown: float = 0.0) -> float:
+    """How many true labels a code is worth at most, in labels that are normal around what will be
+    predicted of them, with deviation 1.
+
+    By randomized response it says in which of d equally likely parts a label lies; its worth is its
+    Fisher information about the prediction, with the best d. Around a prediction that is known
+    that is ``(2/π) tanh²(ε/2)`` up to ε = 2, where d is 2. Of one that is not known when the label
+    is asked about, but is normal with the deviation ``unknown``, it is the mean information.
+    """
+    means = unknown * ndtri((np.arange(_PLACES) + 0.5) / _PLACES)
+
+    def worth(parts: int) -> float:
+        edges = math.hypot(1, unknown) * ndtri(np.arange(parts + 1) / parts) - means[:, None]
+        slopes = np.diff(np.exp(-(edges**2) / 2) / math.sqrt(2 * math.pi))
+        shares, odds = np.diff(ndtr(edges)), math.expm1(epsilon)
+        told = (odds * slopes) ** 2 / (odds * shares + 1) / (odds + parts)
+        return float(np.mean(told.sum(axis=1)))
+
+    return max(map(worth, range(2, _MOST_PARTS + 1)))
+
+
+def gain_of_sums(epsilon: float, *, in_rounds: bool) -> float:
+    """How many times as much as a code an event tells in a sum, if groups are alike in all that
+    matters.
+
+    Codes are asked around predictions, as sums are, where there are enough events for rounds. Else
+    there is one message of codes, of features that, it is supposed, explain half of the variance.
+    """
+    epsilon = max(epsilon, _LEAST_EPSILON)
+    return worth_of_sum(epsilon) / worth_of_code(epsilon, 0.0 if in_rounds else 1.0)
 
 
 def first_question(

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 
 from labelveil.common.arrays import Floats
 from labelveil.feature_party.model.encoding import Encoded, Encoder
+from labelveil.feature_party.schema import Stated
 
 _MOST_VALUES = 32
 """Values of a category that have a column of their own, the most frequent ones; of the others sums
 say too little."""
+
+
+def encoder_of(table: pl.DataFrame, stated: Stated) -> Encoder:
+    """How rows are encoded for these columns.
+
+    A number that many rows have says something else than the ones next to it: no wage, nobody
+    employed. A wave has no such step unless its scale is so large that it says little of all other
+    numbers, so that there is a column for it.
+    """
+    return Encoder.fit(table, stated=stated, pieces=1)
 
 
 def columns_of(encoder: Encoder, encoded: Encoded) -> Floats:

@@ -1,4 +1,4 @@
-"""A model of noisy sums: the mean of two ridges, of which either may be the one that fits."""
+"""A model of noisy sums: a mean of ridges, of which any may be the one that fits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice, PrivateSums
 from labelveil.feature_party.groups.asking import Expected, first_question
 from labelveil.feature_party.groups.codes import CodeRows
-from labelveil.feature_party.groups.inputs import columns_of
+from labelveil.feature_party.groups.inputs import columns_of, encoder_of
 from labelveil.feature_party.groups.law import SumRows
 from labelveil.feature_party.groups.ridge import Ridge, RidgeFit
 from labelveil.feature_party.learning.problem import LabelProblem
@@ -23,9 +23,13 @@ from labelveil.feature_party.model.encoding import Encoded, Encoder
 from labelveil.feature_party.model.model import Predictions
 from labelveil.feature_party.schema import NOTHING, Stated
 
-_ALONG = (0.5, 1.0)
+_ALONG = (0.5, 1.0, 0.5, 1.0)
 """Of each ridge, the share of the columns that a wave runs along. Which is better differs from set
-to set and from split to split, and the mean of both is as good as the better one."""
+to set and from split to split, and so do two of a kind; their mean is as good as the best one."""
+_LIKELIER = 10.0
+"""By how much sums must be likelier under one ridge than under another, in logarithms, for it to
+count e times as much. Ridges that predict equally well differ by a few, by the draw of their
+features alone."""
 _STARTS = (1.0, 0.3)
 """Lengths over which predictions are first taken to change, as multiples of √F. With another one
 scales are sometimes found that the first one leads past."""
@@ -85,7 +89,7 @@ class SumsModel:
                 f"X has {table.height:,} rows, and the sums are about {asked:,} events; give the"
                 " features of these, in the order of the answers"
             )
-        encoder, data = Encoder.fit(table, stated=stated), SumRows.of(answers)
+        encoder, data = encoder_of(table, stated), SumRows.of(answers)
         inputs = columns_of(encoder, encoder.encode(table))
         ends = lattice.lower, lattice.upper
         ridges = []
@@ -112,15 +116,22 @@ class SumsModel:
         return max(ridge.gain for ridge in self.ridges) >= _FOUND
 
     @property
+    def weights(self) -> Floats:
+        """What each ridge counts for in the mean, by how likely sums are under it; 1 in all."""
+        gains = np.array([ridge.gain for ridge in self.ridges])
+        weights = np.exp((gains - gains.max()) / _LIKELIER)
+        return np.asarray(weights / weights.sum())
+
+    @property
     def miss(self) -> float:
         """Deviation of labels from predictions, as the model expects it."""
-        return float(np.mean([ridge.miss for ridge in self.ridges]))
+        return float(self.weights @ [ridge.miss for ridge in self.ridges])
 
     @property
     def scales(self) -> Floats:
         """(F,) how much predictions change with each column."""
         squares = [ridge.scales.double().numpy() ** 2 for ridge in self.ridges]
-        return np.asarray(np.sqrt(np.mean(squares, axis=0)))
+        return np.asarray(np.sqrt(self.weights @ squares))
 
     def distributions(self, inputs: Encoded) -> Predictions:
         """(n,) expected labels of encoded rows, within their bounds; no distributions."""
@@ -129,12 +140,13 @@ class SumsModel:
     def ask(self, table: pl.DataFrame, epsilon: float, rng: np.random.Generator) -> GroupQuestion:
         """Ask about further events, whose labels this model has not learned from."""
         inputs = columns_of(self.encoder, self.encoder.encode(table))
-        doubts = np.column_stack([ridge.doubts(inputs) for ridge in self.ridges])
+        shares = zip(np.sqrt(self.weights), self.ridges, strict=True)
+        doubts = np.column_stack([share * ridge.doubts(inputs) for share, ridge in shares])
         expected = Expected(inputs * self.scales, doubts, self._points(inputs), self.miss)
         return expected.question(self.lattice, epsilon, rng)
 
     def _points(self, inputs: Floats) -> Floats:
-        mean = np.mean([ridge.predict(inputs) for ridge in self.ridges], axis=0)
+        mean = self.weights @ [ridge.predict(inputs) for ridge in self.ridges]
         return np.asarray(np.clip(mean, self.lattice.lower, self.lattice.upper))
 
 
@@ -146,5 +158,5 @@ def ask_first(
     stated: Stated = NOTHING,
 ) -> GroupQuestion:
     """Ask about events of whose labels nothing is known."""
-    encoder = Encoder.fit(table, stated=stated)
+    encoder = encoder_of(table, stated)
     return first_question(columns_of(encoder, encoder.encode(table)), lattice, epsilon, rng)

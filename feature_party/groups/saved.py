@@ -79,7 +79,7 @@ class SavedSums:
         """Column of the events' keys in the training."""
         return self.facts.key
 
-    def of(self, source: str) -> Self:
+    def for_source(self, source: str) -> Self:
         """Itself; ``ConfigError`` if a labels party is named."""
         if source:
             raise ConfigError(

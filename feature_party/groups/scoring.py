@@ -35,7 +35,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from labelveil.common.arrays import Booleans, Floats, Indices
-from labelveil.common.errors import ConfigError, DataError, present
+from labelveil.common.errors import ConfigError, DataError, not_none
 from labelveil.common.mechanisms.group_sums import (
     GroupQuestion,
     Lattice,
@@ -59,7 +59,7 @@ _CERTAIN = 0.02
 _APART = 0.2
 """Variance of what is told if f saved nothing, in the square of what it saves, from which on it
 does not matter: that R² is 0 is then refuted, and an interval has a lower end."""
-_ENDLESS = 1e6
+_ENDLESS, _STEP = 1e3, 1e-6
 _ALIKE = 0.01
 """By how much weights may differ from those of predictions, as a share of the largest: these are
 not the same to the last bit on every machine."""
@@ -299,7 +299,7 @@ class _Found:
         if asked.kind == "errors":
             tops = answer.values[0] / rows[0] - moved[0]
         else:
-            weights = present(question.weights)
+            weights = not_none(question.weights)
             largest = _largest(points - asked.reference, ~second)
             units[0] = 2 * largest / _WEIGHT
             known = float(np.sum((weights * (offsets - points))[~second]))
@@ -311,12 +311,14 @@ class _Found:
         widest = _reach(points, lattice), _reach(asked.reference, lattice)
         fourth = float(np.mean(away**2))
         terms = _Terms(common, fourth, widest, (moved[0], moved[1]), asked.helped)
-        if asked.known is None:
-            return cls(asked.kind, tops, below, (noise[0], noise[1]), rows, terms)
-        value, beside = asked.known
-        variance = terms.second(*asked.guess) / rows[1] + 2 * noise[1] ** 2
-        own = beside**2 / (beside**2 + variance)
-        below = own * below + (1 - own) * value
+        own, beside = 1.0, 0.0
+        if asked.known is not None:
+            value, beside = asked.known
+            variance = terms.second(*asked.guess) / rows[1] + 2 * noise[1] ** 2
+            own = beside**2 / (beside**2 + variance)
+            below = own * below + (1 - own) * value
+        # noise may take M below 0: from there an interval would be too narrow, or 1 from end to end
+        tops = max(tops, 0.0) if asked.kind == "errors" else min(tops, below)
         scales = noise[0], own * noise[1]
         return cls(asked.kind, tops, below, scales, rows, terms, own, beside)
 
@@ -353,7 +355,7 @@ class _Found:
             left = ratio if self.kind == "errors" else 1 - ratio
             return abs(top - ratio * below) - self._half(1.0, ratio, left * below, below)
 
-        low, high = _roots(beyond, best)
+        low, high = _roots(beyond, best, 1.0)
         if self.kind == "errors":
             best, low, high = 1 - best, 1 - high, 1 - low
         low, high = min(low, 1.0), min(high, 1.0)
@@ -369,7 +371,7 @@ class _Found:
         def beyond(error: float) -> float:
             return abs(value - error) - self._half(1.0, ratio, error, self.second)
 
-        low, high = _roots(beyond, value)
+        low, high = _roots(beyond, value, abs(self.second))
         return Measured(value, low, high).within(0.0, math.inf)
 
     @property
@@ -380,21 +382,24 @@ class _Found:
         def beyond(reference: float) -> float:
             return abs(self.second - reference) - self._half(0.0, 1.0, error, reference)
 
-        low, high = _roots(beyond, self.second)
+        low, high = _roots(beyond, self.second, abs(self.second))
         return Measured(self.second, low, high).within(0.0, math.inf)
 
 
-def _roots(beyond: Callable[[float], float], best: float) -> tuple[float, float]:
-    """Where a function that is negative at ``best`` becomes positive, below it and above."""
+def _roots(beyond: Callable[[float], float], best: float, unit: float) -> tuple[float, float]:
+    """Where a function that is negative at ``best`` becomes positive, below it and above; endless
+    if nowhere near, in these units."""
     if not math.isfinite(best):
         return -math.inf, math.inf
-    ends, least = [], max(abs(best), 1e-300) * 1e-3
+    ends = []
+    furthest = _ENDLESS * max(abs(best), unit, 1e-300)
     for sign in (-1.0, 1.0):
-        step = least
-        while beyond(best + sign * step) < 0 and step < _ENDLESS * least:
+        step = _STEP * furthest
+        while beyond(best + sign * step) < 0 and step < furthest:
             step *= 2
-        outside = step >= _ENDLESS * least
-        end = sign * math.inf if outside else brentq(beyond, best, best + sign * step)
+        end = sign * math.inf
+        if step < furthest:
+            end = brentq(beyond, best, best + sign * step, xtol=1e-12 * furthest / _ENDLESS)
         ends.append(float(end))
     return ends[0], ends[1]
 
@@ -427,8 +432,9 @@ def _check_possible(answer: PrivateSums) -> None:
     widths = question.half_widths.astype(np.float64)
     each = question.largest_weight * np.where(question.squared, widths**2, widths)
     most = question.sizes * each
-    least, room = np.where(question.squared, 0.0, -most), _NOISE * answer.deviations
-    if ((answer.values < least - room) | (answer.values > most + room)).any():
+    least, room = np.where(question.squared, 0.0, -most), _NOISE * np.sqrt(answer.noisy.variances)
+    sums = answer.sums.astype(np.float64)  # in steps, or their squares, as widths are
+    if ((sums < least - room) | (sums > most + room)).any():
         raise DataError(
             "no labels have such sums, with the noise that is stated: ask the labels party how they"
             " came about"

@@ -20,7 +20,7 @@ from labelveil.common.release.event_keys import canonical_keys, hash_keys, read_
 from labelveil.common.release.folder import POPULATION_FILE, read_manifest
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.rows import keys_column, open_rows, read_keys
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.tables import check_key, collect_table, scan_table
 
 _TRIED = 1000

@@ -67,7 +67,7 @@ class MatchCounts:
             right_secrets,
         )
 
-    def of(self, party: str) -> MatchCounts:
+    def for_source(self, party: str) -> MatchCounts:
         """Those of one labels party."""
         (counts,) = [counts for name, *counts in self.parties if name == party]
         released, matched = counts

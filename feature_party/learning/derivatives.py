@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from labelveil.common.arrays import Floats
-from labelveil.common.errors import present
+from labelveil.common.errors import not_none
 from labelveil.feature_party.learning.heads import LinearHead, MeanHead
 from labelveil.feature_party.learning.law_table import LawTable
 from labelveil.feature_party.learning.objectives import LikelihoodObjective
@@ -86,8 +86,8 @@ class MeanTable:
 
     def loss(self, outputs: Floats, codes: NDArray[np.integer]) -> Floats:
         """(n,) losses of (n, 1) outputs."""
-        away = outputs[:, 0] - self._targets[codes]
-        return np.asarray(self._information[codes] * away**2 / 2)
+        residual = outputs[:, 0] - self._targets[codes]
+        return np.asarray(self._information[codes] * residual**2 / 2)
 
     def derivatives(
         self, outputs: Floats, codes: NDArray[np.integer]
@@ -102,7 +102,7 @@ Derivatives = LawTable | ValuesTable | MeanTable
 
 
 def row_blocks(rows: int) -> Iterator[slice]:
-    """Slices of so many rows, whose derivatives are found at once: those of a million fill no
+    """Slices of this many rows, whose derivatives are found at once: those of a million fill no
     cache, and take several times as long."""
     return (slice(start, start + _BLOCK) for start in range(0, rows, _BLOCK))
 
@@ -112,8 +112,8 @@ def derivatives_of(law: LikelihoodObjective) -> Callable[[], Derivatives] | None
     head, support = law.family, law.support
     if isinstance(head, MeanHead):
         return partial(MeanTable, support)
-    if support.values_alone and isinstance(head, LinearHead):
+    if support.discrete and isinstance(head, LinearHead):
         return partial(ValuesTable, head, support.likelihood)
     if LawTable.serves(head, support.likelihood.shape[1]):
-        return lambda: present(law.table())
+        return lambda: not_none(law.table())
     return None

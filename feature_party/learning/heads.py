@@ -361,7 +361,7 @@ def candidate_heads(support: Support, counts: bool) -> tuple[tuple[str, ...], tu
     most; then flexible ones, which must prove themselves: under much noise they fit it, and the
     likelihood of held-out privatized labels is too blunt to show it.
     """
-    if support.values_alone:
+    if support.discrete:
         # A law over a range has nothing to say of two labels, nor of a few that are classes.
         return ("bernoulli" if support.size == 2 else "softmax",), ()
     if support.heavy_tailed:

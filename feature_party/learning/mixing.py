@@ -134,7 +134,7 @@ class Gain:
         return self.value > _STANDARD_ERRORS * self.error
 
 
-def least_squares_share(beyond: Floats, away: Floats) -> float:
+def least_squares_share(residual: Floats, difference: Floats) -> float:
     """Share s of a rival's predictions g in f + s (g − f) that makes the squared error least, 0 …
     1.
 
@@ -142,12 +142,12 @@ def least_squares_share(beyond: Floats, away: Floats) -> float:
     least at s = E[r (g − f)] / E[(g − f)²]. Before any label is seen s is about 0, give or take a
     quarter; the expectation under that normal prior is returned if it is above its deviation, so
     that labels that are too noisy to tell leave f as it is, and 0 where it is negligible. Of rows
-    that neither prediction has seen, ``beyond`` are (n,) values r and ``away`` (n,) differences
+    that neither prediction has seen, ``residual`` are (n,) values r, and ``difference`` are (n,)
     g − f.
     """
-    information = max(away @ away + beyond.var() / _LIKELY_SHARE**2, 1e-300)
-    share = float(np.clip(away @ beyond / information, 0.0, 1.0))
-    return share if share > max((beyond.var() / information) ** 0.5, _NEGLIGIBLE) else 0.0
+    information = max(difference @ difference + residual.var() / _LIKELY_SHARE**2, 1e-300)
+    share = float(np.clip(difference @ residual / information, 0.0, 1.0))
+    return share if share > max((residual.var() / information) ** 0.5, _NEGLIGIBLE) else 0.0
 
 
 def _standard_errors(values: Floats) -> Floats:

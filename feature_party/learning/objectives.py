@@ -231,7 +231,7 @@ class JointObjective(LikelihoodObjective):
         self, problem: LabelProblem, support: Support, tilts: Floats | None = None
     ) -> None:
         joint, belongs = joint_support(problem, support)
-        if not joint.values_alone and tilts is None:
+        if not joint.discrete and tilts is None:
             tilts = canonical_tilts(joint)
         super().__init__(problem, joint, LinearHead("joint", np.log(joint.prior), tilts))
         self.cells = support.size
@@ -313,7 +313,7 @@ def build_objective(
     for an unknown name, or a head that the labels have no use for.
     """
     if name == "likelihood" and head == "joint":
-        if problem.together is None:
+        if problem.joint_values is None:
             raise ConfigError(
                 "head='joint' is for labels that one channel sends together; use auto"
             )

@@ -66,7 +66,7 @@ class LabelProblem:
     # (e,) the releases', or the strata's, shares of the rows, summing to 1
     shares: Floats = field(default_factory=lambda: np.ones(1))
     # whether labels are values of their own, two or a few classes, and not places on a range
-    values_alone: bool = False
+    discrete: bool = False
     # first and last point of a release's own range, where a common grid is wider
     ends: tuple[int, int] | None = None
     # the parties that the labels are from, if they are several: see
@@ -74,7 +74,7 @@ class LabelProblem:
     sources: tuple[LabelSource, ...] = ()
     # (k, m) values of all labels of an event that one channel sends together, this one among them:
     # see :mod:`labelveil.feature_party.learning.several_labels`. None where it sends one.
-    together: Floats | None = None
+    joint_values: Floats | None = None
 
     @classmethod
     def from_channel(
@@ -96,7 +96,7 @@ class LabelProblem:
             outputs=channel.outputs,
             # A custom loss has no name on the wire; the mean serves most of them.
             loss=loss if loss in _PREDICTABLE else "squared",
-            values_alone=alone,
+            discrete=alone,
         )
 
     @property
@@ -204,7 +204,7 @@ class LabelProblem:
         """
         k = self.values.size
         each = sums(self.value_of, self.prior, k)
-        return float((1 - each @ each) * k / (k - 1)) if self.values_alone else 1.0
+        return float((1 - each @ each) * k / (k - 1)) if self.discrete else 1.0
 
     def to_json(self) -> dict[str, Any]:
         """What a trained model needs: everything, or of several releases grid and prior alone.
@@ -219,11 +219,11 @@ class LabelProblem:
         arrays |= {"rows": rows, "row_of": row_of, "outputs": outputs}
         return {name: array.tolist() for name, array in arrays.items()} | {
             "loss": self.loss,
-            "values_alone": self.values_alone,
+            "values_alone": self.discrete,
             "sources": [
                 {**vars(source), "prior": source.prior.tolist()} for source in self.sources
             ],
-            "together": None if self.together is None else self.together.tolist(),
+            "together": None if self.joint_values is None else self.joint_values.tolist(),
         }
 
     @classmethod
@@ -232,7 +232,7 @@ class LabelProblem:
         grid, prior, rows, outputs = (
             np.asarray(data[name], np.float64) for name in ("grid", "prior", "rows", "outputs")
         )
-        together, row_of = data["together"], np.asarray(data["row_of"], np.int64)
+        joint, row_of = data["together"], np.asarray(data["row_of"], np.int64)
         if not len(grid) == len(prior) == len(row_of) or rows.shape[1:] != outputs.shape:
             raise ValueError(f"{rows.shape} probabilities for {grid.shape} and {outputs.shape}")
         if grid.size * outputs.size > MAX_TABLE:  # few rows may stand for any number of points
@@ -244,12 +244,12 @@ class LabelProblem:
             row_of,
             outputs,
             data["loss"],
-            values_alone=bool(data["values_alone"]),
+            discrete=bool(data["values_alone"]),
             sources=tuple(
                 LabelSource(**{**source, "prior": np.asarray(source["prior"], np.float64)})
                 for source in data["sources"]
             ),
-            together=None if together is None else np.asarray(together, np.float64),
+            joint_values=None if joint is None else np.asarray(joint, np.float64),
         )
 
 
@@ -268,6 +268,7 @@ def pooled(parts: Sequence[LabelProblem], rows: Sequence[float] | Floats) -> Lab
     )
     distinct, row_of = np.unique(columns, axis=0, return_inverse=True)
     prior = np.asarray(sum(share * p.prior for share, p in zip(shares, parts, strict=True)))
+    common = all(part.joint_values is not None for part in parts)
     return LabelProblem(
         grid=parts[0].grid,
         prior=prior / prior.sum(),
@@ -277,8 +278,8 @@ def pooled(parts: Sequence[LabelProblem], rows: Sequence[float] | Floats) -> Lab
         loss=parts[0].loss,
         parts=tuple(parts),
         shares=shares,
-        values_alone=all(part.values_alone for part in parts),
-        together=None if any(part.together is None for part in parts) else parts[0].together,
+        discrete=all(part.discrete for part in parts),
+        joint_values=parts[0].joint_values if common else None,
     )
 
 
@@ -342,7 +343,7 @@ def expected_given_codes(prior: Floats, channel: Floats, counts: Integers) -> Fl
 def _seen(law: Floats, channel: Floats, rows: int) -> Floats:
     """(r, d) functions of the codes, times the roots of their probabilities, that tell of labels.
 
-    Others say less of so many than the law's own guess.
+    Others say less of as many labels than the law's own guess.
     """
     marginal = np.maximum(law @ channel, 1e-300)
     joint = np.sqrt(law)[:, None] * (channel - marginal) / np.sqrt(marginal)

@@ -34,7 +34,7 @@ def asks_better(problem: LabelProblem) -> bool:
 
     These are sent as they are, by a channel that depends on no prior.
     """
-    return not problem.values_alone
+    return not problem.discrete
 
 
 def explained_by(question: Question) -> float:
@@ -57,7 +57,7 @@ def ask(
     ``problem`` and ``support`` are what the model was trained on, and the m cells that it predicts.
     ``predicted`` yields the (n, m) predicted distributions of the events, a batch after another; it
     is called twice, so that no more than a batch is in memory. Of ``strata``, 1 … 32, there are
-    fewer where not so many have events. ``ConfigError`` if that is no number of strata, or labels
+    fewer where not as many have events. ``ConfigError`` if that is no number of strata, or labels
     are a few values: to ask them in another way gains nothing, for the best channel does not depend
     on what is expected of them.
     """

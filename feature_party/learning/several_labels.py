@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from labelveil.common.arrays import Indices, Integers
-from labelveil.common.errors import present
+from labelveil.common.errors import not_none
 from labelveil.common.randomizers import NoisyPrior
 from labelveil.common.randomizers.cells import Codebook, Group
 from labelveil.common.randomizers.message.codebooks import Codebooks
@@ -114,8 +114,8 @@ def label_view(
         prior=prior,
         row_of=row_of,
         outputs=outputs,
-        values_alone=np.unique(grid).size == 2,
-        together=points[order] if len(taken.labels) > 1 else None,
+        discrete=np.unique(grid).size == 2,
+        joint_values=points[order] if len(taken.labels) > 1 else None,
     )
     return LabelView(problem, histogram.reordered(order), codes)
 
@@ -144,14 +144,14 @@ def joint_support(problem: LabelProblem, support: Support) -> tuple[Support, Ind
     there.
     """
     places = [support.cell_of]
-    for values in present(problem.together).T:
+    for values in not_none(problem.joint_values).T:
         if not np.array_equal(values, problem.grid):
             order = np.argsort(values, kind="stable")
             prior, row_of = problem.prior[order], problem.row_of[order]
             other = replace(problem, grid=values[order], prior=prior, row_of=row_of)
             cell_of = np.empty_like(order)
-            cell_of[order] = Support.of(other).cell_of
+            cell_of[order] = Support.from_problem(other).cell_of
             places.append(cell_of)
     cells, cell_of = np.unique(np.stack(places, axis=1), axis=0, return_inverse=True)
     joint = Support.in_cells(problem, cell_of.reshape(-1).astype(np.int64))
-    return replace(joint, values_alone=len(cells) <= FEW), cells[:, 0]
+    return replace(joint, discrete=len(cells) <= FEW), cells[:, 0]

@@ -87,7 +87,7 @@ def own_labels(problem: LabelProblem, name: str) -> LabelProblem:
         row_of=np.zeros(grid[inside].size, dtype=np.int64),
         outputs=np.array([source.prior @ grid]),
         loss=problem.loss,
-        values_alone=problem.values_alone,
+        discrete=problem.discrete,
     )
 
 
@@ -118,7 +118,7 @@ def _check_kinds(own: dict[str, LabelProblem]) -> None:
 
 
 def _kind(problem: LabelProblem) -> str:
-    if not problem.values_alone:
+    if not problem.discrete:
         return f"on a range under {problem.loss} loss"
     count = problem.grid.size
     values = "" if count == 2 else " " + ", ".join(f"{value:g}" for value in problem.grid)
@@ -128,7 +128,7 @@ def _kind(problem: LabelProblem) -> str:
 def _scale(problem: LabelProblem, positive: bool) -> tuple[float, float]:
     """Location and scale of a source's labels."""
     low, high = float(problem.grid[0]), float(problem.grid[-1])
-    if problem.values_alone:
+    if problem.discrete:
         return (low, high - low) if problem.grid.size == 2 else (0.0, 1.0)
     if positive:
         return 0.0, max(problem.mean, 1e-6 * high)

@@ -44,10 +44,10 @@ class Support:
     channel_of: Indices
     shares: Floats
     # whether the cells are values of their own, two labels or a few classes, and not a range
-    values_alone: bool = False
+    discrete: bool = False
 
     @classmethod
-    def of(cls, problem: LabelProblem, cells: int = MAX_CELLS) -> Support:
+    def from_problem(cls, problem: LabelProblem, cells: int = MAX_CELLS) -> Support:
         """Merge the grid into at most ``cells`` cells; points of one label lie in one."""
         values, value_of = problem.values, problem.value_of
         prior = sums(value_of, _floored(problem), values.size)
@@ -75,7 +75,7 @@ class Support:
             likelihood=likelihood,
             channel_of=np.repeat(np.arange(len(sizes)), sizes),
             shares=np.array(shares),
-            values_alone=problem.values_alone,
+            discrete=problem.discrete,
         )
 
     @property
@@ -94,7 +94,7 @@ class Support:
     @cached_property
     def estimates(self) -> Estimates:
         """What codes say of a label's mean."""
-        return Estimates.of(self)
+        return Estimates.from_support(self)
 
     @property
     def low_atom(self) -> bool:
@@ -144,7 +144,7 @@ class Estimates:
         return bool(self.information.min() > _NOTHING and self.apart < _ALIKE)
 
     @classmethod
-    def of(cls, support: Support) -> Estimates:
+    def from_support(cls, support: Support) -> Estimates:
         centred = support.values - support.prior @ support.values
         axis = centred / np.sqrt(support.prior @ centred**2)
         marginal = support.prior @ support.likelihood
@@ -168,7 +168,7 @@ def _floored(problem: LabelProblem) -> Floats:
 
 def _floor(problem: LabelProblem) -> Floats:
     widths = _widths(problem)
-    share = _VALUES_FLOOR if problem.values_alone else _PRIOR_FLOOR
+    share = _VALUES_FLOOR if problem.discrete else _PRIOR_FLOOR
     return np.asarray(share * (0.5 * widths / widths.sum() + 0.5 / widths.size))
 
 

@@ -44,6 +44,8 @@ _HEAVY_TAIL = 4.0
 _FEW = 32
 """Values of a column up to which, cut at all, it is cut at each: hours of a day have an effect of
 their own."""
+_OFTEN = 0.4
+"""Share of the rows from which on a value has an effect of its own, in a column left whole else."""
 CLIP = 8.0
 """No numeric input is further from 0."""
 _BLOCK = 1 << 13
@@ -147,7 +149,8 @@ class Encoder:
 
         What the ``schema`` does not say of a column is found from these rows, and from what is
         ``stated``. The range of a numeric column is cut into ``pieces``, if it has more than 32
-        values (else it is cut at each); 0 or 1 leaves it whole.
+        values (else it is cut at each). 1 only parts a value that two fifths of the rows have from
+        what is next to it, and 0 leaves the range whole.
 
         Raises ``ConfigError`` or ``DataError`` if a named column does not exist or cannot be what
         it is said to be, or if no feature is left.
@@ -333,9 +336,15 @@ def _fit_numeric(name: str, series: pl.Series, part: str, pieces: int) -> Numeri
 
 
 def _edges(scaled: Floats, pieces: int) -> tuple[float, ...]:
-    if pieces < 2:
+    if pieces < 1:
         return ()
-    edges = np.unique(scaled)
+    edges, rows = np.unique(scaled, return_counts=True)
+    if edges.size < 3:
+        return ()
+    if pieces == 1:
+        common = int(rows.argmax())
+        often = rows[common] >= _OFTEN * scaled.size
+        return tuple(edges[max(0, common - 1) : common + 2].tolist()) if often else ()
     if edges.size > _FEW:
         edges = np.unique(np.quantile(scaled, np.linspace(0, 1, pieces + 1)))
     return tuple(edges.tolist()) if edges.size > 2 else ()

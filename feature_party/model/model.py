@@ -46,7 +46,7 @@ MODEL_FILE = "model.json"
 WEIGHTS_FILE = "weights.pt"
 _EVALUATION_ROWS = 8192
 _FEW_ROWS = 25_000
-"""Up to so many, threads wait for each other as long as they compute: one alone takes as long on
+"""Up to this many, threads wait for each other as long as they compute: one alone takes as long on
 two idle cores, half the processor time, and half as long where something else runs."""
 
 _MAKING = {"GLOBAL", "STACK_GLOBAL", "INST"}
@@ -204,7 +204,7 @@ class Model:
         """Column of the events' keys in the training."""
         return self.facts.key
 
-    def of(self, source: str) -> Model:
+    def for_source(self, source: str) -> Model:
         """The model of one labels party's labels, in their units; itself if there is just one, and
         ``ConfigError`` if it has not learned from this one."""
         if not source and not self.sources:
@@ -361,7 +361,7 @@ class Model:
         """Read a saved model; errors as of :func:`described`."""
         with described(directory, MODEL) as data:
             problem = LabelProblem.from_json(data["problem"])
-            support = Support.of(problem)
+            support = Support.from_problem(problem)
             states = load_states(directory / WEIGHTS_FILE, device)
             encoder = Encoder.from_json(data["encoder"])
             experts = [

@@ -37,7 +37,7 @@ class Predictor(Protocol):
     def has_distributions(self) -> bool: ...
     @property
     def key(self) -> str: ...
-    def of(self, source: str) -> Predictor: ...
+    def for_source(self, source: str) -> Predictor: ...
     def predict(
         self,
         features: Table,
@@ -91,7 +91,7 @@ def predict_file(
     names = table.frame.collect_schema().names()
     by = source if model.sources and source in names and source not in model.sources else ""
     chosen = model.sources if by or not source else (source,)
-    models = {name: model.of(name) for name in chosen or ("",)}
+    models = {name: model.for_source(name) for name in chosen or ("",)}
     used = next(iter(models.values())).encoder
     used.check(names)
     columns = list(dict.fromkeys([*filter(None, (key, by)), *used.columns]))

@@ -71,7 +71,7 @@ class Reach(nn.Module):
         levels, first = np.unique(np.quantile(means, 1 - above), return_index=True)
         shares = np.asarray(_WORTH / (_WORTH + effective_labels * above[first]), np.float64)
         reach = cls(support, _BELIEVED * max(ours / theirs, 1.0), levels, shares)
-        found = reach.beyond(torch.as_tensor(means), torch.as_tensor(of_trees))
+        found = reach.excess(torch.as_tensor(means), torch.as_tensor(of_trees))
         return reach if bool(found.any()) else None
 
     def to_json(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class Reach(nn.Module):
             raise ValueError(f"a mean {times:g} times as far as trees say")
         return cls(support, times, levels, shares)
 
-    def beyond(self, means: Tensor, of_trees: Tensor) -> Tensor:
+    def excess(self, means: Tensor, of_trees: Tensor) -> Tensor:
         """(n,) what is taken off (n,) means."""
         believed = self.mean + self.times * torch.relu(of_trees - self.mean) + self.slack
         return torch.relu(means - believed) * self._taken(means)
@@ -101,9 +101,9 @@ class Reach(nn.Module):
     def forward(self, distributions: Tensor, of_trees: Tensor) -> Tensor:
         """Limit (n, m) distributions of the mixture by (n, m) distributions of the trees."""
         means = distributions @ self.values
-        beyond = self.beyond(means, of_trees @ self.values)
+        excess = self.excess(means, of_trees @ self.values)
         # with so much of the prior a distribution has just the mean that is left
-        share = (beyond / torch.clamp(means - self.mean, min=1e-30))[:, None]
+        share = (excess / torch.clamp(means - self.mean, min=1e-30))[:, None]
         limited: Tensor = (1 - share) * distributions + share * self.prior
         return limited
 

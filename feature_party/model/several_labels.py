@@ -48,9 +48,11 @@ class LabelModels:
         """Column of the events' keys in the training."""
         return next(iter(self.by_label.values())).facts.key
 
-    def of(self, source: str) -> LabelModels:
+    def for_source(self, source: str) -> LabelModels:
         """Those of one labels party; see :meth:`Model.of`."""
-        return LabelModels({name: model.of(source) for name, model in self.by_label.items()})
+        return LabelModels(
+            {name: model.for_source(source) for name, model in self.by_label.items()}
+        )
 
     def output(self, label: str, name: str) -> str:
         """What a label's output is called among those of all: its prediction has its own name.

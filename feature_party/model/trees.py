@@ -32,7 +32,7 @@ Leaves = tuple[Tensor, Tensor, Tensor, Tensor]
 left, and how many these are."""
 
 _FEW_ROWS = 256
-"""Up to so many walk: they are done before the first trees have been asked by bits."""
+"""Up to this many walk: they are done before the first trees have been asked by bits."""
 MOST_LEAVES = 64
 """Of a tree: bits of a word."""
 _ROWS = 1 << 13

@@ -44,7 +44,7 @@ class ClearLabels:
             released.value_of,
             places,
             released.loss,
-            values_alone=released.values_alone,
-            together=released.together,
+            discrete=released.discrete,
+            joint_values=released.joint_values,
         )
         return cls(codes, problem)

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from labelveil.common.arrays import Floats, Indices
-from labelveil.common.errors import ConfigError, DataError, present
+from labelveil.common.errors import ConfigError, DataError, not_none
 from labelveil.feature_party.learning.heads import AtomHead
 from labelveil.feature_party.learning.objectives import LikelihoodObjective
 
@@ -53,7 +53,7 @@ class LawsByMean:
             loss = -np.log(chances).mean()
             if loss < best:
                 best, likeliest = loss, candidate
-        return present(likeliest)
+        return not_none(likeliest)
 
     def nearest(self, points: Floats) -> Indices:
         """(n,) laws whose means are nearest to (n,) numbers."""

@@ -94,7 +94,7 @@ def _around(
     Labels are taken to have normal laws, or log-normal ones if they are >= 0 and skewed, with the
     predicted means; their width is the one that makes the codes likeliest.
     """
-    support = Support.of(problem)
+    support = Support.from_problem(problem)
     skewed = support.values[0] >= 0 and support.skewness > SKEWED
     law = likelihood(problem, "log-normal" if skewed else "gaussian")
     laws = LawsByMean.fitted(law, points, codes)

@@ -21,7 +21,7 @@ def likelihood(problem: LabelProblem, head: str = "auto") -> LikelihoodObjective
     ``auto`` takes one whose parameters are plain numbers: the probabilities of few values, for
     skewed labels >= 0 the log-normal law, and otherwise the normal law.
     """
-    support = Support.of(problem)
+    support = Support.from_problem(problem)
     if head == "auto":
         head = _law(support)
     objective = build_objective("likelihood", problem, support, head)
@@ -29,7 +29,7 @@ def likelihood(problem: LabelProblem, head: str = "auto") -> LikelihoodObjective
 
 
 def _law(support: Support) -> str:
-    if support.values_alone:
+    if support.discrete:
         return "bernoulli" if support.size == 2 else "softmax"
     return "log-normal" if support.values[0] >= 0 and support.skewness > SKEWED else "gaussian"
 

@@ -12,7 +12,7 @@ from rich.progress import Progress, TaskID
 from labelveil.common.arrays import Floats
 from labelveil.common.console import progress, stderr
 from labelveil.common.errors import DataError
-from labelveil.feature_party.config import TrueLabels
+from labelveil.feature_party.config.sections import TrueLabels
 from labelveil.feature_party.evaluation.true_labels import match_true_labels
 from labelveil.feature_party.join.key_secrets import secrets_of_releases
 from labelveil.feature_party.join.matches import JoinInputs, MatchCounts, Party
@@ -29,7 +29,6 @@ from labelveil.feature_party.training.encoded_shards import remove_shards
 from labelveil.feature_party.training.events import Events, TrainingSetup
 from labelveil.feature_party.training.fitting import EpochRecord
 from labelveil.feature_party.training.prepare import Preparation
-from labelveil.feature_party.training.quick import QuickLearners
 from labelveil.feature_party.training.run import train
 from labelveil.feature_party.training.workers import ALONE, Workers
 
@@ -124,7 +123,6 @@ class Learning(Transfer):
                 setup = TrainingSetup(
                     section,
                     data,
-                    QuickLearners,
                     folders[label],
                     true_labels=truth,
                     on_epoch=_epochs_on(bar, self.prefix(label)),
@@ -193,7 +191,7 @@ class Learning(Transfer):
         """(m,) true labels of all matched events, or of those of one of several labels parties, or
         of those with some keys."""
         truth, events = self.truth, self.labels[label]
-        events = events.of(source) if source else events
+        events = events.for_source(source) if source else events
         if truth.true_labels is None:
             raise DataError(
                 "true labels are needed; pass --true-labels FILE --true-label COLUMN (simulations)"

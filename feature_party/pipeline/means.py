@@ -13,7 +13,7 @@ import polars as pl
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.release.event_keys import key_text
 from labelveil.common.release.sums import read_sums
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.evaluation.group_means import (
     Decoded,
     GroupMean,
@@ -89,13 +89,13 @@ def means_by(
         sources = [
             (
                 f"{named} {party.name}".strip(),
-                events.of(party.name),
+                events.for_source(party.name),
                 stages.manifests[start : start + party.releases],
             )
             for party, start in events.problem.each_source()
         ]
         for called, own, manifests in sources or whole:
-            asked = [manifest.asked for manifest in manifests]
+            asked = [manifest.questioned for manifest in manifests]
             decoded = Decoded.of(own.problem, own.all_codes().astype(np.int64), asked)
             means = means_of_codes(groups, decoded, control)
             epsilon = max(manifest.privacy.requested_epsilon for manifest in manifests)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from labelveil.common.console import progress, warn
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.model.prediction import Predicted, Predictor, Trained, predict_file
 from labelveil.feature_party.tables import scan_table
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -28,14 +29,15 @@ from labelveil.common.errors import (
     ConnectionFailed,
     DataError,
     ReleaseError,
-    present,
+    not_none,
 )
 from labelveil.common.release.blocks import KEY_BYTES
 from labelveil.common.release.event_keys import read_secret, secret_check
 from labelveil.common.release.folder import is_complete
 from labelveil.common.release.question import encode_question
 from labelveil.feature_party.client.submission import Population
-from labelveil.feature_party.config import FeaturePartyConfig, LabelsPartySection
+from labelveil.feature_party.config.labels_party import LabelsPartySection
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.groups.scoring import FEWEST
 from labelveil.feature_party.learning.questions import (
     LEAST_EXPLAINED,
@@ -96,7 +98,7 @@ def question_of(
 
     def predicted() -> Iterator[Floats]:
         for own in rows_of(config, model.encoder.columns, mine):
-            yield present(model.distributions(model.encoder.encode(own)).distributions)
+            yield not_none(model.distributions(model.encoder.encode(own)).distributions)
 
     question = ask(model.problem, model.support, predicted, config.rounds.strata)
     if (share := explained_by(question)) < LEAST_EXPLAINED:
@@ -116,7 +118,7 @@ class Learner(Protocol[ModelT]):
 
     config: FeaturePartyConfig
 
-    def of(self, config: FeaturePartyConfig) -> Self:
+    def with_config(self, config: FeaturePartyConfig) -> Self:
         """The same stages, of other releases."""
         ...
 
@@ -129,7 +131,7 @@ class Learner(Protocol[ModelT]):
         ...
 
     def check_kept(self, rows: int, kept: int) -> None:
-        """``DataError`` if of so many events too few are kept to tell how good a model is."""
+        """``DataError`` if of ``rows`` events too few are kept to tell how good a model is."""
         ...
 
     def ask(self, model: ModelT | None, mine: Booleans, number: int) -> bytes:
@@ -144,9 +146,13 @@ class Learner(Protocol[ModelT]):
 
 @dataclass
 class Rounds(Generic[ModelT]):
-    """All rounds of one run of the features party."""
+    """All rounds of one run of the features party.
+
+    ``last`` are the stages of a model of all of them, where whoever runs them goes on with it.
+    """
 
     stages: Learner[ModelT]
+    last: Learner[ModelT] | None = None
     _through: dict[int, Learner[ModelT]] = field(default_factory=dict)
 
     @property
@@ -167,7 +173,7 @@ class Rounds(Generic[ModelT]):
     @property
     def next(self) -> int:
         """The first of them; ``ConfigError`` if there is none."""
-        if not self.left and self._to_score().any():
+        if not self.left and self._to_score.any():
             return self.count + 1
         if not self.left:
             raise ConfigError(
@@ -181,14 +187,25 @@ class Rounds(Generic[ModelT]):
         return self.config.only_labels_party.model_copy(update=epoch)
 
     def through(self, number: int) -> Learner[ModelT]:
-        """The stages of a model of the first so many rounds."""
+        """The stages of a model of the first ``number`` rounds."""
+        if self.last is not None and number == self.count:
+            return self.last
         if number not in self._through:  # what was joined is not joined again
-            self._through[number] = self.stages.of(self.config.through(number))
+            self._through[number] = self.stages.with_config(self.config.through(number))
         return self._through[number]
 
     def asks(self, number: int) -> bool:
         """Whether a round needs a model that asks: not the first, nor one that was submitted."""
         return number > 1 and kept_in(self.config.round_folder(number)) is None
+
+    def submit_next(self) -> tuple[LabelsPartySection, Population, str]:
+        """Submit the next round, about which the saved model of those before it asks.
+
+        Returns to whom, what, and how it ended.
+        """
+        number = self.next
+        model = self.through(number - 1).load() if self.asks(number) else None
+        return (self.party(number), *self.submit(number, model))
 
     def submit(
         self, number: int, model: ModelT | None, population: Population | None = None
@@ -198,7 +215,7 @@ class Rounds(Generic[ModelT]):
         After the last one comes the score, of no events if there is nothing to ask for it.
         """
         config = self.config.model_copy(update={"labels_party": [self.party(number)]})
-        stages, folder = self.stages.of(config), self.config.round_folder(number)
+        stages, folder = self.stages.with_config(config), self.config.round_folder(number)
         if (place := kept_in(folder)) is None:
             population = population or self._new(number, model)
             if number > self.count and not population.question:
@@ -216,15 +233,15 @@ class Rounds(Generic[ModelT]):
         self._check_secret(number, everybody)
         keys = np.frombuffer(everybody.keys, dtype=np.uint8).reshape(-1, KEY_BYTES)
         if number > self.count:
-            mine, learner = self._to_score(everybody), self.through(self.count)
-            question = learner.ask_score(present(model), mine) if mine.any() else b""
+            mine, learner = self._to_score, self.through(self.count)
+            question = learner.ask_score(not_none(model), mine) if mine.any() else b""
             return Population(keys[mine].tobytes(), everybody.secret_check, question)
         held = held_out(self.config, everybody.rows)
         self.stages.check_kept(everybody.rows, int(held.sum()))
         dealt = deal(everybody.keys, self.config.rounds.shares)
         # a code that was asked about what else is unknown of its label tells little of errors, and
         # sums tell nothing: of who is held out something else is asked at the end
-        spared = held & ((dealt > 0) | self.config.groups.asked)
+        spared = held & ((dealt > 0) | self.config.groups.configured)
         rows = np.bincount(dealt[~spared], minlength=self.count)
         if not rows.all():
             raise DataError(
@@ -237,10 +254,11 @@ class Rounds(Generic[ModelT]):
         self._check_once(number, keys[mine].tobytes(), everybody.secret_check)
         return Population(keys[mine].tobytes(), everybody.secret_check, question)
 
-    def _to_score(self, everybody: Population | None = None) -> Booleans:
-        """Which of our rows are held out and were submitted in no round: none where these are not
-        known, are too few, or were asked about."""
-        everybody = everybody or self.stages.population()
+    @cached_property
+    def _to_score(self) -> Booleans:
+        """Which of our rows are held out and were submitted in no round, once all rounds were: none
+        where these are not known, are too few, or were asked about."""
+        everybody = self.stages.population()
         ours = np.frombuffer(everybody.keys, dtype=KEY_TYPE)
         kept = held_out(self.config, ours.size)
         nothing = np.zeros_like(kept)
@@ -311,6 +329,6 @@ class Rounds(Generic[ModelT]):
         config = self.config.model_copy(update={"labels_party": [party]})
         try:
             yield (self.party(number), *self.submit(number, model, population))
-            self.stages.of(config).fetch()
+            self.stages.with_config(config).fetch()
         except (ConnectionFailed, ReleaseError) as error:
             warn(f"no sums tell how good the model is: {error}")

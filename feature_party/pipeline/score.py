@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 
 from labelveil.common.arrays import Floats, Indices
-from labelveil.common.errors import ConfigError, DataError, present
+from labelveil.common.errors import ConfigError, DataError, not_none
 from labelveil.common.mechanisms.group_sums import NO_GROUP, Lattice, PrivateSums
 from labelveil.common.mechanisms.group_sums.lattice import MOST_STEPS
 from labelveil.common.randomizers.grid import Grid
@@ -64,7 +64,7 @@ class Sums(NamedTuple):
             warnings.simplefilter("ignore", UserWarning)
             answer = read_sums(folder, keys, next(found, secrets[0]))
         rows = np.flatnonzero(answer.question.groups != NO_GROUP)
-        epsilon = float(present(manifest.sums).spent.exact_epsilon)
+        epsilon = float(not_none(manifest.sums).spent.exact_epsilon)
         return cls(rows, about(answer, rows), manifest_digest(data), epsilon)
 
     @property
@@ -120,7 +120,7 @@ def _half_width(share: Measured) -> float:
 
 def read_score(answer: PrivateSums, points: Floats, judged: Judged) -> Score | None:
     """What sums tell of (n,) predictions for their events; None if they were asked about others,
-    tell nothing, or cannot be: R² is no interval's that is 1 from end to end."""
+    tell nothing, or cannot be."""
     try:
         asked = ScoreQuestion.asked(
             answer.question, points, judged.centre, judged.miss, judged.known
@@ -129,7 +129,7 @@ def read_score(answer: PrivateSums, points: Floats, judged: Judged) -> Score | N
     except DataError:
         return None
     ends = score.r2.low, score.r2.high, score.mse.high
-    told = all(map(math.isfinite, ends)) and score.r2.low < 1
+    told = all(map(math.isfinite, ends))
     return score if told and score.reference_mse.value > 0 else None
 
 

@@ -15,7 +15,7 @@ import polars.selectors as cs
 from labelveil.common.arrays import Booleans, Floats
 from labelveil.common.config.answers import json_text
 from labelveil.common.console import stderr
-from labelveil.common.errors import ConfigError, ReleaseError, present
+from labelveil.common.errors import ConfigError, ReleaseError, not_none
 from labelveil.common.exact.rational import decimal_value
 from labelveil.common.files import write_text
 from labelveil.common.mechanisms.paired_gain import LossName
@@ -23,7 +23,7 @@ from labelveil.common.release.event_keys import canonical_keys
 from labelveil.common.release.folder import read_manifest
 from labelveil.common.release.question import encode_question
 from labelveil.feature_party.client.questions import Questions, Verdict, released_rows, topics
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.evaluation.scores import Scores, labels_json, score
 from labelveil.feature_party.evaluation.true_labels import true_errors
 from labelveil.feature_party.join.key_secrets import secrets_of_releases
@@ -53,7 +53,7 @@ class Stages(Learning):
 
     _judged: dict[str, Scores] | None = None
 
-    def of(self, config: FeaturePartyConfig) -> Self:
+    def with_config(self, config: FeaturePartyConfig) -> Self:
         """The same stages, of other releases."""
         return replace(self, config=config, _labels=None, _judged=None)
 
@@ -86,7 +86,7 @@ class Stages(Learning):
     def _told_by_codes(self, scores: Scores) -> Judged:
         section, explained = self.manifests[0].labels[0], scores.explained
         whole = section.asked and all(point % 1 == 0 for point in section.grid)
-        return Judged.of(explained, present(explained.spread), scores.events.problem, whole)
+        return Judged.of(explained, not_none(explained.spread), scores.events.problem, whole)
 
     def _predicted(self, model: Model, mine: Booleans) -> Floats:
         """What a model predicts of our (n,) rows that are ``mine``."""

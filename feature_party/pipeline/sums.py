@@ -13,13 +13,13 @@ import polars as pl
 
 from labelveil.common.arrays import Booleans
 from labelveil.common.config.answers import json_text
-from labelveil.common.errors import ConfigError, DataError, present
+from labelveil.common.errors import ConfigError, DataError, ReleaseError, not_none
 from labelveil.common.files import write_text
 from labelveil.common.mechanisms.group_sums import Lattice, PrivateSums
 from labelveil.common.release.folder import MANIFEST_FILE, read_manifest
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.question import encode_question
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.evaluation.intervals import Measured, compared
 from labelveil.feature_party.evaluation.sentences import TOLD, figure_words
 from labelveil.feature_party.groups.model import SumsModel, ask_first
@@ -32,10 +32,15 @@ from labelveil.feature_party.pipeline.transfer import Transfer
 from labelveil.feature_party.report.sums import SumsReport, write_sums_card, write_sums_report
 from labelveil.feature_party.tables import check_key, collect_table, scan_table
 
+_UNASKED = (
+    "no sums tell how good this model is: what differs within groups cancels in those that teach;"
+    " ask with lv.ask_score"
+)
+
 
 def learns_from_sums(config: FeaturePartyConfig) -> bool:
     """Whether a run asks for sums, or all releases that are here are of sums."""
-    if config.groups.asked:
+    if config.groups.configured:
         return True
     there = [path for path in config.release_folders if (path / MANIFEST_FILE).is_file()]
     return bool(there) and all(Manifest.from_bytes(read_manifest(p)).sums for p in there)
@@ -49,7 +54,7 @@ class SumStages(Transfer):
     _features: pl.DataFrame | None = None
     _answers: list[Sums] | None = None
 
-    def of(self, config: FeaturePartyConfig) -> Self:
+    def with_config(self, config: FeaturePartyConfig) -> Self:
         """The same stages, of other releases."""
         return replace(self, config=config, _answers=None)
 
@@ -184,7 +189,7 @@ class SumStages(Transfer):
                 "a model of sums asks for sums, of groups whose size follows from what each label"
                 " spends; set epsilon, lower and upper in [groups]"
             )
-        return Lattice.between(present(groups.lower), present(groups.upper)), groups.epsilon
+        return Lattice.between(not_none(groups.lower), not_none(groups.upper)), groups.epsilon
 
     def predict(self, model: SavedSums) -> Predicted:
         """Predict every row of the features file."""
@@ -203,8 +208,12 @@ class SumStages(Transfer):
     def evaluate(self, model: SavedSums) -> dict[str, Any]:
         """Say how good the model is; writes metrics, report and model card, and returns metrics."""
         output, given = self.config.output, self.learned_from
+        scored, untold = None, _UNASKED
         with self._timed("evaluate"):
-            scored = self._scored(model)
+            try:
+                scored = self._scored(model)
+            except (DataError, ReleaseError) as error:  # the model is there, and stays
+                untold = f"no sums tell how good this model is: {error}"
         manifest, answers = self.manifests[0], [each.answer for each in given]
         lattice = answers[0].question.lattice
         metrics = {
@@ -219,10 +228,7 @@ class SumStages(Transfer):
             "seed": self.config.training.seed,
         }
         if scored is None:
-            metrics["warnings"].append(
-                "no sums tell how good this model is: what differs within groups cancels in those"
-                " that teach; ask with lv.ask_score"
-            )
+            metrics["warnings"].append(untold)
         with self._timed("report"):
             name = output.label_name or manifest.labels[0].name
             page = SumsReport(
@@ -239,7 +245,10 @@ class SumStages(Transfer):
         return metrics
 
     def _scored(self, model: SavedSums) -> Score | None:
-        """What the sums say that were asked about the model's predictions."""
+        """What the sums say that were asked about the model's predictions; None if there are none.
+
+        ``DataError`` or ``ReleaseError`` if these are others, cannot be read or cannot be.
+        """
         scoring = [each for each in self.answers if each.scores]
         if (folder := self.score_release) is not None:
             secrets = self.config.secrets_of(self.config.only_labels_party)

@@ -35,7 +35,8 @@ from labelveil.feature_party.client.submission import (
     SubmittingClient,
     hash_population,
 )
-from labelveil.feature_party.config import FeaturePartyConfig, LabelsPartySection
+from labelveil.feature_party.config.labels_party import LabelsPartySection
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.tables import check_key, check_type_of_key, collect_table, scan_table
 
 _SENDING = "submission"

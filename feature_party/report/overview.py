@@ -108,7 +108,7 @@ def _table(
     for name, scores in each.items():
         result = scores.explained
         link = Markup('<a href="{}">{}</a>').format(pages[name].name, name)
-        texts = share_words(result), interval_words(result.free), error_words(result)
+        texts = share_words(result), interval_words(result.assumption_free), error_words(result)
         figures = (figure.replace("95%: ", "").replace(" … ", "\u00a0…\u00a0") for figure in texts)
         counts = f"{scores.epsilon:g}", f"{scores.unseen.codes.size:,}"
         rows.append((link, *counts, *figures, number(result.constant)))

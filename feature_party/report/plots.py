@@ -32,7 +32,7 @@ from labelveil.feature_party.report.inputs import ReleasedLabel
 _MOST_ROWS = 24
 """Labels that are drawn one by one, and not as an axis."""
 _MOST_NAMES = 12
-"""Of these so many are named."""
+"""How many of these are named."""
 _FEW_VALUES = 8
 """Labels that have a tick each."""
 _MOST_WHOLE = 60

@@ -30,7 +30,7 @@ class ErrorRow:
     colour: str = MAIN  # one of the page's
     share: float | None = None  # r²
     interval: tuple[float, float] | None = None  # the one that decides
-    free: tuple[float, float] | None = None  # assumption-free
+    assumption_free: tuple[float, float] | None = None
 
 
 def error_scale(rows: Sequence[ErrorRow], unit: str = "") -> Markup:
@@ -45,7 +45,7 @@ def error_scale(rows: Sequence[ErrorRow], unit: str = "") -> Markup:
         axes = figure.subplots()
         axes.axvline(rows[0].value, color=RULE, linewidth=1.2)
         for y, row in zip(range(len(rows) - 1, -1, -1), rows, strict=True):
-            for interval, width, alpha in ((row.interval, 2.2, 0.9), (row.free, 8, 0.3)):
+            for interval, width, alpha in ((row.interval, 2.2, 0.9), (row.assumption_free, 8, 0.3)):
                 if interval is None:
                     continue
                 ends = np.clip(interval, 0, end)
@@ -73,9 +73,9 @@ def error_scale(rows: Sequence[ErrorRow], unit: str = "") -> Markup:
         axes.xaxis.set_major_locator(MaxNLocator(4 if narrow else 7))
         axes.xaxis.set_major_formatter(compact_ticks)
         handles = [Line2D([], [], color=MAIN, linewidth=2.2, label="95%")]
-        if any(row.free for row in rows):
-            free = "95%, assumption-free"
-            handles.append(Line2D([], [], color=MAIN, linewidth=8, alpha=0.3, label=free))
+        if any(row.assumption_free for row in rows):
+            named = "95%, assumption-free"
+            handles.append(Line2D([], [], color=MAIN, linewidth=8, alpha=0.3, label=named))
         legend_above(axes, columns=1 if narrow else 2, handles=handles)
         clean(axes, grid="x")
         axes.tick_params(axis="y", pad=9)  # a point at 0 must not touch a name
@@ -109,8 +109,8 @@ def importance(columns: Mapping[str, Measured]) -> Markup:
         axes.set(ylim=(-0.6, len(ranked) - 0.4), xlabel="R² lost without the column")
         axes.spines["left"].set_visible(False)
         axes.xaxis.set_major_locator(MaxNLocator(4 if narrow else 7))
-        certain = Line2D([], [], color=MAIN, marker="o", label="told from noise, 95%")
-        noise = Line2D([], [], color=MUTED, marker="o", label="not told from noise")
+        certain = Line2D([], [], color=MAIN, marker="o", label="distinguishable from noise, 95%")
+        noise = Line2D([], [], color=MUTED, marker="o", label="not distinguishable from noise")
         legend_above(axes, columns=1 if narrow else 2, handles=[certain, noise])
         clean(axes, grid="x")
 

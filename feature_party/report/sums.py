@@ -176,7 +176,7 @@ def _statements(report: SumsReport) -> list[Statement]:
         (
             "Protected",
             f"The label “{label}” of one event. Anyone who reads all sums, knows every other label"
-            " and all features, and has any amount of time, can change the odds of one value"
+            " and all features, and has any amount of time, can shift the odds of one value"
             f" against another by a factor of at most {number(math.exp(total), 3)}, which is e to"
             " the power ε: a guess that is right with 50% becomes one of at most"
             f" {1 / (1 + math.exp(-total)):.0%}.",

@@ -59,11 +59,12 @@ def error_rows(scores: Scores) -> list[ErrorRow]:
     constant, share, error = result.constant, result.share, result.error
     known = constant if truth is None else truth.constant_mse
     interval = error.low, error.high
-    free = None if result.sums else (result.free_loss.low, result.free_loss.high)
+    loss = result.assumption_free_loss
+    assumption_free = None if result.sums else (loss.low, loss.high)
     at, r2 = (error.value, max(share.value, 0.0)) if result.possible else (math.nan, None)
     rows = [
         ErrorRow("a constant", known, MUTED),
-        ErrorRow("this model,\nestimated", at, MAIN, r2, interval, free),
+        ErrorRow("this model,\nestimated", at, MAIN, r2, interval, assumption_free),
     ]
     if truth is not None:
         rows.append(ErrorRow("this model,\ntrue labels", truth.mse, OTHER, truth.r2))
@@ -75,7 +76,7 @@ def error_rows(scores: Scores) -> list[ErrorRow]:
 
 def total_epsilon(manifest: Manifest) -> float:
     """Return ε of the whole message, for one privacy unit."""
-    return reduce(lambda total, part: total.compose(part), manifest.parts).epsilon
+    return reduce(lambda total, part: total.compose(part), manifest.guarantees).epsilon
 
 
 def headline(inputs: ReportInputs) -> Headline:
@@ -87,8 +88,8 @@ def headline(inputs: ReportInputs) -> Headline:
         f" alone: {interval_words(result.codes, '.0%')}."
         if result.codes is not None
         else "The interval takes the model's own distributions to be about right; without that it"
-        f" is {interval_words(result.free, '.0%')}. All is estimated from privatized labels of"
-        " events not trained on."
+        f" is {interval_words(result.assumption_free, '.0%')}. All is estimated from privatized"
+        " labels of events not trained on."
     )
     sentences = [
         *(_sentence(text) for text in (association_sentence(result), scores.verdict)),
@@ -123,7 +124,7 @@ def _title(inputs: ReportInputs) -> str:
     if result.verdict != "better" and clipped and clipped.explained.verdict == "better":
         label, result = f"{label}, clipped at {number(clipped.bound)},", clipped.explained
     if result.verdict == "cannot tell" and result.associated:
-        return f"The features tell something of {label}; how much, is open at ε = {epsilon}"
+        return f"The features predict {label}; how much, is open at ε = {epsilon}"
     return told_title(label, epsilon, result.share)
 
 
@@ -213,7 +214,7 @@ def prior_cost(manifest: Manifest) -> str:
             f"{number(manifest.prior_guarantee.epsilon, 3)} for {what} with discrete Laplace noise"
             f" of scale {scales} on every cell"
         )
-    elif manifest.asked:
+    elif manifest.questioned:
         parts.append("nothing for a histogram: earlier rounds say what is expected of these events")
     elif not noisy:
         parts.append("nothing for the histogram, which the randomized labels tell themselves")
@@ -248,7 +249,7 @@ def privacy_statements(
         )
     paragraphs = {
         "Protected": f"{what} of {who}. Anyone who reads the whole message, knows every other label"
-        " and all features, and has any amount of time, can change the odds of one value against"
+        " and all features, and has any amount of time, can shift the odds of one value against"
         f" another by a factor of at most {number(math.exp(total), 3)}, which is e to the power ε:"
         " a guess that is right with 50% becomes one of at most"
         f" {1 / (1 + math.exp(-total)):.0%}. Everything computed from the message (this model, its"

@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from labelveil.common.arrays import Booleans, Floats, Integers
-from labelveil.feature_party.config import DataSection, TrainingSection
+from labelveil.feature_party.config.sections import DataSection, TrainingSection
 from labelveil.feature_party.join.matches import MatchCounts
 from labelveil.feature_party.learning.objectives import Objective
 from labelveil.feature_party.learning.problem import LabelProblem
@@ -21,7 +21,7 @@ from labelveil.feature_party.model.facts import FitSettings
 from labelveil.feature_party.schema import Found
 from labelveil.feature_party.training.batches import Parts
 from labelveil.feature_party.training.folds import FoldedRows
-from labelveil.feature_party.training.mixture import FindLearners, ProgressCallback
+from labelveil.feature_party.training.mixture import ProgressCallback
 from labelveil.feature_party.training.workers import ALONE, Workers
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ class TrainingSetup:
 
     training: TrainingSection  # how to train
     data: DataSection = field(default_factory=DataSection)  # what the features' columns are
-    learners: FindLearners | None = None  # beside networks, where rows lie in memory
     folder: Path | None = None
     true_labels: Floats | None = None  # (m,) of the matched events, for the objective ``true``
     on_epoch: ProgressCallback | None = None  # progress
@@ -110,7 +109,7 @@ class Events(Protocol):
     def trained(self, start: int, stop: int) -> Booleans:
         """(stop - start,) which rows of the features are trained on."""
 
-    def of(self, source: str) -> Events:
+    def for_source(self, source: str) -> Events:
         """Those of one labels party among several, with its own problem and codes."""
 
     def encoded(self, setup: TrainingSetup, fit: Callable[[pl.DataFrame], Encoder]) -> TrainingRows:

@@ -83,7 +83,7 @@ class Prepared:
         labels = None if setup.true_labels is None else setup.true_labels[self.training]
         return InMemory(fit(rows), rows, self.codes[self.training], labels)
 
-    def of(self, source: str) -> Prepared:
+    def for_source(self, source: str) -> Prepared:
         codes = self.problem.codes_of(source)
         mine = (codes.start <= self.codes) & (self.codes < codes.stop)
         places, among = np.cumsum(mine) - 1, np.flatnonzero(mine[self.training])
@@ -92,7 +92,7 @@ class Prepared:
             table=self.table.filter(pl.Series(mine)),
             codes=self.codes[mine] - codes.start,
             problem=own_labels(self.problem, source),
-            matches=self.matches.of(source),
+            matches=self.matches.for_source(source),
             training=places[self.training[among]],
             holdout=places[self.holdout[mine[self.holdout]]],
             rows=self.rows[mine],

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 
 from labelveil.common.arrays import Floats
-from labelveil.feature_party.learning.objectives import Objective
 from labelveil.feature_party.model.facts import EpochLosses, HeadFacts
 from labelveil.feature_party.training.fitting import EpochRecord, Fit
-from labelveil.feature_party.training.folds import FoldedRows
 
 
 @dataclass(frozen=True)
@@ -42,25 +39,6 @@ OF_MEANS = replace(MEAN, learner="trees")
 Fits = dict[Candidate, Fit]
 ProgressCallback = Callable[[str, EpochRecord], None]
 """Called after every epoch with what is being trained."""
-
-
-class Learners(Protocol):
-    """What learns beside networks."""
-
-    def linear(self) -> Fits:
-        """Linear models."""
-
-    def trees(self, linear: Fits, helps: Callable[[Fits], bool]) -> tuple[Fits, list[str]]:
-        """Boosted trees, as long as the last ones help; and why there are none.
-
-        ``linear`` models say what law is likely.
-        """
-
-
-FindLearners = Callable[
-    [str, Mapping[Candidate, Objective], FoldedRows, ProgressCallback | None], Learners
-]
-"""What makes learners of a kind for the objectives of some candidates, from some rows."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from labelveil.common.engine.task import EngineSection
 from labelveil.common.errors import DataError
 from labelveil.common.release.folder import read_manifest
 from labelveil.common.release.manifest import Manifest, manifest_digest, manifest_of
-from labelveil.feature_party.config import JoinSection, TrainingSection
+from labelveil.feature_party.config.sections import JoinSection, TrainingSection
 from labelveil.feature_party.join.matches import JoinInputs
 from labelveil.feature_party.join.on_disk import JoinSizes, Progress, join_content, join_to_shards
 from labelveil.feature_party.join.shards import JOIN_MANIFEST, JoinedShards

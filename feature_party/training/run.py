@@ -39,9 +39,9 @@ from labelveil.feature_party.training.mixture import (
     OF_MEANS,
     Candidate,
     Fits,
-    Learners,
     Mixture,
 )
+from labelveil.feature_party.training.quick import QuickLearners
 from labelveil.feature_party.training.settings import (
     choose_device,
     resolve_pieces,
@@ -81,7 +81,7 @@ class _Run:
         self.section, self.workers = setup.training, setup.workers
         self.warnings: list[str] = []
         self._laws: dict[Candidate, Objective] = {}
-        self.problem, self.support = events.problem, Support.of(events.problem)
+        self.problem, self.support = events.problem, Support.from_problem(events.problem)
         self.device = choose_device(self.section.device)
         # how many true labels all labels to train on are worth
         true = self.section.objective == "true"
@@ -145,7 +145,7 @@ class _Run:
         linear = self.workers.from_first(others.linear() if others and alone else {})
         networks = self._fit(plain) if self.section.learner in ("auto", "networks") else {}
         # the first keeps its share however far it is behind: of few values, the fewest parameters
-        fits = linear | networks if self.support.values_alone else networks | linear
+        fits = linear | networks if self.support.discrete else networks | linear
 
         def helps(trees: Fits) -> bool:
             return [*trees][-1] in self._mixed(fits | trees, {}).weights
@@ -172,7 +172,7 @@ class _Run:
             return Mixture(fits, dict.fromkeys(fits, 1.0))
         losses = np.stack([fit.losses for fit in fits.values()])
         # all begin alike where distributions have no shape that the first would be trusted for
-        labels = math.inf if self.support.values_alone else self.effective_labels
+        labels = math.inf if self.support.discrete else self.effective_labels
         shares = choose_mixture(losses[: len(plain)], losses[len(plain) :], labels)
         weights = zip(fits, np.concatenate(shares).tolist(), strict=True)
         return Mixture(fits, {candidate: weight for candidate, weight in weights if weight > 0})
@@ -199,20 +199,20 @@ class _Run:
             self.setup.on_epoch(_name(rivals, tried=True), replace(last, ended=behind))
         return {}, tried
 
-    def _learners(self, laws: Sequence[Candidate]) -> Learners | None:
+    def _learners(self, laws: Sequence[Candidate]) -> QuickLearners | None:
         """What learns beside networks, and takes seconds: worker 0 trains it alone."""
         learner = self.section.learner
         if learner == "networks" or (learner == "auto" and not self.everything):
             return None
         rows = self.rows.folded(self.problem, self.settings)
-        if self.setup.learners is None or rows is None:
+        if rows is None:
             if learner == "auto":
                 return None
             raise ConfigError(
                 f"learner={learner!r} trains in memory alone; set [training] shards to never"
             )
         objectives = {law: self._law(law) for law in laws}
-        return self.setup.learners(learner, objectives, rows, self.setup.on_epoch)
+        return QuickLearners(learner, objectives, rows, self.setup.on_epoch)
 
     def _law(self, candidate: Candidate) -> Objective:
         """The same for all learners, which share its table; but for networks on another device."""
@@ -238,10 +238,12 @@ class _Run:
         for each, fit in mixture.fits.items():
             codes = self.rows.codes_of(fit.rows)
             expected = (1 - shrinkage) * mixture.average(lambda fit: fit.estimates)
-            beyond = said.of_code[codes] - expected
-            away = fit.predictions - self._predictions(mixture, shrinkage)
+            residual = said.of_code[codes] - expected
+            difference = fit.predictions - self._predictions(mixture, shrinkage)
             weight = np.sqrt(said.information)[self.support.channel_of[codes]]
-            share = least_squares_share(weight * beyond, weight * away / self.problem.deviation)
+            share = least_squares_share(
+                weight * residual, weight * difference / self.problem.deviation
+            )
             if share:
                 weights = {other: (1 - share) * w for other, w in mixture.weights.items()}
                 weights[each] = weights.get(each, 0.0) + share
@@ -259,7 +261,7 @@ class _Run:
     @property
     def _means_are_told(self) -> bool:
         """Whether means are predicted, and all codes say about the same of them."""
-        medians, values = self.problem.loss == "absolute", self.support.values_alone
+        medians, values = self.problem.loss == "absolute", self.support.discrete
         return not medians and not values and self.support.estimates.alike
 
     def _predictions(self, mixture: Mixture, shrinkage: float) -> Floats:
@@ -293,7 +295,7 @@ class _Run:
             [Candidate("likelihood", name) for name in names]
             for names in candidate_heads(self.support, counts)
         )
-        if self.problem.together is not None:
+        if self.problem.joint_values is not None:
             plain.append(Candidate("likelihood", "joint"))
         return plain, flexible
 

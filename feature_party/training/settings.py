@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from labelveil.common.errors import ConfigError
-from labelveil.feature_party.config import TrainingSection
+from labelveil.feature_party.config.sections import TrainingSection
 from labelveil.feature_party.model.facts import FitSettings
 from labelveil.feature_party.training.batches import group_size
 

@@ -47,7 +47,7 @@ class PreparedShards:
 
     @property
     def matches(self) -> MatchCounts:
-        return self.joined.matches.of(self.source) if self.source else self.joined.matches
+        return self.joined.matches.for_source(self.source) if self.source else self.joined.matches
 
     @property
     def found(self) -> Found:
@@ -80,7 +80,7 @@ class PreparedShards:
     def keys(self) -> pl.Series:
         return pl.concat(self._parts([self.key], self._mine))[self.key]
 
-    def of(self, source: str) -> PreparedShards:
+    def for_source(self, source: str) -> PreparedShards:
         own, codes = own_labels(self.problem, source), self.problem.codes_of(source)
         return replace(self, problem=own, source=source, source_codes=codes)
 

@@ -112,7 +112,7 @@ def _grids(config: LabelPartyConfig, grids: Sequence[Grid], knowledge: PriorKnow
         of = f" of {label.name}" if len(grids) > 1 else ""
         moved = ""
         if knowledge.leaks:
-            (known,) = knowledge.parts
+            (known,) = knowledge.known
             labels = np.repeat(known.values[:, place], known.weights.astype(np.int64))
             moved = f"; {grid.moved(labels)}"
         notes.append(f"Grid{of} as configured: {grid}{moved}.")

@@ -37,24 +37,14 @@ def release(config: LabelPartyConfig, shown: OutputOptions, how: PreflightOption
     then asks; without one it goes on, for a job that stops by itself tells of labels, too.
     """
     from labelveil.common.allocator import keep_freed_memory
-    from labelveil.label_party.release.message import Count, count_labels
     from labelveil.label_party.release.public_prior import public_prior
     from labelveil.label_party.release.run import ReadElsewhere, run_release, sign_again
 
     keep_freed_memory()
     with Preflight(config, how, shown) as preflight:
-        count: Count = count_labels
-        if config.rounds.questions:
-            from labelveil.label_party.release.answer import answering
-
-            count = answering(config)
         try:
             outcome = run_release(
-                config,
-                quiet=shown.quiet,
-                confirm=preflight,
-                find_prior=lambda store, ledger: count,
-                prior=public_prior(config),
+                config, quiet=shown.quiet, confirm=preflight, prior=public_prior(config)
             )
         except ReadElsewhere as sold:
             if not how.dry_run:
@@ -126,7 +116,7 @@ def _prior(manifest: Manifest) -> str:
     drift = manifest.drift
     if manifest.sums is not None:
         return f"{manifest.sums.groups:,} sums over groups"
-    if manifest.asked:
+    if manifest.questioned:
         return f"asked in {len(manifest.strata)} strata"
     if any(prior.public for prior in manifest.priors):
         return "a public prior"
@@ -165,7 +155,7 @@ def _facts(outcome: ReleaseOutcome) -> Iterator[tuple[str, str]]:
         yield "  test for drift", f"ε = {manifest.test_guarantee.epsilon:.6g}"
     if manifest.sums is not None:
         yield "  histogram", "none: sums need none"
-    elif manifest.asked:
+    elif manifest.questioned:
         yield "  histogram", "none: the features party said what it expects"
     elif any(prior.public for prior in manifest.priors):
         yield "  histogram", "none: a public prior takes its place, free"
@@ -204,6 +194,6 @@ def _channel_facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
         largest = max(manifest.strata, key=lambda stratum: stratum.rows)
         share = largest.rows / manifest.population.rows
         about = f"the largest, {largest.name}, has {share:.0%} of the events"
-        if manifest.asked:
+        if manifest.questioned:
             about = f"what the features party predicts: {manifest.question_bits:.1f} bits an event"
         yield "strata", f"{len(manifest.strata)}, each with a channel of its own; {about}"

@@ -74,6 +74,7 @@ def complete_part(
     order = by_key[starts] if listed is None else sort_keys(listed)
     keys = ordered[starts] if listed is None else listed[order]
     odd = Anomalies()
+    # whose event it is, its first row says: another user's row would be released and not paid for
     if users is not None and each.max(initial=0) > 1:
         mine = users[by_key] == np.repeat(users[by_key[starts]], each)
         odd += _odd_rows(STRANGERS, places[by_key[~mine]])
@@ -86,6 +87,7 @@ def complete_part(
         label_rows=int(ordered.size),
         most_rows=int(each.max(initial=0)),
     )
+    # a population that names an event twice is refused by whoever reads the tally: no labels needed
     if repeated or not keys.size:
         columns = {name: np.full(keys.size, NONE) for name in others}
         return columns | {KEY: keys, LABEL: np.tile(rules.missing, (keys.size, 1))}, order, tally
@@ -93,10 +95,12 @@ def complete_part(
     where, there = match_keys(keys, ordered[starts])
     several = there & (each > 1)
     merged = int(np.count_nonzero(several))
+    # which rows are odd an operator is shown by place; the first of several is not one of them
     if merged and rules.duplicates == "missing":
         further = np.repeat(several, each)
         further[np.cumsum(each) - each] = False
         odd += _odd_rows(SEVERAL, places[by_key[further]])
+    # rows that give an event its label: of listed keys, and not of several that cancel each other
     known = np.repeat(there & ~several if rules.duplicates == "missing" else there, each)
     at, by_key = np.repeat(where, each)[known], by_key[known]
     last = rules.duplicates == "last" or not merged

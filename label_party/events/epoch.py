@@ -10,7 +10,7 @@ import polars as pl
 
 from labelveil.common.arrays import Integers
 from labelveil.common.csv_files import Dialect
-from labelveil.common.errors import present
+from labelveil.common.errors import not_none
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events.columns import Column
 from labelveil.label_party.sources.anomalies import LINE, Anomalies, anomaly_of
@@ -127,7 +127,7 @@ class Rows:
 
     def days(self) -> list[str]:
         """Return the days that occur in the column of dates, ascending; ``DataError`` as read."""
-        name = present(self.day)[0]
+        name = not_none(self.day)[0]
         frame, _ = read_columns(
             self.source, [name], self.naming, dialect=self.dialect, holds=self.holds
         )
@@ -189,4 +189,4 @@ def rows_of_values(config: LabelPartyConfig, column: Column) -> Integers:
     labels, population = rows_of_epoch(config, (), column)
     events = replace(population or labels, labels=(), user=None).read()[0]
     texts = events.unique(KEY, keep="first", maintain_order=True)[column_name(column.name)]
-    return np.bincount(column.places(texts), minlength=len(present(column.values)) + 1)
+    return np.bincount(column.places(texts), minlength=len(not_none(column.values)) + 1)

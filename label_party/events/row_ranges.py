@@ -17,7 +17,7 @@ import numpy as np
 
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.engine.task import Secrets
-from labelveil.common.errors import present
+from labelveil.common.errors import not_none
 from labelveil.common.files import appearing
 from labelveil.common.randomizers.cells import Group
 from labelveil.common.randomizers.grid import Grid, RoundingEffect
@@ -90,7 +90,7 @@ class Sums:
     strata: Strata
 
     def run(self, secrets: Secrets) -> Floats:
-        of_rows, labels = present(self.rows.strata(self.strata)), self.rows.labels().T
+        of_rows, labels = not_none(self.rows.strata(self.strata)), self.rows.labels().T
         powers = np.stack([labels**0, labels, labels**2], axis=1)
         size = len(self.strata.names)
         return np.apply_along_axis(lambda w: np.bincount(of_rows, w, size), 2, powers)

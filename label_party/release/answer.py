@@ -11,44 +11,39 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from labelveil.common.entropy import Entropy
 from labelveil.common.errors import ConfigError, DataError, PrivacyError, ReleaseError
 from labelveil.common.mechanisms.group_sums import GroupQuestion, NoisySums
-from labelveil.common.randomizers.message.steps import MessagePlan
 from labelveil.common.release.question import read_question
 from labelveil.common.release.sections import StratumSection
 from labelveil.common.release.size import check_message
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events.steps import Events
-from labelveil.label_party.release.message import Count, Counted, count_labels
+from labelveil.label_party.release.message import Counted
 
 
-def answering(config: LabelPartyConfig, otherwise: Count = count_labels) -> Count:
-    """Answer what was asked of an epoch's events; where nothing was, do otherwise.
+def answer(config: LabelPartyConfig, events: Events) -> Counted | None:
+    """Answer what was asked of an epoch's events, and count nothing; None where nothing was asked.
 
     What cannot be answered is a ``DataError`` of its epoch alone; nothing was drawn or spent.
     """
-
-    def count(plan: MessagePlan, events: Events, entropy: Entropy) -> Counted:
-        if events.submitted is None or events.submitted.question is None:
-            return otherwise(plan, events, entropy)
-        with _answerable(config):
-            question = read_question(events.submitted.question, events.rows)
-            if isinstance(question, GroupQuestion):
-                raise ConfigError("it asks for sums, and not for codes")
-            plan = question.plan(config.terms[0], config.privacy.message_epsilon)
-            (share,) = plan.channels
-            message = plan.build(question.released(share.group))
-            check_message(message, events.rows)
-        laws = question.on(share.group.cells.grids[0]).laws
-        stated = zip(question.classes.rows, laws.tolist(), strict=True)
-        strata = [
-            StratumSection(name=str(number), rows=rows, law=law)
-            for number, (rows, law) in enumerate(stated)
-        ]
-        return Counted(message, asked=strata)
-
-    return count
+    submitted = events.submitted
+    if not config.rounds.questions or submitted is None or submitted.question is None:
+        return None
+    with _answerable(config):
+        question = read_question(submitted.question, events.rows)
+        if isinstance(question, GroupQuestion):
+            raise ConfigError("it asks for sums, and not for codes")
+        plan = question.plan(config.terms[0], config.privacy.message_epsilon)
+        (share,) = plan.channels
+        message = plan.build(question.released(share.group))
+        check_message(message, events.rows)
+    laws = question.on(share.group.cells.grids[0]).laws
+    stated = zip(question.classes.rows, laws.tolist(), strict=True)
+    strata = [
+        StratumSection(name=str(number), rows=rows, law=law)
+        for number, (rows, law) in enumerate(stated)
+    ]
+    return Counted(message, questioned=strata)
 
 
 def asked_sums(config: LabelPartyConfig, events: Events) -> NoisySums | None:

@@ -86,10 +86,7 @@ class InForce:
         return DriftTest(self.prior, rows, epsilon, group, watch.tolerance, watch.false_alarm)
 
     def count(self, plan: MessagePlan, events: Events, entropy: Entropy) -> Counted:
-        """Count the labels anew only if a private test says that they have drifted.
-
-        A :data:`labelveil.label_party.release.message.Count`.
-        """
+        """Count the labels anew only if a private test says that they have drifted."""
         if not plan.histograms:
             return count_labels(plan, events, entropy)
         (share,) = plan.channels

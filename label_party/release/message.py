@@ -55,10 +55,7 @@ class Counted:
     drift: DriftSection | None = None
     tested: PureDP | None = None  # the test's guarantee, if these labels paid for it
     borrowed: bool = False  # whether other labels paid for the priors
-    asked: Sequence[StratumSection] = ()  # what a question gathered, and expects
-
-
-Count = Callable[[MessagePlan, Events, Entropy], Counted]
+    questioned: Sequence[StratumSection] = ()  # what a question gathered, and expects
 
 
 def count_labels(plan: MessagePlan, events: Events, entropy: Entropy) -> Counted:
@@ -82,20 +79,20 @@ def build(
     entropy: Entropy,
     writer: ReleaseWriter,
     progress: Progress = lambda rows: None,
-    count: Count = count_labels,
+    counted: Counted | None = None,
 ) -> Built:
     """Randomize every label and describe how.
 
     ``plan`` is what public facts decide; ``entropy`` is
     :func:`labelveil.common.entropy.system_entropy`, to be destroyed by the caller afterwards;
     ``writer`` receives keys and codes. ``progress`` is called with the number of rows randomized
-    since the last call. ``count`` says how priors come to be released: by default these labels are
-    counted, and pay for it. ``PrivacyError`` if the entropy is repeatable, or the parts would spend
-    more than was asked for.
+    since the last call. ``counted`` is a message whose priors are public already: by default these
+    labels are counted, and pay for it. ``PrivacyError`` if the entropy is repeatable, or the parts
+    would spend more than was asked for.
     """
     if not entropy.secure:
         raise PrivacyError("a release needs system_entropy(); seeded entropy is for tests alone")
-    counted = count(plan, events, entropy)
+    counted = counted or count_labels(plan, events, entropy)
     message = counted.message
     decoded = any(prior is None for _, prior in message.priors)
     content, population, counts = _randomize(events, message, entropy, writer, progress, decoded)
@@ -128,7 +125,7 @@ def _randomize(
 ) -> tuple[ContentSection, PopulationSection, Integers]:
     """Write all rows; say what they are, and how often each code occurs if that is asked."""
     block_rows, codebooks = block_rows_for(events.rows), message.codebooks
-    strata = message.strata if len(message.parts) > 1 else None
+    strata = message.strata if len(message.by_stratum) > 1 else None
     blocks, keys = list[str](), hashlib.sha256()
     counts = np.zeros(codebooks.outputs, dtype=np.int64)
     parts = events.randomize(codebooks, strata, entropy, block_rows, writer.folder)
@@ -187,14 +184,14 @@ def _manifest(
             guarantee=guarantee.to_json(),
         )
 
-    strata, randomizers = list(counted.asked), []
+    strata, randomizers = list(counted.questioned), []
     if message.strata is not None and not strata:
         known = zip(message.strata.names, message.strata.rows, strict=True)
         strata = [StratumSection(name=name, rows=rows, law=[]) for name, rows in known]
-    priors = [] if counted.asked else [histogram(*each) for each in message.histograms]
+    priors = [] if counted.questioned else [histogram(*each) for each in message.histograms]
     tables = message.released.tables.items()
     by_stratum = [histogram(group, table.histogram) for group, table in tables]
-    for group, randomizer in chain.from_iterable(message.parts):
+    for group, randomizer in chain.from_iterable(message.by_stratum):
         guarantee = PureDP.of_channel(randomizer.channel, unit).scale(message.records)
         chosen = StatedRandomizer(
             labels=[message.names[label] for label in group.labels],

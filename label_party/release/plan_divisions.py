@@ -125,7 +125,7 @@ def plan_divisions(
 
 def _prior(terms: Sequence[LabelTerms], knowledge: PriorKnowledge, group: Group) -> Floats:
     """(k,) prior over cells; a uniform one is rounded to them, whatever their points are."""
-    if knowledge.parts:
+    if knowledge.known:
         return knowledge.over(group)
     parts = []
     for label, grid in zip(group.labels, group.cells.grids, strict=True):

@@ -17,7 +17,6 @@ from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.sections import InForceSection
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.release.drift import InForce, PaidSession, test_epsilon
-from labelveil.label_party.release.message import Count, count_labels
 from labelveil.label_party.store.entries import Charge
 from labelveil.label_party.store.ledger import Ledger
 from labelveil.label_party.store.pay_once import pay_once
@@ -55,25 +54,25 @@ def open_session(store: Store, order: Order) -> None:
     pay_once(store, order, lambda: data)
 
 
-def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> Count:
-    """Go on with the prior of the last release, if it is about the same range of labels and unit.
+def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> InForce | None:
+    """The prior of the last release, if it is about the same range of labels and unit.
 
     Not with that of a release that is withdrawn: the last one before, whose prior is of none that
     is, counts. ``ReleaseError`` if that release is damaged.
     """
     last = _last(config, store, ledger) if config.tests_drift else None
     if last is None:
-        return count_labels
+        return None
     charge, manifest = last
     if len(manifest.labels) > 1 or manifest.strata:
-        return count_labels
+        return None
     points = manifest.label.grid
     group = manifest.privacy.records_per_unit
     unit = manifest.labels_guarantee.unit
     asked = (*config.labels[0].bounds, config.privacy.group, config.privacy.privacy_unit)
     prior = manifest.prior
     if not prior.noisy or prior.start or (points[0], points[-1], group, unit) != asked:
-        return count_labels
+        return None
     origin = InForceSection(
         epoch=manifest.epoch, manifest=charge.digest, rows=manifest.population.rows
     )
@@ -81,7 +80,7 @@ def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> Co
         origin = manifest.drift.in_force
     counts = np.asarray(manifest.prior.noisy_counts, dtype=np.int64)
     epsilon = manifest.prior_guarantee.exact_epsilon
-    in_force = InForce(
+    return InForce(
         origin,
         Grid.from_edges(points),
         NoisyPrior(counts, epsilon, manifest.prior_rows, group),
@@ -89,7 +88,6 @@ def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> Co
         config.privacy,
         _paid_session(config, store, ledger),
     )
-    return in_force.count
 
 
 def _last(config: LabelPartyConfig, store: Store, ledger: Ledger) -> tuple[Charge, Manifest] | None:

@@ -33,21 +33,21 @@ LEAK_WARNING = (
 class PriorKnowledge:
     """What a plan assumes about the labels."""
 
-    # every label in one; labels of different parts are taken to be independent. Empty for uniform
+    # every label in one; labels of different ones are taken to be independent. Empty for uniform
     # labels.
-    parts: tuple[KnownLabels, ...]
+    known: tuple[KnownLabels, ...]
     rows: int  # number of events
     source: str  # in words, for the table's caption
     leaks: bool = False  # whether it comes from raw labels
 
     def over(self, group: Group) -> Floats:
         """(k,) prior over cells: every value is split between its neighbours without bias."""
-        if not self.parts:
+        if not self.known:
             return np.full(len(group.cells), 1.0 / len(group.cells))
         grids = dict(zip(group.labels, group.cells.grids, strict=True))
         order: list[int] = []
         table = np.ones(())
-        for part in self.parts:
+        for part in self.known:
             some = tuple(label for label in part.labels if label in grids)
             if some:
                 cells = Cells(tuple(grids[label] for label in some))

@@ -6,14 +6,13 @@ committing is :mod:`labelveil.label_party.store.purchase`'s; nothing is served b
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from labelveil.common.console import row_progress
 from labelveil.common.entropy import system_entropy
-from labelveil.common.errors import ConfigError, ReleaseError, present
+from labelveil.common.errors import ConfigError, ReleaseError, not_none
 from labelveil.common.files import write_durably
 from labelveil.common.randomizers.message.steps import PublicPrior
 from labelveil.common.release.folder import MANIFEST_FILE, SIGNATURE_FILE
@@ -25,8 +24,9 @@ from labelveil.label_party.events.columns import list_digest
 from labelveil.label_party.events.intention import Confirm, Intention, go_on
 from labelveil.label_party.events.open import open_events
 from labelveil.label_party.events.tally import Tally
-from labelveil.label_party.release.answer import asked_sums
-from labelveil.label_party.release.message import Built, Count, build, count_labels
+from labelveil.label_party.release.answer import answer, asked_sums
+from labelveil.label_party.release.message import Built, build
+from labelveil.label_party.release.prior_in_force import prior_in_force
 from labelveil.label_party.release.strata import plan_events, stratum_column
 from labelveil.label_party.release.sums import build_sums
 from labelveil.label_party.store.disk import translating_errors
@@ -58,25 +58,21 @@ class ReadElsewhere(ReleaseError):
         self.payment = payment
 
 
-FindPrior = Callable[[Store, Ledger], Count]
-"""Finds the prior in force, while nobody else builds, and how a release is made with it."""
-
-
 def run_release(
     config: LabelPartyConfig,
     *,
     quiet: bool = False,
     confirm: Confirm = go_on,
-    find_prior: FindPrior = lambda store, ledger: count_labels,
+    goes_on: bool = False,
     prior: PublicPrior | None = None,
 ) -> ReleaseOutcome:
     """Build the release of the configured data set and epoch, exactly once.
 
-    ``confirm`` is called once the events are read, unless the release exists. ``find_prior`` says
-    where a prior in force is (:mod:`labelveil.label_party.release.drift`); by default every release
-    pays for its own. ``prior`` is what ``[prior] file`` says. ``LabelveilError`` for any refusal;
-    then nothing was spent and nothing can be fetched; ``ReadElsewhere`` if it was released already,
-    and this version cannot read it.
+    ``confirm`` is called once the events are read, unless the release exists. ``goes_on`` is
+    whether a prior in force is gone on with (:mod:`labelveil.label_party.release.drift`), as by a
+    watch; by default every release pays for its own. ``prior`` is what ``[prior] file`` says.
+    ``LabelveilError`` for any refusal; then nothing was spent and nothing can be fetched;
+    ``ReadElsewhere`` if it was released already, and this version cannot read it.
     """
     config = config.at(config.data.epoch)
     _signing_key(config.keys)  # if it cannot be read, that is said before anything is charged
@@ -84,7 +80,7 @@ def run_release(
     column = stratum_column(config.strata)
     asked = config.request()
     if column is not None:
-        values = list_digest(present(column.values))
+        values = list_digest(not_none(column.values))
         asked["strata"] = {"column": column.name, "values": values}
     if (prior is None) != (config.prior.file is None):
         raise ConfigError("a [prior] file is read by whoever releases; use the release command")
@@ -107,7 +103,7 @@ def run_release(
         built: list[Built] = []
 
         def write(ledger: Ledger) -> tuple[str, int]:
-            count = find_prior(store, ledger) if sums is None else count_labels
+            in_force = prior_in_force(config, store, ledger) if goes_on and plan else None
             writer = store.writer(config.data.data_set, config.data.epoch)
             entropy = system_entropy()
             try:
@@ -116,9 +112,13 @@ def run_release(
                     row_progress("Randomizing", events.rows, quiet) as advance,
                 ):
                     if plan is not None:
-                        made = build(events, config, plan, entropy, writer, advance, count)
+                        counted = answer(config, events)  # of a question,
+                        if counted is None and in_force is not None:  # or of earlier labels,
+                            counted = in_force.count(plan, events, entropy)
+                        # or else these labels are counted
+                        made = build(events, config, plan, entropy, writer, advance, counted)
                     else:
-                        noisy = present(sums)
+                        noisy = not_none(sums)
                         made = build_sums(events, config, noisy, entropy, writer, advance)
                     built.append(made)
                 data, key = built[0].manifest_bytes, _signing_key(config.keys)

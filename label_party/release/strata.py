@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from labelveil.common.errors import ConfigError, present
+from labelveil.common.errors import ConfigError, not_none
 from labelveil.common.randomizers.message.steps import MessagePlan, PublicPrior
 from labelveil.common.randomizers.message.strata import OTHERS
 from labelveil.common.release.sections import MOST_LETTERS
@@ -34,7 +34,7 @@ def stratum_column(strata: StrataSection) -> Column | None:
     name, path = strata.column, strata.values
     if name is None:
         return None
-    values = read_category_list(present(path), "[strata] values")
+    values = read_category_list(not_none(path), "[strata] values")
     if len(values) > MOST_VALUES:
         raise ConfigError(
             f"{path} lists {len(values):,} values of {name!r}, more than {MOST_VALUES:,}; list"
@@ -67,7 +67,7 @@ def plan_events(
     """
     plan = config.plan_message(events.rows)
     if column is not None:
-        values: pl.Series = present(column.values)
+        values: pl.Series = not_none(column.values)
         plan = plan.by_stratum(values.to_list(), events.strata(len(values)))
     if prior is not None:
         plan = plan.knowing(prior.over, corrected=config.prior.corrected)
@@ -79,7 +79,7 @@ def strata_notes(config: LabelPartyConfig, epsilons: Sequence[float]) -> list[st
     column = stratum_column(config.strata)
     if column is None:
         return []
-    values, rows = present(column.values), rows_of_values(config, column)
+    values, rows = not_none(column.values), rows_of_values(config, column)
     notes = []
     for epsilon in epsilons:
         plan = config.plan_message(int(rows.sum()), epsilon).by_stratum(values.to_list(), rows)
@@ -88,5 +88,5 @@ def strata_notes(config: LabelPartyConfig, epsilons: Sequence[float]) -> list[st
             continue
         each = zip(plan.strata.names, plan.strata.rows, strict=True)
         shown = ", ".join(f"{name} ({count:,})" for name, count in each)
-        notes.append(f"At ε = {epsilon:g} events are sent in {plan.parts} strata: {shown}.")
+        notes.append(f"At ε = {epsilon:g} events are sent in {plan.stratum_count} strata: {shown}.")
     return [f"Strata by {column.name!r}, {len(values):,} values.", *notes]

@@ -13,7 +13,7 @@ import hashlib
 import numpy as np
 
 from labelveil.common.entropy import Entropy
-from labelveil.common.errors import PrivacyError, present
+from labelveil.common.errors import PrivacyError, not_none
 from labelveil.common.files import sha256_of, write_durably
 from labelveil.common.mechanisms.group_sums import NoisySums
 from labelveil.common.randomizers.base import ROUNDING_STREAM
@@ -62,7 +62,7 @@ def build_sums(
     content = _write(encode_sums(sums), sums.size, writer)
     spent = noisy.guarantee  # of a record: who submits the events does not say whose they are
     stated = SumsSection(
-        question=sha256_of(present(present(events.submitted).question)),
+        question=sha256_of(not_none(not_none(events.submitted).question)),
         groups=sums.size,
         offsets=question.offsets.tolist(),
         largest_weight=0 if question.weights is None else question.largest_weight,

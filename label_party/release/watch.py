@@ -24,18 +24,14 @@ from labelveil.label_party.config.sections import EPOCH_PLACE, LabelPartyConfig
 from labelveil.label_party.events.epoch import rows_of_epoch
 from labelveil.label_party.events.intention import Confirm, DryRunEnded, Intention, go_on
 from labelveil.label_party.events.submitted import Populations
-from labelveil.label_party.release.answer import answering
-from labelveil.label_party.release.message import Count
 from labelveil.label_party.release.prior_in_force import (
     open_session,
-    prior_in_force,
     session_to_open,
 )
 from labelveil.label_party.release.public_prior import public_prior
 from labelveil.label_party.release.run import ReleaseOutcome, run_release
 from labelveil.label_party.sources.remote_source import Source
 from labelveil.label_party.store.disk import StoreBusy
-from labelveil.label_party.store.ledger import Ledger
 from labelveil.label_party.store.release_store import Store, is_release
 
 Report = Callable[[ReleaseOutcome], None]
@@ -199,15 +195,11 @@ def _release(
         if session is not None:
             open_session(store, session)
 
-    def find_prior(store: Store, ledger: Ledger) -> Count:
-        in_force = prior_in_force(config, store, ledger)
-        return answering(config, in_force) if config.rounds.questions else in_force
-
     return run_release(
         config,
         quiet=quiet,
         confirm=confirm_both,
-        find_prior=find_prior,
+        goes_on=True,
         prior=public_prior(config),
     )
 

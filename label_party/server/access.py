@@ -22,15 +22,15 @@ _names_of = lru_cache(maxsize=256)(certificate_names)
 holder_of = lru_cache(maxsize=256)(certificate_holder)
 
 
-def certificate_of(auth_context: Mapping[str, Any]) -> bytes | None:
-    """Return the one certificate (PEM) that a peer proved over TLS, or None.
+def certificate_of(auth_context: Mapping[str, Any]) -> bytes:
+    """Return the one certificate (PEM) that a peer proved over TLS, empty without one.
 
     ``auth_context`` is what gRPC says about the connection.
     """
     if list(auth_context.get("transport_security_type", ())) not in _SECURED:
-        return None
+        return b""
     chain = list(auth_context.get("x509_pem_cert", ()))
-    return chain[0] if len(chain) == 1 else None
+    return chain[0] if len(chain) == 1 else b""
 
 
 class AccessPolicy:
@@ -46,10 +46,8 @@ class AccessPolicy:
     def clients(self) -> int:
         return len(self._entitled)
 
-    def identify(self, certificate: bytes | None) -> str | None:
+    def identify(self, certificate: bytes) -> str | None:
         """Return the configured name in a proven certificate, or None for an unknown client."""
-        if certificate is None:
-            return None
         matches = self._entitled.keys() & _names_of(certificate)
         # a certificate with two of our clients' names would be two clients at once
         return matches.pop()[1] if len(matches) == 1 else None

@@ -255,10 +255,10 @@ class Calls(grpc.GenericRpcHandler):
     def _admit(self, context: Any, public: bool, record: Call, held: contextlib.ExitStack) -> str:
         """Return the name of a client that may go on."""
         certificate = certificate_of(context.auth_context())
-        holder = holder_of(certificate or b"")
+        holder = holder_of(certificate)
         record.facts |= {"serial": holder.serial, "subject": holder.subject}
         if public:
-            held.enter_context(self._unknown.hold(hashlib.sha256(certificate or b"").hexdigest()))
+            held.enter_context(self._unknown.hold(hashlib.sha256(certificate).hexdigest()))
             return ""
         client = self._policy.identify(certificate)
         if client is None:

@@ -23,7 +23,7 @@ from uuid import UUID
 
 import polars as pl
 
-from labelveil.common.errors import ConfigError, DataError, LabelveilError, present
+from labelveil.common.errors import ConfigError, DataError, LabelveilError, not_none
 from labelveil.common.extras import install_command
 from labelveil.label_party.sources.anomalies import LINE, NOTHING, Anomalies, anomaly_of
 from labelveil.label_party.sources.refusals import (
@@ -163,7 +163,7 @@ def _text(value: object) -> str | None:
 
 
 def _connection(query: Query) -> Connection:
-    connections, stack = present(_open.get())
+    connections, stack = not_none(_open.get())
     key = (query.address, query.credentials_file)
     if key not in connections:
         make = _sqlite if urlsplit(query.address).scheme == "sqlite" else _postgres

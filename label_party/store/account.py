@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from labelveil.common.errors import PrivacyError, present
+from labelveil.common.errors import PrivacyError, not_none
 from labelveil.common.guarantees import Guarantee
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.store.budget import at_most, remaining, seen_by, spent
@@ -37,7 +37,7 @@ def read_accounts(config: LabelPartyConfig) -> list[AccountState]:
         for account in sorted({*ledger.accounts(), name}):
             configured = account == name  # it alone may have no cap yet
             charges, cap = ledger.charges(account=account), ledger.cap(account)
-            limit = _limit_in_force(config, charges, cap) if configured else present(cap)
+            limit = _limit_in_force(config, charges, cap) if configured else not_none(cap)
             composition = config.privacy.epochs if configured else "additive"
             accounts.append(
                 AccountState(

@@ -71,7 +71,7 @@ def _composed(release: Mechanism, m: int, delta: Fraction, method: str) -> float
             return epsilon_at(curve.repeat(m), delta)
         if method == "PLD" and release.loss is not None:
             return release.loss().repeat(m).epsilon(float(delta))
-        if method == "filter":  # the best limit, of any kind, that admits so many
+        if method == "filter":  # the best limit, of any kind, that admits this many
             limits = (
                 form.repeat(m) for form in _restated(own, to_pure, to_zcdp, lambda same: same)
             )

@@ -78,7 +78,7 @@ class Planting(Section):
     )
     users: int = setting(
         0,
-        "Give users twice as many events, where the partner has so many max_records_per_user; the"
+        "Give users twice as many events, where the partner has that many max_records_per_user; the"
         " column is called user. The first of each in the order of a release keep their labels.",
     )
 

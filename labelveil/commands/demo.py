@@ -28,7 +28,7 @@ class DemoOptions(Section):
 
     out: Path = setting(Path("out/demo"), "Folder to write to; an earlier demo is replaced.")
     epsilon: float = setting(1.0, "What the release may reveal.", gt=0, le=MAX_EPSILON)
-    rows: int | None = setting(None, "Events drawn; by default so many as take a minute.", ge=1000)
+    rows: int | None = setting(None, "Events drawn; by default as many as take a minute.", ge=1000)
     seed: int = setting(0, "Chooses splits and weights, never noise.", ge=0)
 
 

@@ -16,7 +16,7 @@ import polars as pl
 import torch
 
 from labelveil.common.arrays import Floats
-from labelveil.feature_party.config import TrainingSection
+from labelveil.feature_party.config.sections import TrainingSection
 from labelveil.feature_party.learning.objectives import PointObjective
 from labelveil.feature_party.model.encoding import Encoder
 from labelveil.feature_party.model.network import Ensemble, NetworkShape

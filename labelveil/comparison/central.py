@@ -29,7 +29,7 @@ from torch import nn
 
 from labelveil.common.arrays import Floats
 from labelveil.common.entropy import Entropy, system_entropy
-from labelveil.common.errors import ConfigError, PrivacyError, present
+from labelveil.common.errors import ConfigError, PrivacyError, not_none
 from labelveil.common.extras import install_command
 from labelveil.common.guarantees import Adjacency, ApproximateDP, Guarantee
 from labelveil.common.mechanisms.central.gaussian_regression import LabelProcess
@@ -213,11 +213,11 @@ def central_predictions(
     if name in NEED_DELTA and delta is None:
         raise ConfigError(f"{name} needs a delta above 0; pass --delta 1e-6")
     if name == DP_SGD:
-        network = train_privately(rows, scaled, epsilon, present(delta), entropy, tuple(hidden))
+        network = train_privately(rows, scaled, epsilon, not_none(delta), entropy, tuple(hidden))
         chosen = f"DP-SGD, noise multiplier {network.noise_multiplier:.3g}"
         return Central(scaling.invert(network.predict(queried)), chosen, network.guarantee)
     if name == FEATURE_AWARE_GAUSSIAN:
-        process = LabelProcess(epsilon, present(delta))
+        process = LabelProcess(epsilon, not_none(delta))
         curve = process.draw(rows, scaled, entropy)
         measured = curve.measurement
         chosen = f"{measured.vectors.shape[1]} directions, quantile {measured.quantile:g}"

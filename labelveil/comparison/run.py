@@ -26,7 +26,7 @@ import numpy as np
 from labelveil.children import child_command, child_environment
 from labelveil.common.console import progress
 from labelveil.common.entropy import seeded_entropy
-from labelveil.common.errors import ConfigError, DataError, LabelveilError, present
+from labelveil.common.errors import ConfigError, DataError, LabelveilError, not_none
 from labelveil.common.extras import need
 from labelveil.common.files import PUBLIC, appearing, writing
 from labelveil.comparison.names import CENTRAL, NEED_DELTA
@@ -231,7 +231,7 @@ def _start(workers: int, log: Path) -> subprocess.Popen[str]:
 
 
 def _ask(process: subprocess.Popen[str], message: dict[str, Any], log: Path) -> dict[str, Any]:
-    requests, replies = present(process.stdin), present(process.stdout)
+    requests, replies = not_none(process.stdin), not_none(process.stdout)
     try:
         requests.write(json.dumps(message) + "\n")
         requests.flush()

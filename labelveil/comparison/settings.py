@@ -196,7 +196,7 @@ class CompareSettings(DataSettings):
     )
     delta: float = setting(1e-6, "δ of the baselines with Gaussian noise.", gt=0, lt=1)
     runs: int = setting(5, "Repetitions, each with its own split.", ge=1)
-    rows: int | None = setting(None, "Use only so many events, drawn once.", ge=1)
+    rows: int | None = setting(None, "Use only this many events, drawn once.", ge=1)
     workers: int = setting(0, "Processes; 0: one for each core.", ge=0)
     training: list[str] = setting(
         list,

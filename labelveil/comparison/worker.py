@@ -33,14 +33,13 @@ from labelveil.comparison.as_published import published_predictions
 from labelveil.comparison.central import central_predictions
 from labelveil.comparison.names import AS_PUBLISHED, CENTRAL, GROUPS, SEPARATE, TRUE_LABELS
 from labelveil.comparison.settings import Job, Method
-from labelveil.feature_party.config import DataSection, TrainingSection
+from labelveil.feature_party.config.sections import DataSection, TrainingSection
 from labelveil.feature_party.groups.rounds import learn_in_rounds
 from labelveil.feature_party.model.model import Model
 from labelveil.feature_party.notebook.sources import private_view
 from labelveil.feature_party.training.events import TrainingSetup
 from labelveil.feature_party.training.holdout import draw_holdout
 from labelveil.feature_party.training.in_memory import Prepared
-from labelveil.feature_party.training.quick import QuickLearners
 from labelveil.feature_party.training.run import train
 from labelveil.simulation.settings import SUMS_SHARES
 
@@ -201,7 +200,7 @@ class Experiment:
     def _trained(self, events: Prepared, section: TrainingSection, labels: Floats | None) -> Model:
         """Train on codes, or on (n,) labels in their place."""
         columns = DataSection(key=self.spec["key"])
-        setup = TrainingSetup(section, columns, QuickLearners, true_labels=labels)
+        setup = TrainingSetup(section, columns, true_labels=labels)
         return train(events, setup)
 
     def _split(self, section: TrainingSection) -> tuple[Integers, Integers]:

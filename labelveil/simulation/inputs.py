@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import polars.selectors as cs
 
-from labelveil.common.csv_files import SUFFIXES, read_table
+from labelveil.common.csv_files import SUFFIXES, Dialect, find_dialect, read_table
 from labelveil.common.errors import DataError, listed
 from labelveil.common.release.event_keys import canonical_keys
 from labelveil.simulation.settings import LabelColumn, Settings
@@ -72,9 +72,7 @@ def read_inputs(settings: Settings) -> Inputs:
         _need(labels, column, settings.labels)
         if key == column:
             raise DataError(f"--key and --label both name column {key!r}; they must differ")
-        kind = labels[column].dtype
-        if not (kind.is_numeric() or kind == pl.Boolean):
-            raise DataError(f"label column {column!r} has type {kind}; labels must be numbers")
+        labels = labels.with_columns(_as_numbers(labels[column], settings.labels))
     for column in (key, *settings.ignore):
         _need(features, column, settings.features)
     withheld = {*columns, *settings.ignore} - {key}
@@ -128,6 +126,26 @@ def _need(table: pl.DataFrame, column: str, path: Path) -> None:
     if column not in table.columns:
         shown = listed(table.columns)
         raise DataError(f"{path} has no column {column!r}; its columns are {shown}")
+
+
+def _as_numbers(labels: pl.Series, path: Path) -> pl.Series:
+    """Labels as the labels party reads them; ``DataError`` where it would warn of no number."""
+    # a party's own modules are loaded where they work, and by no import of the face
+    from labelveil.label_party.sources.tables import as_numbers
+
+    if labels.dtype.is_numeric() or labels.dtype == pl.Boolean:
+        return labels
+    written = path.suffix.lower() in SUFFIXES
+    dialect = find_dialect(path) if written else Dialect()
+    first = 2 if written else 1  # a file's first line is its header
+    places = pl.Series(range(first, first + len(labels)), dtype=pl.Int64)
+    numbers, odd = as_numbers(labels, labels.name, path, dialect, places)
+    if odd:
+        raise DataError(
+            f"{path}: {'; '.join(map(str, odd))}; correct it, or leave the cell empty where the"
+            " label is missing"
+        )
+    return numbers.alias(labels.name)
 
 
 def _known(labels: pl.Series) -> pl.Series:

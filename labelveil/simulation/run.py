@@ -24,7 +24,7 @@ from labelveil.children import FEATURE_PROGRAM, LABEL_PROGRAM
 from labelveil.common.arrays import Floats
 from labelveil.common.config.answers import json_text
 from labelveil.common.console import Terminal, share_text, stderr
-from labelveil.common.errors import DataError, present
+from labelveil.common.errors import DataError, not_none
 from labelveil.common.extras import need
 from labelveil.common.files import write_text
 from labelveil.common.mechanisms.group_sums import PrivateSums
@@ -244,7 +244,7 @@ class _Simulation:
         text = "evaluate, score with true labels, write the report"
         if self._given:
             with self._stage("nonprivate", "train on true labels, to compare"):
-                reference = present(self._reference)().absolute()  # parties work elsewhere
+                reference = not_none(self._reference)().absolute()  # parties work elsewhere
             self._scorer = self._scoring("--nonprivate-metrics", str(reference))
         elif self._settings.nonprivate:
             text = f"train on true labels, too; {text}"
@@ -262,6 +262,7 @@ class _Simulation:
         timings = {**self._seconds, **{f"features_party.{name}": s for name, s in parts.items()}}
         return {
             **metrics,
+            **self._settings.decision_facts,
             "seed": self._settings.seed,
             "timings": {name: round(seconds, 3) for name, seconds in timings.items()},
         }
@@ -394,7 +395,8 @@ def _verdict(metrics: Mapping[str, Any]) -> str:
     text = "than a constant" if known else "whether it beats a constant"
     text += _of_variance(metrics)
     if not known and metrics.get("associated"):
-        text += f"\nthat features tell something is seen (p = {metrics['association_p_value']:.1g})"
+        p = metrics["association_p_value"]
+        text += f"\nthat features predict the label is seen (p = {p:.1g})"
     if clipped := metrics.get("clipped"):
         text += f"\nof labels clipped at {number(clipped['bound'])}, {clipped['verdict']}"
         text += _of_variance(clipped)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import BeforeValidator, PrivateAttr, model_validator
 
 from labelveil.common.config import Choice, Section, setting
 from labelveil.common.config.names import bounded_column
@@ -28,17 +28,8 @@ MOST_ROUNDS = 9
 CODES, GROUPS = "codes", "groups"
 SUMS_SHARES = [0.25, 0.3, 0.45]
 """Of the events, in rounds of sums."""
-WORTH_IN_SUMS = 1_000
-"""True labels that codes may be worth where sums over groups are still better."""
-
-
-def worth_of_codes(events: float, epsilon: float) -> float:
-    """How many true labels so many events' codes are worth at most: ``n (2/π) tanh²(ε/2)``.
-
-    A two-valued code tells whether a normal label lies above what is predicted of it.
-    """
-    return events * 2 / math.pi * math.tanh(epsilon / 2) ** 2
-
+LEAST_GAIN = 2.0
+"""How many times as much sums have to tell as codes do: what differs within groups, they do not."""
 
 _OWN_OPTIONS = {
     "strata.column": "--strata",
@@ -185,7 +176,7 @@ class Settings(DataSettings):
         "codes",
         "What the labels party is asked for: a code of each event; sums over groups of events, in"
         " three rounds unless --rounds says otherwise, simulated in one process; or auto: what is"
-        " likely to teach more, by the number of events and epsilon.",
+        " likely to teach more, by epsilon and whether events are enough for rounds of codes.",
     )
     strata: str | None = setting(
         None,
@@ -213,6 +204,7 @@ class Settings(DataSettings):
     )
     nonprivate: bool = setting(True, "Also train the same network on the true labels, to compare.")
     overwrite: bool = setting(False, "Replace an earlier run in the folder.", flag="--overwrite")
+    _decisions: tuple[str, ...] = PrivateAttr(())
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -304,32 +296,44 @@ class Settings(DataSettings):
         against = {
             "several labels of one event are asked in one way": len(self.label_columns) > 1,
             "a population is named": self.population is not None,
-            "strata are": self.strata is not None,
-            f"randomizer {self.randomizer} is": self.randomizer != AUTO,
+            "strata are named": self.strata is not None,
+            f"randomizer {self.randomizer} is named": self.randomizer != AUTO,
             "labels of two values are best asked in one way": binary,
             f"{rows:,} events are fewer than {FEWEST_IN_ROUNDS:,}": rows < FEWEST_IN_ROUNDS,
         }
         why = next((reason for reason, holds in against.items() if holds), "")
-        self._say(f"one message, as {why}" if why else "")
-        return self.model_copy(update={"rounds": "1" if why else _DECIDED})
+        return self._with(f"one message, as {why}" if why else "", rounds="1" if why else _DECIDED)
 
     def _asked(self, rows: int) -> Self:
         """Decide between codes, in rounds unless that was said otherwise, and sums over groups."""
-        worth = worth_of_codes(rows * (1 - self.holdout), self.epsilon)
-        told = (
-            f"codes of {rows:,} events are worth {worth:,.0f} true labels at ε = {self.epsilon:g}"
-        )
-        if why := self._against_sums:
-            told = f"sums over groups know nothing of {why}"
-        ask = CODES if why or worth >= WORTH_IN_SUMS else GROUPS
-        self._say(f"{'sums over groups' if ask == GROUPS else ask}, as {told}")
-        given = "rounds" in self.model_fields_set or why
-        rounds = self.rounds if given else AUTO
-        return self.model_copy(update={"ask": ask, "rounds": rounds})
+        # a party's own modules are loaded where they work, and by no import of the face
+        from labelveil.feature_party.groups.asking import gain_of_sums
 
-    def _say(self, text: str) -> None:
-        if text and not self.quiet:
-            stderr.print(text, soft_wrap=True)
+        gain = gain_of_sums(self.epsilon, in_rounds=rows >= FEWEST_IN_ROUNDS)
+        ask = GROUPS if gain >= LEAST_GAIN else CODES
+        of = f"of {rows:,} events at ε = {self.epsilon:g}"
+        reason = f"they tell {gain:.1f} times as much as codes {of}"
+        if ask == CODES:
+            reason = f"sums over groups tell {gain:.1f} times as much {of}, below {LEAST_GAIN:g}"
+        if why := self._against_sums:
+            ask, reason = CODES, f"sums over groups know nothing of {why}"
+        given = "rounds" in self.model_fields_set or why
+        what = "sums over groups" if ask == GROUPS else ask
+        return self._with(f"{what}, as {reason}", ask=ask, rounds=self.rounds if given else AUTO)
+
+    def _with(self, decision: str, **settings: str) -> Self:
+        """The same with what was decided, which is said, and kept for the report."""
+        decided = self.model_copy(update=settings)
+        if decision:
+            decided._decisions = (*self._decisions, decision)
+            if not self.quiet:
+                stderr.print(decision, soft_wrap=True)
+        return decided
+
+    @property
+    def decision_facts(self) -> dict[str, str]:
+        """What ``metrics.json`` says of what was decided for the user, and why."""
+        return {"decision": "; ".join(self._decisions)} if self._decisions else {}
 
     @property
     def submitted(self) -> bool:

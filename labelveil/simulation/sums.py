@@ -107,6 +107,7 @@ def simulate_sums(
         moved = grid.moved(truth)
         metrics = {
             **facts_of(learned.answers, model),
+            **settings.decision_facts,
             "epsilon": settings.epsilon,
             "epsilon_prior": 0.0,
             "epsilon_labels": settings.epsilon,
@@ -142,11 +143,10 @@ def _on_true_labels(
     table: pl.DataFrame, truth: Floats, held: Integers, settings: Settings
 ) -> Floats:
     """Predictions for held-out rows of networks that the other rows' true labels have taught."""
-    from labelveil.feature_party.config import DataSection, TrainingSection
+    from labelveil.feature_party.config.sections import DataSection, TrainingSection
     from labelveil.feature_party.notebook.sources import problem_of
     from labelveil.feature_party.training.events import TrainingSetup
     from labelveil.feature_party.training.in_memory import Prepared
-    from labelveil.feature_party.training.quick import QuickLearners
     from labelveil.feature_party.training.run import train
 
     (label,) = settings.label_columns
@@ -157,7 +157,7 @@ def _on_true_labels(
         objective="true", learner="networks", seed=settings.seed, checkpoint=False
     )
     columns = DataSection(columns=settings.columns)
-    setup = TrainingSetup(section, columns, QuickLearners, true_labels=truth)
+    setup = TrainingSetup(section, columns, true_labels=truth)
     model = train(events, setup)
     return model.distributions(model.encoder.encode(table[held])).points
 

@@ -40,7 +40,7 @@ from labelveil.common.exact.channel import FiniteChannel
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message.terms import LabelTerms
 from labelveil.common.randomizers.prior import NoisyPrior, private_prior
-from labelveil.feature_party.config import DataSection, TrainingSection
+from labelveil.feature_party.config.sections import DataSection, TrainingSection
 from labelveil.feature_party.evaluation.clipped_labels import Clipped, explained_below
 from labelveil.feature_party.evaluation.decoded_labels import Scored, decode_labels, tilted
 from labelveil.feature_party.evaluation.explained import Explained, explained
@@ -53,7 +53,6 @@ from labelveil.feature_party.model.model import Predictions
 from labelveil.feature_party.training.events import TrainingSetup
 from labelveil.feature_party.training.holdout import draw_holdout
 from labelveil.feature_party.training.in_memory import Prepared
-from labelveil.feature_party.training.quick import QuickLearners
 from labelveil.feature_party.training.run import train
 from tests.benchmarks.harness import markdown
 from tests.data_sets import BIKE, CENSUS, CRITEO, DIAMONDS, HOUSING, RANDHIE, RETAIL, DataSet
@@ -147,7 +146,7 @@ class Case:
         for number in range(_DECODINGS):
             again = replace(source, codes=self._sent(number)[1])
             decoded = decode_labels([again], self.support, scored, source.problem.mean)
-            errors.append(np.mean(away * (decoded.helped - self.labels)))
+            errors.append(np.mean(away * (decoded.model_assisted - self.labels)))
         return float(np.mean(errors) / (np.sqrt(np.mean(away**2)) * decoded.trusted))
 
     def dealt(self, order: Indices, pull: float) -> Scored:
@@ -184,7 +183,7 @@ def build(data_set: DataSet, epsilon: float, seed: int, rows: int, deal: bool = 
     problem = LabelProblem.from_channel(channel, both.prior.probabilities)
     events = Prepared.of_table(features, codes, problem, draw_holdout(rows, 0.2, seed), _KEY)
     data = DataSection(key=_KEY)
-    model = train(events, TrainingSetup(TrainingSection(seed=seed), data, QuickLearners))
+    model = train(events, TrainingSetup(TrainingSection(seed=seed), data))
     found = unseen(model, events)
     true = labels[found.matched]
     share, sent = float(both.epsilon_prior), found.codes.astype(np.int64)
@@ -197,7 +196,7 @@ def record(found: Explained, truth: float) -> dict[str, Any]:
     """What one evaluation said, beside the truth."""
     told: dict[str, Any] = {"truth": truth, "verdict": found.verdict}
     told["associated"] = bool(found.associated)
-    for name, share in (("free", found.free), ("assisted", found.share)):
+    for name, share in (("assumption-free", found.assumption_free), ("assisted", found.share)):
         told[name] = [max(share.low, -9.0), share.value, share.high]
     return told
 
@@ -315,7 +314,7 @@ _HEADS = {
 def _cells(found: Sequence[dict[str, Any]]) -> list[str]:
     """True R², coverage and half-width of both intervals, and how often the verdict is *better*."""
     cells = [f"{np.mean([one['truth'] for one in found]):.2f}"]
-    for name in ("free", "assisted"):
+    for name in ("assumption-free", "assisted"):
         hits = sum(one[name][0] <= one["truth"] <= one[name][2] for one in found)
         half = np.median([(one[name][2] - one[name][0]) / 2 for one in found])
         cells.append(f"{_share(hits, len(found))}, {half:.2f}")

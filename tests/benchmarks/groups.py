@@ -20,12 +20,12 @@ import numpy as np
 
 import labelveil as lv
 from labelveil.common.mechanisms.group_sums import Lattice
+from labelveil.feature_party.groups.asking import gain_of_sums
 from labelveil.feature_party.groups.rounds import learn_in_rounds
 from labelveil.simulation.settings import (
     FEWEST_IN_ROUNDS,
+    LEAST_GAIN,
     SUMS_SHARES,
-    WORTH_IN_SUMS,
-    worth_of_codes,
 )
 from tests.benchmarks.harness import markdown
 from tests.benchmarks.rounds import SHARES, error_left
@@ -56,7 +56,7 @@ def main() -> None:
     grid = product(
         range(options.runs),
         options.names or sets,
-        options.epsilon or (0.1, 0.25, 0.5),
+        options.epsilon or (0.1, 0.25, 0.5, 1.0, 2.0, 4.0),
         options.ask or [*SUMS, *CODES],
     )
     for run, name, epsilon, ask in grid:
@@ -101,9 +101,10 @@ def _of_sums(data_set: DataSet, run: int, epsilon: float, ask: str) -> dict[str,
 def _auto(data_set: DataSet, epsilon: float) -> str:
     """What ``labelveil simulate --ask auto`` takes for so many events."""
     rows = ROWS[data_set] or data_set.load().height
-    if worth_of_codes(rows * 4 / 5, epsilon) < WORTH_IN_SUMS:
+    in_rounds = rows >= FEWEST_IN_ROUNDS
+    if gain_of_sums(epsilon, in_rounds=in_rounds) >= LEAST_GAIN:
         return "sums"
-    return "codes" if rows >= FEWEST_IN_ROUNDS else "message"
+    return "codes" if in_rounds else "message"
 
 
 def _table(out: Path) -> str:

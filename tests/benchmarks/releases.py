@@ -12,12 +12,11 @@ import polars as pl
 
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.randomizers.message.terms import LabelTerms
-from labelveil.feature_party.config import DataSection, TrainingSection
+from labelveil.feature_party.config.sections import DataSection, TrainingSection
 from labelveil.feature_party.learning.problem import LabelProblem, prior_given_codes
 from labelveil.feature_party.training.events import TrainingSetup
 from labelveil.feature_party.training.holdout import draw_holdout
 from labelveil.feature_party.training.in_memory import Prepared
-from labelveil.feature_party.training.quick import QuickLearners
 from labelveil.feature_party.training.run import train
 from tests.benchmarks.harness import Bench, Cell, Table
 from tests.one_label import one_label
@@ -84,7 +83,7 @@ def one(table: pl.DataFrame, epsilon: float, seed: int, shuffled: bool) -> float
     problem, features = LabelProblem.from_channel(channel, prior), table.drop("sales")
     prepared = Prepared.of_table(features, codes, problem, held, "event")
     section = TrainingSection(seed=seed, checkpoint=False)
-    model = train(prepared, TrainingSetup(section, DataSection(key="event"), QuickLearners))
+    model = train(prepared, TrainingSetup(section, DataSection(key="event")))
     found, truth = model.predict(features[held])["prediction"].to_numpy(), labels[held]
     constant = np.delete(labels, held).mean()
     return float(np.mean((found - truth) ** 2) / np.mean((constant - truth) ** 2))

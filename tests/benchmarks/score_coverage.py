@@ -83,7 +83,7 @@ class Judging:
         codes = channel.sample(places, entropy.words("labels", 0, rows)).astype(np.int64)
         problem = LabelProblem.from_channel(channel, both.prior.probabilities)
         release = [ReleasedCodes(problem, both.prior, grid.points, np.arange(rows), codes)]
-        support = Support.of(problem)
+        support = Support.from_problem(problem)
         scored = Scored(Predictions(points, None), np.ones(rows, dtype=np.bool_))
         spread = label_spread(release)
         decoded = decode_labels(release, support, scored, spread.centre)

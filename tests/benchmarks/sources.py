@@ -12,14 +12,13 @@ import polars as pl
 
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.randomizers.message.private_labels import randomize_labels
-from labelveil.feature_party.config import TrainingSection
+from labelveil.feature_party.config.sections import TrainingSection
 from labelveil.feature_party.join.tasks import with_source
 from labelveil.feature_party.learning.problem import LabelProblem, first_codes
 from labelveil.feature_party.learning.sources import join_sources
 from labelveil.feature_party.model.model import Model
 from labelveil.feature_party.training.events import TrainingSetup
 from labelveil.feature_party.training.in_memory import Prepared
-from labelveil.feature_party.training.quick import QuickLearners
 from labelveil.feature_party.training.run import train
 from tests.benchmarks.harness import Bench, Table
 from tests.data_sets import HOUSING
@@ -82,7 +81,7 @@ class _Study:
         return float(
             np.mean(
                 [
-                    self._explained(model.of(name), rows[np.isin(rows, self.held)], factor)
+                    self._explained(model.for_source(name), rows[np.isin(rows, self.held)], factor)
                     for rows, (name, factor) in zip(self.parts, FACTORS.items(), strict=True)
                 ]
             )
@@ -105,7 +104,7 @@ class _Study:
         self, table: pl.DataFrame, problem: LabelProblem, codes: Integers, held: Integers
     ) -> Model:
         events = Prepared.of_table(table, codes, problem, held)
-        return train(events, TrainingSetup(self.section, learners=QuickLearners))
+        return train(events, TrainingSetup(self.section))
 
     def _explained(self, model: Model, rows: Integers, factor: float = 1.0) -> float:
         labels = self.labels[rows] * factor

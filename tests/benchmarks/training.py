@@ -84,7 +84,9 @@ class World:
         grid = np.arange(float(_CELLS))
         channel = FiniteChannel(grid, grid, randomized_response_rows(_CELLS, 2.0))
         problem = LabelProblem.from_channel(channel, np.ones(_CELLS))
-        self.objective: Objective = build_objective("likelihood", problem, Support.of(problem))
+        self.objective: Objective = build_objective(
+            "likelihood", problem, Support.from_problem(problem)
+        )
         columns = [generator.integers(0, size, rows) for size in _VOCABULARIES]
         self.inputs = Encoded(
             generator.standard_normal((rows, numbers), dtype=np.float32),

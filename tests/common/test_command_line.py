@@ -208,6 +208,7 @@ def test_a_shell_completes_commands_and_options(
     assert capfd.readouterr().out.split() == [found]
 
 
+@pytest.mark.slow
 def test_a_command_imports_nothing_heavy_that_it_does_not_need() -> None:
     asked = [
         (modules, sorted(allowed))

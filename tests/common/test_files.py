@@ -97,6 +97,7 @@ def test_a_pipe_is_as_wide_as_the_system_lets_it(monkeypatch: pytest.MonkeyPatch
         widen_pipe(writing, 1 << 19)  # on another system
 
 
+@pytest.mark.slow
 def test_what_only_posix_knows_is_asked_here_alone() -> None:
     """So that another system is one module's work."""
     posix = {"fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios"}

@@ -18,7 +18,7 @@ from labelveil.common.release.signature import read_signing_key
 from labelveil.common.security.new_keys import write_secret, write_signing_key
 from labelveil.common.security.pilot_certificates import CertificateFiles, write_certificates
 from labelveil.feature_party.client.channel import open_channel
-from labelveil.feature_party.config import LabelsPartySection
+from labelveil.feature_party.config.labels_party import LabelsPartySection
 from labelveil.label_party.config.serving import ServerSection
 from labelveil.label_party.server.credentials import ServerCredentials
 from labelveil.label_party.server.handshakes import Handshakes

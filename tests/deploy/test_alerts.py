@@ -43,6 +43,7 @@ def selectors(expression: str) -> Iterator[promql.VectorSelector]:
     yield from (node for node in found if isinstance(node, promql.VectorSelector))
 
 
+@pytest.mark.slow
 def test_they_name_metrics_that_the_server_has(party: Party) -> None:
     assert party.release().code == 0
     with serving(party) as server:

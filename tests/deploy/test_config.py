@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from labelveil.common.config import load_config
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.label_party.config.sections import load
 from tests.deploy.documents import DEPLOY, PARTIES, documents, manifests, pod_of
 

@@ -147,6 +147,7 @@ def copy_step(text: str, source: Path) -> None:
             shutil.copy(path, source / to)
 
 
+@pytest.mark.slow
 def test_the_labels_party_gets_no_audit_and_no_other_party(tmp_path: Path) -> None:
     """The wheel that its container is built from, by its list of files."""
     build, source = stages("label-party")[0], tmp_path / "src"
@@ -177,6 +178,7 @@ def test_the_labels_party_gets_no_audit_and_no_other_party(tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_the_health_check_tells_the_living_from_the_dead(party: Party) -> None:
     assert party.release().code == 0
     final = stages("label-party")[1]

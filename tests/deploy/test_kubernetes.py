@@ -33,6 +33,7 @@ def named(party: str, kind: str) -> list[dict[str, Any]]:
     return [manifest for manifest in manifests(party) if manifest["kind"] == kind]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("party", PARTIES)
 def test_the_schemas_accept_every_object(party: str, version: str) -> None:

@@ -189,6 +189,7 @@ def test_a_mounted_secret_is_a_signing_key(files: Path) -> None:
     assert build(files, "secret").returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("released")
 def test_a_store_that_cannot_be_written_is_served_from(files: Path, server: Sandbox) -> None:
     mounts = dict(server.mounts) | {STATE: (files / "store", False)}

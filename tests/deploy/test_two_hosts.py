@@ -20,7 +20,7 @@ from labelveil.common.release.limits import BLOCK_ROWS
 from labelveil.common.release.rows import keys_bytes
 from labelveil.common.release.table import read_release
 from labelveil.common.security.pilot_certificates import CertificateFiles, write_certificates
-from labelveil.feature_party.config import LabelsPartySection
+from labelveil.feature_party.config.labels_party import LabelsPartySection
 from tests.deploy.hosts import Host, NoHosts, two_hosts
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +38,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from labelveil.feature_party.client.release_client import ReleaseClient, RetryPolicy
-from labelveil.feature_party.config import LabelsPartySection
+from labelveil.feature_party.config.labels_party import LabelsPartySection
 
 class Telling(RetryPolicy):
     def delay(self, failures):

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from labelveil.common.release.event_keys import read_secret
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.join.matches import JoinInputs, Party
 from labelveil.feature_party.model.model import Model
 from labelveil.feature_party.training import run
 from labelveil.feature_party.training.events import TrainingSetup
 from labelveil.feature_party.training.in_memory import Prepared
 from labelveil.feature_party.training.prepare import Preparation
-from labelveil.feature_party.training.quick import QuickLearners
 from labelveil.feature_party.training.streamed import PreparedShards
 
 
@@ -35,4 +34,4 @@ def prepare(
 
 def train(events: Prepared | PreparedShards, config: FeaturePartyConfig, **options: Any) -> Model:
     """Train, with all learners."""
-    return run.train(events, TrainingSetup(config.training, config.data, QuickLearners, **options))
+    return run.train(events, TrainingSetup(config.training, config.data, **options))

@@ -18,7 +18,7 @@ from labelveil.common.security.pilot_certificates import CertificateFiles, write
 from labelveil.common.wire import label_release_pb2 as pb2
 from labelveil.common.wire import label_release_pb2_grpc as pb2_grpc
 from labelveil.feature_party.client.release_client import ReleaseClient, RetryPolicy
-from labelveil.feature_party.config import LabelsPartySection
+from labelveil.feature_party.config.labels_party import LabelsPartySection
 from tests.feature_party.worlds import World
 
 QUICK = RetryPolicy(attempts=3, first=0.001, longest=0.01)
@@ -39,6 +39,8 @@ class Behaviour:
     signature: bytes = b""
     manifest: bytes | None = None
     """Sent in place of the release's own."""
+    digest: bytes | None = None
+    """Sent in place of what is sent's."""
     server: pb2.Software = field(default_factory=pb2.Software)
     """What it says of its software."""
     asked: list[pb2.DescribeReleaseRequest] = field(default_factory=list)
@@ -102,7 +104,7 @@ class LabelsPartyDouble(pb2_grpc.LabelReleaseServiceServicer):
         manifest = self.behaviour.manifest or self.world.release.manifest_bytes
         return pb2.DescribeReleaseResponse(
             manifest=manifest,
-            manifest_sha256=hashlib.sha256(manifest).digest(),
+            manifest_sha256=self.behaviour.digest or hashlib.sha256(manifest).digest(),
             signature=self.behaviour.signature,
             server=self.behaviour.server,
         )

@@ -16,7 +16,7 @@ from labelveil.common.errors import ReleaseError
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.security.pilot_certificates import CertificateFiles
 from labelveil.feature_party.client.release_client import ReleaseClient, RetryPolicy
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.evaluation.scores import release_metrics
 from labelveil.feature_party.evaluation.true_labels import true_errors
 from labelveil.feature_party.join.matches import JoinInputs, Party

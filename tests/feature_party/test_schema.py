@@ -28,6 +28,7 @@ from labelveil.feature_party.schema import (
 )
 from labelveil.feature_party.schema_search import SchemaSearch, find_schema
 from labelveil.feature_party.tables import FeatureFile
+from tests.effort import effort
 
 
 def meaning(cells: Iterable[object], name: str = "x", stated: Stated | None = None) -> str:
@@ -323,7 +324,7 @@ def _columns(draw: st.DrawFn) -> list[str]:
     return cells[:120]
 
 
-@settings(max_examples=30)
+@settings(max_examples=effort(10, 300))
 @given(
     st.lists(_columns(), min_size=1, max_size=3),
     st.sampled_from(
@@ -385,6 +386,7 @@ def test_plain_numbers_and_days_of_a_csv_file_are_kept_as_such(tmp_path: Path) -
     }
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     st.lists(

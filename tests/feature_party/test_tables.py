@@ -15,6 +15,7 @@ from labelveil.feature_party.tables import FeatureFile, record_batches
 ROWS = 20_000
 
 
+@pytest.mark.slow
 def test_batches_take_the_memory_of_a_few_of_them(tmp_path: Path) -> None:
     path = tmp_path / "keys.parquet"
     schema = pa.schema([("key", pa.binary(100)), ("code", pa.int32())])

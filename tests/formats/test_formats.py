@@ -34,7 +34,7 @@ from labelveil.common.guarantees import PureDP
 from labelveil.common.release.manifest import FORMAT, Manifest
 from labelveil.common.release.question import decode_question, encode_question
 from labelveil.common.release.sums import read_sums
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.model.several_labels import LabelModels
 from labelveil.feature_party.pipeline.learning import Learning
 from labelveil.label_party.commands import cli

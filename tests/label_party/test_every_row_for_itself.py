@@ -39,7 +39,7 @@ from labelveil.label_party.sources.csv_rows import Layout
 from labelveil.label_party.store import purchase
 from labelveil.label_party.store.coverage import cover
 from labelveil.label_party.store.fingerprints import fingerprint_hashed
-from tests.effort import effort
+from tests.effort import effort, one_in
 from tests.label_party import one_event
 from tests.label_party.conftest import Party
 from tests.label_party.every_door import (
@@ -68,7 +68,7 @@ from tests.label_party.one_event import (
 from tests.label_party.replayed import replayed
 
 SOURCES = ("csv", "parquet", "sqlite")
-QUICK = {("csv", "submitted"), ("csv", "own"), ("parquet", "listed"), ("sqlite", "submitted")}
+QUICK = {("csv", "own"), ("parquet", "listed"), ("sqlite", "submitted")}
 WAYS = [
     pytest.param(*way, marks=() if way in QUICK else pytest.mark.slow)
     for way in product(SOURCES, POPULATIONS)
@@ -334,8 +334,8 @@ def _quotes_alone(patch: pytest.MonkeyPatch) -> None:
 BREAKING = ["a cell more", "an open quote", "a cell less", "too long"]
 
 
-@pytest.mark.parametrize("column", PUBLIC)
-@pytest.mark.parametrize("twin", [_a_line_has_its_key_alone, _quotes_alone])
+@pytest.mark.parametrize("column", one_in(3, PUBLIC))
+@pytest.mark.parametrize("twin", one_in(2, [_a_line_has_its_key_alone, _quotes_alone]))
 def test_a_line_whose_public_part_a_label_breaks_is_caught(
     party: Party,
     connect: Connect,
@@ -353,7 +353,7 @@ def test_a_line_whose_public_part_a_label_breaks_is_caught(
         assert "wire: fetch" in found
 
 
-@pytest.mark.parametrize("twin", [False, True])
+@pytest.mark.parametrize("twin", one_in(2, [False, True]))
 def test_rows_that_do_not_count_are_unknown(
     party: Party, connect: Connect, monkeypatch: pytest.MonkeyPatch, twin: bool
 ) -> None:
@@ -437,7 +437,7 @@ READERS: dict[str, tuple[str, Leak]] = {
 }
 
 
-@pytest.mark.parametrize("twin", READERS)
+@pytest.mark.parametrize("twin", one_in(4, READERS))
 def test_a_reader_that_looks_at_whole_columns_is_caught(
     party: Party, connect: Connect, monkeypatch: pytest.MonkeyPatch, twin: str
 ) -> None:
@@ -518,7 +518,7 @@ STORED: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], set[str]]] = {
 }
 
 
-@pytest.mark.parametrize("twin", STORED)
+@pytest.mark.parametrize("twin", one_in(3, STORED))
 def test_presence_that_is_kept_or_shown_is_caught(
     party: Party, connect: Connect, monkeypatch: pytest.MonkeyPatch, twin: str
 ) -> None:

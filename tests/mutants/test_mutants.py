@@ -58,6 +58,7 @@ def test_a_mutation_changes_its_own_place_in_bytes_of_any_alphabet() -> None:
     assert ast.parse(one.applied(source))
 
 
+@pytest.mark.slow
 def test_a_seed_draws_the_same_and_as_many_of_each_room() -> None:
     files = sources(["common/exact", "label_party/store"])
     found = drawn(files, ROOT, 1, 20)
@@ -74,6 +75,7 @@ def test_what_is_equivalent_is_still_there() -> None:
         assert line.partition(" → ")[0] in (ROOT / path).read_text("utf-8"), (path, line)
 
 
+@pytest.mark.slow
 def test_git_knows_of_a_copy_what_it_knows_of_the_tree(tmp_path: Path) -> None:
     """Tests that ask it what the wheel must hold fail otherwise, without a mutation."""
     copied(tmp_path)

@@ -49,7 +49,7 @@ import scipy
 
 from labelveil.common.arrays import Floats
 from labelveil.common.entropy import Entropy, seeded_entropy
-from labelveil.common.errors import PrivacyError, present
+from labelveil.common.errors import PrivacyError, not_none
 from labelveil.common.guarantees import (
     Adjacency,
     ApproximateDP,
@@ -145,7 +145,7 @@ def best_measurement(rows: Floats, noise: float) -> Measurement:
         error = float(np.sum(prior * v / (prior * seen**2 + v)))
         if error < least:
             least, best = error, (quantile, weights)
-    quantile, weights = present(best)  # at the quantile 1 some length is above 0
+    quantile, weights = not_none(best)  # at the quantile 1 some length is above 0
     shape = np.sqrt(b[measured] / (n * values[measured]))
     return Measurement(weights[:, None] * turned[:, measured] * shape, quantile)
 

@@ -33,7 +33,7 @@ import numpy as np
 
 from labelveil.common.arrays import Floats
 from labelveil.common.entropy import Entropy
-from labelveil.common.errors import present
+from labelveil.common.errors import not_none
 from labelveil.common.exact.radial_noise import radial_laplace
 from labelveil.common.exact.rational import rational
 from labelveil.common.guarantees import Adjacency, PureDP
@@ -71,7 +71,7 @@ def design_measurement(rows: Floats, noise: float) -> Measurement:
             error = float(np.sum(values * signal * v / (signal * seen**2 + v)))
             if error < least:
                 least, best = error, (shape, quantile, weights)
-    shape, quantile, weights = present(best)  # at the quantile 1 some length is above 0
+    shape, quantile, weights = not_none(best)  # at the quantile 1 some length is above 0
     return Measurement(weights[:, None] * turned * values ** (-shape / 2), quantile, shape)
 
 

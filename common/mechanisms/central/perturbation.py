@@ -204,7 +204,7 @@ class Perturbation:
     def _noisy(
         self, centre: Floats, scale: Fraction, bits: int, source: WordSource
     ) -> tuple[Floats, int]:
-        """Add radial or Gaussian noise on a grid so many binary digits finer; return its pitch."""
+        """Add radial or Gaussian noise on a grid ``bits`` binary digits finer; return its pitch."""
         exponent = _exponent(scale, bits)
         noise = gaussian_vector if self.delta else radial_laplace
         return _multiples(noise(centre, scale, exponent, source), exponent), exponent

@@ -15,7 +15,7 @@ import numpy as np
 
 from labelveil.common.arrays import Integers
 from labelveil.common.entropy import WordSource
-from labelveil.common.errors import PrivacyError, present
+from labelveil.common.errors import PrivacyError, not_none
 from labelveil.common.exact.exponential_choice import exponential_choice, permute_and_flip
 from labelveil.common.exact.noise import discrete_gaussian, discrete_laplace
 from labelveil.common.exact.rounding import above
@@ -82,11 +82,11 @@ class NoisyMax:
     def guarantee(self, candidates: int) -> Guarantee:
         """The guarantee of one draw among that many candidates."""
         if self.law == Law.GAUSSIAN:
-            shift = Fraction(self.reach**2) / (2 * present(self.variance))
+            shift = Fraction(self.reach**2) / (2 * not_none(self.variance))
             log_m = Fraction(above(float(np.log(candidates)))) if candidates > 1 else Fraction(0)
             values = tuple(order * shift + log_m / (order - 1) for order in DEFAULT_ORDERS)
             return RenyiDP(neighbours(self.step), UNIT, DEFAULT_ORDERS, values, Fraction(0))
-        epsilon = present(self.epsilon)
+        epsilon = not_none(self.epsilon)
         if self.law == Law.GUMBEL:
             return BoundedRange.of(epsilon, neighbours(self.step), UNIT)
         return PureDP.of(epsilon, neighbours(self.step), UNIT)
@@ -94,9 +94,9 @@ class NoisyMax:
     def draw(self, utilities: Integers, source: WordSource, denominator: int = 1) -> int:
         """Return the noisy argmax of ``utilities / denominator``."""
         if self.law == Law.GAUSSIAN:
-            noise = discrete_gaussian(present(self.variance), utilities.size, source)
+            noise = discrete_gaussian(not_none(self.variance), utilities.size, source)
             return int(np.argmax(utilities + noise * denominator))
-        rate = present(self.epsilon) / self.reach
+        rate = not_none(self.epsilon) / self.reach
         if self.law == Law.LAPLACE:
             noise = discrete_laplace(1 / rate, utilities.size, source)
             return int(np.argmax(utilities + noise * denominator))

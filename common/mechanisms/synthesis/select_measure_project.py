@@ -286,8 +286,8 @@ def project(
     """(cells,) the table of largest entropy that agrees best with noisy marginals.
 
     Minimises ``Σ_S ‖M_S(n p) − y_S‖² / (2 n σ_S²)`` over distributions p, for a table of n
-    ``records`` and one or more marginals ``measured``, by so many steps of entropic mirror descent
-    from ``weights``, which has no zeros; backtracking chooses each step. All of it is
+    ``records`` and one or more marginals ``measured``, by ``steps`` steps of entropic mirror
+    descent from ``weights``, which has no zeros; backtracking chooses each step. All of it is
     post-processing.
     """
     merged = _merge(measured)

@@ -177,7 +177,7 @@ class _Objective:
         fixed: Floats,
     ) -> None:
         shares = family.distributions @ members
-        moved = np.einsum("mkr,kj->mjr", family.scores, members)
+        moved = np.matmul(members.T, family.scores)
         self._factors = boost * moved / np.sqrt(1.0 + boost * shares)[:, :, None]
         self._gradients = family.gradients
         self._effective = effective
@@ -196,7 +196,7 @@ class _Objective:
 
     def __call__(self, masses: Floats) -> tuple[float, Floats]:
         value, solved = self._solve(self._precision(masses))
-        along = np.einsum("mjr,mr->mj", self._factors, solved)
+        along = np.matmul(self._factors, solved[:, :, None])[:, :, 0]
         return value, np.asarray(-self._effective * np.mean(along**2, axis=0))
 
     def along(self, masses: Floats, direction: Floats) -> Callable[[float], float]:
@@ -249,8 +249,8 @@ def fitting(
     A design with more outputs than its knots were given room for is built anew with fewer, from
     the same priors: nothing is refused once these are paid for. It ends at two knots at the latest,
     where a design has 4 outputs and :func:`most_knots`, which says with how many ``points`` to
-    begin, found room for 8. ``build`` builds the randomizers, designs with at most so many knots;
-    so many ``parts`` of a message, each as large, fit two bytes and a manifest.
+    begin, found room for 8. ``build`` builds the randomizers, designs with at most this many knots;
+    ``parts`` parts of a message, each as large, fit two bytes and a manifest.
     """
     built = build(points)
     while points > 2 and not _fit([randomizer.channel for randomizer in built], parts):

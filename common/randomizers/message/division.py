@@ -74,8 +74,9 @@ class JointPlan(MessagePlan):
         codes = [math.prod(channel.outputs.size for channel in part) for part in built]
         size = sum(size_of(len(one.stated), one.outputs.size) for part in built for one in part)
         if max(codes) > self.most_outputs or size > MAX_WEIGHTS:
-            # no two bytes, or no manifest, have room for so many: one a label, of fewer knots
-            parts = [own_channels(self.terms, cells, x[group], *facts, self.parts) for x in strata]
+            # no two bytes, or no manifest, have room for this many: one a label, of fewer knots
+            count = self.stratum_count
+            parts = [own_channels(self.terms, cells, x[group], *facts, count) for x in strata]
         return parts
 
 
@@ -148,7 +149,7 @@ def own_channels(
     rows: int,
     parts: int = 1,
 ) -> Channels:
-    """Build a channel for each label, ε divided among them, of one of so many ``parts``.
+    """Build a channel for each label, ε divided among them, of one of ``parts`` parts.
 
     The other parameters are those of :func:`divide`.
     """
@@ -257,7 +258,7 @@ def allocate(
 def _losses(
     grid: Grid, prior: Floats, loss: Loss, epsilon: float, rows: int, parts: Sequence[int]
 ) -> Floats:
-    """What a label loses with so many parts of ε each."""
+    """What a label loses with ``parts`` parts of ε each."""
     _, points, mass = thinned(grid.points, prior, _KNOTS)
     family = plausible_conditionals(points, mass, loss).tempered()
     effective = effective_rows(rows)

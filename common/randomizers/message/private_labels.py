@@ -111,7 +111,7 @@ class PrivateLabels:
     def randomizer(self) -> str:
         """What sent it, maybe with others."""
         column = self.events.message.codebooks.books[0].for_label(self.name).column
-        return self.events.message.parts[0][column][1].name
+        return self.events.message.by_stratum[0][column][1].name
 
     @property
     def loss(self) -> str:
@@ -138,7 +138,7 @@ def randomize(
     """
     values, entropy = np.asarray(labels, dtype=np.float64), entropy or system_entropy()
     counts = [
-        count_cells(group.round(values, entropy), len(group.cells), strata, plan.parts)
+        count_cells(group.round(values, entropy), len(group.cells), strata, plan.stratum_count)
         for group in plan.groups
     ]
     message = plan.build(released or plan.release(counts, entropy))

@@ -127,4 +127,4 @@ def plan_asked(terms: LabelTerms, grid: Grid, strata: Strata, epsilon: float) ->
     """Plan a message of one label whose strata have channels that fit what is expected."""
     explained = EXPLAINED if terms.randomizer == "auto" else None
     asked = replace(terms, grid=grid, explained=explained)
-    return plan_message([asked], sum(strata.rows), epsilon).asked(strata)
+    return plan_message([asked], sum(strata.rows), epsilon).for_question(strata)

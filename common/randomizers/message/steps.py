@@ -88,14 +88,14 @@ class Released:
 
     priors: Mapping[Group, NoisyPrior]  # histograms of all events, or public priors
     tables: Mapping[Group, StratumTable] = field(default_factory=dict)  # of each stratum's
-    asked: tuple[Laws, ...] = ()  # or what somebody expects of each
+    expected_laws: tuple[Laws, ...] = ()  # or what somebody expects of each
 
     @classmethod
     def expected(cls, group: Group, strata: Strata, weights: Integers) -> Released:
         """What somebody expects of the labels of strata, in (S, k) weights of a grid's points."""
         laws = weights / weights.sum(axis=1, keepdims=True)
         pooled = expected_prior(np.asarray(strata.rows) @ laws)
-        return cls({group: pooled}, asked=tuple({group: law} for law in laws))
+        return cls({group: pooled}, expected_laws=tuple({group: law} for law in laws))
 
     @property
     def laws(self) -> dict[Group, Floats]:
@@ -105,8 +105,8 @@ class Released:
     @property
     def laws_of_strata(self) -> list[dict[Group, Floats]]:
         """What is known of each stratum's; none without strata."""
-        if self.asked:
-            return [dict(laws) for laws in self.asked]
+        if self.expected_laws:
+            return [dict(laws) for laws in self.expected_laws]
         laws = {group: table.laws(self.priors[group]) for group, table in self.tables.items()}
         return [
             self.laws | dict(zip(laws, of_stratum, strict=True))
@@ -157,14 +157,14 @@ class MessagePlan:
         return tuple(grid for _, grid in sorted(chain.from_iterable(pairs), key=itemgetter(0)))
 
     @property
-    def parts(self) -> int:
+    def stratum_count(self) -> int:
         """Strata that channels are built for; 1 without any."""
         return len(self.strata.names) if self.strata else 1
 
     @property
     def most_outputs(self) -> int:
         """Codes that each of them may have."""
-        return MAX_OUTPUTS // self.parts
+        return MAX_OUTPUTS // self.stratum_count
 
     @property
     def designed(self) -> list[int | None]:
@@ -237,7 +237,7 @@ class MessagePlan:
         plan = replace(self, strata=strata)
         return replace(plan, points=most_knots(plan.designed, plan.most_outputs))
 
-    def asked(self, strata: Strata) -> MessagePlan:
+    def for_question(self, strata: Strata) -> MessagePlan:
         """Count nothing, as what is expected of each stratum's labels is known: all of ε is theirs.
 
         Raises
@@ -304,7 +304,7 @@ class MessagePlan:
         return Message(
             names=tuple(label.name for label in self.terms),
             priors=tuple((s.group, released.priors.get(s.group)) for s in self.channels),
-            parts=tuple(self.channels_of(pooled, laws or [pooled])),
+            by_stratum=tuple(self.channels_of(pooled, laws or [pooled])),
             records=self.records,
             strata=self.strata if laws else None,
             released=released,
@@ -324,7 +324,7 @@ class MessagePlan:
                 for label, (group, epsilon) in zip(self.terms, self.budgets, strict=True)
             ]
 
-        return fitting(build, self.points, self.parts)
+        return fitting(build, self.points, self.stratum_count)
 
     @property
     def budgets(self) -> list[tuple[Group, float]]:
@@ -340,18 +340,18 @@ class Message:
     """Of the labels."""
     priors: tuple[tuple[Group, NoisyPrior | None], ...]
     """None: the codes will tell it."""
-    parts: tuple[Channels, ...]
+    by_stratum: tuple[Channels, ...]
     """Of each stratum, over the same groups of labels."""
     records: int = 1
     """Of one privacy unit."""
     strata: Strata | None = None
-    """None where there is one part."""
+    """None where there is one."""
     released: Released = field(default_factory=lambda: Released({}))
 
     @property
     def channels(self) -> Channels:
         """Of events that are all sent in the same way."""
-        (channels,) = self.parts
+        (channels,) = self.by_stratum
         return channels
 
     @property
@@ -364,7 +364,7 @@ class Message:
     def codebooks(self) -> Codebooks:
         """What codes mean."""
         books = []
-        for channels in self.parts:
+        for channels in self.by_stratum:
             groups, randomizers = zip(*channels, strict=True)
             sent = tuple(randomizer.channel for randomizer in randomizers)
             books.append(Codebook(self.names, groups, sent))
@@ -379,7 +379,7 @@ class Message:
         unit = Unit.RECORD if self.records == 1 else Unit.USER
         parts = [
             reduce(PureDP.compose, (PureDP.of_channel(r.channel, unit) for _, r in channels))
-            for channels in self.parts
+            for channels in self.by_stratum
         ]
         return max(parts, key=lambda part: part.exact_epsilon).scale(self.records)
 
@@ -402,11 +402,11 @@ class Message:
         """
         if all(prior for _, prior in self.priors):
             return self
-        counted, width = self.codebooks.of_channels(counts), len(self.parts[0])
+        counted, width = self.codebooks.of_channels(counts), len(self.by_stratum[0])
         priors = list(self.priors)
         for place, (group, prior) in enumerate(priors):
             if prior is None:
-                channel = self.parts[0][place][1].channel
+                channel = self.by_stratum[0][place][1].channel
                 codes = np.sum(counted[place::width], axis=0)
                 priors[place] = group, decoded_prior(channel, codes, self.records)
         return replace(self, priors=tuple(priors))

@@ -83,7 +83,7 @@ class LabelTerms:
     def build(
         self, grid: Grid, prior: Floats | None, epsilon: float, rows: int, points: int = POINTS
     ) -> Randomizer:
-        """Build the channel of its own for so many events, ε being of one label.
+        """Build the channel of its own for this many events, ε being of one label.
 
         ``prior`` has (k,) weights of the grid's points, and is None where the channel needs none;
         ``points`` are a design's knots, at most, where the options do not say.

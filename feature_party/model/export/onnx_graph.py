@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from labelveil.common.errors import ConfigError, present
+from labelveil.common.errors import ConfigError, not_none
 from labelveil.common.extras import install_command
 from labelveil.feature_party.model.export.torch_module import Column
 
@@ -52,7 +52,7 @@ def onnx_model(
             )
     finally:
         logger.setLevel(level)
-    model = present(translated).model_proto
+    model = not_none(translated).model_proto
     _name(model.graph, [column.input for column in columns], facts["outputs"])
     _look_up(onnx, model, columns)
     onnx.helper.set_model_props(model, {"labelveil": json.dumps(facts)})

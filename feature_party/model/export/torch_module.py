@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from labelveil.common.arrays import Floats, Integers
-from labelveil.common.errors import present
+from labelveil.common.errors import not_none
 from labelveil.feature_party.model.encoding import CLIP, YEAR, Encoder, NumericColumn, moments
 from labelveil.feature_party.model.model import Model
 from labelveil.feature_party.model.several_labels import LabelModels
@@ -147,7 +147,7 @@ class ServedModel(nn.Module):
                 return (objective.points(raw).mean(dim=0),)
             last = probabilities.mean(dim=0)
             mixed = weight * last if mixed is None else mixed + weight * last
-        mixed = present(mixed)
+        mixed = not_none(mixed)
         if self._reach is not None:
             mixed = self._reach(mixed, last)
         if self.adjustment is not None:

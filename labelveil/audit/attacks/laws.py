@@ -98,9 +98,9 @@ def noise_tails(noise: Integers, scale: float) -> dict[str, float]:
     return {
         "so little": little,
         "so much": much,
-        "so many even": two_sided(int((noise % 2 == 0).sum()), noise.size, even),
-        "so many positive": two_sided(int((noise > 0).sum()), other, 0.5),
-        "so often no noise in one cell": min(
+        "how many even": two_sided(int((noise % 2 == 0).sum()), noise.size, even),
+        "how many positive": two_sided(int((noise > 0).sum()), other, 0.5),
+        "how often no noise in one cell": min(
             1.0, cells * float(binom.sf(zeros.max() - 1, runs, zero))
         ),
         "such a shape": min(
@@ -221,7 +221,7 @@ def noise_check(
             "share by which noise is too narrow", detectable_narrowness(most.size, largest, level)
         )
     ]
-    if exact["so often no noise in one cell"] < level:
+    if exact["how often no noise in one cell"] < level:
         powers.append(Power("cells that never have noise", 1.0))
     paid = "" if claimed is None else f" Stated scales spend {spent:.4g} of ε = {claimed:.4g}."
     return Check(

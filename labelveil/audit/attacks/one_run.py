@@ -24,7 +24,7 @@ from labelveil.audit.power import detectable_epsilon, one_run_bound
 from labelveil.audit.verdict import GATE, SHOWN, Bounds
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.entropy import system_entropy
-from labelveil.common.errors import present
+from labelveil.common.errors import not_none
 from labelveil.common.exact.noise import uniform_below
 
 PILOT = 0.1  # share of the records from which the guess is learnt
@@ -103,7 +103,7 @@ def learn_guesser(
                 guess[order[:size]] = table[order[:size]].argmax(axis=1)
                 known = one_run_bound(hits[size - 1], made[size - 1], SHOWN)
                 best = Guesser(view, guess, bound, known)
-    return present(best)
+    return not_none(best)
 
 
 def one_run(outputs: Outputs, secrets: Integers, parts: int = 0) -> list[OneRun]:

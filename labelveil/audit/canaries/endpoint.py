@@ -21,7 +21,7 @@ from labelveil.audit.settings import Connection
 from labelveil.audit.verdict import Audit, Check, Probes, Verdict, verdict_of
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.error_details import details_of
-from labelveil.common.errors import ConfigError, ConnectionFailed, present
+from labelveil.common.errors import ConfigError, ConnectionFailed, not_none
 from labelveil.common.files import file_errors, read_private
 from labelveil.common.release.blocks import KEY_BYTES, decode_codes
 from labelveil.common.release.limits import CHUNK_BYTES, MESSAGE_BYTES
@@ -123,7 +123,7 @@ class Endpoint:
             raise ConnectionFailed(
                 f"the labels party at {self._connection.address} answered {refusal.status}:"
                 f" {refusal.text}; check --address, --ca, --certificate, --private-key,"
-                f" --server-name and --data-set{through_proxy(present(self._connection.address))}"
+                f" --server-name and --data-set{through_proxy(not_none(self._connection.address))}"
             ) from error
 
     def refuse(self, wrong: Wrong) -> Refusal:
@@ -209,7 +209,7 @@ def connected(connection: Connection, timeout: float = 60.0) -> Iterator[Endpoin
     ]
     if connection.server_name:
         options.append(("grpc.ssl_target_name_override", connection.server_name))
-    address = present(connection.address)
+    address = not_none(connection.address)
     with grpc.secure_channel(address, credentials, options=options) as channel:
         yield Endpoint(connection, channel, timeout)
 
@@ -333,7 +333,7 @@ def refusals_check(served: Served) -> Check:
     fits=lambda served: served.connection is not None,
 )
 def unknown_clients_check(served: Served) -> Check:
-    connection = present(served.connection)
+    connection = not_none(served.connection)
     with tempfile.TemporaryDirectory() as folder:
         foreign = write_certificates(Path(folder) / "foreign", days=1)
         stranger = foreign.feature_party_certificate, foreign.feature_party_key

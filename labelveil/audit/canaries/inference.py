@@ -34,7 +34,7 @@ from labelveil.audit.verdict import (
 )
 from labelveil.common.arrays import Floats
 from labelveil.common.csv_files import read_table
-from labelveil.common.errors import DataError, ReleaseError, present
+from labelveil.common.errors import DataError, ReleaseError, not_none
 from labelveil.common.release.event_keys import hash_keys, read_secret
 from labelveil.common.release.folder import MANIFEST_FILE
 from labelveil.common.release.manifest import Manifest, manifest_digest
@@ -111,7 +111,7 @@ SUMS = Probes[Manifest]()
 
 @SUMS.add("label inference from sums", "Can labels be guessed from the sums?")
 def sums_check(manifest: Manifest) -> Check:
-    sums, epsilon = present(manifest.sums), _epsilon(manifest)
+    sums, epsilon = not_none(manifest.sums), _epsilon(manifest)
     return Check(
         Verdict.NOT_CHECKABLE,
         f"The release has {sums.groups:,} sums over groups, and no code of an event.",

@@ -147,20 +147,20 @@ class Message:
     epsilon: float
 
     @cached_property
-    def parts(self) -> list[LabelsCounted]:
+    def counted(self) -> list[LabelsCounted]:
         return counted_labels(self.codebook, self.priors)
 
     @cached_property
     def released(self) -> Leakage:
         """Under the released prior."""
-        return leakage(self.parts)
+        return leakage(self.counted)
 
     @cached_property
     def uniform(self) -> Leakage:
         """Under a uniform one."""
-        sizes = (part.prior.size for part in self.parts)
+        sizes = (part.prior.size for part in self.counted)
         flat = (np.full(size, 1 / size) for size in sizes)
-        return leakage([replace(p, prior=q) for p, q in zip(self.parts, flat, strict=True)])
+        return leakage([replace(p, prior=q) for p, q in zip(self.counted, flat, strict=True)])
 
 
 MESSAGE = Probes[Message]()
@@ -213,7 +213,7 @@ def multiplicative_check(message: Message) -> Check:
 )
 def beliefs_check(message: Message) -> Check:
     released, epsilon = message.released, message.epsilon
-    ratio = sum(part.ratio for part in message.parts)
+    ratio = sum(part.ratio for part in message.counted)
     largest = max(released.largest, ratio)
     return Check(
         verdict_of(largest <= epsilon + _SLACK),
@@ -232,7 +232,7 @@ def beliefs_check(message: Message) -> Check:
 def beliefs_plot(message: Message) -> dict[str, Any]:
     """Prior and posterior probabilities for the report, at most some hundreds of dots."""
     before, after = [], []
-    for part in message.parts:
+    for part in message.counted:
         joint = part.prior[:, None] * part.channel
         posterior = (joint / joint.sum(axis=0))[part.prior > 0]
         before.append(np.broadcast_to(part.prior[part.prior > 0, None], posterior.shape).ravel())

@@ -32,7 +32,7 @@ from labelveil.audit.settings import RunFiles
 from labelveil.audit.verdict import GATE, SHOWN, Check, Power, Probes, Verdict, verdict_of
 from labelveil.common.arrays import Booleans, Floats, Integers
 from labelveil.common.entropy import seeded_entropy
-from labelveil.common.errors import present
+from labelveil.common.errors import not_none
 from labelveil.common.randomizers.cells import Codebook
 
 POWER = 0.9
@@ -263,7 +263,7 @@ def model_check(attacked: Attacked) -> Check:
     fits=lambda attacked: attacked.possible,
 )
 def control_check(attacked: Attacked) -> Check:
-    run, canaries = present(attacked.run), present(attacked.canaries)
+    run, canaries = not_none(attacked.run), not_none(attacked.canaries)
     epsilon = attacked.epsilon
     attack = attack_control(run.codes, run.features, canaries, epsilon)
     attacked.curves["control"] = attack.curve

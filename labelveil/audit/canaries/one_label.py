@@ -27,7 +27,7 @@ _VOLATILE = ("time", "seconds", "peer", "address")
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
+class Observation:
     """What a labels party shows besides its randomized labels."""
 
     events: tuple[str, ...] = ()  # keys in the order of the rows
@@ -36,24 +36,24 @@ class Shown:
     log: frozenset[str] = frozenset()  # the kinds of lines in the server's log
 
 
-def shown_by(endpoint: Endpoint, answer: Fetched) -> Shown:
+def shown_by(endpoint: Endpoint, answer: Fetched) -> Observation:
     """What a party that has answered shows."""
     keys = answer.keys.hex()
-    return Shown(
+    return Observation(
         tuple(keys[at : at + 2 * KEY_BYTES] for at in range(0, len(keys), 2 * KEY_BYTES)),
         {name: endpoint.refuse(wrong) for name, wrong in REQUESTS.items()},
     )
 
 
-ONE_LABEL = Probes[tuple[Shown, Shown]]()
+ONE_LABEL = Probes[tuple[Observation, Observation]]()
 """Everything that is shown is the same in both worlds, aspect by aspect."""
 
 
-def aspect(name: str, question: str, claim: str, seen_of: Callable[[Shown], Any]) -> None:
+def aspect(name: str, question: str, claim: str, seen_of: Callable[[Observation], Any]) -> None:
     """Declare something that must be the same, a sequence place by place, or a set."""
 
     @ONE_LABEL.add(name, question, claim)
-    def check(worlds: tuple[Shown, Shown]) -> Check:
+    def check(worlds: tuple[Observation, Observation]) -> Check:
         seen, other = map(seen_of, worlds)
         if isinstance(seen, tuple):
             places = enumerate(zip_longest(seen, other))

@@ -20,11 +20,11 @@ from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.attacks.rows_apart import Rows, agreement
 from labelveil.audit.canaries.planting import ANOTHER_RELEASE, Planted
 from labelveil.audit.certificate.evidence import Evidence
-from labelveil.audit.certificate.sums import NONE, Asked, read_asked
+from labelveil.audit.certificate.sums import NONE, ParsedQuestion, parsed_question
 from labelveil.audit.power import FOUND, least
 from labelveil.audit.verdict import GATE, Check, Power, Probes, Verdict, verdict_of
 from labelveil.common.arrays import Floats, Integers
-from labelveil.common.errors import ConfigError, ReleaseError, present
+from labelveil.common.errors import ConfigError, ReleaseError, not_none
 from labelveil.common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Lattice
 from labelveil.common.release.event_keys import hash_keys, read_secret
 from labelveil.common.release.manifest import Manifest
@@ -83,7 +83,7 @@ class Summed:
 
     planted: Planted
     evidence: Evidence
-    asked: Asked
+    asked: ParsedQuestion
     noise: Integers  # (m,) what is left of the sums that are known
     scales: Floats  # (m,) stated, in steps or steps²
     groups: Integers  # (m,) which these groups are
@@ -101,19 +101,19 @@ def match(planted: Planted, evidence: Evidence, secret: Path) -> Summed:
 
     ``ReleaseError`` if the sums are not of these canaries, or the question is not at hand.
     """
-    manifest, stated = evidence.manifest, present(evidence.manifest.sums)
+    manifest, stated = evidence.manifest, not_none(evidence.manifest.sums)
     keys = hash_keys(planted.keys, read_secret(secret))
     if hashlib.sha256(keys).hexdigest() != manifest.population.digest:
         raise ReleaseError(
             "the sums are not of these canaries in the order of their population; check --secret,"
             " and that this population was submitted"
         )
-    if evidence.asked is None:
+    if evidence.question is None:
         raise ReleaseError(
             f"the question that {evidence.directory} answers is not beside it; put it there as"
             " question.bin"
         )
-    asked = read_asked(evidence.asked, manifest.population.rows)
+    asked = parsed_question(evidence.question, manifest.population.rows)
     labels = planted.counted([manifest.labels[0].missing])[:, 0]
     lower, upper = asked.bounds
     found = (np.clip(labels, lower, upper) - lower) / (upper - lower) * asked.steps

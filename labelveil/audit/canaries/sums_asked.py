@@ -21,7 +21,7 @@ from labelveil.audit.canaries.worlds import LOWER, UPPER, World
 from labelveil.audit.certificate.evidence import read_evidence
 from labelveil.audit.settings import CanarySettings, Planting
 from labelveil.audit.verdict import Check, Probes, Verdict, verdict_of
-from labelveil.common.errors import present
+from labelveil.common.errors import not_none
 from labelveil.common.exact.rational import decimal_value
 from labelveil.common.release.event_keys import hash_keys, read_secret, secret_check
 from labelveil.common.release.folder import CODES_FILE
@@ -139,7 +139,7 @@ def answered_check(outcomes: Outcomes) -> Check:
 # two starts of one epoch are compared in the place of two epochs, and bounds are our own setting
 SUMS.of_part(
     (sums.sums_check, sums.kinds_check, sums.other_groups_check),
-    lambda outcomes: present(outcomes.summed),
+    lambda outcomes: not_none(outcomes.summed),
     fits=lambda outcomes: outcomes.answers,
 )
 
@@ -150,7 +150,7 @@ SUMS.of_part(
     "Noise on sums is of the operating system's entropy, again in every process.",
 )
 def starts_check(outcomes: Outcomes) -> Check:
-    return sums.epochs_check(present(outcomes.summed))
+    return sums.epochs_check(not_none(outcomes.summed))
 
 
 @check(

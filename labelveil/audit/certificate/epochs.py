@@ -27,7 +27,7 @@ from labelveil.audit.verdict import (
     verdict_of,
     worst,
 )
-from labelveil.common.errors import PrivacyError, ReleaseError, listed, present
+from labelveil.common.errors import PrivacyError, ReleaseError, listed, not_none
 from labelveil.common.exact.rational import parse_rational
 from labelveil.common.mechanisms.interactive import Terms
 from labelveil.common.release.claims import SUBMITTED_KEYS
@@ -224,7 +224,9 @@ def disjoint_check(releases: Sequence[Evidence]) -> Check:
         return Check(Verdict.NOT_CHECKABLE, "Keys would be compared.", reason)
     totals = [parse_rational(release.manifest.privacy.total["epsilon"]) for release in releases]
     rows = pl.concat(
-        pl.DataFrame({"key": keys_column(present(keys))}).with_columns(epsilon=pl.lit(float(total)))
+        pl.DataFrame({"key": keys_column(not_none(keys))}).with_columns(
+            epsilon=pl.lit(float(total))
+        )
         for keys, total in zip(events, totals, strict=True)
     )
     paid = rows.group_by("key").agg(pl.len(), pl.col("epsilon").sum())

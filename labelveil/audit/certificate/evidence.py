@@ -61,7 +61,7 @@ class Evidence:
         return self.labels["sum"].to_numpy()
 
     @cached_property
-    def asked(self) -> bytes | None:
+    def question(self) -> bytes | None:
         """The question that sums answer, if it lies beside the release or in its store."""
         if (sums := self.manifest.sums) is None:
             return None

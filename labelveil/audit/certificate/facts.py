@@ -78,7 +78,7 @@ def _prior_facts(manifest: Manifest) -> dict[str, str]:
         return {
             "strata": f"{len(manifest.strata)}, each with channels of its own: "
             + ", ".join(stratum.name for stratum in manifest.strata),
-            "ε for the histogram": expected if manifest.asked else shown(counted),
+            "ε for the histogram": expected if manifest.questioned else shown(counted),
         }
     if all(prior.decoded for prior in manifest.priors):
         return {"ε for the histogram": "0: decoded from the codes"}

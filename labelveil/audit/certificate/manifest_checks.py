@@ -267,7 +267,7 @@ def prior_support_check(evidence: Evidence, stated: PriorSection) -> Check:
     zeros = sum(count == 0 for count in counts)
     steep = 1 / max(scale, 1e-3)
     q = math.exp(-steep)
-    # P(at least so many), from ln z!: scipy.special, which has it too, takes long to import
+    # P(at least this many), from ln z!: scipy.special, which has it too, takes long to import
     factorials = np.append(0.0, np.cumsum(np.log(np.arange(1.0, len(counts) + 1))))
     zero, other = math.log1p(-q), math.log(2) - steep
     logarithms = factorials[-1] - factorials - factorials[::-1] - len(counts) * math.log1p(q)
@@ -279,7 +279,7 @@ def prior_support_check(evidence: Evidence, stated: PriorSection) -> Check:
         verdict=verdict_of(p >= GATE),
         tried=f"Of {len(counts)} noisy counts those that are exactly 0 were counted.",
         found=f"{zeros} are, {sum(count < 0 for count in counts)} are negative; under the stated"
-        f" noise so many zeros have probability at most {p:.3g}.",
+        f" noise that many zeros have probability at most {p:.3g}.",
         confidence=1 - GATE,
         power=(Power("empty cells without noise", float(least[0]) if least.size else math.inf),),
     )

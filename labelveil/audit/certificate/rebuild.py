@@ -42,7 +42,7 @@ def rebuild(manifest: Manifest, name: str) -> Randomizer:
     ε₂ is what was asked for less what else these labels paid for (ε₁, a test), divided among the
     labels of one unit and rounded down, as the two-step procedure does it.
     """
-    paid = sum((part.exact_epsilon for part in manifest.parts[:-1]), Fraction(0))
+    paid = sum((part.exact_epsilon for part in manifest.guarantees[:-1]), Fraction(0))
     share = (Fraction(_asked(manifest)) - paid) / manifest.privacy.records_per_unit
     return build_randomizer(
         name,
@@ -138,7 +138,7 @@ def _build(manifest: Manifest, name: str) -> list[Randomizer]:
     """The randomizers again, in the manifest's order: a single one by name, several by the rule."""
     if len(manifest.labels) == 1 and not manifest.strata:
         return [rebuild(manifest, name)]
-    if manifest.asked:
+    if manifest.questioned:
         label = manifest.labels[0]
         terms = LabelTerms(label.name, label.grid[0], label.grid[-1], loss=label.loss)
         grid = Grid.from_edges(label.grid)
@@ -151,7 +151,7 @@ def _build(manifest: Manifest, name: str) -> list[Randomizer]:
             raise OtherSplitError(_OTHER_SPLIT)
         message = plan_of(manifest, share).build(_noisy(manifest))
     randomizers: list[Randomizer] = []
-    for part, stratum in zip(message.parts, manifest.by_stratum, strict=True):
+    for part, stratum in zip(message.by_stratum, manifest.by_stratum, strict=True):
         channels = dict(part)
         groups = [manifest.group(stated.labels) for stated in stratum]
         if set(groups) != set(channels):

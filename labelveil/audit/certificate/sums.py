@@ -20,7 +20,7 @@ from labelveil.audit.certificate.evidence import Evidence, of_sums
 from labelveil.audit.certificate.facts import CONTENT
 from labelveil.audit.verdict import GATE, Check, Power, Probes, Verdict, number, verdict_of
 from labelveil.common.arrays import Floats, Integers
-from labelveil.common.errors import ReleaseError, present
+from labelveil.common.errors import ReleaseError, not_none
 from labelveil.common.exact.rational import decimal_value, parse_rational
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.sections import SumsSection, WidthSection
@@ -37,7 +37,7 @@ NONE = (1 << 32) - 1  # the group of an event that is in none
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class ParsedQuestion:
     """A question about n events in G groups, read from its bytes."""
 
     bounds: tuple[float, float]
@@ -90,7 +90,7 @@ class Asked:
         return sums[0], sums[1]
 
 
-def read_asked(data: bytes, rows: int) -> Asked:
+def parsed_question(data: bytes, rows: int) -> ParsedQuestion:
     """Read a question about n events; ``ReleaseError`` if its bytes are none."""
     if not data.startswith(_FIRST_LINE):
         raise ReleaseError(f"the question does not begin with {_FIRST_LINE.decode().strip()!r}")
@@ -111,7 +111,7 @@ def read_asked(data: bytes, rows: int) -> Asked:
     named = groups[groups != NONE]
     if not rows or not levels or not count or (named >= count).any() or (level >= levels).any():
         raise ReleaseError("the question names groups or offsets that it does not have")
-    return Asked(
+    return ParsedQuestion(
         (lower, upper),
         steps,
         offsets,
@@ -141,7 +141,7 @@ def span_of(manifest: Manifest, sums: SumsSection, stated: WidthSection) -> int:
 )
 def scales_check(evidence: Evidence) -> Check:
     """Each scale is a span over ε, or that rounded up to whole grains: no digit is left over."""
-    manifest, sums = evidence.manifest, present(evidence.manifest.sums)
+    manifest, sums = evidence.manifest, not_none(evidence.manifest.sums)
     records = manifest.privacy.records_per_unit
     requested = decimal_value(manifest.privacy.requested_epsilon) / records
     claimed = parse_rational(sums.guarantee["epsilon"])
@@ -186,7 +186,7 @@ def _scales(verdict: Verdict, claimed: Fraction, bound: float, found: str) -> Ch
     decides=("label.grid",),
 )
 def lattice_check(evidence: Evidence) -> Check:
-    manifest, sums = evidence.manifest, present(evidence.manifest.sums)
+    manifest, sums = evidence.manifest, not_none(evidence.manifest.sums)
     grid = np.array(manifest.labels[0].grid)
     steps = grid.size - 1
     even = grid[0] + (grid[-1] - grid[0]) / max(steps, 1) * np.arange(grid.size)
@@ -212,7 +212,7 @@ def lattice_check(evidence: Evidence) -> Check:
     ),
 )
 def question_check(evidence: Evidence) -> Check:
-    manifest, sums, data = evidence.manifest, present(evidence.manifest.sums), evidence.asked
+    manifest, sums, data = evidence.manifest, not_none(evidence.manifest.sums), evidence.question
     if data is None:
         return Check(
             Verdict.NOT_CHECKABLE,
@@ -220,7 +220,7 @@ def question_check(evidence: Evidence) -> Check:
             f"It is not here: put the question with SHA-256 {sums.question} beside the manifest as"
             " question.bin.",
         )
-    asked = read_asked(data, manifest.population.rows)
+    asked = parsed_question(data, manifest.population.rows)
     grid = manifest.labels[0].grid
     stated = Counter({(int(w.squares), w.half_width): w.groups for w in sums.widths})
     fits = {
@@ -255,12 +255,12 @@ def possible_check(evidence: Evidence) -> Check:
 
     A discrete Laplace variable of scale s is beyond t with probability at most 2 e^(-t/s).
     """
-    answer, data = evidence.answer, evidence.asked
+    answer, data = evidence.answer, evidence.question
     if data is None:
         remedy = "Without the question nobody knows whose sums these are."
         return Check(Verdict.NOT_CHECKABLE, "Looked for the question.", remedy)
-    asked = read_asked(data, evidence.manifest.population.rows)
-    scales = asked.scales(present(evidence.manifest.sums))
+    asked = parsed_question(data, evidence.manifest.population.rows)
+    scales = asked.scales(not_none(evidence.manifest.sums))
     if answer.size != scales.size or not scales.min() > 0:
         raise ReleaseError("the sums are of other groups than the question's, or without noise")
     low, high = asked.ranges

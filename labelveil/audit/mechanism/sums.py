@@ -23,7 +23,7 @@ from scipy.stats import binom
 
 from labelveil.audit.attacks.laws import Noise, detectable_probability, noise_check
 from labelveil.audit.attacks.one_run import draw_secrets, uniform
-from labelveil.audit.certificate.sums import read_asked
+from labelveil.audit.certificate.sums import parsed_question
 from labelveil.audit.mechanism.subject import Answered, SumsSubject
 from labelveil.audit.mechanism.trial import Trial, of
 from labelveil.audit.verdict import GATE, Check, Power, Probes, Verdict, verdict_of
@@ -88,7 +88,7 @@ def drawn_question(
 
 def true_sums(question: GroupQuestion, places: Indices) -> Integers:
     """(…, G) sums of (…, n) labels on the lattice, counted again from a question's bytes."""
-    return read_asked(encode_question(question), len(question)).sums(places)
+    return parsed_question(encode_question(question), len(question)).sums(places)
 
 
 def _small_questions(lattice: Lattice) -> Iterator[GroupQuestion]:
@@ -267,9 +267,9 @@ def two_questions_check(trial: Trial) -> Check:
     shared = [name for name in drawn if name and drawn[name] & drawn[""]]
     q = np.exp(-answered.scales[1] / np.asarray(answered.scales[0]))
     equal = (1 - q) ** 2 * (1 + q * q) / ((1 + q) ** 2 * (1 - q * q))
-    telling = float(equal.prod()) * len(others) < GATE  # whether so little noise differs anyway
-    shared += [name for name in others if telling and np.array_equal(noises[name], noises[""])]
-    unseen = not (shared or telling or drawn[""])
+    distinct = float(equal.prod()) * len(others) < GATE  # whether so little noise differs anyway
+    shared += [name for name in others if distinct and np.array_equal(noises[name], noises[""])]
+    unseen = not (shared or distinct or drawn[""])
     return Check(
         Verdict.NOT_CHECKABLE if unseen else verdict_of(not shared),
         f"{len(drawn) - 1} questions that differ from another one in one thing alone"

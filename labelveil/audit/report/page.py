@@ -15,7 +15,7 @@ import numpy as np
 from markupsafe import Markup
 
 from labelveil.audit.verdict import GATE, UNSEEN, Audit, Check, Verdict, number
-from labelveil.common.errors import present
+from labelveil.common.errors import not_none
 from labelveil.common.files import write_text
 from labelveil.common.report.template import page_template
 
@@ -56,7 +56,7 @@ _WIDE = 0.8  # share of the width that the outputs take; ε is drawn in the rest
 
 def place_of(check: Check, value: float | None) -> float:
     """Where a bound lies from 0 to 1, for what lies far beyond the claim."""
-    bound, claimed = present(check.bound if value is None else value), present(check.claimed)
+    bound, claimed = not_none(check.bound if value is None else value), not_none(check.claimed)
     if claimed <= 0:
         return float(bound > 0)
     return min(bound / claimed / BEYOND, 1.0)

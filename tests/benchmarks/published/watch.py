@@ -83,7 +83,7 @@ def table(found: dict[str, Arm], rows: int, epsilon: float) -> str:
     """Write the comparison as Markdown."""
     cells = []
     for name, arm in found.items():
-        each = [sum(part.epsilon for part in one.parts[:-1]) for one in arm.manifests]
+        each = [sum(part.epsilon for part in one.guarantees[:-1]) for one in arm.manifests]
         least = min(one.labels_guarantee.epsilon for one in arm.manifests)
         where = ", ".join(map(str, arm.paid)) if len(arm.paid) < 20 else "all"
         figures = [f"{value:.3f}" for value in (arm.prior_epsilon, max(each), least)]

@@ -16,7 +16,7 @@ from labelveil.common.release.blocks import block_ranges
 from labelveil.common.release.event_keys import hash_keys
 from labelveil.common.release.folder import read_manifest
 from labelveil.common.release.manifest import Manifest
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.learning.objectives import build_objective
 from labelveil.feature_party.learning.several_labels import view_of
 from labelveil.feature_party.learning.support import Support
@@ -150,7 +150,7 @@ def _fitter(folder: Path) -> Fitter:
     shards = _shards(folder)
     manifest = Manifest.from_bytes(read_manifest(folder / "fetched"))
     problem = view_of(manifest, "").problem
-    objective = build_objective("likelihood", problem, Support.of(problem))
+    objective = build_objective("likelihood", problem, Support.from_problem(problem))
     chosen = FitSettings(
         members=MEMBERS,
         epochs=1,

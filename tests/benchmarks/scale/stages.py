@@ -23,7 +23,7 @@ from labelveil.common.release.blocks import block_ranges
 from labelveil.common.release.event_keys import hash_keys
 from labelveil.common.security.pilot_certificates import write_certificates
 from labelveil.feature_party.client.release_client import ReleaseClient
-from labelveil.feature_party.config import LabelsPartySection
+from labelveil.feature_party.config.labels_party import LabelsPartySection
 from labelveil.label_party.config import sections as config
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.release.run import run_release

@@ -13,7 +13,7 @@ from labelveil.common.config import Section, load_config
 from labelveil.common.config.load import MOST_BYTES, parse_toml
 from labelveil.common.config.wording import as_toml
 from labelveil.common.errors import ConfigError
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.label_party.config.sections import LabelPartyConfig
 
 
@@ -134,6 +134,7 @@ def test_a_name_in_a_table_may_be_quoted(typed: str, name: str, value: str) -> N
         ("named.a.b=x", r"^named\.a=\{'b': 'x'\} must be text; a name with dots stands in quotes"),
         ("lists.a.b=[x]", r"^lists\.a=.* must be a list, each text; a name with dots stands in"),
         ("lists.a=x", r"^lists\.a='x' must be a list, each text; set \[of\] lists$"),
+        ("lists.a=[['x']]", r"^lists\.a=\[\['x'\]\] must be a list, each text; set \[of\] lists$"),
         ("named={a=7}", r"^named\.a=7 must be text; set \[of\] named$"),
         ("named={'a.b'=7}", r'^named\."a\.b"=7 must be text'),
         ("named..a=x", "must look like"),

@@ -14,7 +14,7 @@ from scipy import stats
 from labelveil.common.arrays import Floats
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.exact.radial_noise import gaussian_vector, radial_laplace
-from tests.effort import EXHAUSTIVE, effort
+from tests.effort import EXHAUSTIVE, effort, one_in
 from tests.statistics import binomial_range, counts_fit, follows
 
 
@@ -26,7 +26,8 @@ def _draws(size: int, count: int, scale: Fraction, seed: int) -> Floats:
 
 @pytest.mark.statistical
 @pytest.mark.parametrize(
-    ("size", "count"), [(1, effort(400, 1500)), (2, effort(400, 1000)), (7, effort(200, 500))]
+    ("size", "count"),
+    one_in(3, [(1, effort(400, 1500)), (2, effort(400, 1000)), (7, effort(200, 500))]),
 )
 def test_norms_are_gamma_and_directions_uniform(size: int, count: int) -> None:
     noise = _draws(size, count, Fraction(3), size)
@@ -81,7 +82,7 @@ def test_gaussian_coordinates_are_normal_and_independent(size: int) -> None:
     assert not follows((2 if EXHAUSTIVE else 4) * squares, stats.chi2(size).cdf)
 
 
-@pytest.mark.parametrize("noise", [radial_laplace, gaussian_vector])
+@pytest.mark.parametrize("noise", one_in(2, [radial_laplace, gaussian_vector]))
 def test_a_finer_grid_only_adds_digits_of_the_same_ideal_vector(
     noise: Callable[..., NDArray[np.object_]],
 ) -> None:

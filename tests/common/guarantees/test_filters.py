@@ -91,6 +91,17 @@ def test_odometer_is_monotone_and_above_the_fixed_time_bound(parts: list[Fractio
     assert last <= ceiling + 2 * math.sqrt(ceiling * math.log(10**6 * 400)) + 1e-6
 
 
+def test_the_claims_of_an_odometer_hold_together() -> None:
+    """A filter that ends at ρ claims ρ + 2√(ρ ln 1/δ') of its own δ'; of all they are δ at most."""
+    delta, shares = 1e-6, []
+    for rung in range(40):
+        meter, rho = Odometer(delta), Odometer.FIRST_RUNG * 2**rung
+        meter.record(ZeroConcentratedDP.of(rho))
+        above = meter.reading().epsilon - float(rho)
+        shares.append(math.exp(-(above**2) / float(4 * rho)))
+    assert 0.9 * delta < sum(shares) <= delta * (1 + 1e-9)
+
+
 def test_odometer_carries_failures_and_refuses_silence() -> None:
     meter = Odometer(Fraction(1, 10**6))
     with pytest.raises(PrivacyError, match="nothing"):

@@ -58,6 +58,7 @@ def test_repeat_is_composition(kind: str, data: st.DataObject, times: int) -> No
     assert epsilon_at(item.repeat(0), DELTA) == 0
 
 
+@pytest.mark.slow
 @each_kind
 @quick
 @given(data=st.data())
@@ -146,6 +147,7 @@ def test_a_tighter_method_is_never_looser(epsilon: Fraction, times: int, delta: 
     assert curve <= epsilon_at(to_zcdp(one).repeat(times), delta) * 1.01
 
 
+@pytest.mark.slow
 @quick
 @given(items=st.lists(examples.anything, min_size=1, max_size=4))
 def test_the_total_takes_the_best_route(items: list[Guarantee]) -> None:
@@ -159,11 +161,29 @@ def test_the_total_takes_the_best_route(items: list[Guarantee]) -> None:
 
 
 @quick
-@given(rho=examples.epsilons, failure=examples.failures)
-def test_bounded_range_beats_pure_by_four(rho: Fraction, failure: Fraction) -> None:
+@given(rho=examples.epsilons, times=st.integers(1, 300), delta=examples.deltas)
+def test_bounded_range_beats_pure_by_four(rho: Fraction, times: int, delta: Fraction) -> None:
     assert to_zcdp(BoundedRange.of(rho)).exact_rho * 4 == to_zcdp(PureDP.of(rho)).exact_rho
     curve, plain = to_renyi(BoundedRange.of(rho)), to_renyi(PureDP.of(rho))
     assert all(a <= b for a, b in zip(curve.values, plain.values, strict=True))
+    many = BoundedRange.of(rho).repeat(times)
+    pure, concentrated = PureDP.of(rho * times), to_zcdp(many)
+    assert epsilon_at(many, delta) == min(epsilon_at(pure, delta), epsilon_at(concentrated, delta))
+
+
+def test_laws_whose_divergence_is_0_at_one_order_are_equal() -> None:
+    curve = RenyiDP(*examples.ADD, (Fraction(2), Fraction(3)), (Fraction(0), Fraction(2)), DELTA)
+    assert epsilon_at(curve, 2 * DELTA) == 0
+
+
+def test_a_curve_that_ends_earlier_is_within_none_that_goes_on() -> None:
+    orders, values = (Fraction(2), Fraction(3)), (Fraction(1), Fraction(2))
+    longer, shorter = (
+        RenyiDP(*examples.ADD, orders[:size], values[:size], Fraction(0)) for size in (2, 1)
+    )
+    assert longer.within(longer)
+    assert longer.within(shorter)
+    assert not shorter.within(longer)
 
 
 def test_what_a_step_on_samples_protects_and_the_range_of_a_group() -> None:
@@ -280,6 +300,10 @@ def test_what_is_outside_of_its_limits_is_refused(use: Any, wrong: float) -> Non
         lambda: BoundedRange.of(-1),
         lambda: PureDP.of(1).repeat(-1),
         lambda: BoundedRange.of(1).scale(0),
+        lambda: to_approximate(PureDP.of(1), 1.5),
+        lambda: to_approximate(PureDP.of(1), -0.1),
+        lambda: to_approximate(ZeroConcentratedDP.of(1), 1.5),
+        lambda: to_approximate(ZeroConcentratedDP.of(0), -0.1),
         lambda: compose([]),
         lambda: total([], DELTA),
         lambda: compose([PureDP.of(1), ZeroConcentratedDP.of(1)]),

@@ -86,6 +86,7 @@ def test_an_enumerated_population(records: int, sample: int, ratio: Fraction) ->
     delta = max(hockey_stick(p, q, half) for p, q in neighbours(sample, sample, ratio)) * 1.0001
     mixed = fixed_size_subsample(ApproximateDP.of(half, delta, Adjacency.REPLACE_RECORD), rate)
     assert isinstance(mixed, ApproximateDP)
+    assert mixed.exact_delta == rate * Fraction(delta)
     assert all(hockey_stick(p, q, mixed.exact_epsilon) <= mixed.delta for p, q in pairs)
 
 

@@ -104,6 +104,8 @@ class Case:
     ----------
     target, hits
         Of a call: what is claimed of its target, and which outcomes hit it.
+    long
+        Whether its law takes seconds; another case of the class takes less.
     """
 
     of: Any  # class or function that is covered
@@ -113,6 +115,7 @@ class Case:
     thinner: int = 2  # by what factor noise is too thin in the twin that must be found out
     target: Target | None = None
     hits: Callable[[Any], bool] = bool
+    long: bool = False
 
 
 def _moved(moves: Iterable[int], most: int = 2, size: int = 3) -> tuple[tuple[Data, Data], ...]:
@@ -217,8 +220,9 @@ def selection() -> Iterator[Case]:
     yield Case(Peeling, peeling.guarantee, _selected(peeling), USERS)
     limited = LimitedDomain(1, 2, TWO, DELTA)
     yield Case(LimitedDomain, limited.guarantee, _selected(limited), USERS, 4)
-    for fixed in (FixedStableTopK(1, TWO, DELTA), FixedStableTopK(2, TWO, DELTA)):
-        yield Case(FixedStableTopK, fixed.guarantee, _selected(fixed), USERS[::6], 4)
+    for k in (1, 2):
+        fixed = FixedStableTopK(k, TWO, DELTA)
+        yield Case(FixedStableTopK, fixed.guarantee, _selected(fixed), USERS[::6], 4, long=k > 1)
     replaced = FixedStableTopK(1, TWO, DELTA, share=HALF, step=2)
     yield Case(FixedStableTopK, replaced.guarantee, _selected(replaced), REPLACED[::24], 4)
     top = TopStable(1, THREE * 2, DELTA)
@@ -236,7 +240,7 @@ def selection() -> Iterator[Case]:
             chosen = front.draw(_array(counts), entropy)
             return None if chosen is None else tuple(chosen.tolist())
 
-        yield Case(StableLeaders, front.guarantee, show, FRONTS, 3)
+        yield Case(StableLeaders, front.guarantee, show, FRONTS, 3, long=front.k is not None)
 
 
 def pate() -> Iterator[Case]:
@@ -262,7 +266,10 @@ def pate() -> Iterator[Case]:
         gaps = FRONTS if replacing else FRONTS[::3]
         for options in ({}, {"most": 1, "choice_law": Law.GAUSSIAN}):
             stable = StableVote(TWO, DELTA, **kept, **options)  # type: ignore[arg-type]
-            yield Case(StableVote, stable.guarantee(1, 2), _labels(stable, 14), gaps, 8)
+            yield Case(
+                StableVote, stable.guarantee(1, 2), _labels(stable, 14), gaps, 8,
+                long=replacing and bool(options),
+            )  # fmt: skip
         majority = StableMajority(TWO, DELTA, **kept)
         yield Case(StableMajority, majority.guarantee(1, 2), _labels(majority, 14), gaps)
         for full in (FullVote(ONE, **kept), BinaryVote(ONE, **kept)):
@@ -301,7 +308,8 @@ def interactive() -> Iterator[Case]:
             value: Hashable = call.draw(data, entropy.source("x")).value
             return value
 
-        yield Case(type(call), None, run, pairs or one_count, 2, call.target, hits)
+        long = isinstance(call, Boundary) and isinstance(call.oracle, NoisyMaxLaplace)
+        yield Case(type(call), None, run, pairs or one_count, 2, call.target, hits, long)
     tests = ThresholdTests(_array, 1, TWO, values=True)
 
     def above(counts: Data, entropy: Entropy) -> Hashable:
@@ -353,7 +361,8 @@ def interactive() -> Iterator[Case]:
             return tuple(found.above.tolist()), values
 
         pairs = _moved((0, 1), 2, 2) if sparse.monotone else FEW
-        yield Case(SparseVector, sparse.guarantee, stream, pairs, 3)
+        long = sparse.value_scale is not None
+        yield Case(SparseVector, sparse.guarantee, stream, pairs, 3, long=long)
 
     def individual(records: Data, entropy: Entropy) -> Hashable:
         vector = IndividualSparseVector(records, ONE, 1, entropy)

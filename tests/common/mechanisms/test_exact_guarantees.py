@@ -67,7 +67,7 @@ def test_every_mechanism_has_a_case() -> None:
         and value.__module__ == found.name
         and not name.startswith("_")
     }
-    covered = {case.of.__name__ for case in enumerated.cases()}
+    covered = {case.of.__name__ for case in enumerated.cases() if not case.long}
     assert stated.keys() - covered == set(ELSEWHERE)
     assert {name for name, value in stated.items() if not hasattr(value, "draw")} == WITHOUT_DRAW
     modules = (ROOT / "tests/common/mechanisms").rglob("test_*.py")
@@ -114,11 +114,13 @@ def _misses(case: Case, one: Law, other: Law) -> str | None:
     return None if reached >= float(target.probability) - 1e-9 else f"q of {reached:.4f} only"
 
 
-def _name(case: Case) -> str:
-    return case.of.__name__
+CASES = [
+    pytest.param(case, id=case.of.__name__, marks=[pytest.mark.slow] * case.long)
+    for case in enumerated.cases()
+]
 
 
-@pytest.mark.parametrize("case", enumerated.cases(), ids=_name)
+@pytest.mark.parametrize("case", CASES)
 def test_what_is_guaranteed_holds_in_both_directions(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,7 +129,7 @@ def test_what_is_guaranteed_holds_in_both_directions(
     assert _broken(case) is None
 
 
-@pytest.mark.parametrize("case", enumerated.cases(), ids=_name)
+@pytest.mark.parametrize("case", CASES)
 def test_too_little_noise_is_found_out(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     enumerated.coarse(monkeypatch)
     replace_samplers(monkeypatch, thinner=case.thinner)

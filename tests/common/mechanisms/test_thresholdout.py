@@ -133,6 +133,9 @@ def test_no_record_moves_a_total_by_more_than_the_sensitivity() -> None:
     assert abs(int(moved.sum() - values.sum())) <= mechanism.sensitivity == 2 * UNIT
     with pytest.raises(DataError, match="NaN"):
         rounded([0.1, float("nan")])
+    mechanism = Thresholdout(Fraction(1), most=1, threshold=Fraction(1, 10))
+    with pytest.raises(DataError, match="the estimate is not a number"):
+        ReusableHoldout(mechanism, seeded_entropy(1)).ask([0.1], float("nan"))
 
 
 def test_the_guarantee_covers_all_answers() -> None:
@@ -173,6 +176,7 @@ def test_a_used_up_holdout_says_so() -> None:
             holdout.ask(bad, estimate)
 
 
+@pytest.mark.slow
 def test_answers_stay_within_the_stated_tolerance() -> None:
     beta, questions, runs = 0.1, 40, 25
     mechanism = Thresholdout(Fraction(8), most=20, threshold=Fraction(1, 20))

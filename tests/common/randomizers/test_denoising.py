@@ -40,6 +40,7 @@ def spread(cells: int, probabilities: np.ndarray) -> float:
     return float(np.sqrt(probabilities @ (labels - mean) ** 2))
 
 
+@pytest.mark.slow
 def test_a_smooth_tail_is_told_from_noise() -> None:
     counts = geometric_counts(80, 0.8)
     truth = counts / counts.sum()
@@ -103,6 +104,7 @@ def test_noise_on_the_last_cell_is_no_point_mass() -> None:
         assert found @ np.arange(80) > 2 * truth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", ["normal", "log-normal", "gamma"])
 def test_few_events_of_a_common_law_tell_its_mean(law: str) -> None:
     """Root mean square errors over six releases, as a share of those of the projection."""
@@ -161,6 +163,7 @@ def noisy_cells(seed: int) -> tuple[np.ndarray, np.ndarray, float]:
     return counts, private_prior(counts.reshape(-1), 0.05, seeded_entropy(seed)).noisy_counts, 56.0
 
 
+@pytest.mark.slow
 def test_cells_of_two_labels_are_smoothed_along_each() -> None:
     """One after the other they jump from cell to cell; of two labels they bend little."""
     apart, series = [], []
@@ -229,6 +232,7 @@ def test_mallows_criterion_estimates_the_risk() -> None:
     assert ours < 0.8 * theirs
 
 
+@pytest.mark.slow
 @settings(max_examples=effort(15, 500), deadline=None)
 @given(
     st.lists(st.integers(-1_000, 5_000), min_size=1, max_size=30),
@@ -252,6 +256,7 @@ print(denoise_histogram(noisy, 4000, 53.9).tobytes().hex())
 """
 
 
+@pytest.mark.slow
 def test_processes_that_loaded_libraries_in_another_order_give_the_same_bytes() -> None:
     # with SciPy's MINPACK one process in eight had other last digits, and nearly all of these
     before = ["", "import polars, numpy", "import polars, numpy", "import polars, scipy.optimize"]

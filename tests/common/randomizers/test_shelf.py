@@ -33,6 +33,7 @@ from labelveil.common.randomizers import (
     build_randomizer,
     randomizer_names,
 )
+from tests.effort import one_in
 from tests.statistics import counts_fit, mean_fits
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
@@ -124,7 +125,7 @@ def faults(randomizer: Randomizer, labels: Floats, epsilon: float) -> list[str]:
 
 
 @pytest.mark.parametrize("key", SHELF)
-@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("epsilon", one_in(2, EPSILONS))
 def test_rows_are_whole_and_epsilon_is_never_passed(key: str, epsilon: float) -> None:
     for grid, prior in product(GRIDS, PRIORS):
         assert not faults(of(key, grid, prior, epsilon), GRIDS[grid], epsilon), (grid, prior)
@@ -185,7 +186,7 @@ def test_samples_follow_the_matrix_and_not_a_twin_two_percent_off(key: str) -> N
     assert not counts_fit(counts, twin / twin.sum())
 
 
-@pytest.mark.parametrize("key", SHELF)
+@pytest.mark.parametrize("key", one_in(3, SHELF))
 def test_poisson_and_absolute_losses_build_too(key: str) -> None:
     for loss in ("poisson", "absolute"):
         randomizer = build(key, UNEVEN, np.ones(UNEVEN.size), 1.0, loss=loss)

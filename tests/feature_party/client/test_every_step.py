@@ -15,7 +15,7 @@ from labelveil.common.release.table import read_release
 from labelveil.common.security.pilot_certificates import CertificateFiles
 from labelveil.feature_party.client.release_client import ReleaseClient, RetryPolicy
 from labelveil.feature_party.client.spool import PARTIAL
-from labelveil.feature_party.config import LabelsPartySection
+from labelveil.feature_party.config.labels_party import LabelsPartySection
 from tests.faults import Ended, Experiments, Mode, experiments
 from tests.feature_party.servers import Behaviour, client_settings, serving
 from tests.feature_party.worlds import World

@@ -109,3 +109,13 @@ def test_own_software_names_what_crosses() -> None:
     assert list(said.formats) == [*RELEASE.read, *QUESTION.read, *GROUPS.read]
     assert writes_ours(said)
     assert not writes_ours(pb2.Software(formats=[*RELEASE.read, NEWER]))
+
+
+def test_a_manifest_of_another_release_or_digest_is_refused(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    own = Manifest.from_bytes(world.release.manifest_bytes)
+    data = own.model_copy(update={"data_set": "others"}).to_bytes()
+    assert "instead of 'sales'" in refusal(world, files, tmp_path, Behaviour(manifest=data))
+    line = refusal(world, files, tmp_path, Behaviour(digest=bytes(range(32))))
+    assert "does not have the digest it was sent with" in line

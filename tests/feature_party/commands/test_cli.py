@@ -22,7 +22,7 @@ from labelveil.common.errors import LabelveilError
 from labelveil.common.randomizers.denoising import denoise_histogram
 from labelveil.common.release.manifest import manifest_of
 from labelveil.feature_party.commands.cli import app
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from tests.feature_party.servers import Behaviour, certificates, serving
 from tests.feature_party.worlds import World, build_world
 
@@ -233,6 +233,7 @@ def test_every_mistake_is_one_line(
     assert not Path("model").exists()
 
 
+@pytest.mark.slow
 def test_help_does_not_wait_for_torch() -> None:
     code = (
         "import sys; from typer.testing import CliRunner;"

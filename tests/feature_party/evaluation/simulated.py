@@ -64,7 +64,7 @@ def evaluate(
     channel: FiniteChannel | None = None,
 ) -> tuple[Explained, Spread]:
     drawn = sources(labels, channel or thresholds_channel(GRID.points, epsilon), seed)
-    support = Support.of(drawn[0].problem)
+    support = Support.from_problem(drawn[0].problem)
     beliefs = None if width is None else gaussian(points, width, support)
     held = np.ones(labels.size, dtype=np.bool_) if held_out is None else held_out
     return compared(drawn, support, Scored(Predictions(points, beliefs), held))

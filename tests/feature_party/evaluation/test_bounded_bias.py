@@ -34,7 +34,7 @@ def test_half_of_an_interval_with_room_for_a_bias_holds_as_often_as_it_says(bias
 
 
 def _decoded(points: np.ndarray, release: list[ReleasedCodes]) -> DecodedLabels:
-    support, held = Support.of(release[0].problem), np.ones(points.size, np.bool_)
+    support, held = Support.from_problem(release[0].problem), np.ones(points.size, np.bool_)
     scored = Scored(Predictions(points, gaussian(points, 0.5, support)), held)
     return decode_labels(release, support, scored, release[0].problem.mean)
 
@@ -43,7 +43,7 @@ def _values(points: np.ndarray, release: list[ReleasedCodes]) -> np.ndarray:
     """(n, d) what every row is decoded to, for each code that it may have."""
     (one,) = release
     sent = [np.full(points.size, code) for code in range(one.problem.outputs.size)]
-    found = [_decoded(points, [replace(one, codes=codes)]).bounded for codes in sent]
+    found = [_decoded(points, [replace(one, codes=codes)]).bias_bounded for codes in sent]
     return np.stack(found, axis=1)
 
 
@@ -108,7 +108,8 @@ def test_a_little_bias_makes_the_interval_shorter() -> None:
     release = sources(labels, thresholds_channel(GRID.points, EPSILON), 1)
     found, slope = _decoded(points, release), 2 * (points - release[0].problem.mean)
     without, noise = (
-        float(np.std(slope * one)) / np.sqrt(points.size) for one in (found.unbiased, found.bounded)
+        float(np.std(slope * one)) / np.sqrt(points.size)
+        for one in (found.unbiased, found.bias_bounded)
     )
     bias = float(np.sqrt(np.mean(slope**2))) * found.limit
     assert half_width(noise, bias) < 0.97 * NORMAL_95 * without

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
 
+from labelveil.common.entropy import seeded_entropy
 from labelveil.feature_party.evaluation.breakdown import (
     groups_by,
     importance,
@@ -16,10 +19,12 @@ from labelveil.feature_party.evaluation.breakdown import (
 from labelveil.feature_party.evaluation.decoded_labels import DecodedLabels, Scored, decode_labels
 from labelveil.feature_party.evaluation.intervals import Measured
 from labelveil.feature_party.evaluation.sentences import importance_line, segment_lines
+from labelveil.feature_party.evaluation.spread import ReleasedCodes, Spread, label_spread
+from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.model.model import Predictions
 from labelveil.feature_party.schema import ColumnMeaning
-from tests.feature_party.evaluation.simulated import GRID, ROWS, events, gaussian, sources
+from tests.feature_party.evaluation.simulated import GRID, ROWS, events, gaussian, released, sources
 from tests.feature_party.worlds import thresholds_channel
 from tests.statistics import binomial_range, covers
 
@@ -28,7 +33,7 @@ RUNS = 20
 
 def decoded(points: np.ndarray, seed: int, epsilon: float = 2.0) -> DecodedLabels:
     drawn = sources(events()[1], thresholds_channel(GRID.points, epsilon), seed)
-    support = Support.of(drawn[0].problem)
+    support = Support.from_problem(drawn[0].problem)
     scored = Scored(Predictions(points, gaussian(points, 0.5, support)), np.ones(ROWS, np.bool_))
     return decode_labels(drawn, support, scored, float(points.mean()))
 
@@ -56,27 +61,83 @@ def test_all_segments_contain_their_labels_and_those_that_are_off_are_found() ->
     assert any("off" in line for line in segment_lines("shop", off, (0.0, 9.0)))
 
 
+def effects(rows: int, epsilon: float, runs: int) -> tuple[float, list[Measured], list[Measured]]:
+    """What dealing means to other rows loses of R², in truth, as told, and by V without an error"""
+    means, labels = events(rows)
+    dealt, every = np.random.default_rng(1).permutation(means), np.arange(rows)
+    told, narrower = [], []
+    for seed in range(runs):
+        drawn = sources(labels, thresholds_channel(GRID.points, epsilon), seed)
+        support, spread = Support.from_problem(drawn[0].problem), label_spread(drawn)
+        scored = Scored(Predictions(means, gaussian(means, 0.5, support)), np.ones(rows, np.bool_))
+        found = decode_labels(drawn, support, scored, spread.centre)
+        told.append(importance(every, means, dealt, found, spread))
+        certain = replace(spread, terms=np.zeros(rows), histogram_error=0.0, value=spread.shown)
+        narrower.append(importance(every, means, dealt, found, certain))
+    lost = np.mean((dealt - labels) ** 2 - (means - labels) ** 2)
+    return float(lost / labels.var()), told, narrower
+
+
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_a_column_that_matters_is_told_from_one_that_does_not() -> None:
-    means, labels = events()
-    rng = np.random.default_rng(1)
-    dealt, hardly = rng.permutation(means), means + 0.01 * rng.normal(size=ROWS)
-    true = float(np.mean((dealt - labels) ** 2 - (means - labels) ** 2) / labels.var())
-    every = np.arange(ROWS)
-    several = [
-        importance(every, means, dealt, decoded(means, seed), labels.var()) for seed in range(100)
-    ]
+    true, several, _ = effects(ROWS, 2.0, 100)
     assert min(one.low for one in several) > 0
     # it counts the sampling of labels, too, which are fixed here: half of it would not do
     assert covers(true, several)
     assert not covers(true, several, width=0.5)
-    noise = importance(every, means, hardly, decoded(means, 0), labels.var())
+    means, labels = events()
+    spread = label_spread(sources(labels, thresholds_channel(GRID.points, 2.0), 0))
+    hardly, every = means + 0.01 * np.random.default_rng(1).normal(size=ROWS), np.arange(ROWS)
+    noise = importance(every, means, hardly, decoded(means, 0), spread)
     assert noise.low <= 0 <= noise.high or abs(noise.value) < 0.02
-    none = importance(every, means, means, decoded(means, 0), 1)
+    none = importance(every, means, means, decoded(means, 0), spread)
     line = importance_line({"income": several[0], "noise": none})
     assert "income" in line
-    assert "1 other cannot be told from noise" in line
-    assert importance_line({}) == "no column's effect can be told from noise"
+    assert "1 other cannot be distinguished from noise" in line
+    assert importance_line({}) == "no column's effect can be distinguished from noise"
+
+
+@pytest.mark.slow
+@pytest.mark.statistical
+def test_what_a_column_saves_has_room_for_the_error_of_the_variance_that_is_its_unit() -> None:
+    true, several, certain = effects(200, 1.0, 150)
+    assert covers(true, several)
+    assert not covers(true, certain)  # which hold in two of three runs
+
+
+@pytest.mark.slow
+@pytest.mark.statistical
+def test_a_columns_interval_holds_what_all_events_show_and_a_fifth_narrower_does_not() -> None:
+    """It counts which events there are and their labels, too: both are drawn anew each time.
+
+    95 to 96% of 2,000 hold it; of a fifth narrower, 91%, which pass once in a thousand times.
+    """
+    channel = thresholds_channel(GRID.points, 2.0)
+
+    def drawn(seed: int, rows: int = ROWS) -> tuple[np.ndarray, ...]:
+        rng = np.random.default_rng(1000 + seed)
+        means, dealt = 0.8 + 3.4 * rng.beta(2, 3, (2, rows))
+        return means, dealt, np.clip(means + 0.5 * rng.normal(size=rows), 0, 5)
+
+    means, dealt, labels = drawn(0, 2_000_000)
+    variance = float(labels.var())
+    true = float(np.mean((dealt - labels) ** 2 - (means - labels) ** 2) / variance)
+    known = Spread(0.0, variance, variance, np.zeros(ROWS), histogram_error=0.0, least=variance)
+    every, several = np.arange(ROWS), []
+    for seed in range(1, 2001):
+        means, dealt, labels = drawn(seed)
+        histogram = released(events()[1].tobytes(), seed % 10)  # of others: smoothing takes long
+        entropy = seeded_entropy(seed)
+        places = GRID.round(labels, entropy.words("rounding", 0, ROWS))
+        codes = channel.sample(places, entropy.words("labels", 0, ROWS)).astype(np.int64)
+        problem = LabelProblem.from_channel(channel, histogram.probabilities)
+        source = ReleasedCodes(problem, histogram, GRID.points, every, codes)
+        scored = Scored(Predictions(means, None), every >= 0)
+        told = decode_labels([source], Support.from_problem(problem), scored, float(means.mean()))
+        several.append(importance(every, means, dealt, told, known))
+    assert covers(true, several)
+    assert not covers(true, several, width=0.8)
 
 
 @pytest.mark.slow
@@ -88,7 +149,7 @@ def test_coverage_of_intervals_is_what_true_labels_show(width: float) -> None:
     several: list[Measured] = []
     for seed in range(600):
         drawn = sources(on_grid, thresholds_channel(GRID.points, 3.0), seed)
-        support = Support.of(drawn[0].problem)
+        support = Support.from_problem(drawn[0].problem)
         beliefs = gaussian(means, width, support)
         scored = Scored(Predictions(means, beliefs), np.ones(ROWS, np.bool_))
         several += interval_coverage(drawn, support, scored, [0.8])
@@ -100,6 +161,15 @@ def test_coverage_of_intervals_is_what_true_labels_show(width: float) -> None:
     assert not covers(float(true), several, width=0.8 if width == 0.2 else 0.6)
     too_narrow = float(np.mean([one.value for one in several])) < 0.75
     assert too_narrow == (width == 0.2)  # by more than half
+
+
+def test_what_a_column_saves_is_finite_where_labels_may_be_all_alike() -> None:
+    means, labels = events()
+    drawn = sources(labels, thresholds_channel(GRID.points, 2.0), 0)
+    unknown = replace(label_spread(drawn), value=-13.0, shown=1e-300, least=1e-300)
+    large = 1e12 * means
+    effect = importance(np.arange(ROWS), large, large[::-1], decoded(means, 0), unknown)
+    assert (effect.low, effect.value, effect.high) == (-1, 9, 9)
 
 
 def test_groups_are_values_or_ranges_and_rare_ones_go_together() -> None:

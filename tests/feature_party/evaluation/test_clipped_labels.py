@@ -60,7 +60,7 @@ def test_features_are_seen_to_tell_something_before_it_is_known_how_much() -> No
     rng, found, dealt = np.random.default_rng(2), [], []
     for seed in range(RELEASES):
         source = release(seed)
-        support = Support.of(source.problem)
+        support = Support.from_problem(source.problem)
         for points, told in ((means, found), (rng.permutation(means), dealt)):
             told.append(compared([source], support, unseen(source, points).scored)[0])
     undecided = [one for one in found if one.verdict == "cannot tell"]
@@ -69,6 +69,7 @@ def test_features_are_seen_to_tell_something_before_it_is_known_how_much() -> No
     assert sum(one.associated for one in dealt) <= binomial_range(RELEASES, 0.025)[1]
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_a_clipped_label_is_told_where_the_whole_is_not() -> None:
     means, labels = heavy_tailed()
@@ -76,7 +77,7 @@ def test_a_clipped_label_is_told_where_the_whole_is_not() -> None:
     found: list[tuple[Explained, Explained]] = []
     for seed in range(RELEASES):
         source = release(seed)
-        support, problem = Support.of(source.problem), source.problem
+        support, problem = Support.from_problem(source.problem), source.problem
         whole, _ = compared([source], support, unseen(source, means).scored)
         told = explained_below(problem, [source], support, unseen(source, means))
         if told is None:  # now and then a histogram's noise hides that the tail is heavy
@@ -110,7 +111,7 @@ def test_nothing_is_clipped_where_the_whole_label_will_do() -> None:
     for epsilon in (1.0, 4.0):
         (source,) = sources(labels, thresholds_channel(np.linspace(0, 5, 11), epsilon), 1)
         told = explained_below(
-            source.problem, [source], Support.of(source.problem), unseen(source, means)
+            source.problem, [source], Support.from_problem(source.problem), unseen(source, means)
         )
         assert told is None
 
@@ -120,7 +121,7 @@ def test_nothing_is_clipped_of_medians_or_without_a_common_unit() -> None:
     found = 0
     for seed in range(3):
         source = release(seed)
-        problem, support = source.problem, Support.of(source.problem)
+        problem, support = source.problem, Support.from_problem(source.problem)
         told = explained_below(problem, [source], support, unseen(source, means))
         found += told is not None
         party = LabelSource("one", 0.0, 2.0, 0, len(HEAVY) - 1, problem.prior, 1)

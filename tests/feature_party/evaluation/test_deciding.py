@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from labelveil.common.entropy import seeded_entropy
-from labelveil.common.exact.channel import FiniteChannel
+from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.prior import private_prior
-from labelveil.feature_party.evaluation.decoded_labels import Scored
+from labelveil.feature_party.evaluation import intervals
+from labelveil.feature_party.evaluation.decoded_labels import Scored, believed
 from labelveil.feature_party.evaluation.explained import Explained
+from labelveil.feature_party.evaluation.intervals import NEGLIGIBLE, Measured
 from labelveil.feature_party.evaluation.sentences import summary
 from labelveil.feature_party.evaluation.spread import ReleasedCodes
 from labelveil.feature_party.learning.problem import LabelProblem
@@ -65,7 +67,7 @@ def evaluated(seed: int) -> tuple[Explained, float]:
     problem = LabelProblem.from_channel(designed(), histogram.probabilities)
     codes = designed().sample(places, entropy.words("labels", 0, ROWS)).astype(np.int64)
     source = ReleasedCodes(problem, histogram, AMOUNTS.points, np.arange(ROWS), codes)
-    support = Support.of(problem)
+    support = Support.from_problem(problem)
     predicted = Predictions(points, short_tailed(points, support))
     found, _ = compared([source], support, Scored(predicted, np.ones(ROWS, dtype=np.bool_)))
     errors = np.mean((points - labels) ** 2), np.mean((problem.mean - labels) ** 2)
@@ -91,6 +93,7 @@ def test_it_holds_of_a_law_with_too_short_a_tail_and_a_narrower_one_does_not() -
     assert not any(found.verdict == "not better" for found, _ in runs)  # it explains a quarter
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_the_verdict_is_what_the_printed_interval_says() -> None:
     """Also where the variance can hardly be told from 0, and where features tell nothing."""
@@ -108,3 +111,26 @@ def test_the_verdict_is_what_the_printed_interval_says() -> None:
         assert format(max(told["estimated_r2_low"], 0.0), ".2f") == low
         assert told["verdict"] == found.verdict
     assert verdicts == {"better", "cannot tell"}
+
+
+def test_an_interval_that_ends_at_zero_does_not_decide() -> None:
+    for low, high, verdict in (
+        (1e-9, 0.5, "better"),
+        (0.0, 0.5, "cannot tell"),
+        (-0.1, NEGLIGIBLE, "cannot tell"),
+        (-0.1, NEGLIGIBLE - 1e-9, "not better"),
+    ):
+        assert intervals.compared(Measured(0.1, low, high)) == verdict
+
+
+def test_what_a_model_of_points_believes_has_its_means() -> None:
+    labels = np.arange(5.0)
+    channel = FiniteChannel(labels, labels, randomized_response_rows(5, 1.0))
+    support = Support.from_problem(
+        LabelProblem.from_channel(channel, np.array([0.4, 0.3, 0.1, 0.1, 0.1]))
+    )
+    points = np.linspace(0.05, 3.95, 40)
+    laws = believed(support, Predictions(points, None))
+    assert laws.min() >= 0
+    assert laws.sum(axis=1) == pytest.approx(1)
+    assert laws @ support.values == pytest.approx(points)

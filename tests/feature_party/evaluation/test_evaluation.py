@@ -26,7 +26,7 @@ def simulate(
     grid = Grid(channel.inputs)
     prior = np.bincount(grid.round(labels, seeded_entropy(0).words("r", 0, labels.size)))
     problem = LabelProblem.from_channel(channel, np.append(prior, np.zeros(9))[: len(grid)] + 1)
-    support = Support.of(problem)
+    support = Support.from_problem(problem)
     estimates = []
     for seed in range(RELEASES):
         entropy = seeded_entropy(1000 + seed)

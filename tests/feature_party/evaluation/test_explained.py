@@ -35,6 +35,7 @@ from tests.feature_party.worlds import thresholds_channel
 from tests.statistics import binomial_range, covers, mean_fits
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     ("epsilon", "width"), [(1.0, 0.5), (1.0, None), (3.0, 0.5), (1.0, 2.0)], ids=str
@@ -45,12 +46,12 @@ def test_both_intervals_contain_the_truth(epsilon: float, width: float | None) -
     truth = share_explained(means, labels)
     found = [evaluate(means, labels, epsilon, seed, width) for seed in range(RELEASES)]
     least = binomial_range(RELEASES, 0.95)[0]
-    for name in ("share", "free"):
+    for name in ("share", "assumption_free"):
         shares = [getattr(one, name) for one, _ in found]
         assert sum(s.low <= truth <= s.high for s in shares) >= least
         off = truth + np.median([s.high - s.low for s in shares])
         assert sum(s.low <= off <= s.high for s in shares) < least
-    losses = np.array([one.free_loss.value for one, _ in found])
+    losses = np.array([one.assumption_free_loss.value for one, _ in found])
     error = float(np.mean((means - labels) ** 2))
     assert mean_fits(losses[:20], error)  # later ones share their histograms
     assert not mean_fits(losses[:20] + 3 * losses.std(), error)
@@ -62,11 +63,12 @@ def test_what_assumes_nothing_covers_and_a_fifth_narrower_would_not() -> None:
     """It counts the codes' noise alone; of 1,000 the twin's 87% pass once in 100,000 times."""
     means, labels = events()
     truth = share_explained(means, labels)
-    found = [evaluate(means, labels, 1.0, seed, None)[0].free for seed in range(1000)]
+    found = [evaluate(means, labels, 1.0, seed, None)[0].assumption_free for seed in range(1000)]
     assert covers(truth, found)
     assert not covers(truth, found, width=0.8)
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_the_spread_of_the_labels_is_unbiased_and_as_sure_as_it_says() -> None:
     labels = GRID.points[np.abs(events()[1][:, None] - GRID.points).argmin(axis=1)]
@@ -86,6 +88,7 @@ def test_the_spread_of_the_labels_is_unbiased_and_as_sure_as_it_says() -> None:
     assert least >= binomial_range(20, 0.975)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("pull", [1.0, 0.05])
 def test_a_model_of_other_events_is_not_called_better(pull: float) -> None:
@@ -108,12 +111,12 @@ def test_a_channel_that_merges_labels_widens_the_assumption_free_interval() -> N
     )
     truth = share_explained(means, labels)
     found = [evaluate(means, labels, 2.0, seed, channel=channel)[0] for seed in range(RELEASES)]
-    assert {one.free_loss.method for one in found} == {"bounded-bias"}
+    assert {one.assumption_free_loss.method for one in found} == {"bounded-bias"}
     least = binomial_range(RELEASES, 0.95)[0]
-    for name in ("share", "free"):
+    for name in ("share", "assumption_free"):
         assert sum(getattr(s, name).low <= truth <= getattr(s, name).high for s in found) >= least
-    plain = evaluate(means, labels, 2.0, 0)[0].free
-    assert found[0].free.high - found[0].free.low > plain.high - plain.low
+    plain = evaluate(means, labels, 2.0, 0)[0].assumption_free
+    assert found[0].assumption_free.high - found[0].assumption_free.low > plain.high - plain.low
 
 
 def test_rows_that_are_not_held_out_count_too() -> None:
@@ -121,7 +124,8 @@ def test_rows_that_are_not_held_out_count_too() -> None:
     held = np.arange(ROWS) < ROWS // 5
     few, _ = evaluate(means[held], labels[held], 1.0, 5)
     all_rows, _ = evaluate(means, labels, 1.0, 5, held_out=held)
-    assert all_rows.free.high - all_rows.free.low < 0.7 * (few.free.high - few.free.low)
+    of_all, of_few = all_rows.assumption_free, few.assumption_free
+    assert of_all.high - of_all.low < 0.7 * (of_few.high - of_few.low)
 
 
 def test_a_constant_is_not_better_and_few_events_cannot_tell() -> None:
@@ -144,7 +148,7 @@ def test_there_is_one_estimate_and_the_impossible_is_not_said() -> None:
         found = evaluate(means, labels, 0.5, seed)[0]
         value = found.share.value
         assert found.error.value == pytest.approx(found.constant * (1 - value))
-        for share in (found.free, found.share, found.error):
+        for share in (found.assumption_free, found.share, found.error):
             assert share.low <= share.value <= share.high
     far = replace(found, share=Measured(1.0, 0.3, 1.0))
     assert not far.possible
@@ -156,7 +160,7 @@ def test_there_is_one_estimate_and_the_impossible_is_not_said() -> None:
 def test_an_event_of_another_network_is_worth_what_averaging_adds() -> None:
     means, labels = events()
     drawn = sources(labels, thresholds_channel(GRID.points, 2.0), 1)
-    support, held = Support.of(drawn[0].problem), np.arange(ROWS) < ROWS // 4
+    support, held = Support.from_problem(drawn[0].problem), np.arange(ROWS) < ROWS // 4
     scored = Scored(Predictions(means, gaussian(means, 0.5, support)), held)
     plain = compared(drawn, support, scored)[0].loss
     more = compared(drawn, support, replace(scored, averaging=0.2))[0].loss
@@ -167,7 +171,7 @@ def test_the_word_of_a_model_counts_less_the_less_it_knows() -> None:
     """Noise in predictions, or distributions made of their means, widen the assisted interval."""
     means, labels = events()
     drawn = sources(labels, thresholds_channel(GRID.points, 1.0), 1)
-    support = Support.of(drawn[0].problem)
+    support = Support.from_problem(drawn[0].problem)
     held = np.ones(ROWS, np.bool_)
     knowing = Scored(Predictions(means, gaussian(means, 0.5, support)), held)
     noisy, pointed = replace(knowing, echo=9.0), Scored(Predictions(means, None), held)
@@ -181,7 +185,9 @@ def test_the_word_of_a_model_counts_less_the_less_it_knows() -> None:
 
 
 def test_a_tilted_prior_has_the_mean_that_is_predicted() -> None:
-    support = Support.of(sources(events()[1], thresholds_channel(GRID.points, 1.0), 0)[0].problem)
+    support = Support.from_problem(
+        sources(events()[1], thresholds_channel(GRID.points, 1.0), 0)[0].problem
+    )
     points = np.linspace(0.4, 4.5, 50)
     beliefs = believed(support, Predictions(points, None))
     assert beliefs.min() >= 0
@@ -192,7 +198,7 @@ def test_a_tilted_prior_has_the_mean_that_is_predicted() -> None:
 def test_where_labels_hardly_differ_no_number_of_events_is_advised() -> None:
     means, labels = events()
     drawn = sources(labels, thresholds_channel(GRID.points, 1.0), 0)
-    support = Support.of(drawn[0].problem)
+    support = Support.from_problem(drawn[0].problem)
     dealt = np.random.default_rng(3).permutation(means) - means.mean()
     scored = Scored(
         Predictions(means.mean() + 0.01 * dealt, None), np.ones(labels.size, dtype=np.bool_)

@@ -56,7 +56,10 @@ class Kind:
         problem = LabelProblem.from_channel(self.channel, histogram.probabilities)
         every = np.arange(rows)
         sources = [ReleasedCodes(problem, histogram, self.grid.points, every, codes)]
-        support, scored = Support.of(problem), Scored(Predictions(points, None), every >= 0)
+        support, scored = (
+            Support.from_problem(problem),
+            Scored(Predictions(points, None), every >= 0),
+        )
         nobody = np.empty((0, 0))
         found = Unseen(pl.DataFrame(), codes, every, scored, [], nobody)
         decoded = decode_labels(sources, support, scored, label_spread(sources).centre)
@@ -112,6 +115,7 @@ def test_intervals_contain_what_true_labels_show(kind: Kind, runs: int) -> None:
     assert found[0][0].constant == pytest.approx(truth[loss], rel=0.25)
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_probabilities_that_are_off_are_found() -> None:
     kind = binary(0, 1)

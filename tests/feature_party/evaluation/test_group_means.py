@@ -105,6 +105,7 @@ def _misses(group: GroupMean, width: float) -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_means_of_sums_are_those_of_the_events_but_for_the_noise() -> None:
     """300 answers: intervals hold together with .95, and twins of half the width do not."""

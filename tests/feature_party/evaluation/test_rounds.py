@@ -66,7 +66,7 @@ def in_two_rounds(seed: int) -> tuple[Explained, float]:
     channel = thresholds_channel(GRID.points, EPSILON)
     sent = channel.sample(places, entropy.words("first", 0, world.first)).astype(np.int64)
     alone = LabelProblem.from_channel(channel, histogram.probabilities)
-    support = Support.of(alone)
+    support = Support.from_problem(alone)
 
     own = ~held[first]
     decoded = decoder(alone, alone.grid).values[sent, 0]
@@ -90,7 +90,7 @@ def in_two_rounds(seed: int) -> tuple[Explained, float]:
         of_fold = fitted(world.features[~held & (fold != out)], values[~held & (fold != out)])
         predicted = np.clip(world.features @ of_fold, 0, 5)
         points += np.where(held, predicted / FOLDS, predicted * (fold == out))
-    judged, support = points[first], Support.of(both)
+    judged, support = points[first], Support.from_problem(both)
     sources = [ReleasedCodes(alone, histogram, GRID.points, rows[first], sent)]
     scored = Scored(Predictions(judged, gaussian(judged, WIDTH, support)), held[first])
     found, _ = compared(sources, support, scored)
@@ -100,7 +100,7 @@ def in_two_rounds(seed: int) -> tuple[Explained, float]:
 @pytest.mark.slow
 def test_intervals_cover_what_a_model_of_two_rounds_explains() -> None:
     found = [in_two_rounds(seed) for seed in range(200)]
-    for name in ("free", "share"):
+    for name in ("assumption_free", "share"):
         shares = [(getattr(told, name), truth) for told, truth in found]
         covered = sum(share.low <= truth <= share.high for share, truth in shares)
         assert covered >= 184, f"{name}: {covered} of 200"  # fewer have chance .01 at 95 %

@@ -10,16 +10,17 @@ import polars as pl
 import pytest
 
 from labelveil.common.errors import DataError
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.evaluation.decoded_labels import Scored
 from labelveil.feature_party.evaluation.losses import SQUARED
 from labelveil.feature_party.evaluation.unseen import Unseen, unseen
 from labelveil.feature_party.model.model import Predictions
+from tests.effort import one_in
 from tests.feature_party.learn import prepare, train
 from tests.feature_party.worlds import build_world
 
 
-@pytest.mark.parametrize("learner", ["networks", "trees", "linear"])
+@pytest.mark.parametrize("learner", one_in(3, ["networks", "trees", "linear"]))
 def test_each_fold_is_predicted_by_those_who_left_it_out(learner: str, tmp_path: Path) -> None:
     world = build_world(tmp_path, rows=800)
     training = {"learner": learner, "head": "gaussian", "epochs": 2, "hidden": [4]}
@@ -38,7 +39,7 @@ def test_each_fold_is_predicted_by_those_who_left_it_out(learner: str, tmp_path:
     assert np.isfinite(points).all()
     assert np.array_equal(np.sort(found.matched), np.arange(800))
     assert found.judged_by(SQUARED).averaging > 0
-    ((whole, part), *folds) = found.parts
+    ((whole, part), *folds) = found.folds
     assert part == slice(None)
     assert [one for _, one in folds] == [slice(at, at + 2) for at in (0, 2, 4, 6)]
     alone = [model.distributions(model.encoder.encode(found.table), one).points for _, one in folds]
@@ -53,6 +54,7 @@ def test_one_event_is_too_few() -> None:
         unseen(None, SimpleNamespace(holdout=np.array([5])))
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize(("signal", "doubled"), [(0.0, True), (3.0, False)])
 def test_the_noise_that_folds_share_is_in_the_variance(signal: float, doubled: bool) -> None:

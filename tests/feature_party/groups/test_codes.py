@@ -52,6 +52,7 @@ def test_a_code_counts_as_what_its_likelihood_says_nearby() -> None:
         assert likelier[place] + normal == pytest.approx(log(near), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_codes_are_right_on_average() -> None:
     codes = lv.randomize_labels(np.tile([0.0, 10.0], 200), lower=0, upper=10, epsilon=1)
     problem = problem_of(codes, codes.codes)

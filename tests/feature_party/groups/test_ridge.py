@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 import labelveil as lv
 from labelveil.common.arrays import Floats, Indices
@@ -51,6 +52,7 @@ def test_what_is_not_known_is_where_nothing_was_asked() -> None:
     assert 0.9 * ridge.doubt**2 < seen < 1.001 * ridge.doubt**2
 
 
+@pytest.mark.slow
 def test_of_large_groups_some_events_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ridges, "_EVENTS", ROWS // 6)
     rng = np.random.default_rng(0)
@@ -81,6 +83,7 @@ def test_of_large_groups_some_events_stand_for_all(monkeypatch: pytest.MonkeyPat
     assert scales[0] > 3 * scales[1:].max()
 
 
+@pytest.mark.slow
 def test_what_columns_do_one_by_one_takes_few_sums_to_learn() -> None:
     rng = np.random.default_rng(2)
     inputs = rng.uniform(-2, 2, size=(1_600, 8))
@@ -89,6 +92,30 @@ def test_what_columns_do_one_by_one_takes_few_sums_to_learn() -> None:
     ridge = RidgeFit(inputs[:600], rows_of(groups, truth[:600]), 0, 10, 0, along=0.5).run()
     left = np.mean((ridge.predict(inputs[600:]) - truth[600:]) ** 2) / truth.var()
     assert left < 0.35
+
+
+def test_the_evidence_of_a_constant_is_the_likelihood_of_the_sums() -> None:
+    rng = np.random.default_rng(5)
+    inputs, labels = rng.uniform(-1, 1, size=(300, 3)), rng.uniform(0, 10, size=300)
+    codes = lv.randomize_labels(labels[200:], lower=0, upper=10, epsilon=2)
+    beside = CodeRows.of(problem_of(codes, codes.codes), codes.codes, np.arange(200, 300))
+    for coded in (None, beside):
+        rows = rows_of(np.arange(200) % 40, labels[:200])
+        fit = RidgeFit(inputs, rows, 0, 10, 0, codes=coded)
+        found, likely = fit._constant_evidence(), []
+        for fit.deviation in ridges._DEVIATIONS:
+            fit._linearize()
+            seen, noise = fit.targets.numpy(), fit.variance.numpy()
+            level, more = fit.data.by_group(fit.slopes.double().numpy()), 0.0
+            if coded is not None:
+                seen = np.append(seen, fit.seen.numpy())
+                noise = np.append(noise, fit.seen_variance.numpy())
+                level, more = np.append(level, np.ones(100)), float(fit.likelier.sum())
+            law = stats.multivariate_normal(cov=np.diag(noise) + np.outer(level, level))
+            prior = stats.norm(0, ridges._SPREAD).logpdf(np.log(fit.deviation / ridges._DEVIATION))
+            constant = (seen.size + 1) / 2 * np.log(2 * np.pi) + np.log(ridges._SPREAD)
+            likely.append(law.logpdf(seen) + prior + constant + more)
+        assert found == pytest.approx(max(likely), rel=1e-6)
 
 
 def test_scales_follow_the_slope_of_the_evidence() -> None:

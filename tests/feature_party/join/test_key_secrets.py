@@ -15,7 +15,7 @@ from labelveil.common.errors import ConfigError, DataError, LabelveilError
 from labelveil.common.release.event_keys import hash_keys
 from labelveil.common.release.folder import POPULATION_FILE
 from labelveil.common.release.table import write_release
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.join.shards import JoinedShards
 from labelveil.feature_party.pipeline.learning import Learning
 from tests.feature_party.worlds import World, build_manifest, build_world

@@ -21,7 +21,7 @@ from labelveil.common.engine.task import Engine, EngineError, Secrets
 from labelveil.common.errors import DataError, ReleaseError
 from labelveil.common.files import exclusive
 from labelveil.common.release.folder import CODES_FILE, KEYS_FILE
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.join.matches import JoinInputs, MatchCounts, Party
 from labelveil.feature_party.join.on_disk import JoinSizes, join_to_shards
 from labelveil.feature_party.join.shards import JoinedShards
@@ -255,6 +255,7 @@ def test_a_lost_worker_is_one_line(world: World, tmp_path: Path) -> None:
     assert (tmp_path / ".out.work").is_dir()  # to go on from
 
 
+@pytest.mark.slow
 def test_several_releases_and_the_split_are_those_of_memory(tmp_path: Path) -> None:
     worlds = [build_world(tmp_path / str(seed), rows=700, seed=seed) for seed in (1, 2)]
     names = pl.read_parquet(worlds[0].features).filter(pl.col("event") != "e5")
@@ -290,3 +291,14 @@ def test_several_releases_and_the_split_are_those_of_memory(tmp_path: Path) -> N
     tables, codes = zip(*stored.training_events(columns), strict=True)
     assert pl.concat(tables).equals(memory.table[memory.training])
     np.testing.assert_array_equal(np.concatenate(codes), memory.codes[memory.training])
+
+
+def test_submitted_events_are_exactly_those_of_the_features(tmp_path: Path) -> None:
+    world = build_world(tmp_path, rows=600, keyed=False)
+    release, features = _stored(world, tmp_path), tmp_path / "other.parquet"
+    table = pl.read_parquet(world.features)
+    for frame in (table.head(599), table.reverse(), table.with_columns(pl.col("event") + "?")):
+        frame.write_parquet(features)
+        inputs = JoinInputs((release,), features, "event", (Party(SECRET),))
+        with pytest.raises(DataError, match="600 submitted events, and column 'event'"):
+            join_to_shards(inputs, tmp_path / "out", sizes=SMALL)

@@ -59,7 +59,7 @@ NAMED = [f"{name} over {problem.grid.size}" for name, problem in CASES]
 
 @pytest.mark.parametrize(("name", "problem"), CASES, ids=NAMED)
 def test_log_likelihood_is_the_brute_force_sum(name: str, problem: LabelProblem) -> None:
-    support = Support.of(problem)
+    support = Support.from_problem(problem)
     head = build_head(name, support)
     objective = LikelihoodObjective(problem, support, head)
     rng = np.random.default_rng(3)
@@ -81,7 +81,7 @@ def test_log_likelihood_is_the_brute_force_sum(name: str, problem: LabelProblem)
 def test_losses_and_gradients_are_finite_at_extremes(
     name: str, problem: LabelProblem, scale: float
 ) -> None:
-    support = Support.of(problem)
+    support = Support.from_problem(problem)
     head = build_head(name, support)
     objective = LikelihoodObjective(problem, support, head)
     signs = torch.randint(0, 2, (64, head.outputs), generator=torch.Generator().manual_seed(0))
@@ -95,20 +95,20 @@ def test_losses_and_gradients_are_finite_at_extremes(
 
 def test_labels_of_their_own_get_heads_of_their_own() -> None:
     for problem, wanted in ((two_labels(), "bernoulli"), (few_classes(), "softmax")):
-        support = Support.of(problem)
-        assert problem.values_alone
+        support = Support.from_problem(problem)
+        assert problem.discrete
         assert candidate_heads(support, counts=True) == ((wanted,), ())
         nothing = build_head(wanted, support)
         logits = nothing.log_probabilities(torch.zeros(nothing.outputs))
         np.testing.assert_allclose(logits.exp(), problem.prior, atol=1e-4)
-    assert not LabelProblem.from_json(smooth_problem().to_json()).values_alone
-    assert LabelProblem.from_json(two_labels().to_json()).values_alone
+    assert not LabelProblem.from_json(smooth_problem().to_json()).discrete
+    assert LabelProblem.from_json(two_labels().to_json()).discrete
     with pytest.raises(ConfigError, match="is for two labels, not for 26; use softmax"):
-        build_head("bernoulli", Support.of(smooth_problem()))
+        build_head("bernoulli", Support.from_problem(smooth_problem()))
 
 
 def test_gaussian_is_the_normal_density() -> None:
-    support = Support.of(smooth_problem())
+    support = Support.from_problem(smooth_problem())
     head = build_head("gaussian", support)
     mean = float(support.prior @ support.values)
     scale = float(support.prior @ (support.values - mean) ** 2) ** 0.5
@@ -125,7 +125,7 @@ def test_gaussian_is_the_normal_density() -> None:
 def test_counts_follow_their_families() -> None:
     grid = np.arange(25.0)
     problem = problem_of(grid, stats.nbinom.pmf(grid, 3, 3 / 8))
-    support = Support.of(problem)
+    support = Support.from_problem(problem)
     assert not support.low_atom
     mean = float(support.prior @ support.values)
     variance = float(support.prior @ (support.values - mean) ** 2)
@@ -142,14 +142,14 @@ def test_counts_follow_their_families() -> None:
 
 @pytest.mark.parametrize("name", ["softmax", "prior-tilt", "log-prior-tilt", "canonical"])
 def test_tilted_heads_start_at_the_prior(name: str) -> None:
-    support = Support.of(counts_problem())
+    support = Support.from_problem(counts_problem())
     head = build_head(name, support)
     found = head.log_probabilities(torch.zeros(head.outputs)).exp().double().numpy()
     np.testing.assert_allclose(found, support.prior, rtol=1e-5)
 
 
 def test_canonical_tilts_are_what_the_channel_tells_apart() -> None:
-    support = Support.of(counts_problem())
+    support = Support.from_problem(counts_problem())
     tilts = canonical_tilts(support)
     prior, channel = support.prior, support.likelihood
     marginal = prior @ channel
@@ -179,7 +179,7 @@ def test_a_canonical_head_keeps_the_prior_where_the_channel_does_not_look() -> N
     channel = np.where(grid[:, None] < 5, [0.75, 0.25], [0.25, 0.75])
     rows, row_of = np.unique(channel, axis=0, return_inverse=True)
     problem = LabelProblem(grid, prior, rows, row_of.reshape(-1), np.array([0.0, 1.0]))
-    support = Support.of(problem)
+    support = Support.from_problem(problem)
     head = build_head("canonical", support)
     assert head.outputs == 1
     found = head.log_probabilities(torch.tensor([0.8])).exp().double().numpy()
@@ -197,13 +197,13 @@ def test_a_channel_that_says_nothing_has_nothing_to_tilt() -> None:
     problem = LabelProblem(
         grid, np.full(9, 1 / 9), np.ones((1, 1)), np.zeros(9, np.int64), np.zeros(1)
     )
-    head = build_head("canonical", Support.of(problem))
+    head = build_head("canonical", Support.from_problem(problem))
     found = head.log_probabilities(torch.full((head.outputs,), 3.0)).exp().numpy()
     np.testing.assert_allclose(found, 1 / 9, rtol=0.02)
 
 
 def test_atoms_get_their_own_output() -> None:
-    support = Support.of(counts_problem())
+    support = Support.from_problem(counts_problem())
     assert support.low_atom
     head = build_head("gamma", support)
     assert head.outputs == 3
@@ -218,7 +218,7 @@ def test_a_fine_grid_is_merged() -> None:
     grid = np.arange(401.0)
     prior = np.exp(-grid / 20) + 1e-5
     problem = problem_of(grid, prior / prior.sum())
-    support = Support.of(problem)
+    support = Support.from_problem(problem)
     assert support.size <= 64
     assert support.values[0] == 0
     assert support.values[-1] == 400
@@ -232,23 +232,23 @@ def test_long_tails_get_heads_that_do_not_tilt_them() -> None:
     grid = np.arange(401.0)
     prior = np.exp(-grid / 5)
     prior[0] *= 3  # skewness above 2 on either grid
-    long = Support.of(problem_of(grid, prior / prior.sum()))
-    few = Support.of(problem_of(grid[:100], prior[:100] / prior[:100].sum()))
+    long = Support.from_problem(problem_of(grid, prior / prior.sum()))
+    few = Support.from_problem(problem_of(grid[:100], prior[:100] / prior[:100].sum()))
     for support, counts, last in (
         (long, True, "gamma"),  # 400 is rather an amount
         (few, True, "negative-binomial"),
         (few, False, "gamma"),
     ):
         assert candidate_heads(support, counts) == (("canonical", "log-normal", last), ())
-    bell = Support.of(smooth_problem())
+    bell = Support.from_problem(smooth_problem())
     assert candidate_heads(bell, counts=False)[0] == ("gaussian", "log-normal")
 
 
 def test_unknown_and_impossible_heads_are_refused() -> None:
-    support = Support.of(smooth_problem())
+    support = Support.from_problem(smooth_problem())
     with pytest.raises(ConfigError, match="head='normal' must be auto or one of"):
         build_head("normal", support)
     grid = np.linspace(-1, 1, 9)
-    negative = Support.of(problem_of(grid, np.full(9, 1 / 9)))
+    negative = Support.from_problem(problem_of(grid, np.full(9, 1 / 9)))
     with pytest.raises(ConfigError, match="needs labels >= 0"):
         build_head("gamma", negative)

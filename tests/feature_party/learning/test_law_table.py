@@ -18,6 +18,7 @@ from labelveil.feature_party.learning.objectives import LikelihoodObjective
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.learning.target_encoding import TargetEncoding, scores_of_codes
+from tests.effort import one_in
 
 
 def problem_with(prior: np.ndarray, epsilon: float) -> LabelProblem:
@@ -33,10 +34,10 @@ WITH_ATOMS = PLAIN + 3.0 * np.isin(np.arange(30), (0, 29))
 
 
 @pytest.mark.parametrize("head", ["gaussian", "log-normal", "gamma", "prior-tilt", "poisson"])
-@pytest.mark.parametrize("prior", [PLAIN, WITH_ATOMS])
+@pytest.mark.parametrize("prior", one_in(2, [PLAIN, WITH_ATOMS], first=1))
 def test_interpolated_derivatives_are_those_of_the_likelihood(head: str, prior: np.ndarray) -> None:
     problem = problem_with(prior, 2.0)
-    support = Support.of(problem)
+    support = Support.from_problem(problem)
     family = build_head(head, support)
     table = LawTable(family, support.likelihood)
     rng = np.random.default_rng(0)
@@ -64,7 +65,7 @@ def test_interpolated_derivatives_are_those_of_the_likelihood(head: str, prior: 
 
 
 def test_the_hessian_is_the_fisher_information() -> None:
-    support = Support.of(problem_with(PLAIN, 2.0))
+    support = Support.from_problem(problem_with(PLAIN, 2.0))
     table = LawTable(build_head("gaussian", support), support.likelihood)
     every = np.arange(support.likelihood.shape[1])
     outputs = np.tile([0.5, -0.25], (every.size, 1))
@@ -80,7 +81,7 @@ def test_a_channel_without_noise_has_derivatives_everywhere(head: str) -> None:
     problem = problem_with(PLAIN, 1.0)
     every = np.arange(PLAIN.size)
     problem = replace(problem, rows=np.eye(every.size), row_of=every, outputs=problem.grid)
-    support = Support.of(problem)
+    support = Support.from_problem(problem)
     family = build_head(head, support)
     table = LawTable(family, support.likelihood)
     outputs = np.array([[place] * family.outputs for place in (-5.0, -2.0, 0.0, 5.0)])
@@ -89,8 +90,27 @@ def test_a_channel_without_noise_has_derivatives_everywhere(head: str) -> None:
             assert np.isfinite(found).all()
 
 
+def test_no_product_is_of_numbers_that_processors_are_slow_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A narrow law says of most cells less than single precision's least normal number."""
+    support = Support.from_problem(problem_with(np.full(64, 1 / 64), 1.0))
+    product, taken = torch.Tensor.__matmul__, list[torch.Tensor]()
+
+    def noted(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        taken.extend(each for each in (left, right) if each.dtype == torch.float32)
+        return product(left, right)
+
+    monkeypatch.setattr(torch.Tensor, "__matmul__", noted)
+    LawTable(build_head("gaussian", support), support.likelihood)
+    least = torch.finfo(torch.float32).tiny
+    slow = [int(((each != 0) & (each.abs() < least)).sum()) for each in taken]
+    assert any((each == 0).any() for each in taken)  # the law is that narrow
+    assert not any(slow)
+
+
 def test_heads_of_more_parameters_have_no_table() -> None:
-    support = Support.of(problem_with(PLAIN, 2.0))
+    support = Support.from_problem(problem_with(PLAIN, 2.0))
     assert LawTable.serves(build_head("gaussian", support), 60)
     assert not LawTable.serves(build_head("softmax", support), 60)
     assert not LawTable.serves(build_head("gaussian", support), 1 << 20)
@@ -148,7 +168,7 @@ shifts = np.random.default_rng(0).normal(size=channels)
 rows = np.concatenate([np.exp(-abs(grid[:, None] - sent - at) / 15) for at in shifts], axis=1)
 rows /= rows.sum(axis=1, keepdims=True)
 prior, outputs = np.full(40, 1 / 40), np.arange(float(rows.shape[1]))
-support = Support.of(LabelProblem(grid, prior, rows, np.arange(40), outputs))
+support = Support.from_problem(LabelProblem(grid, prior, rows, np.arange(40), outputs))
 head, channel_of = build_head("gaussian", support), np.repeat(np.arange(channels), sent.size)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 table = LawTable(head, support.likelihood, channel_of, np.full(channels, 1 / channels))

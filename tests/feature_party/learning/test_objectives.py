@@ -21,7 +21,7 @@ def test_laws_that_share_layers_are_an_equal_mixture() -> None:
     labels, prior = np.arange(9.0), np.full(9, 1 / 9)
     response = build_randomizer("randomized-response", labels=labels, prior=prior, epsilon=2.0)
     problem = LabelProblem.from_channel(response.channel, prior)
-    support = Support.of(problem)
+    support = Support.from_problem(problem)
     laws = [
         LikelihoodObjective(problem, support, build_head(name, support))
         for name in ("gaussian", "poisson")
@@ -44,6 +44,17 @@ def test_laws_that_share_layers_are_an_equal_mixture() -> None:
     torch.testing.assert_close(law.sum(-1), torch.ones(5, dtype=law.dtype))
     values = torch.as_tensor(support.values, dtype=law.dtype)
     torch.testing.assert_close(law @ values, shared.points(raw).to(law.dtype), atol=1e-4, rtol=1e-4)
+
+
+def test_an_objective_that_is_moved_is_of_the_moved_labels() -> None:
+    labels, raw = np.array([0.0, 1.0, 5.0, 9.0]), torch.linspace(-40.0, 40.0, 9)[:, None]
+    for kind, location in (("squared", 3.0), ("absolute", 3.0), ("poisson", 0.0)):
+        own = PointObjective("raw", kind, np.zeros(0), 1.5 if location else 0.0, 2.0, 0.0, 10.0)
+        moved = own.moved(location, 7.0)
+        assert (moved.lower, moved.upper) == (location, location + 70)
+        torch.testing.assert_close(moved.points(raw), location + 7 * own.points(raw))
+        targets = own.value_targets(labels), moved.value_targets(location + 7 * labels)
+        torch.testing.assert_close(*targets)
 
 
 def test_the_loss_of_a_count_is_its_likelihood() -> None:

@@ -39,6 +39,7 @@ def test_codes_tell_the_mean_that_noise_on_the_histogram_hides() -> None:
     assert np.square(together).sum() < 0.7 * np.square(alone).sum()
 
 
+@pytest.mark.slow
 def test_noise_on_the_cells_of_a_far_tail_is_not_taken_for_labels() -> None:
     """Labels from 0 to 100 of a rounded log-normal law, whose tail is below the histogram's noise;
     of 6 releases, errors in deviations of the labels. With one smoothness for all cells the root

@@ -20,7 +20,7 @@ def table_of(head: str, values: int) -> tuple[ValuesTable, LabelProblem]:
         "randomized-response", labels=np.arange(values), prior=prior, epsilon=1.5
     )
     problem = LabelProblem.from_channel(response.channel, prior)
-    support = Support.of(problem)
+    support = Support.from_problem(problem)
     built = build_head(head, support)
     assert isinstance(built, LinearHead)
     return ValuesTable(built, support.likelihood), problem

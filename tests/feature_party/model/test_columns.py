@@ -19,7 +19,7 @@ def problem_of(grid: np.ndarray, prior: np.ndarray) -> LabelProblem:
 
 def test_all_columns_of_a_distribution() -> None:
     problem = problem_of(np.arange(10.0), np.array([10.0, *[1.0] * 9]))
-    support = Support.of(problem)
+    support = Support.from_problem(problem)
     law = np.array([[0.3, 0.1, 0.1, 0, 0.2, 0, 0, 0.3, 0, 0], [0, 0, 0, 0, 0, 0, 0, 0, 0, 1.0]])
     found = columns(problem, support, law, 0.8, [0.35, 0.95], [0.0, 3.5])
     assert list(found) == [
@@ -39,7 +39,7 @@ def test_all_columns_of_a_distribution() -> None:
 def test_labels_within_a_cell_are_shared_out_by_the_prior() -> None:
     grid = np.linspace(0, 1, 201)
     problem = problem_of(grid, np.ones(201))
-    support = Support.of(problem, 20)
+    support = Support.from_problem(problem, 20)
     law = np.tile(support.prior, (2, 1))
     assert columns(problem, support, law, above=[0.25])["above_0.25"] == pytest.approx(
         0.75, abs=0.01
@@ -49,7 +49,7 @@ def test_labels_within_a_cell_are_shared_out_by_the_prior() -> None:
 def test_two_labels_have_one_probability() -> None:
     problem = problem_of(np.array([-1.0, 4.0]), np.array([3.0, 1.0]))
     law = np.array([[0.9, 0.1]])
-    found = columns(problem, Support.of(problem), law, 0.9)
+    found = columns(problem, Support.from_problem(problem), law, 0.9)
     assert {name: column.tolist() for name, column in found.items()} == {"probability": [0.1]}
 
 
@@ -57,4 +57,4 @@ def test_two_labels_have_one_probability() -> None:
 def test_a_value_outside_the_labels_is_refused(value: float) -> None:
     problem = problem_of(np.arange(10.0), np.ones(10))
     with pytest.raises(DataError, match=f"above={value:g} must be a label in 0 … 9"):
-        columns(problem, Support.of(problem), np.full((1, 10), 0.1), above=[value])
+        columns(problem, Support.from_problem(problem), np.full((1, 10), 0.1), above=[value])

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from labelveil.common.errors import DataError, LabelveilError
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.model.model import MODEL_FILE, WEIGHTS_FILE
 from labelveil.feature_party.model.several_labels import LabelModels
 from tests.common.release.fuzzed import mutate_bytes, mutate_json

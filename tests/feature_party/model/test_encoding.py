@@ -95,6 +95,20 @@ def test_a_column_of_few_values_is_cut_at_each() -> None:
     np.testing.assert_allclose(pieces, np.tri(24, 23, -1), atol=1e-6)
 
 
+@pytest.mark.parametrize(("common", "parted"), [(0, [(0, 1)]), (3, [(2, 3), (3, 4)])])
+def test_one_piece_parts_a_number_of_many_rows_from_its_neighbours(
+    common: int, parted: list[tuple[int, int]]
+) -> None:
+    values = np.r_[np.full(70, common), np.tile(np.arange(10), 10)].astype(float)
+    spread = np.tile(np.arange(34.0), 5)
+    encoder = Encoder.fit(pl.DataFrame({"x": values, "y": spread, "z": spread % 3}), pieces=1)
+    assert encoder.inputs == 3 + len(parted)  # a third of the rows is not so many
+    shown = pl.DataFrame({"x": np.arange(10.0), "y": np.zeros(10), "z": np.zeros(10)})
+    beyond = encoder.encode(shown).numeric[:, 1 : 1 + len(parted)] + 0.5
+    expected = np.stack([np.arange(10) >= above for _, above in parted], axis=1)
+    np.testing.assert_allclose(beyond, expected, atol=1e-6)
+
+
 def test_json_round_trip(table: pl.DataFrame) -> None:
     encoder = Encoder.fit(table, pieces=5)
     again = Encoder.from_json(json.loads(json.dumps(encoder.to_json())))

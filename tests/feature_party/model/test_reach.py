@@ -13,7 +13,7 @@ import torch
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
 from labelveil.common.randomizers.message.terms import LabelTerms
-from labelveil.feature_party.config import DataSection, TrainingSection
+from labelveil.feature_party.config.sections import DataSection, TrainingSection
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.model.model import Model
@@ -21,7 +21,6 @@ from labelveil.feature_party.model.reach import Reach
 from labelveil.feature_party.training.events import TrainingSetup
 from labelveil.feature_party.training.holdout import draw_holdout
 from labelveil.feature_party.training.in_memory import Prepared
-from labelveil.feature_party.training.quick import QuickLearners
 from labelveil.feature_party.training.run import train
 from tests.one_label import one_label
 
@@ -31,7 +30,7 @@ ROWS = 12_000
 def skewed() -> Support:
     grid = np.arange(21.0)
     channel = FiniteChannel(grid, grid, randomized_response_rows(21, 1.0))
-    return Support.of(LabelProblem.from_channel(channel, np.exp(-grid / 3)))
+    return Support.from_problem(LabelProblem.from_channel(channel, np.exp(-grid / 3)))
 
 
 def around(support: Support, means: np.ndarray) -> torch.Tensor:
@@ -151,7 +150,7 @@ def test_a_few_extreme_events_are_not_predicted_far_above_all_others(tmp_path: P
     codes = channel.sample(places, entropy.words("labels", 0, ROWS))
     holdout = draw_holdout(ROWS, 0.2, seed)
     prepared = Prepared.of_table(events, codes, problem, holdout, "id")
-    setup = TrainingSetup(TrainingSection(seed=seed), DataSection(key="id"), QuickLearners)
+    setup = TrainingSetup(TrainingSection(seed=seed), DataSection(key="id"))
     model = train(prepared, setup)
     kept, truth = events[holdout], labels[holdout]
     coupon = (kept["quantity"] > 300).to_numpy()

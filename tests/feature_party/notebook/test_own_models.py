@@ -21,6 +21,7 @@ from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.notebook.sources import prior_of_codes, problem_of
 from labelveil.programs import feature_party
 from tests.commands import RunCommand
+from tests.effort import one_in
 from tests.feature_party.two_labels import NAMES, Division, two_labels
 from tests.feature_party.worlds import SECRET, World, build_world
 from tests.statistics import mean_fits, repeatable_entropy
@@ -79,7 +80,7 @@ def test_the_loss_is_the_likelihood_of_the_codes(private: lv.PrivateLabels, head
     assert torch.isfinite(raw.grad).all()
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+@pytest.mark.parametrize("epsilon", one_in(2, [1.0, 4.0]))
 @pytest.mark.parametrize("method", ["unbiased", "low-variance"])
 def test_decoded_labels_are_right_on_average(epsilon: float, method: str) -> None:
     rng = np.random.default_rng(1)
@@ -102,6 +103,7 @@ def test_decoded_labels_are_right_on_average(epsilon: float, method: str) -> Non
         assert targets.var() < noisier.var()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("skewed", [False, True])
 def test_labels_decoded_around_predictions_say_more(skewed: bool) -> None:
     """Right on average where the predictions are, with less noise than around the prior."""
@@ -122,7 +124,7 @@ def test_labels_decoded_around_predictions_say_more(skewed: bool) -> None:
         lv.decoded_labels(private, around=points[:2])
 
 
-@pytest.mark.parametrize("division", ["alone", "joint", "split"])
+@pytest.mark.parametrize("division", one_in(3, ["alone", "joint", "split"]))
 def test_codes_to_learn_from_tell_the_prior(division: str) -> None:
     """A histogram that is off by noise alone comes nearer to what the codes say."""
     rng = np.random.default_rng(4)
@@ -143,7 +145,7 @@ def test_codes_to_learn_from_tell_the_prior(division: str) -> None:
         problem_of(private, np.array([0.5]))
 
 
-@pytest.mark.parametrize("division", ["split", "separate", "joint"])
+@pytest.mark.parametrize("division", one_in(3, ["split", "separate", "joint"]))
 def test_each_label_of_a_release_is_named(division: Division) -> None:
     release, _, labels = two_labels(3000, division)
     for name, own in zip(NAMES, labels.T, strict=True):
@@ -213,6 +215,7 @@ def test_labels_are_written_for_other_languages(
 BOOSTED = [("gaussian", 2), ("log-normal", 2), ("poisson", 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("head", "outputs"), BOOSTED)
 def test_lightgbm_and_xgboost_learn_from_codes(head: str, outputs: int) -> None:
     lightgbm, xgboost = pytest.importorskip("lightgbm"), pytest.importorskip("xgboost")
@@ -295,6 +298,7 @@ def learned() -> Learned:
     return features, labels.astype(float), private
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["gaussian", "poisson"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_scikit_learn_estimators_of_boosting_learn_the_same(
@@ -399,6 +403,7 @@ class _CatBoost:
         return float(self.metric.get_final_error(*np.sum(sums, axis=0)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["poisson", "mean"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_catboost_maximises_the_likelihood(head: str, weighted: bool) -> None:

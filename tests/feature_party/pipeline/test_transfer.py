@@ -24,12 +24,8 @@ from labelveil.feature_party.client.channel import Withdrawn
 from labelveil.feature_party.client.release_client import ReleaseClient
 from labelveil.feature_party.client.submission import Population, SubmittingClient
 from labelveil.feature_party.commands.submit import submitted
-from labelveil.feature_party.config import (
-    DataSection,
-    FeaturePartyConfig,
-    GroupsSection,
-    RoundsSection,
-)
+from labelveil.feature_party.config.labels_party import GroupsSection, RoundsSection
+from labelveil.feature_party.config.sections import DataSection, FeaturePartyConfig
 from labelveil.feature_party.pipeline.rounds import Rounds
 from labelveil.feature_party.pipeline.stages import Stages
 from labelveil.feature_party.pipeline.transfer import kept_in, read_kept
@@ -263,12 +259,48 @@ def test_no_event_is_dealt_to_two_rounds_by_other_shares(
     monkeypatch.setattr(
         SubmittingClient, "submit", lambda self, population, _: sent.append(population.keys) or "ok"
     )
-    Rounds(rounds.stages.of(config)).submit(1, None)
+    Rounds(rounds.stages.with_config(config)).submit(1, None)
     with pytest.raises(ConfigError, match=r"\d+ events of round 1 would be asked again in round 2"):
-        Rounds(rounds.stages.of(config.model_copy(update=changed))).submit(2, None)
+        Rounds(rounds.stages.with_config(config.model_copy(update=changed))).submit(2, None)
     # who asks for sums from now on deals events as before
     sums = {"groups": GroupsSection(epsilon=1, lower=0, upper=1)}
-    Rounds(rounds.stages.of(config.model_copy(update=sums))).submit(2, None)
+    Rounds(rounds.stages.with_config(config.model_copy(update=sums))).submit(2, None)
     first, second = ({part[at : at + 16] for at in range(0, len(part), 16)} for part in sent)
     assert not first & second
     assert len(first | second) == 200
+
+
+def test_whom_a_score_is_about_is_read_from_the_rounds_once(
+    rounds: Rounds, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """That a score is next, and of whom it is, are one answer."""
+    keys = [f"e{n}" for n in range(400)]
+    (tmp_path / "features.csv").write_text("key,x\n" + "".join(f"{key},1\n" for key in keys))
+    data = {"features": tmp_path / "features.csv", "key": "key"}
+    config = rounds.config.model_copy(update={"data": DataSection.model_validate(data)})
+    sent: list[Population] = []
+    monkeypatch.setattr(
+        SubmittingClient, "submit", lambda self, population, _: sent.append(population) or "ok"
+    )
+    monkeypatch.setattr(Stages, "ask", lambda *_: b"a question")
+    mine = Rounds(rounds.stages.with_config(config))
+    mine.submit(1, None)
+    mine.submit(2, None)
+    folders = [config.round_folder(number) for number in (1, 2)]
+    module = "labelveil.feature_party.pipeline.rounds"
+    monkeypatch.setattr(f"{module}.is_complete", lambda folder: folder in folders)
+    monkeypatch.setattr(Stages, "load", lambda self: self)
+    monkeypatch.setattr(Stages, "ask_score", lambda self, model, asked: b"how good?")
+    read: list[Path] = []
+    monkeypatch.setattr(
+        f"{module}.read_kept", lambda place, check: read.append(place) or read_kept(place, check)
+    )
+    party, population, _ = Rounds(rounds.stages.with_config(config)).submit_next()
+    assert (party.epoch, population.question) == ("day-3", b"how good?")
+    first, second, third = (
+        {each.keys[at : at + 16] for at in range(0, len(each.keys), 16)} for each in sent
+    )
+    assert len(third) >= 20
+    assert not third & (first | second)
+    # whether each was hashed with our secret, and whom it was about
+    assert sorted(read) == sorted(2 * folders)

@@ -37,9 +37,9 @@ MakeInputs = Callable[..., ReportInputs]
 
 EXPLAINED = Explained(
     share=Measured(0.35, 0.27, 0.43),
-    free=Measured(0.33, 0.23, 0.47),
+    assumption_free=Measured(0.33, 0.23, 0.47),
     loss=Estimate(5.1, 4.2, 6.0),
-    free_loss=Estimate(5.3, 4.0, 6.5),
+    assumption_free_loss=Estimate(5.3, 4.0, 6.5),
     constant=7.9,
     association=9.0,
     events=None,

@@ -12,13 +12,14 @@ from markdown_it import MarkdownIt
 from labelveil.feature_party.report import write_report
 from labelveil.feature_party.report.model_card import write_model_card
 from labelveil.feature_party.report.words import headline
+from tests.effort import one_in
 from tests.feature_party.report.conftest import MakeInputs
 
 SECTIONS = "The model", "What it is for, and what not", "Data", "How good it is"
 HOSTILE = "<script>x</script>\n\n# A heading of its own"
 
 
-@pytest.mark.parametrize("label", ["visits", HOSTILE])
+@pytest.mark.parametrize("label", one_in(2, ["visits", HOSTILE]))
 def test_the_card_says_what_the_page_says(
     make_inputs: MakeInputs, tmp_path: Path, label: str
 ) -> None:
@@ -41,6 +42,7 @@ def test_the_card_says_what_the_page_says(
     assert "ε = 1 in all" in text
 
 
+@pytest.mark.slow
 def test_the_card_of_a_page_lies_beside_it(make_inputs: MakeInputs, tmp_path: Path) -> None:
     write_report(tmp_path / "page.html", make_inputs(simulated=False))
     assert (tmp_path / "page.md").read_text("utf-8").startswith("# Model card: visits\n")

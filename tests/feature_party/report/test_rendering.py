@@ -120,6 +120,7 @@ def drawn(pixels: np.ndarray) -> None:
     assert ((red > 0.8) & (green > 0.7) & (blue < 0.45)).sum() > 200
 
 
+@pytest.mark.slow
 def test_a_dark_reader_gets_a_dark_page(tmp_path: Path, page: Path, light: np.ndarray) -> None:
     dark = _screenshot(tmp_path, page, 1000, 900, "--blink-settings=preferredColorScheme=0")
     assert light[2, 2].mean() > 0.9

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.feature_party import tables as streaming
 from labelveil.feature_party.commands.cli import app
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.join import on_disk as external_join
 from labelveil.feature_party.learning.objectives import build_objective
 from labelveil.feature_party.model.encoding import Encoded, Encoder
@@ -66,6 +66,7 @@ class CutParts(MemoryParts):
         return self.rows.take(torch.arange(start, start + self.sizes[index]))
 
 
+@pytest.mark.slow
 def test_shards_train_what_memory_trains(world: World, tmp_path: Path) -> None:
     """Parts of the same rows and sizes, from disk and from memory: the same fit."""
     settings = config(world, tmp_path, shards=str(tmp_path / "shards"), shard_rows=200)
@@ -171,6 +172,7 @@ def test_auto_streams_what_is_too_large_and_removes_its_shards(
     assert not (tmp_path / "model" / "amount" / "shards").exists()
 
 
+@pytest.mark.slow
 def test_shards_are_used_again_only_for_the_same_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,7 @@ from labelveil.common.release.blocks import encode_codes
 from labelveil.common.release.event_keys import hash_keys
 from labelveil.common.release.table import write_release
 from labelveil.feature_party.commands.cli import app
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.evaluation.error_estimates import estimate_absolute_error
 from labelveil.feature_party.learning.decoding import decoder
 from labelveil.feature_party.learning.heads import build_head
@@ -123,7 +123,7 @@ def test_a_code_has_the_likelihood_of_its_own_channel() -> None:
     parts = problems()
     joint = join_problems(parts, [300, 100])
     first = first_codes(joint.parts)
-    support = Support.of(joint)
+    support = Support.from_problem(joint)
     objective = LikelihoodObjective(joint, support, build_head("softmax", support))
     for number, part in enumerate(parts):
         # one grid point a cell here, so that the cells' likelihood is the channel's
@@ -170,13 +170,14 @@ def test_errors_are_estimated_without_bias_though_labels_drift() -> None:
     )
     true = joint.grid[np.concatenate(labels)]
     predicted = Predictions(np.full(true.size, 1.5), None)
-    support = Support.of(joint)
+    support = Support.from_problem(joint)
     found = estimate_absolute_error(joint, support, predicted, codes)
     assert found.method == "unbiased"
     loss = np.abs(1.5 - true)
     assert abs(found.value - loss.mean()) < 4 * (found.value - found.low) / 1.96
 
 
+@pytest.mark.slow
 def test_a_model_learns_from_all_epochs(epochs: Path) -> None:
     settings = config(epochs)
     folders = [epochs / name for name in ("d1", "d2", "d3")]

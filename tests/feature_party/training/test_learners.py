@@ -15,7 +15,7 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError
 from labelveil.common.randomizers import build_randomizer
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.evaluation.unseen import unseen
 from labelveil.feature_party.learning.law_table import LawTable
 from labelveil.feature_party.learning.objectives import LikelihoodObjective
@@ -30,6 +30,7 @@ from labelveil.feature_party.training.fitting import EpochRecord, out_of_reach
 from labelveil.feature_party.training.folds import FoldedRows
 from labelveil.feature_party.training.holdout import draw_holdout
 from labelveil.feature_party.training.in_memory import Prepared
+from tests.effort import one_in
 from tests.feature_party.learn import train
 
 GRID = np.arange(31.0)
@@ -71,6 +72,7 @@ def unexplained(model: Model, data: Prepared, means: np.ndarray) -> float:
     return float(np.mean((predicted - truth) ** 2) / np.var(truth))
 
 
+@pytest.mark.slow
 def test_trees_find_an_interaction_and_say_the_same_wherever_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,8 +106,8 @@ def test_trees_are_exported(tmp_path: Path, name: str) -> None:
     assert exported.rows > 500  # compared there with the model itself
 
 
-@pytest.mark.parametrize("size", [trees._SMALL, trees._LARGE])
-@pytest.mark.parametrize("last", [trees.ROUNDS, 3])
+@pytest.mark.parametrize("size", one_in(2, [trees._SMALL, trees._LARGE]))
+@pytest.mark.parametrize("last", one_in(2, [trees.ROUNDS, 3]))
 def test_trees_as_tensors_are_those_of_lightgbm(
     monkeypatch: pytest.MonkeyPatch, last: int, size: trees._Size
 ) -> None:
@@ -151,6 +153,7 @@ def test_trees_as_tensors_are_those_of_lightgbm(
     np.testing.assert_allclose(found, wanted, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [trees._SMALL, trees._LARGE])
 def test_trees_are_as_large_as_codes_say(size: trees._Size) -> None:
     """Sums of bends, or 200 shops of which three numbers say which, and nothing of the others."""
@@ -165,6 +168,7 @@ def test_trees_are_as_large_as_codes_say(size: trees._Size) -> None:
     assert learned.shape.depth == size.depth
 
 
+@pytest.mark.slow
 def test_trees_behind_smaller_ones_end() -> None:
     x = np.random.default_rng(0).uniform(-1, 1, ROWS)
     reports: list[EpochRecord] = []
@@ -190,6 +194,7 @@ def test_a_linear_model_serves_few_events_with_many_columns(tmp_path: Path) -> N
     assert Model.load(tmp_path).predict(table).equals(model.predict(table))
 
 
+@pytest.mark.slow
 def test_linear_models_take_rows_apart_once_whatever_their_laws_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -206,6 +211,7 @@ def test_linear_models_take_rows_apart_once_whatever_their_laws_are(
     assert len(taken) == 2, "one for each fold that models leave out"
 
 
+@pytest.mark.slow
 def test_few_rows_are_predicted_by_one_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +248,7 @@ def test_a_linear_model_of_one_fold_knows_categories() -> None:
     assert unexplained(fitted(data, learner="linear", ensemble=1), data, means) < 0.3
 
 
+@pytest.mark.slow
 def test_learners_are_mixed_and_the_likelihood_chooses() -> None:
     data, means = interaction()
     model = fitted(data)
@@ -262,6 +269,7 @@ def test_every_learner_takes_part_where_a_fold_is_left_out() -> None:
     assert np.allclose(found.distributions.sum(axis=1), 1)
 
 
+@pytest.mark.slow
 def test_networks_go_on_where_lightgbm_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> None:
         raise ConfigError("boosted trees are left out: no libgomp; install libgomp1")

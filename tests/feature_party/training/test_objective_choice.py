@@ -12,7 +12,7 @@ import torch
 
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.randomizers import build_randomizer
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.learning.derivatives import MeanTable
 from labelveil.feature_party.learning.heads import Head, build_head
 from labelveil.feature_party.learning.law_table import LawTable
@@ -88,12 +88,13 @@ def test_codes_count_for_what_they_say_beyond_the_mixture(monkeypatch: pytest.Mo
 
     monkeypatch.setattr("labelveil.feature_party.training.run.least_squares_share", none)
     fitted(data)
-    said = Support.of(data.problem).estimates
+    said = Support.from_problem(data.problem).estimates
     alone = np.sqrt(said.information[0]) * said.of_code[data.codes]
     beyond, *_ = seen
     assert beyond.std() < 0.7 * alone.std()
 
 
+@pytest.mark.slow
 def test_all_learners_of_a_law_share_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many channels one takes seconds, and hundreds of megabytes."""
     made: list[str] = []
@@ -116,6 +117,7 @@ def test_nothing_is_compared_with_a_chosen_head() -> None:
     assert TREES not in chosen.facts.heads
 
 
+@pytest.mark.slow
 def test_a_channel_that_decodes_nothing_judges_means_too() -> None:
     model = fitted(prepared(*two_kinds(2_000), "rr-with-prior"), epochs=1)
     assert TREES in model.facts.heads
@@ -133,7 +135,7 @@ def test_the_share_is_that_of_the_least_true_error(noise: float, least: float, m
 
 
 def test_codes_of_a_law_say_on_average_what_its_output_is() -> None:
-    support = Support.of(prepared(*two_kinds(3_000)).problem)
+    support = Support.from_problem(prepared(*two_kinds(3_000)).problem)
     head, said = build_head("mean", support), support.estimates.of_code
     overall = support.estimates.overall
     low, high = overall.min(), overall.max()
@@ -160,7 +162,7 @@ def with_another(support: Support, channel: np.ndarray) -> Support:
 
 def test_what_codes_should_say_is_their_expectation_by_each_channel() -> None:
     data = prepared(*two_kinds(3_000))
-    weak = Support.of(data.problem)
+    weak = Support.from_problem(data.problem)
     strong = np.eye(weak.size) + 0.01
     support = with_another(weak, strong / strong.sum(axis=1)[:, None])
     objective = LikelihoodObjective(data.problem, support, build_head("gaussian", support))
@@ -177,7 +179,8 @@ def test_what_codes_should_say_is_their_expectation_by_each_channel() -> None:
 def test_means_take_part_where_channels_say_the_same() -> None:
     labels, x = two_kinds(3_000)
     first, second = (
-        Support.of(prepared(part, x[: part.size]).problem) for part in (labels, labels[:1_500])
+        Support.from_problem(prepared(part, x[: part.size]).problem)
+        for part in (labels, labels[:1_500])
     )
     assert first.estimates.apart == 0.0
     assert with_another(first, second.likelihood).estimates.alike
@@ -188,7 +191,7 @@ def test_means_take_part_where_channels_say_the_same() -> None:
 
 
 def test_what_a_code_says_has_slope_one_at_the_prior() -> None:
-    support = Support.of(prepared(*two_kinds(3_000)).problem)
+    support = Support.from_problem(prepared(*two_kinds(3_000)).problem)
     table = MeanTable(support)
     codes = np.arange(support.likelihood.shape[1])
     _, slopes, information = table.derivatives(np.zeros((codes.size, 1)), codes)

@@ -12,13 +12,14 @@ from typer.testing import CliRunner
 
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.feature_party.commands.cli import app
-from labelveil.feature_party.config import FeaturePartyConfig, TrueLabels
+from labelveil.feature_party.config.sections import FeaturePartyConfig, TrueLabels
 from labelveil.feature_party.join.matches import JoinInputs, Party
 from labelveil.feature_party.model.export.run import export_model
 from labelveil.feature_party.model.several_labels import LabelModels
 from labelveil.feature_party.pipeline.stages import Stages
 from labelveil.feature_party.training.prepare import Preparation
 from labelveil.feature_party.training.streamed import PreparedShards
+from tests.effort import one_in
 from tests.feature_party.two_labels import NAMES, Division, two_labels
 from tests.feature_party.worlds import SECRET
 
@@ -88,6 +89,7 @@ def test_two_labels_go_all_the_way(tmp_path: Path, division: Division) -> None:
     assert "returned_above_40" not in predicted.columns
 
 
+@pytest.mark.slow
 def test_shards_hold_what_memory_holds(tmp_path: Path) -> None:
     memory = stages(tmp_path, "split").labels
     run = stages(tmp_path, "split", shards=str(tmp_path / "encoded"))
@@ -184,7 +186,7 @@ def test_labels_may_have_any_name(tmp_path: Path) -> None:
         LabelModels.load(tmp_path / "other")
 
 
-@pytest.mark.parametrize("division", ["split", "joint"])
+@pytest.mark.parametrize("division", one_in(2, ["split", "joint"]))
 def test_several_labels_parties_release_each_label_on_its_own(
     tmp_path: Path, division: Division
 ) -> None:

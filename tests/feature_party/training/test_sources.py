@@ -20,7 +20,7 @@ from labelveil.common.release.blocks import encode_codes
 from labelveil.common.release.event_keys import hash_keys
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.table import write_release
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.evaluation.scores import score
 from labelveil.feature_party.join.matches import JoinInputs, Party
 from labelveil.feature_party.learning.decoding import decoder
@@ -143,6 +143,20 @@ def test_one_source_is_what_it_was_before() -> None:
         assert len(joint.codes_of(name)) == part.outputs.size
 
 
+def test_the_releases_of_a_source_are_what_they_were_before() -> None:
+    low, high = problems()
+    again = replace(high, strata=(high, high))
+    joint = join_sources([low, high, again], [30, 10, 20], ["a", "b", "b"])
+    own = own_labels(joint, "b")
+    assert len(own.parts) == 2
+    for found in (*own.parts, *own.parts[1].strata):
+        assert found.outputs == pytest.approx(high.outputs)
+        assert found.grid[[0, -1]] == pytest.approx(high.grid[[0, -1]])
+    (_, _), (source, start) = joint.each_source()
+    for moved in (*joint.parts[start:], *joint.parts[-1].strata):
+        assert source.location + source.scale * moved.outputs == pytest.approx(high.outputs)
+
+
 def test_decoding_is_exact_though_one_range_ends_before_the_other() -> None:
     low, high = problems()
     narrow = replace(low, prior=np.eye(9)[8])  # all at the upper end: the axis ends at its mean
@@ -162,7 +176,7 @@ def test_decoding_is_exact_though_one_range_ends_before_the_other() -> None:
 def test_what_lies_beyond_a_sources_range_is_at_its_end() -> None:
     low, high = problems()
     joint = join_sources([replace(low, prior=np.eye(9)[8]), high], [1, 1], ["a", "b"])
-    support = Support.of(joint)
+    support = Support.from_problem(joint)
     own, cells = own_cells(joint, support, "a", own_labels(joint, "a"))
     beyond = np.eye(support.size)[-1]
     assert beyond @ cells @ own.values == pytest.approx(4)
@@ -186,7 +200,7 @@ def binary(values: tuple[float, float], share: float) -> LabelProblem:
 
 def test_two_values_are_the_same_two_for_all() -> None:
     joint = join_sources([binary((0, 1), 0.1), binary((1, 2), 0.4)], [1, 1], ["a", "b"])
-    assert joint.values_alone
+    assert joint.discrete
     assert joint.grid == pytest.approx([0, 1])
     assert own_labels(joint, "b").grid == pytest.approx([1, 2])
     assert own_labels(joint, "b").prior == pytest.approx([0.6, 0.4])
@@ -203,14 +217,17 @@ def test_other_kinds_of_labels_are_refused() -> None:
 
 
 def truth_of(sources: Path, events: Prepared, model: Model, name: str) -> tuple[np.ndarray, ...]:
-    own = events.of(name)
+    own = events.for_source(name)
     assert isinstance(own, Prepared)
     held = own.table[own.holdout]
     truth = pl.read_parquet(sources / "truth.parquet").filter(labels_party=name)
     labels = held.join(truth, on="event", maintain_order="left")["amount"].to_numpy()
-    return model.of(name).predict(held.drop("labels_party"))["prediction"].to_numpy(), labels
+    return model.for_source(name).predict(held.drop("labels_party"))[
+        "prediction"
+    ].to_numpy(), labels
 
 
+@pytest.mark.slow
 def test_one_model_learns_from_all_and_predicts_in_everyones_units(
     sources: Path, trained: tuple[Prepared, Model], tmp_path: Path
 ) -> None:
@@ -226,7 +243,7 @@ def test_one_model_learns_from_all_and_predicts_in_everyones_units(
     with pytest.raises(
         ConfigError, match="must be a labels party that was learned from: euro, yen"
     ):
-        model.of("dollar")
+        model.for_source("dollar")
 
 
 def test_an_event_of_two_sources_is_on_one_side_of_the_holdout(
@@ -247,7 +264,7 @@ def test_shards_hold_the_same_events_of_each_source(
     assert isinstance(streamed, PreparedShards)
     assert streamed.release_id == events.release_id
     for name in model.sources:
-        one, other = events.of(name), streamed.of(name)
+        one, other = events.for_source(name), streamed.for_source(name)
         assert one.matches == other.matches
         assert one.training_rows == other.training_rows
         np.testing.assert_array_equal(one.holdout, other.holdout)
@@ -261,6 +278,8 @@ def test_evaluation_says_it_by_source(sources: Path, trained: tuple[Prepared, Mo
     manifests = [
         Manifest.from_bytes((sources / name / "manifest.json").read_bytes()) for name in SECRETS
     ]
+    with pytest.raises(DataError, match="by='price' is no column of the features; columns: "):
+        score(model, events, manifests, by=["price"])
     scores = score(model, events, manifests)
     assert list(scores.sources) == ["euro", "yen"]
     for name, own in scores.sources.items():
@@ -268,7 +287,8 @@ def test_evaluation_says_it_by_source(sources: Path, trained: tuple[Prepared, Mo
         assert own.points == pytest.approx(points)
         # the seed is fixed; the interval is wide
         true = 1 - np.mean((points - labels) ** 2) / labels.var()
-        assert own.explained.free.low - 0.1 < true < own.explained.free.high + 0.1
+        interval = own.explained.assumption_free
+        assert interval.low - 0.1 < true < interval.high + 0.1
         assert own.explained.constant == pytest.approx(labels.var(), rel=0.4)
         assert any(name in line for line in scores.summary)
         assert scores.to_json()["sources"][name]["matched"] == EACH
@@ -302,7 +322,7 @@ def test_what_is_exported_is_the_model_of_one(
 ) -> None:
     table = pl.read_parquet(sources / "features.parquet")[:50]
     for name in SECRETS:
-        own = trained[1].of(name)
+        own = trained[1].for_source(name)
         columns = served_columns(own.encoder)
         assert "labels_party" not in [column.name for column in columns]
         inputs = [torch.as_tensor(column.values(table)) for column in columns]

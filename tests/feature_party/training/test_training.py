@@ -15,13 +15,14 @@ import torch
 
 from labelveil.common.csv_files import read_table
 from labelveil.common.errors import ConfigError, DataError
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.evaluation.true_labels import match_true_labels
 from labelveil.feature_party.model.model import Model
 from labelveil.feature_party.model.prediction import predict_file
 from labelveil.feature_party.training.fitting import EpochRecord
 from labelveil.feature_party.training.in_memory import Prepared
 from labelveil.feature_party.training.settings import choose_device, resolve_settings
+from tests.effort import one_in
 from tests.feature_party.learn import prepare, train
 from tests.feature_party.worlds import SECRET, World, build_world
 
@@ -52,6 +53,7 @@ def held_out_error(model: Model, prepared: Prepared, truth: np.ndarray) -> float
     return float(np.mean((predictions - truth[prepared.holdout]) ** 2))
 
 
+@pytest.mark.slow
 def test_likelihood_beats_raw(tmp_path: Path) -> None:
     world = build_world(tmp_path, rows=4000, epsilon=2.0, seed=2, biased=True)
     prepared = prepare(world.directory, world.features, config(world))
@@ -69,6 +71,7 @@ def test_likelihood_beats_raw(tmp_path: Path) -> None:
     assert errors["debiased"] < errors["raw"]
 
 
+@pytest.mark.slow
 def test_true_labels_are_the_reference(noisy: tuple[World, Prepared, np.ndarray]) -> None:
     world, prepared, truth = noisy
     settings = config(world, objective="true", epochs=8)
@@ -78,6 +81,7 @@ def test_true_labels_are_the_reference(noisy: tuple[World, Prepared, np.ndarray]
     assert held_out_error(model, prepared, truth) < 0.2
 
 
+@pytest.mark.slow
 def test_auto_mixes_heads_and_explains_itself(
     noisy: tuple[World, Prepared, np.ndarray], tmp_path: Path
 ) -> None:
@@ -101,6 +105,7 @@ def test_auto_mixes_heads_and_explains_itself(
     assert again.predict(table, 0.8).equals(model.predict(table, 0.8))
 
 
+@pytest.mark.slow
 def test_auto_goes_part_of_the_way_to_the_released_prior(
     noisy: tuple[World, Prepared, np.ndarray], tmp_path: Path
 ) -> None:
@@ -132,6 +137,7 @@ def test_auto_goes_part_of_the_way_to_the_released_prior(
     assert alone.adjustment is None
 
 
+@pytest.mark.slow
 def test_intervals_cover(noisy: tuple[World, Prepared, np.ndarray]) -> None:
     world, prepared, truth = noisy
     model = train(prepared, config(world, head="gaussian", epochs=8))
@@ -155,8 +161,8 @@ def test_seeds_repeat_and_differ(noisy: tuple[World, Prepared, np.ndarray]) -> N
     assert not predictions(0).equals(predictions(1))
 
 
-@pytest.mark.parametrize("loss", ["absolute", "poisson"])
-@pytest.mark.parametrize("objective", ["likelihood", "debiased", "raw", "true"])
+@pytest.mark.parametrize("loss", one_in(2, ["absolute", "poisson"], first=1))
+@pytest.mark.parametrize("objective", one_in(4, ["likelihood", "debiased", "raw", "true"]))
 def test_other_losses_learn_too(
     noisy: tuple[World, Prepared, np.ndarray], loss: str, objective: str
 ) -> None:
@@ -176,7 +182,7 @@ def test_other_losses_learn_too(
         assert np.isin(points, model.support.values).all()
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "rmsprop"])
+@pytest.mark.parametrize("optimizer", one_in(2, ["adamw", "rmsprop"]))
 def test_a_killed_run_ends_with_the_same_weights(
     noisy: tuple[World, Prepared, np.ndarray], tmp_path: Path, optimizer: str
 ) -> None:

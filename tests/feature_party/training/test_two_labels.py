@@ -16,12 +16,11 @@ from labelveil.common.arrays import Floats, Integers
 torch = pytest.importorskip("torch")
 metrics = pytest.importorskip("sklearn.metrics")
 
-from labelveil.feature_party.config import TrainingSection  # noqa: E402
+from labelveil.feature_party.config.sections import TrainingSection  # noqa: E402
 from labelveil.feature_party.notebook.sources import problem_of  # noqa: E402
 from labelveil.feature_party.training import trees  # noqa: E402
 from labelveil.feature_party.training.events import TrainingSetup  # noqa: E402
 from labelveil.feature_party.training.in_memory import Prepared  # noqa: E402
-from labelveil.feature_party.training.quick import QuickLearners  # noqa: E402
 from labelveil.feature_party.training.run import train  # noqa: E402
 from tests.effort import effort  # noqa: E402
 
@@ -65,7 +64,7 @@ def compare(rows: int, seed: int, section: TrainingSection, signal: float = 1.0)
     private = lv.randomize_labels(labels[:rows], lower=0, upper=1, epsilon=EPSILON)
     table = pl.DataFrame({f"x{i}": column for i, column in enumerate(features.T)})
     prepared = Prepared.of_table(table[:rows], private.codes, problem_of(private))
-    model = train(prepared, TrainingSetup(section, learners=QuickLearners))
+    model = train(prepared, TrainingSetup(section))
     held = model.distributions(model.encoder.encode(table[rows:])).distributions
     assert held is not None
     truth = private.channel.probabilities[1, 1]
@@ -97,7 +96,7 @@ def test_trees_doubt_a_logit_as_much_as_some_labels_say_of_it(
     table = pl.DataFrame({"side": side})
     prepared = Prepared.of_table(table, private.codes, problem_of(private))
     section = TrainingSection(learner="trees", checkpoint=False)
-    model = train(prepared, TrainingSetup(section, learners=QuickLearners))
+    model = train(prepared, TrainingSetup(section))
     (expert,), ends = model.experts, model.encoder.encode(table[:2])
     outputs = expert.learned(
         torch.as_tensor(ends.numeric)[None], torch.as_tensor(ends.categories)[None]
@@ -120,10 +119,11 @@ def test_all_learners_begin_alike(repeatable: None) -> None:
     table = pl.DataFrame({f"x{i}": column for i, column in enumerate(features.T)})
     prepared = Prepared.of_table(table, private.codes, problem_of(private))
     section = TrainingSection(epochs=2, checkpoint=False)
-    model = train(prepared, TrainingSetup(section, learners=QuickLearners))
+    model = train(prepared, TrainingSetup(section))
     assert max(head.weight for head in model.facts.heads.values()) < 0.75
 
 
+@pytest.mark.slow
 def test_nothing_to_learn_is_no_worse_than_a_constant(repeatable: None) -> None:
     section = TrainingSection(learner="linear", checkpoint=False)
     for seed in range(3):

@@ -280,6 +280,7 @@ def test_yes_is_typed_or_given(shop: Party, on_terminal: Callable[..., tuple[int
     assert QUESTION not in shown
 
 
+@pytest.mark.slow
 def test_a_withdrawal_is_asked_about(
     shop: Party, on_terminal: Callable[..., tuple[int, bytes]]
 ) -> None:

@@ -21,6 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from labelveil.common.security.certificate_checks import certificate_holder, certificate_names
 from labelveil.common.security.pilot_certificates import Authority, Credentials, Role, issue
 from labelveil.common.wire import label_release_pb2 as wire
+from labelveil.label_party.monitoring.calls import Call, Telemetry, Traces
 from labelveil.label_party.monitoring.logs import JsonLines, TextLines
 from labelveil.label_party.server.run import Running, open_server
 from tests.label_party.conftest import CLIENT, Client, Party, eventually
@@ -63,6 +64,19 @@ def watched(party: Party, **settings: Any) -> Iterator[tuple[Running, Lines]]:
 
 def serial_of(identity: Credentials) -> str:
     return f"{x509.load_pem_x509_certificate(identity.certificate_pem).serial_number:x}"
+
+
+def test_refusals_of_a_client_have_one_line_a_minute_whatever_its_certificate(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    telemetry = Telemetry(Traces())
+    callers = [{"client": "a"}, {"client": "a"}, {"client": "b"}, {}, {}]
+    for number, caller in enumerate(callers):
+        call = Call(telemetry, "Describe", "ipv4:127.0.0.1:1")
+        call.facts |= {"serial": f"{number % 4:x}", **caller}
+        call.refuse("NOT_FOUND", "no_release", "")
+    found = [(vars(line).get("client", ""), vars(line)["serial"]) for line in caplog.records]
+    assert found == [("a", "0"), ("b", "2"), ("", "3"), ("", "0")]
 
 
 def test_each_call_has_one_line_however_it_ended(

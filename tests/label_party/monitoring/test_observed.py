@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 
 import grpc
 import pytest
@@ -73,9 +74,13 @@ def test_a_head_is_answered_like_a_get_without_its_body(party: Party) -> None:
 
 
 def test_without_a_ledger_it_is_alive_and_not_ready(
-    party: Party, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    party: Party,
+    connect: Connect,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(server_health, "_WATCH_SECONDS", 0.02)
+    caplog.set_level("INFO", server_health.__name__)
     party.release()
     ledger = party.store / "ledger.sqlite"
     kept = ledger.read_bytes()
@@ -93,6 +98,8 @@ def test_without_a_ledger_it_is_alive_and_not_ready(
             # somebody may have looked while the file was being written
             eventually(lambda: get(address, "/readyz")[0] == 200)
             eventually(lambda: _status(health) == health_pb2.HealthCheckResponse.SERVING)
+    said = [each.message for each in caplog.records if each.name == server_health.__name__]
+    assert [message for message, _ in groupby(said)] == ["not ready", "ready again"] * 2
 
 
 def _status(health: health_pb2_grpc.HealthStub) -> object:

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from labelveil.common.errors import DataError
+from labelveil.common.guarantees import PureDP
 from labelveil.common.security.new_keys import write_secret
 from labelveil.label_party.queries.evaluation import Evaluation
 from labelveil.label_party.server.catalog import Catalog
 from labelveil.label_party.store.entries import EVALUATION
+from labelveil.label_party.store.purchase import Order
 from labelveil.label_party.store.release_store import Store
 from tests.label_party.conftest import EVENTS, Party
 
@@ -55,6 +57,31 @@ def test_other_events_than_the_release_has_are_asked_about_nothing(
     with store.read_ledger() as ledger:
         assert [charge.purpose for charge in ledger.charges()] == ["labels"]
     assert EVALUATION not in party.run("budget", "--json").out
+
+
+@pytest.mark.parametrize(
+    ("term", "changed"),
+    [
+        ("user", {"privacy__user": "whose"}),
+        ("date", {"data__date": "day", "data__epoch": "2024-01-01"}),
+        ("duplicates", {"data__duplicates": "last"}),
+        ("population", {"data__population": "submitted"}),
+        ("records_per_unit", {"privacy__max_records_per_user": 3}),
+    ],
+)
+def test_which_events_these_are_is_a_term_of_every_purchase(
+    party: Party, term: str, changed: dict[str, object]
+) -> None:
+    users = {"privacy__unit": "user", "privacy__user": "who", "privacy__max_records_per_user": 2}
+    base = {} if term == "population" else users
+
+    def order(**settings: object) -> Order:
+        config = party.config(**base | settings)
+        return Order.configured(config, "any", PureDP.of(1), {"bins": 7})
+
+    (said,) = order().differences(order(**changed))
+    assert said.startswith(f"{term} was ")
+    assert not order(**changed).differences(order(**changed))
 
 
 def test_rows_without_a_user_vote_for_nothing(party: Party) -> None:

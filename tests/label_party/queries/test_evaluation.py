@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import grpc
@@ -30,6 +31,7 @@ from labelveil.label_party.server.run import running
 from labelveil.label_party.store.entries import EVALUATION, Answer, Charge, Purchase
 from labelveil.label_party.store.ledger import Ledger, LedgerError
 from labelveil.label_party.store.release_store import Store, outcome_name
+from tests.effort import one_in
 from tests.label_party.conftest import EVENTS, Client, Party
 
 Connect = Callable[..., Client]
@@ -329,29 +331,22 @@ def begun_anew_without_log(party: Party, before: Path) -> None:
         "the ledger is removed", "ledger and log are removed",
     ],
 )  # fmt: skip
+@pytest.mark.parametrize("moment", one_in(3, (1, 2, 3), first=1))
 def test_no_file_that_is_removed_or_put_back_gives_more_answers(
-    serve: Any, party: Party, tamper: Callable[[Party, Path], None]
+    serve: Any, party: Party, tamper: Callable[[Party, Path], None], moment: int
 ) -> None:
     """Between any two answers; three are paid for, and at most three are ever seen."""
-    for moment in (1, 2, 3):
-        seen: set[float] = set()
+    with serve() as asker:
+        seen = {asker.ask(np.full(EVENTS, 0.0)).loss}
+    before = party.folder / "before"
+    shutil.copytree(party.store, before)
+    with serve() as asker:
+        seen |= {asker.ask(np.full(EVENTS, float(n))).loss for n in range(1, moment)}
+    tamper(party, before)
+    for start in (10, 20):
         with serve() as asker:
-            seen.add(asker.ask(np.full(EVENTS, 0.0)).loss)
-        before = party.folder / "before"
-        shutil.copytree(party.store, before)
-        whole = party.folder / "whole"
-        with serve() as asker:
-            seen |= {asker.ask(np.full(EVENTS, float(n))).loss for n in range(1, moment)}
-        shutil.copytree(party.store, whole)
-        tamper(party, before)
-        for start in (10, 20):
-            with serve() as asker:
-                seen |= {answer.loss for answer in ask_until_refused(asker, start)}
-        assert moment <= len(seen) <= 3
-        for folder in (before, whole, party.store):
-            shutil.rmtree(folder)
-        (party.folder / "label_party.toml.receipt").unlink()
-        assert party.release(**RELEASED).code == 0
+            seen |= {answer.loss for answer in ask_until_refused(asker, start)}
+    assert moment <= len(seen) <= 3
 
 
 def test_a_count_of_files_would_be_caught(
@@ -494,6 +489,7 @@ def test_a_backup_holds_no_key_of_noise_and_no_label(serve: Any, party: Party) -
     assert [answer.value for answer in answers(party)] == [answer.loss for answer in given]
 
 
+@pytest.mark.slow
 def test_a_payment_that_is_found_by_its_request_alone_would_be_caught(
     party: Party, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -590,3 +586,60 @@ def test_users_with_several_events_need_more_noise(party: Party) -> None:
     mechanism = Evaluation(config, Store(config.store.directory)).mechanism
     assert mechanism.scale(EPSILON) == 3 * NoisyAnswers(Fraction(EPSILON), 3).scale(EPSILON)
     assert mechanism.guarantee == PureDP.of(EPSILON, unit=Unit.USER)
+
+
+def test_questions_are_about_the_configured_release_its_labels_and_loss(party: Party) -> None:
+    own = {"data_set": "labels", "epoch": "1", "names": ["label"], "sums": None}
+
+    def offers(loss: str = "squared gain", *, offered: bool = True, **changed: object) -> bool:
+        config = party.config(evaluation__offered=offered)
+        release: Any = SimpleNamespace(manifest=SimpleNamespace(**own | changed))
+        return Evaluation(config, Store(party.store)).offers(release, loss)
+
+    assert offers()
+    assert offers(names=["called otherwise"])
+    assert not offers(names=["label", "more"])
+    assert not offers(data_set="other")
+    assert not offers(epoch="2")
+    assert not offers(sums=object())
+    assert not offers("absolute gain")
+    assert not offers(offered=False)
+
+
+def test_a_questions_noise_is_of_its_release_label_and_predictions() -> None:
+    points = np.array([1.0, 2.0, np.nan])
+    asked = ("ab" * 32, b"gain squared", points)
+    others = [
+        ("cd" * 32, *asked[1:]),
+        (asked[0], b"gain absolute", points),
+        (*asked[:2], points[:2]),
+        (*asked[:2], points[[1, 0, 2]]),
+        (*asked[:2], np.nextafter(points, 9)),
+    ]
+    names = {evaluation.question_name(*each) for each in (asked, *others)}
+    assert len(names) == 1 + len(others)
+    assert evaluation.question_name(*asked) in names
+
+
+@pytest.mark.parametrize(
+    ("term", "changed"),
+    [
+        ("release", {"digest": "cd" * 32}),
+        ("loss", {"evaluation__loss": "absolute"}),
+        ("largest_loss", {"evaluation__largest_loss": 7.0}),
+        ("domain", {"domain__upper": 20.0}),
+        ("missing", {"data__missing": 1.0}),
+        ("answers", {"evaluation__answers": 7}),
+        ("guarantee.epsilon", {"evaluation__epsilon": 0.125}),
+    ],
+)
+def test_a_session_on_other_terms_is_another(
+    party: Party, term: str, changed: dict[str, object]
+) -> None:
+    def order(*, digest: str = "ab" * 32, **settings: object) -> Purchase:
+        config = party.config(evaluation__offered=True, **settings)
+        release: Any = SimpleNamespace(digest=digest)
+        return Evaluation(config, Store(party.store))._order(release)
+
+    (said,) = order().differences(order(**changed))  # type: ignore[arg-type]
+    assert said.startswith(f"{term} was ")

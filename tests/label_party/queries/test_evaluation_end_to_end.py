@@ -18,7 +18,7 @@ from labelveil.common.errors import LabelveilError
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.security.pilot_certificates import Credentials
 from labelveil.feature_party.commands.cli import app
-from labelveil.feature_party.config import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.training.holdout import draw_holdout
 from labelveil.label_party.server.run import running
 from labelveil.label_party.store.entries import EVALUATION
@@ -95,6 +95,7 @@ def test_the_labels_party_compares_the_held_out_events(party: Party, features: l
         invoke("evaluate", "--ask", "squared", *features, f"--set=labels_party.address={address}")
 
 
+@pytest.mark.slow
 def test_each_label_of_several_is_asked_about_by_name(party: Party, features: list[str]) -> None:
     with_labels(party)
     offered = {

@@ -238,11 +238,21 @@ def test_refusals_are_one_line_and_free(shop: Party, more: list[str], words: str
 
 
 def test_other_settings_and_damage_are_refused(shop: Party) -> None:
-    assert shop.run(*arguments()).code == 0
-    assert "edges was" in shop.run(*arguments("--edges", "0,5,10")).error
+    assert shop.run(*arguments("--epsilon", "0.5")).code == 0
+    (shop.folder / "fewer.txt").write_text("CH\nDE\n")
+    fewer = ["synthesize", "--column=product=product.txt", "--column=country=fewer.txt"]
+    for term, given in (
+        ("edges", arguments("--bins", "4")),
+        ("missing", arguments("--set", "data.missing=1")),
+        ("order", arguments("--order", "1")),
+        ("columns.country", [*fewer, "--bins", "5"]),
+        ("duplicates", arguments("--set", "data.duplicates=last")),
+    ):
+        assert f"{term} was " in shop.run(*given, "--epsilon", "0.5").error, term
+    assert "epsilon was " in shop.run(*arguments("--epsilon", "0.25")).error
     (path,) = shop.store.glob("outcomes/*/*/*/outcome.bin")
     path.write_bytes(path.read_bytes() + b" ")
-    assert "digest" in shop.run(*arguments()).error
+    assert "digest" in shop.run(*arguments("--epsilon", "0.5")).error
 
 
 def test_table_and_labels_share_one_budget(shop: Party) -> None:

@@ -235,8 +235,25 @@ def test_refusals_are_one_line_and_free(shop: Party, more: list[str], words: str
 
 
 def test_other_settings_and_damage_are_refused(shop: Party) -> None:
-    assert shop.run(*arguments("--k", "2")).code == 0
-    assert "k was 2 and is 3 now" in shop.run(*arguments("--k", "3")).error
-    (path,) = shop.store.glob("outcomes/*/*/*/outcome.bin")
+    """Whatever decides what is released is a term, and named where it is another than was sold."""
+    (shop.folder / "fewer.txt").write_text("shoes\nhats\ncoats\n")
+    several = arguments("--stable", "--k", "2", *DELTAS, "--set", "data.epoch=2")
+    adaptive = arguments("--adaptive", "--set", "data.epoch=3")
+    sold = {"1": arguments("--k", "2", *DELTAS), "2": several, "3": [*adaptive, *DELTAS]}
+    for given in sold.values():
+        assert shop.run(*given, "--epsilon", "0.5").code == 0
+    for epoch, term, *changed in (
+        ("1", "k", "--k", "3"),
+        ("1", "user", "--user", ""),
+        ("1", "categories", "--categories", "fewer.txt"),
+        ("1", "epsilon", "--epsilon", "0.25"),
+        ("1", "duplicates", "--set", "data.duplicates=last"),
+        ("2", "stable_share", "--stable-share", "0.75"),
+        ("2", "delta", "--delta", "1e-7"),
+        ("3", "most", "--most", "3"),
+    ):
+        given = [*sold[epoch], *([] if term == "epsilon" else ["--epsilon", "0.5"]), *changed]
+        assert f"{term} was " in shop.run(*given).error, term
+    (path,) = shop.store.glob("outcomes/*/1/*/outcome.bin")
     path.write_bytes(path.read_bytes() + b" ")
-    assert "digest" in shop.run(*arguments("--k", "2")).error
+    assert "digest" in shop.run(*sold["1"], "--epsilon", "0.5").error

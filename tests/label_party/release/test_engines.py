@@ -21,6 +21,7 @@ from labelveil.label_party.events import open as opening
 from labelveil.label_party.events.steps import Sizes
 from labelveil.label_party.release.prior_knowledge import from_raw_labels
 from labelveil.label_party.store.disk import clean, scratch
+from tests.effort import one_in
 from tests.engines import Dies
 from tests.label_party import engines
 from tests.label_party.conftest import Party
@@ -41,7 +42,7 @@ def expected(events: Path, tmp_path_factory: pytest.TempPathFactory) -> Message:
 
 @pytest.mark.parametrize(
     "sizes",
-    [SMALL, Sizes(), Sizes(slice_rows=7_777, bucket_rows=11_111, part_rows=3 << 16)],
+    one_in(3, [SMALL, Sizes(), Sizes(slice_rows=7_777, bucket_rows=11_111, part_rows=3 << 16)]),
     ids=["small", "usual", "odd"],
 )
 def test_one_process(events: Path, expected: Message, tmp_path: Path, sizes: Sizes) -> None:
@@ -56,13 +57,14 @@ def test_four_workers(events: Path, expected: Message, tmp_path: Path) -> None:
     assert done == expected
 
 
-@pytest.mark.parametrize("rule", ["missing", "last", "mean"])
+@pytest.mark.parametrize("rule", one_in(3, ["missing", "last", "mean"]))
 def test_duplicates(events: Path, tmp_path: Path, rule: str) -> None:
     chosen = settings(events, data__duplicates=rule)
     one = engines.in_memory(tmp_path / "one", chosen)
     assert engines.with_engine(tmp_path / "other", chosen, InProcess()) == one
 
 
+@pytest.mark.slow
 def test_users_beyond_their_limit(events: Path, tmp_path: Path) -> None:
     chosen = settings(
         events, privacy__unit="user", privacy__user="who", privacy__max_records_per_user=3
@@ -226,7 +228,7 @@ def test_who_looks_at_labels_reads_the_same_from_memory_and_in_parts(
     for whole, in_parts in zip(*found, strict=True):
         assert np.array_equal(whole, in_parts)
     assert known[0].rows == known[1].rows == found[0][1].size
-    (one,), (other,) = (each.parts for each in known)
+    (one,), (other,) = (each.known for each in known)
     assert np.array_equal(one.values, other.values)
     assert np.array_equal(one.weights, other.weights)
     grid = Grid(np.linspace(0, 100, 11))

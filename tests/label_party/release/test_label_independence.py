@@ -28,6 +28,7 @@ from labelveil.common.release.manifest import Manifest
 from labelveil.common.wire import label_release_pb2 as wire
 from labelveil.label_party.server.release_service import LabelReleaseService
 from labelveil.label_party.server.run import running
+from tests.effort import one_in
 from tests.label_party.conftest import EVENTS, Client, Party
 from tests.statistics import RATE
 
@@ -153,7 +154,7 @@ def _public(described: wire.DescribeReleaseResponse) -> Answer:
     return data, len(manifest.content.blocks), len(described.signature)
 
 
-@pytest.mark.parametrize("several", [False, True], ids=["one label", "two labels"])
+@pytest.mark.parametrize("several", one_in(2, [False, True]), ids=["one label", "two labels"])
 def test_nothing_but_time_depends_on_labels(party: Party, connect: Connect, several: bool) -> None:
     with worlds(party, connect, EVENTS, several) as (low, high):
         assert observe(low) == observe(high)

@@ -80,6 +80,7 @@ def test_raw_labels_are_used_on_request_alone_and_with_a_warning(plan: Plan) -> 
     assert json.loads(done.out)["leaks"]
 
 
+@pytest.mark.slow
 def test_a_public_prior_changes_the_plan_and_a_picture_is_drawn(config: Path, plan: Plan) -> None:
     guess = config.parent / "guess.csv"
     guess.write_text("label,weight\n0,10\n1,3\n8,0.1\n")

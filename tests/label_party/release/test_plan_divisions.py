@@ -20,6 +20,7 @@ from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.release.plan_divisions import DivisionPlan, plan_divisions
 from labelveil.label_party.release.prior_knowledge import KnownLabels, PriorKnowledge, from_domain
 from tests.commands import Result
+from tests.effort import one_in
 
 RETURNED = {"name": "returned", "kind": "binary"}
 AMOUNT = {"name": "amount", "lower": 0, "upper": 60, "grid": "step", "step": 5}
@@ -158,7 +159,7 @@ def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("division", ["joint", "split"])
+@pytest.mark.parametrize("division", one_in(2, ["joint", "split"]))
 def test_the_priors_of_a_release_are_planned_with(
     orders: Path, run_cli: Callable[..., Result], division: str
 ) -> None:
@@ -176,6 +177,18 @@ def test_the_priors_of_a_release_are_planned_with(
     # 0.09 ± 0.03, by the histogram's noise; of a uniform one it is a quarter
     assert stated["constant_errors"][1] < 0.22
     assert picture.read_bytes().startswith(b"\x89PNG")
+    # whose grid was asked for; and a plan for one of the labels takes what is known of that one
+    manifest = json.loads((orders / "label_store/releases/orders/1/manifest.json").read_bytes())
+    assert {label["name"]: label["asked"] for label in manifest["labels"]} == {
+        "amount": True, "returned": False,
+    }  # fmt: skip
+    head, _, returned = CONFIG.split("[[label]]")
+    (orders / "label_party.toml").write_text(head + "[[label]]" + returned)
+    done = run_cli(
+        *("plan", "--epsilons", "1", "--prior-release", "label_store/releases/orders/1", "--json")
+    )
+    assert done.code == 0, done
+    assert json.loads(done.out)["constant_error"] == pytest.approx(stated["constant_errors"][1])
 
 
 def test_a_given_prior_and_raw_labels_are_of_all_labels(

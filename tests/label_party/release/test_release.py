@@ -176,6 +176,7 @@ def test_a_full_disk_is_one_line_and_spends_nothing(party: Party) -> None:
     assert party.release().code == 0
 
 
+@pytest.mark.slow
 def test_a_read_only_disk_is_one_line_and_spends_nothing(party: Party) -> None:
     mount = ["unshare", "--map-root-user", "--mount"]
     if shutil.which("unshare") is None or subprocess.run([*mount, "true"]).returncode:

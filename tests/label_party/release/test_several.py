@@ -21,6 +21,7 @@ from labelveil.common.release.table import read_release
 from labelveil.label_party.config import sections as config
 from labelveil.label_party.server.run import running
 from labelveil.label_party.store.release_store import Store
+from tests.effort import one_in
 from tests.label_party import engines
 from tests.label_party.conftest import EVENTS, Client, Party
 
@@ -64,7 +65,7 @@ def released(party: Party) -> Path:
     return Store(party.store).path("labels", "1")
 
 
-@pytest.mark.parametrize("division", ["split", "joint", "auto"])
+@pytest.mark.parametrize("division", one_in(2, ["split", "joint", "auto"]))
 def test_a_message_of_two_labels_spends_one_epsilon_and_proves_it(
     two: Party, division: str
 ) -> None:
@@ -171,7 +172,7 @@ def settings(folder: Path, **changes: Any) -> config.LabelPartyConfig:
 
 
 @pytest.mark.parametrize("division", ["split", "joint"])
-@pytest.mark.parametrize("unit", ["record", "user"])
+@pytest.mark.parametrize("unit", one_in(2, ["record", "user"]))
 def test_the_bytes_do_not_depend_on_where_they_are_made(
     events: Path, tmp_path: Path, division: str, unit: str
 ) -> None:

@@ -12,6 +12,7 @@ from labelveil.common.randomizers.grid import MAX_POINTS, Grid
 from labelveil.common.release.limits import MANIFEST_BYTES, ROWS
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.size import check_manifest, largest_manifest
+from tests.effort import one_in
 from tests.label_party.conftest import Party
 from tests.label_party.release.test_message import built, configuration
 
@@ -28,7 +29,7 @@ def check_cents(name: str, epsilon: float) -> None:
     assert len(Manifest.from_bytes(result.manifest_bytes).label.grid) == 6001
 
 
-@pytest.mark.parametrize("name", ["auto", "discrete-laplace", "rr-with-prior"])
+@pytest.mark.parametrize("name", one_in(3, ["auto", "discrete-laplace", "rr-with-prior"]))
 def test_cents_can_be_sent(name: str) -> None:
     check_cents(name, 1.0)
 
@@ -47,7 +48,7 @@ def test_one_label_always_fits(name: str) -> None:
     assert check_manifest(plan_message([label], ROWS, 1.0)) <= MANIFEST_BYTES
 
 
-@pytest.mark.parametrize("labels", [2, 3, 5])
+@pytest.mark.parametrize("labels", one_in(3, [2, 3, 5]))
 def test_labels_that_fit_together_fit(labels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many as codes have room for; where there were more, it would be said."""
     grid = Grid.from_count(0.0, 1.0, MAX_POINTS)

@@ -260,23 +260,29 @@ def test_a_manifest_of_strata_that_contradicts_itself_is_refused(shops: Party) -
     path = shops.store / "releases" / "labels" / "1" / "manifest.json"
     whole = json.loads(path.read_bytes())
 
-    def refused(**changes: Any) -> None:
+    def refused(said: str, **changes: Any) -> None:
         data = json.dumps(
             {**whole, **changes}, sort_keys=True, separators=(",", ":"), ensure_ascii=False
         )
-        with pytest.raises(ReleaseError):
+        with pytest.raises(ReleaseError, match=said):
             Manifest.from_bytes(data.encode())
 
     strata, (table,) = whole["strata"], whole["tables"]
-    refused(tables=[])
-    refused(strata=strata[:2])
-    refused(strata=[*strata[:2], {**strata[2], "rows": 4}])
-    refused(strata=[*strata[:2], {**strata[2], "name": "north"}])
-    refused(strata=[{**each, "law": [1]} for each in strata])
-    refused(tables=[{**table, "noisy_counts": table["noisy_counts"][:-3]}])
-    refused(tables=[{**table, "scale": str(Fraction(table["scale"]) / 2)}])
-    refused(randomizers=whole["randomizers"][:2])
-    refused(randomizers=[])
+    rows, once = "must have all rows", "in exactly one prior and one randomizer"
+    refused("must stand beside each noisy prior", tables=[])
+    refused(once, strata=[])
+    refused("must have as many randomizers", strata=strata[:2])
+    refused(rows, strata=[*strata[:2], {**strata[2], "rows": strata[2]["rows"] + 1}])
+    refused("two strata have one name", strata=[*strata[:2], {**strata[2], "name": "north"}])
+    refused("a weight for each point", strata=[{**each, "law": [1]} for each in strata])
+    fewer = {**table, "noisy_counts": table["noisy_counts"][:-1]}
+    refused("bins of each", tables=[fewer])
+    refused("", tables=[{**table, "scale": str(Fraction(table["scale"]) / 2)}])
+    refused(once, randomizers=whole["randomizers"][:2])
+    refused(once, randomizers=[])
+    in_force = {"epoch": "0", "manifest": "0" * 64, "rows": 9}
+    drift = {"in_force": in_force, "test": None, "drifted": False}
+    refused("no test for drift", drift=drift)
 
 
 def test_a_watch_pays_for_every_epochs_strata(shops: Party) -> None:

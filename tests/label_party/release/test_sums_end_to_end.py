@@ -235,6 +235,8 @@ def test_a_withdrawn_release_of_sums_is_marked(party: Party, features: list[str]
     assert "wrong" in refusal("fetch", *features)
     with pytest.warns(UserWarning, match="was withdrawn: wrong"):
         lv.read_sums("release")
+    for command in (["train"], ["means", "--by", "x"]):
+        assert "wrong; fetch another, or set [release] withdrawn" in refusal(*command, *features)
 
 
 def test_means_are_told_from_sums_that_were_asked_for_them(

@@ -93,7 +93,7 @@ def test_only_drift_pays_for_a_prior_and_every_epoch_spends_the_same(party: Part
         assert drift.test is not None
     assert found["d4"].prior.noisy_counts == found["d3"].prior.noisy_counts
     for one in found.values():
-        assert one.total_guarantee == compose(one.parts)
+        assert one.total_guarantee == compose(one.guarantees)
         total = one.total_guarantee
         assert isinstance(total, PureDP)
         assert 0.999 < total.epsilon <= 1.0
@@ -178,8 +178,8 @@ def test_a_session_counts_hits_over_restarts_and_is_charged_once(party: Party) -
         tests = [charge for charge in ledger.charges("labels") if charge.purpose == TESTS]
     assert len(tests) == 1
     # labels and priors alone are the epoch's: the test is in the session's account
-    assert len(manifest(party, "d2").parts) == 1
-    assert len(manifest(party, "d3").parts) == 2
+    assert len(manifest(party, "d2").guarantees) == 1
+    assert len(manifest(party, "d3").guarantees) == 2
 
 
 def test_a_session_needs_a_delta_and_no_disjoint_epochs(party: Party) -> None:
@@ -334,6 +334,24 @@ def test_days_of_a_column_are_epochs_once_they_are_over(party: Party) -> None:
     assert epochs(party) == ["2024-06-01", "2024-06-02"]
     assert manifest(party, "2024-06-01").population.rows == 300
     assert manifest(party, "2024-06-02").population.rows == 200
+
+
+def test_an_epoch_has_labels_and_its_population_where_that_is_a_file_a_day(party: Party) -> None:
+    for day in ("d1", "d2"):
+        write_day(party, day, rows=300)
+    people = pl.DataFrame({"key": [f"d1-{i}" for i in range(200)]})
+    people.write_csv(party.folder / "people-d1.csv")
+    people.write_csv(party.folder / "people-d0.csv")
+    done = watch(party, data__population="people-{epoch}.csv")
+    assert done.code == 0, done
+    assert epochs(party) == ["d1"]
+    assert manifest(party, "d1").population.rows == 200
+    pl.DataFrame({"key": [f"d2-{i}" for i in range(200)]}).write_csv(party.folder / "others.csv")
+    everybody = {"data__population": "others.csv", "privacy__epochs": "additive"}
+    done = watch(party, data__data_set="others", privacy__total_epsilon=9.0, **everybody)
+    assert done.code == 0, done
+    found = (party.store / "releases" / "others").iterdir()
+    assert sorted(path.name for path in found) == ["d1", "d2"]
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,7 @@ def test_several_data_sets(party: Party, connect: Connect) -> None:
         ({"data_set": "unknown"}, grpc.StatusCode.PERMISSION_DENIED),
         ({"data_set": "../labels"}, grpc.StatusCode.PERMISSION_DENIED),
         ({"epoch": ""}, grpc.StatusCode.INVALID_ARGUMENT),
+        ({"epoch": "x" * 65}, grpc.StatusCode.INVALID_ARGUMENT),
         ({"epoch": "9"}, grpc.StatusCode.NOT_FOUND),
         ({"epoch": "../1"}, grpc.StatusCode.NOT_FOUND),
         ({"manifest_sha256": b""}, grpc.StatusCode.INVALID_ARGUMENT),

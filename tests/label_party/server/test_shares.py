@@ -22,6 +22,7 @@ from labelveil.label_party.server.limits import Places, share_of
 from labelveil.label_party.server.refusal import Refusal, too_many_streams
 from labelveil.label_party.server.run import running
 from labelveil.label_party.server.submission import Submissions
+from tests.effort import one_in
 from tests.label_party.conftest import CLIENT, Client, Party
 from tests.label_party.serving import get, serving
 
@@ -184,7 +185,7 @@ def test_one_submission_of_a_client_is_checked_at_a_time(
     assert most == {CLIENT: 1, OTHER: 1}
 
 
-@pytest.mark.parametrize("file", ["manifest.json", "codes.bin"])
+@pytest.mark.parametrize("file", one_in(2, ["manifest.json", "codes.bin"]))
 def test_a_damaged_release_is_left_out_and_the_others_are_served(
     party: Party, connect: Connect, file: str
 ) -> None:

@@ -16,6 +16,7 @@ from labelveil.common.wire import label_release_pb2 as wire
 from labelveil.label_party.server import calls, limits
 from labelveil.label_party.server.refusal import too_many_calls, too_many_streams
 from labelveil.label_party.server.run import SERVICE, open_server
+from tests.effort import one_in
 from tests.label_party.conftest import CLIENT, Client, Party, eventually
 from tests.label_party.server.silent import Silent
 from tests.label_party.server.test_unauthorized import tls
@@ -61,7 +62,7 @@ def places(monkeypatch: pytest.MonkeyPatch) -> list[limits.Places]:
     return made
 
 
-@pytest.mark.parametrize("count", [1, 50])
+@pytest.mark.parametrize("count", one_in(2, [1, 50], first=1))
 @pytest.mark.parametrize("name", [OTHER, "unknown.example"])
 def test_silent_calls_keep_nobody_waiting(
     party: Party,

@@ -25,6 +25,7 @@ from labelveil.label_party.sources.csv_rows import (
 )
 from labelveil.label_party.sources.object_stores import Remote
 from labelveil.label_party.sources.tables import copy_as_parquet, read_columns
+from tests.effort import one_in
 from tests.label_party.objects import serving
 from tests.label_party.sources.reading import read_events
 
@@ -96,7 +97,7 @@ def generated(seed: int, lines: int) -> bytes:
     return b"".join(line + draw.choice([b"\n", b"\r\n"]) for line in out)
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
+@pytest.mark.parametrize("encoding", one_in(2, ["utf-8", "cp1252"]))
 def test_polars_and_the_line_by_line_reader_agree(encoding: str) -> None:
     fast = 0
     for seed in range(1500):
@@ -110,7 +111,7 @@ def test_polars_and_the_line_by_line_reader_agree(encoding: str) -> None:
     assert fast > 300
 
 
-@pytest.mark.parametrize("by_line", [1, 64])
+@pytest.mark.parametrize("by_line", one_in(2, [1, 64]))
 def test_files_are_read_as_each_line_is(by_line: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_rows, "_BY_LINE_BYTES", by_line)
     for seed in range(60):
@@ -134,7 +135,7 @@ def write(path: Path, line: bytes, separator: bytes = b",") -> Path:
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
-@pytest.mark.parametrize("chunk", [700, 1 << 25])
+@pytest.mark.parametrize("chunk", one_in(2, [700, 1 << 25]))
 def test_an_event_with_an_odd_line_changes_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, encoding: str
 ) -> None:
@@ -224,7 +225,7 @@ def fronts(tail: bytes, front: bytes, wanted: list[str], holds: Holds) -> list[t
     return frame.select(name for name in wanted if name in ("key", "user")).rows()
 
 
-@pytest.mark.parametrize("wanted", [FRONT_HEADER, ["key", "label"], ["user"]])
+@pytest.mark.parametrize("wanted", one_in(3, [FRONT_HEADER, ["key", "label"], ["user"]]))
 @pytest.mark.parametrize("by_line", [1, 1 << 15])
 def test_no_byte_of_a_label_changes_what_stands_in_front_of_it(
     by_line: int, wanted: list[str], monkeypatch: pytest.MonkeyPatch
@@ -356,6 +357,7 @@ def test_decimal_commas_are_configured(tmp_path: Path) -> None:
     assert [one.places for one in odd] == [(3, 4)]
 
 
+@pytest.mark.slow
 def test_an_object_in_a_store_reads_as_the_file_does(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     with serving() as store:

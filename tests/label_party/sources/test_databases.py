@@ -23,6 +23,7 @@ from labelveil.label_party.events.epoch import Rows
 from labelveil.label_party.events.open import open_events
 from labelveil.label_party.sources import databases
 from labelveil.label_party.sources.databases import Query, snapshot
+from tests.effort import one_in
 from tests.label_party.conftest import EVENTS, Party, Result
 from tests.label_party.postgres import PASSWORD, Postgres, started
 from tests.label_party.release.test_several import with_labels
@@ -281,7 +282,7 @@ LEGAL = {
 """Values that PostgreSQL stores without a word, and what they are as labels."""
 
 
-@pytest.mark.parametrize("value", LEGAL)
+@pytest.mark.parametrize("value", one_in(4, LEGAL))
 def test_no_legal_value_of_postgres_refuses_other_rows(
     server: Postgres, tmp_path: Path, value: str
 ) -> None:
@@ -497,7 +498,7 @@ REFUSED = {
 """Queries that are refused, and what their lines must say."""
 
 
-@pytest.mark.parametrize("sql", REFUSED)
+@pytest.mark.parametrize("sql", one_in(4, REFUSED))
 def test_a_refused_query_is_named_with_its_cause(database: Database, sql: str) -> None:
     database.execute("CREATE TABLE t (id INTEGER, y TEXT)")
     query = database.query(sql)

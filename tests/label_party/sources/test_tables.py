@@ -11,6 +11,7 @@ import pytest
 from labelveil.common.csv_files import Dialect
 from labelveil.common.errors import DataError
 from labelveil.label_party.events.epoch import Rows
+from tests.effort import one_in
 from tests.label_party.conftest import Party
 from tests.label_party.sources.reading import read_events
 
@@ -107,7 +108,7 @@ def test_an_unreadable_file_is_one_line(party: Party, spoil: object, parts: list
     assert party.nothing_left()
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", one_in(2, [1, 2]))
 def test_a_release_takes_its_labels_from_a_partition_by_day(party: Party, workers: int) -> None:
     """Files that are not alike are one table in memory, and in slices of workers."""
     table = pl.read_csv(party.folder / "labels.csv")

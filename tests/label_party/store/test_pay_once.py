@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from labelveil.common.errors import BudgetError, ReleaseError
+from labelveil.common.formats import TERMS
 from labelveil.common.guarantees import ApproximateDP, PureDP, Unit, ZeroConcentratedDP
 from labelveil.label_party.store.disk import StoreError
 from labelveil.label_party.store.ledger import Ledger
@@ -77,6 +78,18 @@ def test_what_was_sold_on_other_terms_is_refused(
     assert str(refused.value).endswith("restore that setting, or name another epoch with --epoch")
     again = replace(PURCHASE, limit=PureDP.of(Fraction(9)), composition="disjoint")
     assert find_paid(store, again) is not None  # what may be spent is no term of what was sold
+
+
+def test_terms_that_another_version_does_not_know_are_no_other_terms(store: Store) -> None:
+    """A purchase of the first versions, whose terms have no format, is found again by a newer."""
+    charge = pay_once(store, PURCHASE, lambda: b"one").payment.charge
+    newer = {"format": f"{TERMS.name}/{TERMS.number + 1}", "bins": 7, "depth": 2}
+    assert find_paid(store, replace(PURCHASE, request=newer)) is not None
+    with pytest.raises(ReleaseError, match=r"bins was 7 and is 8 now; .* nothing is charged again"):
+        find_paid(store, replace(PURCHASE, request=newer | {"bins": 8}))
+    assert not charge.differences(replace(PURCHASE, request=newer))
+    same = newer | {"format": f"{TERMS.name}/1"}
+    assert "depth was none and is 2 now" in charge.differences(replace(PURCHASE, request=same))
 
 
 def test_what_fails_spends_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

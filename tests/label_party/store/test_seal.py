@@ -74,12 +74,13 @@ def test_a_thousand_flipped_bytes_never_lower_what_was_spent(path: Path) -> None
 
 
 def edit(path: Path, *statements: str) -> None:
+    """Change a ledger as its triggers forbid; they are there again afterwards, and tell nothing."""
     database = sqlite3.connect(path)
-    for (name,) in database.execute(
-        "SELECT name FROM sqlite_master WHERE type = 'trigger'"
-    ).fetchall():
-        database.execute(f"DROP TRIGGER {name}")
-    for statement in statements:
+    triggers = database.execute(
+        "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
+    ).fetchall()
+    dropped = [f"DROP TRIGGER {name}" for name, _ in triggers]
+    for statement in (*dropped, *statements, *(sql for _, sql in triggers)):
         database.execute(statement)
     database.commit()
     database.close()
@@ -110,11 +111,23 @@ def test_what_is_edited_from_outside_is_refused(path: Path, statement: str) -> N
     assert "\n" not in str(error.value)
 
 
-def test_an_edit_between_two_transactions_is_refused(path: Path) -> None:
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM charges WHERE id = 3",
+        "PRAGMA user_version = 7",
+        "CREATE TABLE more (id INTEGER)",
+        "CREATE VIEW charges_now AS SELECT * FROM charges",
+        "UPDATE charges SET rowid = rowid + 10",
+    ],
+)
+def test_an_edit_between_two_transactions_is_refused(path: Path, statement: str) -> None:
     with Ledger(path) as ledger:
-        edit(path, "DELETE FROM charges WHERE id = 3")
+        edit(path)
+        spend(ledger, "4", "1")  # nothing was changed
+        edit(path, statement)
         with pytest.raises(SealError, match="changed from outside"):
-            spend(ledger, "4", "1")
+            spend(ledger, "5", "1")
 
 
 def test_a_secret_that_is_gone_or_open_to_others_is_told(path: Path) -> None:

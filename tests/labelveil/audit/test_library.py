@@ -156,6 +156,7 @@ def test_the_stated_power_is_kept() -> None:
     assert not any(every_label(Limit(least / 8), grid, 1.0, runs).bound > 1 for _ in range(5))
 
 
+@pytest.mark.slow
 def test_of_many_labels_a_random_sample_is_run_and_said() -> None:
     subject = NamedSubject("randomized-response", np.arange(500.0), 1.0)
     trial = Trial(subject, replace(SMALL, runs=5000))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from labelveil.comparison.as_published import published_predictions
-from labelveil.feature_party.config import TrainingSection
+from labelveil.feature_party.config.sections import TrainingSection
 from tests.labelveil.comparison.runs import UPPER, answers, made_up
 
 ROWS = 4000

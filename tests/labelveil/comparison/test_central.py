@@ -89,6 +89,7 @@ def test_the_noise_has_the_stated_size(monkeypatch: pytest.MonkeyPatch) -> None:
     assert abs(size - 1) < 6 * (2 / change.size) ** 0.5
 
 
+@pytest.mark.slow
 def test_the_accountant_agrees_with_loss_distributions() -> None:
     epsilon = 1.0
     steps = PrivateSteps(1 / 16, 200)

@@ -163,6 +163,7 @@ def test_several_labels_are_one_comparison_with_their_bounds(
     assert "other data or settings" in other.error
 
 
+@pytest.mark.slow
 def test_methods_that_cannot_run_are_named_and_the_exit_code_tells(
     compare: Compare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

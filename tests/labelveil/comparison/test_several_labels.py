@@ -50,6 +50,7 @@ def test_every_division_is_learned_from(spec: dict[str, object]) -> None:
     assert chosen["split"] == chosen["separate"] == ["randomized-response", "optimal-design"]
 
 
+@pytest.mark.slow
 def test_all_ways_spend_the_same(spec: dict[str, object]) -> None:
     experiment = Experiment(spec)
     for name in ("joint", "split", "separate"):

@@ -96,7 +96,7 @@ def test_keys_of_a_csv_file_are_text(small: Any, tmp_path: Path) -> None:
         ({"key": "id", "label": "nope"}, "has no column 'nope'"),
         ({"key": "id", "ignore": ("nope",)}, "has no column 'nope'"),
         ({"key": "y"}, "--key and --label both name column 'y'"),
-        ({"key": "x", "label": "id"}, "has type String; labels must be numbers"),
+        ({"key": "x", "label": "id"}, "column 'id': not a number: 4 (at 1, 2, 3, 4); correct it"),
         ({"key": "id", "ignore": ("x", "leak")}, "has no feature columns"),
     ],
 )
@@ -105,6 +105,22 @@ def test_unusable_inputs_are_refused(small: Any, changes: dict[str, Any], messag
         read_inputs(small(**changes))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_label_that_is_no_number_is_named_with_its_line(small: Any, tmp_path: Path) -> None:
+    (tmp_path / "all.csv").write_text("id,y,x\na,1,2\nb,,3\nc, 4 ,3\nd,12 EUR,3\ne,9x,3\n")
+    csv = {"labels": tmp_path / "all.csv", "features": tmp_path / "all.csv", "key": "id"}
+    with pytest.raises(DataError, match=r"all.csv: column 'y': not a number: 2 \(at 5, 6\); corr"):
+        read_inputs(small(**csv))
+
+
+def test_labels_are_read_as_the_labels_party_reads_them(small: Any, tmp_path: Path) -> None:
+    """Decimal commas, and what stands for a missing label, in a column that is text to Polars."""
+    (tmp_path / "all.csv").write_text("id;y;x\na;1,5;2\nb;n/a;3\nc; 4 ;3\n")
+    csv = {"labels": tmp_path / "all.csv", "features": tmp_path / "all.csv", "key": "id"}
+    inputs = read_inputs(small(**csv, missing=5.0))
+    assert inputs.labels["y"].to_list() == [1.5, None, 4.0]
+    assert inputs.truth["label"].to_list() == [1.5, 5.0, 4.0]
 
 
 def test_two_files_need_a_key(small: Any, tmp_path: Path) -> None:

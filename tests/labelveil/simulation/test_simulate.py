@@ -25,7 +25,7 @@ import labelveil as lv
 from labelveil.audit.canaries.inference import audit_inference
 from labelveil.audit.settings import RunFiles
 from labelveil.children import FEATURE_PROGRAM
-from labelveil.common.errors import DataError, LabelveilError, present
+from labelveil.common.errors import DataError, LabelveilError, not_none
 from labelveil.common.release.table import read_release
 from labelveil.runs import write_events
 from labelveil.simulation import Settings, run_simulation
@@ -86,7 +86,7 @@ def _settings(data: Path, out: Path, **changes: Any) -> Settings:
 @pytest.fixture(scope="module")
 def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("run")
-    outcome = run_simulation(_settings(data, out, nonprivate=False))
+    outcome = run_simulation(_settings(data, out, nonprivate=False, rounds="auto"))
     assert "<iframe srcdoc=" in outcome._repr_html_()
     return out, outcome.metrics
 
@@ -111,6 +111,7 @@ def test_every_documented_file_is_there(run: tuple[Path, dict[str, Any]]) -> Non
     ):  # fmt: skip
         assert metrics[name] is not None, name
     assert metrics["rows"] == metrics["matched"] == ROWS
+    assert metrics["decision"] == "one message, as randomizer rr-on-bins is named"
     assert metrics["holdout_rows"] == ROWS // 5
     assert metrics["test_mse"] < 1.1 * metrics["constant_mse"]
     assert {"release", "features_party", "score"} <= set(metrics["timings"])
@@ -255,7 +256,7 @@ def test_two_labels_have_figures_and_a_page_each(table: pl.DataFrame, tmp_path: 
             feature_settings=[*QUICK, "training.learner=linear"],
         )
     )
-    assert [one.name for one in present(outcome.release).manifest.labels] == ["y", "high"]
+    assert [one.name for one in not_none(outcome.release).manifest.labels] == ["y", "high"]
     assert outcome.metrics["epsilon"] == 3
     for one in outcome.metrics["labels"]:
         assert one["test_r2"] > 0.2
@@ -303,7 +304,7 @@ def test_one_line_in_a_notebook(tmp_path: Path) -> None:
     )
     assert 0 < outcome.metrics["nonprivate_mse"] < 0.3  # of a coin it is a quarter
     assert outcome.metrics["epsilon_prior"] == 0
-    assert present(outcome.release).manifest.label.grid == [0, 1]
+    assert not_none(outcome.release).manifest.label.grid == [0, 1]
     assert 0 < outcome.metrics["test_log_loss"] < 1
     assert "all for labels" in repr(outcome)
     page = outcome._repr_html_()
@@ -378,6 +379,10 @@ def test_bounds_of_a_table_are_rounded_outwards(tmp_path: Path) -> None:
     for one, ends in (({"lower": 0.0}, (0.0, 2.0)), ({"upper": 9.0}, (1.0, 9.0))):
         found = write_events(same, tmp_path / "events.parquet", {"label": "y", **one})
         assert (found["lower"], found["upper"]) == ends
+    each = {"label": ["y", "w"], "out": "out"}  # of several, each has its own
+    found = write_events(same.with_columns(w=pl.Series([5.0, 7.0])), tmp_path / "events", each)
+    assert found["label"] == ["y:1.0:2.0", "w:5.0:7.0"]
+    assert not {"lower", "upper"} & found.keys()
 
 
 @pytest.mark.parametrize(

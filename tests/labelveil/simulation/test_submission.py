@@ -16,7 +16,7 @@ from labelveil.common.release.event_keys import read_secret
 from labelveil.common.release.table import read_release
 from labelveil.common.security.pilot_certificates import LABEL_PARTY
 from labelveil.feature_party.client.submission import SubmittingClient, hash_population
-from labelveil.feature_party.config import LabelsPartySection
+from labelveil.feature_party.config.labels_party import LabelsPartySection
 from labelveil.simulation import Settings, run_simulation
 from labelveil.simulation.inputs import read_inputs
 from labelveil.simulation.processes import StageFailed, run_party, serving

@@ -57,10 +57,10 @@ def test_the_verdict_comes_with_its_interval(verdict: str, said: str) -> None:
     assert verdict in text
     assert said in text
     assert "privatized labels alone" in text
-    assert ("that features tell something is seen (p = 0.001)" in text) is (
+    assert ("that features predict the label is seen (p = 0.001)" in text) is (
         verdict == "cannot tell"
     )
-    assert "tell something" not in _text(verdict=verdict, **told | {"associated": False})
+    assert "features predict" not in _text(verdict=verdict, **told | {"associated": False})
     assert f"{said.partition(':')[0]}: 0.3% to 55%" in _text(
         verdict=verdict, **told | {"estimated_r2_low": 0.003}
     )  # what is above 0 is not shown as 0
@@ -78,6 +78,20 @@ def test_what_releases_divide_otherwise_is_not_added_up() -> None:
     alike = _text(**first, spent=[first, {**first, "epoch": "1-2"}])
     assert "releases" not in alike
     assert "all for labels" in _text(epsilon_prior=0.0, epsilon_labels=1.0)
+
+
+def test_each_of_several_labels_stands_under_its_name() -> None:
+    text = _text(labels=[METRICS | {"name": "amount"}, METRICS | {"name": "returned"}])
+    first, _, second = text.partition("returned")
+    assert first.count("17.61") == second.count("17.61") == 1
+    assert "amount" in first
+
+
+def test_sums_have_a_row_instead_of_a_randomizer() -> None:
+    text = _text(rounds=[{"groups": 1200}, {"groups": 34}])
+    assert "1,234" in text
+    assert "of 1,200, 34 groups in 2 rounds" in text
+    assert "12 values" not in text
 
 
 def test_what_is_unknown_is_left_out() -> None:

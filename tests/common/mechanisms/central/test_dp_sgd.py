@@ -178,6 +178,25 @@ def test_what_leaves_a_step_is_the_sum_and_the_stated_noise(noise: Any) -> None:
     assert not fits((found * 1.2).astype(np.int64) // step, law)
 
 
+def test_gradients_are_clipped_where_the_clip_says() -> None:
+    """Read off the weight after one step over all rows, without noise to speak of."""
+    rows, labels = np.ones((64, 1)), np.ones(64)
+
+    def weight(clip: float, rate: float = 1.0) -> float:
+        model = DPSGDRegressor(
+            1e6, 1e-6, sample=64, steps=1, clip=clip, learning_rate=rate, fit_intercept=False,
+            label_bounds=(0, 1), entropy=seeded_entropy(3),
+        ).fit(rows, labels)  # fmt: skip
+        return float(model.layers_[0].item())
+
+    # all gradients are one and the same: the step is the clip's length, until that is longer
+    assert weight(0.01) == pytest.approx(0.01, rel=0.05)
+    assert weight(0.02, 3.0) == pytest.approx(0.06, rel=0.05)
+    whole = weight(64.0)
+    assert whole == pytest.approx(weight(32.0), rel=0.05)
+    assert weight(whole / 2) == pytest.approx(whole / 2, rel=0.05)
+
+
 def test_gradients_are_those_of_finite_differences() -> None:
     sizes = (3, 4, 2, 2)
     layers = start(sizes)
@@ -204,6 +223,7 @@ def test_gradients_are_those_of_finite_differences() -> None:
     assert at == each.shape[1]
 
 
+@pytest.mark.slow
 @parametrize_with_checks(
     [
         DPSGDClassifier(50.0, entropy=seeded_entropy(0)),

@@ -37,6 +37,7 @@ def _expected_failures(estimator: Any) -> dict[str, str]:
     return failures
 
 
+@pytest.mark.slow
 @parametrize_with_checks(
     [
         # a fixed seed, because most checks fit twice and compare: fresh noise can keep none of them

@@ -165,6 +165,7 @@ def test_no_other_share_of_the_noise_leaves_less_error(noise: float) -> None:
         assert _left(np.full(30, total / 30), variances, noise, residual) > 1.02 * least
 
 
+@pytest.mark.slow
 def test_it_learns_what_no_line_shows() -> None:
     rows, labels = _data()
     fits = [LabelProcess(2.0, 1e-6).draw(rows, labels, seeded_entropy(seed)) for seed in range(3)]

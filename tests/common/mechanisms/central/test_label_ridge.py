@@ -52,6 +52,7 @@ def test_no_change_of_a_label_passes_the_sensitivity(noise: float) -> None:
     assert worst > 0.999 * float(design.sensitivity)  # a smaller bound would be passed
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_radial_noise_has_its_law(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, labels = _data(50)

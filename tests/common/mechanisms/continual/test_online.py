@@ -56,6 +56,7 @@ def _regret(rho: float, horizon: int = 800, seed: int = 0) -> float:
     return lost / horizon
 
 
+@pytest.mark.slow
 def test_regret_falls_with_the_budget_to_that_without_noise() -> None:
     free, costly, none = _regret(1e4), _regret(1.0), _regret(1e-3)
     assert free < 1.0 / math.sqrt(800)  # R C/√T: best without noise

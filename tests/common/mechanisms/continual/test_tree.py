@@ -86,6 +86,7 @@ def test_nodes_have_the_stated_noise_each_their_own(noise: str) -> None:
     assert abs(np.corrcoef(found[3], found[5] - found[3])[0, 1]) < 0.05
 
 
+@pytest.mark.slow
 def test_a_sum_of_many_has_noise_of_few() -> None:
     made = TreeNoise(255, 1, Fraction(100))
     size = 400

@@ -31,6 +31,7 @@ from tests.common.mechanisms.selection.laws import (
     noisy_argmax,
     softmax,
 )
+from tests.effort import one_in
 from tests.statistics import outcomes_fit
 
 EPSILON = Fraction(4, 5)
@@ -75,7 +76,7 @@ def boundary_law(name: str) -> dict[Any, float]:
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("name", sorted(ORACLES))
+@pytest.mark.parametrize("name", one_in(3, sorted(ORACLES)))
 def test_the_wrapper_follows_its_law(name: str) -> None:
     oracle, data = ORACLES[name]
     call = Boundary(oracle)
@@ -164,7 +165,7 @@ DRAWS: dict[str, tuple[Callable[[Entropy], Any], dict[Any, float]]] = {
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("name", sorted(DRAWS))
+@pytest.mark.parametrize("name", one_in(2, sorted(DRAWS)))
 def test_draws_follow_their_laws(name: str) -> None:
     draw, law = DRAWS[name]
     seen = drawn(draw)

@@ -19,7 +19,7 @@ from labelveil.common.mechanisms.interactive.targets import (
     run_twice,
 )
 from tests.common.mechanisms.interactive import laws
-from tests.effort import effort
+from tests.effort import effort, one_in
 
 EPSILONS = [Fraction(1, 10), Fraction(1, 2), Fraction(1), Fraction(2)]
 
@@ -68,7 +68,7 @@ def position_law(count: int, low: int, high: int, scale: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("sensitivity", [1, 3])
-@pytest.mark.parametrize("width", [1, 2, 7])
+@pytest.mark.parametrize("width", one_in(3, [1, 2, 7]))
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_between_thresholds(epsilon: Fraction, width: int, sensitivity: int) -> None:
     e, q = float(epsilon), float(between_thresholds(epsilon, width, sensitivity).probability)

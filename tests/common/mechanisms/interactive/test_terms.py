@@ -32,6 +32,7 @@ from labelveil.common.mechanisms.interactive.terms import (
     most_hits,
 )
 from tests.benchmarks.published.interactive import published_calls
+from tests.effort import one_in
 
 DELTA = 1e-6
 chances = st.fractions(Fraction(1, 50), Fraction(1), max_denominator=100)
@@ -105,7 +106,7 @@ def test_the_least_hits_of_an_overhead() -> None:
             broken()
 
 
-@pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1)])
+@pytest.mark.parametrize("epsilon", one_in(2, [Fraction(1, 10), Fraction(1)], first=1))
 @pytest.mark.parametrize("hits", [1, 4, 100])
 def test_the_tightest_route_wins_and_the_game_is_never_looser(epsilon: Fraction, hits: int) -> None:
     for target in (not_prior(epsilon), boundary(epsilon)):
@@ -132,7 +133,7 @@ def test_with_q_one_the_game_is_the_optimal_composition(epsilon: float, hits: in
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 2.0])
-@pytest.mark.parametrize("q", [0.01, 0.2, 0.3, 0.6, 1.0])
+@pytest.mark.parametrize("q", one_in(3, [0.01, 0.2, 0.3, 0.6, 1.0], first=1))
 def test_vertices_are_those_of_all_calls_with_hits_that_likely(epsilon: float, q: float) -> None:
     """In every direction they reach as far as a linear program over the calls does."""
     u, corners = 1 / (math.exp(epsilon) + 1), np.array(vertices(epsilon, q))
@@ -175,7 +176,9 @@ def at(curve: Curve, epsilon: float) -> float:
     return float(np.interp(math.exp(epsilon), np.exp(curve.epsilons), curve.deltas))
 
 
-@pytest.mark.parametrize(("epsilon", "q", "hits"), [(0.5, 0.3, 3), (1.0, 0.2689, 2), (0.2, 0.6, 4)])
+@pytest.mark.parametrize(
+    ("epsilon", "q", "hits"), one_in(3, [(0.5, 0.3, 3), (1.0, 0.2689, 2), (0.2, 0.6, 4)])
+)
 def test_no_strategy_beats_the_game_and_a_simple_one_nearly_attains_it(
     epsilon: float, q: float, hits: int
 ) -> None:
@@ -219,7 +222,7 @@ def stopped_moment(epsilon: float, q: float, hits: int, order: float, calls: int
     return worst
 
 
-@pytest.mark.parametrize(("epsilon", "order"), [(0.2, 2), (0.2, 3.5), (0.5, 1.5)])
+@pytest.mark.parametrize(("epsilon", "order"), one_in(3, [(0.2, 2), (0.2, 3.5), (0.5, 1.5)]))
 def test_hit_costs_bound_the_divergence_of_a_session_and_are_attained(
     epsilon: float, order: float
 ) -> None:

@@ -215,6 +215,7 @@ def test_votes_for_more_than_tau_labels_are_averaged_to_tau() -> None:
     assert vote.draw(votes, seeded_entropy(2)).labels.tolist() == [[True, True, False, False]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replacing", [False, True])
 def test_stable_votes_are_cheapest_where_teachers_agree_on_many_labels(replacing: bool) -> None:
     """Same labels from every aggregator; the ε of each at about the noise it needs for them."""

@@ -24,6 +24,7 @@ from labelveil.common.mechanisms.pate import (
     train_student,
     train_teachers,
 )
+from tests.effort import one_in
 
 
 def test_a_record_decides_about_itself_alone() -> None:
@@ -70,7 +71,7 @@ def blobs() -> tuple[np.ndarray, np.ndarray]:
     return x, np.column_stack([x[:, 0] > 0.5, x[:, 1] > 0.4, np.zeros(600, dtype=bool)]).astype(int)
 
 
-@pytest.mark.parametrize("kind", ["tree", "torch"])
+@pytest.mark.parametrize("kind", one_in(2, ["tree", "torch"]))
 def test_labels_from_scikit_learn_and_torch(kind: str) -> None:
     x, y = blobs()
 

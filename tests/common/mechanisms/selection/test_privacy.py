@@ -42,6 +42,7 @@ from labelveil.common.mechanisms.selection import (
 )
 from labelveil.common.mechanisms.selection.base import ADJACENCY, UNIT
 from tests.common.mechanisms.selection import laws
+from tests.effort import one_in
 from tests.statistics import outcomes_fit
 
 Counts = tuple[int, ...]
@@ -291,7 +292,7 @@ CASES: dict[str, Case] = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(CASES))
+@pytest.mark.parametrize("name", one_in(2, sorted(CASES)))
 def test_all_neighbours_keep_the_guarantee(name: str) -> None:
     case = CASES[name]
     assert laws.worst(case.guarantee, case.law, case.candidates, case.most) is None
@@ -312,7 +313,7 @@ def _weaker(guarantee: Guarantee) -> Guarantee:
     return ApproximateDP.of(guarantee.exact_epsilon / 4, 0, ADJACENCY, UNIT)
 
 
-@pytest.mark.parametrize("name", sorted(CASES))
+@pytest.mark.parametrize("name", one_in(2, sorted(CASES)))
 def test_the_check_has_power(name: str) -> None:
     case = CASES[name]
     assert laws.worst(_weaker(case.guarantee), case.law, case.candidates, case.most) is not None

@@ -94,6 +94,7 @@ def test_what_is_not_stable_is_filled_up_from_the_list() -> None:
     assert len({tuple(one.tolist()) for one in shown if one is not None}) > 1
 
 
+@pytest.mark.slow
 def test_the_table_sets_the_printed_recalls_below_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = np.array([900, 700, 500] + [3] * 60)
     cells = [
@@ -173,6 +174,7 @@ def test_recall_grows_with_the_cliff_and_does_not_fall_with_k() -> None:
     assert top_k.recall(by["Limited Domain"], wide, 160, trials=2)[0] < 0.1
 
 
+@pytest.mark.slow
 def test_the_exponential_mechanism_falls_behind_as_k_grows_and_leads_where_the_gap_is_small() -> (
     None
 ):

@@ -14,6 +14,7 @@ from labelveil.common.guarantees import BoundedRange, RenyiDP, to_renyi
 from labelveil.common.mechanisms.selection import Law, LimitedDomain, NoisyMax
 from labelveil.common.mechanisms.selection.base import ADJACENCY, UNIT
 from tests.common.mechanisms.selection import laws
+from tests.effort import one_in
 from tests.statistics import outcomes_fit
 
 
@@ -33,7 +34,7 @@ def test_gaussian_noisy_max(step: int, monotone: bool, apart: int) -> None:
 @pytest.mark.parametrize(
     ("step", "monotone", "apart"), [(1, True, 1), (1, False, 2), (2, False, 4)]
 )
-@pytest.mark.parametrize("law", [Law.GUMBEL, Law.EXPONENTIAL, Law.LAPLACE])
+@pytest.mark.parametrize("law", one_in(3, [Law.GUMBEL, Law.EXPONENTIAL, Law.LAPLACE]))
 def test_noisy_max_draws_with_the_noise_of_its_reach(
     law: Law, step: int, monotone: bool, apart: int
 ) -> None:

@@ -36,6 +36,7 @@ def cliff(k: int, gap: int, m: int) -> np.ndarray:
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("k", [1, 8])
 @pytest.mark.parametrize("rho", [Fraction(1, 10), Fraction(1)])

@@ -90,6 +90,7 @@ def test_rounds_draw_from_that_law_and_other_noise_is_seen() -> None:
     assert not fits(np.array(draws), mass(wrong))
 
 
+@pytest.mark.slow
 def test_rounds_share_the_budget() -> None:
     table = np.array([40, 0, 0])
     mwem = MWEM(QUERIES, Fraction(240), rounds=40, replays=0)  # scale 3 · 2 · 40 / 240

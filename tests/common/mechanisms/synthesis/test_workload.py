@@ -69,6 +69,7 @@ def test_records_lie_where_the_weights_are() -> None:
     assert DOMAIN.rows(weights, 0).shape == (0, 3)
 
 
+@pytest.mark.slow
 def test_the_baseline_has_the_noise_of_its_formula() -> None:
     workload = Marginals.up_to(SMALL, 2)  # three marginals: Δ₁ = 6
     table = np.array([5, 0, 2, 9])

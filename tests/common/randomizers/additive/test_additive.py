@@ -185,6 +185,7 @@ def test_exponential_is_laplace_conditioned_on_the_range() -> None:
     assert 0.7 < channel.epsilon < 1.5
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_simulated_continuous_noise_follows_its_density() -> None:
     for law in (

@@ -50,6 +50,7 @@ def test_over_one_label_it_meets_the_linear_program(epsilon: float) -> None:
     assert best.excess_error * (1 - best.gap) * 0.99 <= found <= best.excess_error * 1.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
 def test_over_few_cells_it_meets_the_best_of_all_channels(epsilon: float) -> None:
     cells = Cells((BINARY, BINARY))
@@ -198,6 +199,7 @@ def terms(*weights: float) -> list[LabelTerms]:
     return [LabelTerms("label", 0, 1, weight=weight) for weight in weights]
 
 
+@pytest.mark.slow
 def test_epsilon_is_divided_as_every_division_compared_says() -> None:
     grids = [BINARY, AMOUNT]
     priors = [np.array([0.9, 0.1]), np.exp(-AMOUNT.points / 20)]

@@ -24,6 +24,7 @@ from labelveil.common.randomizers.design.optimal_design import (
 )
 from labelveil.common.randomizers.knots import choose_knots, interpolation
 from labelveil.common.randomizers.losses import ABSOLUTE, POISSON, SQUARED, Loss
+from tests.effort import one_in
 from tests.ending import ending
 
 GRID = np.linspace(0.0, 5.0, 21)
@@ -67,6 +68,7 @@ def test_scores_are_derivatives_of_the_tilted_prior() -> None:
             assert np.allclose(moved, scores[:, i], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_tempering_gives_the_draws_of_a_heavy_tail_a_say() -> None:
     family = _family("heavy")
 
@@ -129,7 +131,7 @@ def test_thresholds_are_an_unbiased_channel_of_the_stated_epsilon() -> None:
 
 
 @pytest.mark.parametrize("loss", [SQUARED, ABSOLUTE, POISSON], ids=lambda loss: loss.name)
-@pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
+@pytest.mark.parametrize("epsilon", one_in(3, [0.3, 1.0, 3.0], first=1))
 def test_the_design_reaches_the_optimum_of_an_independent_solver(
     loss: Loss, epsilon: float
 ) -> None:
@@ -198,6 +200,7 @@ def test_identifying_the_label_costs_little_of_what_is_gained_or_left(epsilon: f
     assert design.excess_error - best <= 0.051 * min(best, nothing - best)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
 def test_a_search_is_given_up_only_where_every_channel_errs_more(epsilon: float) -> None:
     family = plausible_conditionals(*_counts(), SQUARED).tempered()
@@ -266,7 +269,7 @@ def test_impossible_options_are_refused_with_their_bounds(option: str, value: fl
         build_randomizer("auto", labels=GRID, prior=BELL, epsilon=1.0, **{option: value})
 
 
-@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("scale", one_in(3, [1e-6, 1.0, 1e6]))
 def test_the_unit_of_the_label_does_not_matter(scale: float) -> None:
     plain = build_randomizer("auto", labels=GRID, prior=BELL, epsilon=1.0)
     scaled = build_randomizer("auto", labels=scale * GRID, prior=BELL, epsilon=1.0)
@@ -285,7 +288,7 @@ def test_masses_that_are_next_to_nothing_still_make_a_channel(epsilon: float) ->
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 3.29289, 8.0])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", one_in(3, range(6)))
 def test_any_small_noisy_prior_gives_a_channel(epsilon: float, seed: int) -> None:
     words = seeded_entropy(seed).words("prior", 0, 5).astype(np.float64)
     prior = np.where(words > np.median(words), words, 0.0)

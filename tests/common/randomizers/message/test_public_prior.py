@@ -18,6 +18,7 @@ from labelveil.common.randomizers.message.terms import Division, LabelTerms
 from labelveil.common.randomizers.prior import expected_prior, private_prior
 from labelveil.common.release.size import check_manifest
 from labelveil.feature_party.notebook.sources import problem_of
+from tests.effort import one_in
 from tests.statistics import repeatable_entropy
 
 GRID = np.arange(31.0)
@@ -86,7 +87,7 @@ def test_a_histogram_keeps_a_right_prior_and_is_not_misled_by_a_wrong_one() -> N
 
 
 @pytest.mark.parametrize("corrected", [False, True])
-@pytest.mark.parametrize("division", ["split", "joint", "auto"])
+@pytest.mark.parametrize("division", one_in(3, ["split", "joint", "auto"]))
 def test_several_labels(division: Division, corrected: bool) -> None:
     """Of the joint law of two labels each group of cells takes its own, and the rest of ε."""
     terms = [LabelTerms("a", 0, 9, whole=True), LabelTerms("b", 0, 9, whole=True)]

@@ -28,6 +28,7 @@ from labelveil.common.randomizers.message.division import (
 from labelveil.common.randomizers.message.plan import plan_message
 from labelveil.common.randomizers.message.private_labels import PrivateEvents, randomize
 from labelveil.common.randomizers.message.terms import Division, LabelTerms
+from tests.effort import one_in
 from tests.statistics import mean_fits
 
 RETURNED = LabelTerms("returned", 0, 1, Grid.from_edges([0.0, 1.0]), values=True)
@@ -95,7 +96,7 @@ def test_one_label_is_sent_alike_however_it_is_divided(terms: LabelTerms) -> Non
     assert auto.guarantee == split.guarantee
 
 
-@pytest.mark.parametrize("division", ["auto", "split", "joint"])
+@pytest.mark.parametrize("division", one_in(3, ["auto", "split", "joint"]))
 def test_codes_decode_to_the_labels_that_were_sent(division: Division) -> None:
     """And not to the same labels moved by a sixth of a deviation: the test could fail."""
     labels = events()
@@ -111,6 +112,7 @@ def test_codes_decode_to_the_labels_that_were_sent(division: Division) -> None:
         assert not mean_fits(decoded - labels[:, j] + 0.4 * decoded.std(), 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 6.0])
 @pytest.mark.parametrize("kind", ["correlated", "independent"])
 def test_the_division_is_the_one_that_is_predicted_to_lose_less(epsilon: float, kind: str) -> None:

@@ -31,6 +31,7 @@ from labelveil.common.randomizers.message.strata import (
     stratum_law,
 )
 from labelveil.common.randomizers.message.terms import Division, LabelTerms
+from tests.effort import one_in
 from tests.statistics import counts_fit
 
 GRID = Grid.from_count(0.0, 30.0, 16)
@@ -62,7 +63,7 @@ def test_the_message_spends_what_its_integers_say_and_no_more(records: int) -> N
     paid = sum((2 * records / histogram.scale for histogram in counted), Fraction(0))
     worst = max(
         PureEpsilon.of(randomizer.channel.weights)
-        for channels in message.parts
+        for channels in message.by_stratum
         for _, randomizer in channels
     )
     spent = message.guarantee
@@ -172,14 +173,14 @@ def test_few_events_are_no_stratum_of_their_own() -> None:
     assert made.events.message.strata is None
 
 
-@pytest.mark.parametrize("division", ["auto", "split", "joint"])
+@pytest.mark.parametrize("division", one_in(3, ["auto", "split", "joint"]))
 def test_several_labels_are_sent_by_channels_of_their_stratum(division: Division) -> None:
     labels, strata = in_strata(4000)
     both = np.column_stack([labels > 15, labels]).astype(np.float64)
     plan = plan_message(PAIR, 4000, 2.0, division=division)
     plan = plan.by_stratum(VALUES, np.bincount(strata, minlength=3))
     events = randomize(both, plan, seeded_entropy(4), strata)
-    assert len(events.message.parts) == 2
+    assert len(events.message.by_stratum) == 2
     assert events.guarantee.exact_epsilon <= 2
     assert all(prior is not None for _, prior in events.message.priors)
     for name in events.names:
@@ -203,7 +204,7 @@ def test_epsilon_holds_whatever_is_asked(laws: Indices) -> None:
     answer = randomize_labels(labels, lower=0, upper=30, epsilon=1, question=question)
     message = answer.events.message
     assert message.guarantee.exact_epsilon <= 1
-    for channels in message.parts:
+    for channels in message.by_stratum:
         ((_, randomizer),) = channels
         assert PureEpsilon.of(randomizer.channel.weights) <= 1
     assert not answer.events.message.released.tables

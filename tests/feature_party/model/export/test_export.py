@@ -69,7 +69,7 @@ def untrained(
     grid = np.arange(30.0)
     channel = FiniteChannel(grid, grid, randomized_response_rows(30, 2.0))
     problem = LabelProblem.from_channel(channel, np.exp(-grid / 6), loss)
-    support = Support.of(problem)
+    support = Support.from_problem(problem)
     encoder = Encoder.fit(table, stated=Stated.of({}, categorical=["flag"]), pieces=3)
     built = []
     for seed, (name, head) in enumerate(experts):

@@ -36,7 +36,7 @@ from labelveil.common.security.pilot_certificates import write_certificates
 from labelveil.label_party.commands.cli import main
 from labelveil.simulation.processes import StageFailed
 from tests.commands import RunCommand
-from tests.effort import effort
+from tests.effort import effort, one_in
 
 SCALE = Fraction(19)
 ROWS, CELLS = 12, 20
@@ -178,7 +178,7 @@ QUERIES = {
 }
 
 
-@pytest.mark.parametrize("noise", [right, even, half, never_negative, one_exact])
+@pytest.mark.parametrize("noise", one_in(2, [right, even, half, never_negative, one_exact]))
 @pytest.mark.parametrize("query", QUERIES)
 def test_the_noise_of_queries(
     query: str,
@@ -231,7 +231,7 @@ def test_counts_that_say_how_little_noise_they_have_and_an_exact_category_are_se
     assert ("spend 0.06667 of ε = 0.05" in found.found) is (scale == 30)
 
 
-@pytest.mark.parametrize("noise", [right, even, half, never_negative, one_exact])
+@pytest.mark.parametrize("noise", one_in(3, [right, even, half, never_negative, one_exact]))
 def test_the_noise_of_tests_for_drift(
     noise: Callable[..., np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +239,7 @@ def test_the_noise_of_tests_for_drift(
     assert decisions_check(Known([])).verdict is (Verdict.PASS if noise is right else Verdict.FAIL)
 
 
+@pytest.mark.slow
 def test_names_that_depend_on_counts_too_much_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "labelveil.common.mechanisms.selection.leaders.exponential_peeling",

@@ -29,7 +29,7 @@ from labelveil.audit.canaries.endpoint import (
 )
 from labelveil.audit.canaries.one_label import (
     ONE_LABEL,
-    Shown,
+    Observation,
     Timed,
     latency_check,
     log_kinds,
@@ -87,7 +87,7 @@ class Double:
         return next(self.refusals[name] for name, other in REQUESTS.items() if other is wrong)
 
 
-def shown(end: Double) -> Shown:
+def shown(end: Double) -> Observation:
     return shown_by(end, end.fetch())
 
 
@@ -188,7 +188,7 @@ def test_logs_are_compared_but_for_times_and_ports(tmp_path: Path) -> None:
     logs = [tmp_path / name for name in ("whole", "same", "less")]
     for log, values in zip(logs, [("1", 7, 300), ("2", 8, 300), ("1", 7, 299)], strict=True):
         log.write_text(line % values + "seconds=0.3 listening\n")
-    whole, same, less = (Shown(log=log_kinds(log)) for log in logs)
+    whole, same, less = (Observation(log=log_kinds(log)) for log in logs)
     assert {check.verdict for check in ONE_LABEL.checks((whole, same))} == {Verdict.PASS}
     assert ONE_LABEL.checks((whole, less))[-1].verdict is Verdict.FAIL
 

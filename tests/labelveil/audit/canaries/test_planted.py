@@ -34,7 +34,7 @@ from labelveil.common.security.new_keys import write_secret
 from labelveil.label_party.config.sections import load
 from labelveil.label_party.release.run import run_release
 from tests.commands import RunCommand
-from tests.effort import effort
+from tests.effort import effort, one_in
 from tests.labelveil.audit.conftest import without_power
 from tests.labelveil.audit.twins import drawn
 from tests.labelveil.audit.twins.drawn import Message
@@ -211,7 +211,9 @@ def earlier(evidence: Evidence, moved: int = 1) -> Evidence:
 def drawn_messages() -> list[Any]:
     seeds = range(effort(2, 12))
     return [
-        pytest.param(kind(seed), id=f"{kind.__name__}-{seed}")
+        pytest.param(
+            kind(seed), id=f"{kind.__name__}-{seed}", marks=[pytest.mark.slow] * (seed > 0)
+        )
         for kind in drawn.every(drawn.MessageTwin)
         for seed in seeds
     ]
@@ -415,7 +417,9 @@ def test_a_right_party_of_two_labels_passes(pairs: Grown) -> None:
     assert "canaries told apart" not in pairs.failed(within)
 
 
-@pytest.mark.parametrize("name", ["epsilon on each of two labels", "both labels at once"])
+@pytest.mark.parametrize(
+    "name", one_in(2, ["epsilon on each of two labels", "both labels at once"])
+)
 def test_what_two_labels_tell_together_is_seen(pairs: Grown, name: str) -> None:
     """A change of either label alone stays within the claim, and one of both does not."""
     if name == "both labels at once":

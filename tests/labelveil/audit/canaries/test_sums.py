@@ -17,7 +17,7 @@ from labelveil.audit.canaries.planting import Planted, plant, read_planted
 from labelveil.audit.canaries.score import score
 from labelveil.audit.canaries.sums import Summed, match
 from labelveil.audit.certificate.evidence import Evidence, read_evidence
-from labelveil.audit.certificate.sums import read_asked
+from labelveil.audit.certificate.sums import parsed_question
 from labelveil.audit.settings import Planting
 from labelveil.audit.verdict import Verdict
 from labelveil.common.arrays import Integers
@@ -132,6 +132,9 @@ def test_a_right_party_passes(grown: Grown) -> None:
         assert verdicts[name] is Verdict.PASS
     assert verdicts["sums answer the question"] is Verdict.PASS
     assert without_power(audit) == []
+    (kinds,) = (check for check in audit.checks if check.name == "labels of every kind")
+    assert "Of groups that have one kind of label each, of " in kinds.tried
+    assert "so far or farther has probability at most" in kinds.found
 
 
 def half(grown: Grown, noise: Integers) -> Integers:
@@ -152,7 +155,7 @@ def empty_groups_exact(grown: Grown, noise: Integers) -> Integers:
 
 def missing_left_out(grown: Grown, noise: Integers) -> Integers:
     """A missing label is worth nothing instead of the lowest label."""
-    asked = read_asked(grown.first.asked or b"", grown.planted.keys.len())
+    asked = parsed_question(grown.first.question or b"", grown.planted.keys.len())
     kinds = len(grown.planted.labels)
     places = np.zeros(grown.planted.secrets.size, dtype=np.int64)
     none = grown.planted.secrets == kinds - 1
@@ -162,7 +165,7 @@ def missing_left_out(grown: Grown, noise: Integers) -> Integers:
 
 def beyond_counts(grown: Grown, noise: Integers) -> Integers:
     """Labels above the highest count as they are, in groups that are not narrower."""
-    asked = read_asked(grown.first.asked or b"", grown.planted.keys.len())
+    asked = parsed_question(grown.first.question or b"", grown.planted.keys.len())
     above = np.flatnonzero(grown.planted.secrets == len(grown.planted.planting.labels) + 1)
     above = above[asked.groups[above] < asked.widths.size]
     more = np.zeros(noise.size, dtype=np.int64)
@@ -177,7 +180,7 @@ def one_for_two(grown: Grown, noise: Integers) -> Integers:
 
 
 def sizes_of(grown: Grown) -> Integers:
-    asked = read_asked(grown.first.asked or b"", grown.planted.keys.len())
+    asked = parsed_question(grown.first.question or b"", grown.planted.keys.len())
     named = asked.groups[asked.groups < asked.widths.size]
     return np.bincount(named, minlength=asked.widths.size)
 
@@ -214,6 +217,7 @@ def test_the_commands(grown: Grown, run_command: RunCommand) -> None:
     scored = run_command(main, "audit", "canaries", "score", str(folder), *words)
     assert scored.code == 0, scored.out
     assert "pass  noise of the sums" in scored.out
+    assert "pass  noise of two epochs" in scored.out
 
 
 def test_what_does_not_fit_is_refused(grown: Grown, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from labelveil.audit.canaries.sums_asked import (
     ask_for_sums,
     make_sums_world,
 )
-from labelveil.audit.certificate.sums import read_asked
+from labelveil.audit.certificate.sums import parsed_question
 from labelveil.audit.settings import CanarySettings, Planting
 from labelveil.audit.verdict import Check, Verdict
 from labelveil.common.entropy import system_entropy
@@ -78,7 +78,7 @@ class Double:
 
     @cached_property
     def summed(self) -> Summed:
-        asked = read_asked(self.question, self.planted.keys.len())
+        asked = parsed_question(self.question, self.planted.keys.len())
         count = asked.widths.size
         scales = np.full(count, 10)
         noise = discrete_laplace_each(scales, 1, system_entropy().source("sums"))

@@ -55,7 +55,7 @@ def answered(folder: Path, change: Change = lambda data: None) -> Path:
                 "channel": randomizer.channel.to_json(),
                 "guarantee": PureDP.of_channel(randomizer.channel).to_json(),
             }
-            for ((_, randomizer),) in message.parts
+            for ((_, randomizer),) in message.by_stratum
         ],
     }
     data["privacy"] |= {"requested_epsilon": EPSILON, "records_per_unit": 1}

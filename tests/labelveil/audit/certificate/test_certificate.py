@@ -159,6 +159,7 @@ print(rebuilt_check(Evidence(Path(), b"", manifest, pl.DataFrame())).found)
 """
 
 
+@pytest.mark.slow
 def test_another_processor_fails_no_right_release() -> None:
     """Outputs that agree but for the last digit come in another order where sums are rounded so."""
     manifest, _, _ = make_release(2000, points=24, randomizer="auto")

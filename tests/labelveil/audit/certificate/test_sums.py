@@ -235,6 +235,12 @@ def test_an_event_that_is_sent_as_a_code_and_in_a_sum_pays_twice(tmp_path: Path)
     assert check.verdict is Verdict.NOT_CHECKABLE
     assert check.bound == pytest.approx(1.3)
     assert "600 events are in more than one" in check.found
+    # of what both epochs pass, it says how the first did
+    passed = [{c.name: c for c in certify(f).checks if c.verdict is Verdict.PASS} for f in folders]
+    both = {c.name: c.found for c in audit.checks if all(c.name in each for each in passed)}
+    assert both
+    for name in both.keys() - {"priors in force"}:
+        assert both[name] == f"In all 2 epochs. {manifest.epoch}: {passed[0][name].found}"
     write_sums(folders[1], lambda data: data.update(epoch="2"))
     audit = epochs_certificate(folders)
     check = next(check for check in audit.checks if check.name == "events in several epochs")

@@ -83,6 +83,7 @@ def test_orders_over_many_repetitions() -> None:
         assert permutation_check(labels[order]).verdict is Verdict.PASS
 
 
+@pytest.mark.slow
 def test_noise_over_many_repetitions() -> None:
     found = replay(twins.releaser(), np.array([0.0, 0.0, 1.0, 2.0]), 0, 1.0, 40)
     noise = discrete_laplace(found.scale, REPETITIONS * 300, system_entropy().source("noise"))

@@ -21,6 +21,7 @@ from labelveil.common.entropy import Entropy, system_entropy
 from labelveil.common.errors import ConfigError
 from labelveil.common.exact.noise import discrete_laplace_each
 from labelveil.common.mechanisms.group_sums import GroupQuestion, noisy_sums
+from tests.effort import one_in
 from tests.labelveil.audit.conftest import without_power
 from tests.labelveil.audit.twins import sums as twins
 from tests.labelveil.audit.twins.library import SMALL
@@ -43,11 +44,12 @@ def found(trial: Trial, name: str) -> Check:
     return next(probe for probe in PROBES.fitting(trial) if probe.name == name)(trial)
 
 
-@pytest.mark.parametrize(("points", "epsilon"), [(2, 0.1), (5, 20.0)])
+@pytest.mark.parametrize(("points", "epsilon"), one_in(2, [(2, 0.1), (5, 20.0)]))
 def test_right_sums_pass(points: int, epsilon: float) -> None:
     assert {*verdicts(own(points, epsilon)).values()} == {Verdict.PASS}
 
 
+@pytest.mark.slow
 def test_what_twins_do_wrong_passes_where_it_is_done_right() -> None:
     right = SumsSubject(f"{twins.__name__}:RIGHT", np.arange(5.0), 1.0)
     assert {*verdicts(Trial(right, SMALL)).values()} == {Verdict.PASS}
@@ -83,11 +85,14 @@ def test_right_sums_pass_many_times() -> None:
 
 @pytest.mark.parametrize(
     ("name", "twin"),
-    [
-        ("every label", twins.HalfTheScale),
-        ("repeated words", twins.OneNoiseForTwo),
-        ("labels outside the domain", twins.BoundsNotKept),
-    ],
+    one_in(
+        3,
+        [
+            ("every label", twins.HalfTheScale),
+            ("repeated words", twins.OneNoiseForTwo),
+            ("labels outside the domain", twins.BoundsNotKept),
+        ],
+    ),
 )
 def test_outputs_alone_give_a_broken_sum_away(name: str, twin: twins.Sums) -> None:
     """Without the question, as any mechanism from labels to outputs."""

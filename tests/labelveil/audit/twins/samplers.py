@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from labelveil.audit.attacks.exact_channel import WordSampler
 from labelveil.audit.attacks.replay import Published
-from labelveil.audit.canaries.one_label import Shown
+from labelveil.audit.canaries.one_label import Observation
 from labelveil.audit.power import guess_probability
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.entropy import Entropy, seeded_entropy, system_entropy
@@ -176,14 +176,14 @@ CLOCK = WorkClock()
 """What the twins below work against; a test gives it to the audit, too."""
 
 
-def dropped_rows(labels: dict[str, float | None]) -> Shown:
+def dropped_rows(labels: dict[str, float | None]) -> Observation:
     """Send the events that have a label."""
-    return Shown(tuple(key for key, label in sorted(labels.items()) if label is not None))
+    return Observation(tuple(key for key, label in sorted(labels.items()) if label is not None))
 
 
-def whole_population(labels: dict[str, float | None]) -> Shown:
-    return Shown(tuple(sorted(labels)))
+def whole_population(labels: dict[str, float | None]) -> Observation:
+    return Observation(tuple(sorted(labels)))
 
 
-def sorted_by_label(labels: dict[str, float]) -> Shown:
-    return Shown(tuple(sorted(labels, key=lambda key: (labels[key], key))))
+def sorted_by_label(labels: dict[str, float]) -> Observation:
+    return Observation(tuple(sorted(labels, key=lambda key: (labels[key], key))))

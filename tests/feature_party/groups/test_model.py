@@ -1,0 +1,46 @@
+"""What the columns of a model of sums are, and what each of its ridges counts for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+import labelveil as lv
+from labelveil.feature_party.groups.inputs import columns_of
+from labelveil.feature_party.groups.model import SumsModel
+
+WORKERS = np.r_[np.zeros(100, dtype=np.int64), np.arange(100) % 6 + 1]
+TABLE = pl.DataFrame({"workers": WORKERS, "age": np.arange(200.0) % 80})
+
+
+@pytest.fixture(scope="module")
+def model() -> SumsModel:
+    question = lv.ask_groups(TABLE, epsilon=8, lower=0, upper=10)
+    return SumsModel.fit(TABLE, [lv.group_sums(10.0 * (WORKERS > 0), question, epsilon=8)])
+
+
+def test_a_number_that_many_rows_have_has_a_column_of_its_own(model: SumsModel) -> None:
+    columns = columns_of(model.encoder, model.encoder.encode(TABLE))
+    assert columns.shape == (200, 3)  # two numbers, and whether there are workers at all
+    assert np.array_equal(columns[:, 1] > 0, WORKERS > 0)
+
+
+def test_a_ridge_under_which_sums_are_likelier_by_ten_counts_e_times_as_much(
+    model: SumsModel,
+) -> None:
+    first = model.ridges[0]
+    constant = torch.zeros_like(first.coefficients)
+    constant[0] = 1
+    two = (
+        replace(first, gain=-30.0, coefficients=2 * constant, deviation=3.0, doubt=4.0),
+        replace(first, gain=-20.0, coefficients=6 * constant, deviation=6.0, doubt=8.0),
+    )
+    mean, share = replace(model, ridges=two), 1 / (1 + np.e)
+    points = mean.distributions(mean.encoder.encode(TABLE)).points
+    assert points == pytest.approx(np.full(200, 2 * share + 6 * (1 - share)))
+    assert mean.miss == pytest.approx(5 * share + 10 * (1 - share))
+    assert len(mean.ask(TABLE, 8, np.random.default_rng(0))) == 200

@@ -1,0 +1,87 @@
+"""How good a model of sums is, by sums that its labels party may have made up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import labelveil as lv
+from labelveil.common.mechanisms.group_sums import PrivateSums
+from labelveil.feature_party.config.sections import FeaturePartyConfig
+
+pytest.importorskip("torch", reason="the features party needs torch")
+
+from labelveil.feature_party.groups.scoring import ScoreQuestion
+from labelveil.feature_party.pipeline.score import Sums
+from labelveil.feature_party.pipeline.sums import SumStages
+
+EVENTS, TAUGHT, EPSILON = 1_200, 200, 4.0
+
+
+@pytest.fixture
+def stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SumStages:
+    """Of a run whose first events teach a model."""
+    x = np.random.default_rng(0).normal(size=EVENTS)
+    table = pl.DataFrame({"key": [f"e{i}" for i in range(EVENTS)], "x": x})
+    table.write_parquet(tmp_path / "features.parquet")
+    output = {"model": "model", "metrics": "metrics.json", "report": "report.html"}
+    sections = {
+        "data": {"features": tmp_path / "features.parquet", "key": "key"},
+        "output": {name: tmp_path / file for name, file in output.items()},
+    }
+    stated = SimpleNamespace(
+        labels=[SimpleNamespace(name="y")],
+        data_set="d",
+        epoch="1",
+        privacy=SimpleNamespace(requested_epsilon=EPSILON),
+    )
+    monkeypatch.setattr(SumStages, "manifests", [stated])
+    asked = lv.ask_groups(table[:TAUGHT].drop("key"), epsilon=EPSILON, lower=0, upper=10)
+    sums = lv.group_sums(np.clip(5 + 2 * x[:TAUGHT], 0, 10), asked, epsilon=EPSILON)
+    taught = Sums(np.arange(TAUGHT), sums, "ab", EPSILON)
+    return SumStages(FeaturePartyConfig.model_validate(sections), quiet=True, _answers=[taught])
+
+
+def evaluated(stages: SumStages, *noise: float) -> dict[str, Any]:
+    """The metrics of a model without errors, whose two sums have noise of so many deviations."""
+    model, rows = stages.trained(), np.arange(TAUGHT, EVENTS)
+    points = model.predict(stages.table[rows])["prediction"].to_numpy()
+    lattice, rng = stages.answers[0].answer.question.lattice, np.random.default_rng(1)
+    asked = ScoreQuestion.of(points, model.facts.mean, lattice, EPSILON, rng, 0.1)
+    assert asked.kind == "errors"
+    noisy = lv.group_sums(points, asked.question, epsilon=EPSILON).noisy
+    places = np.round((points - lattice.lower) / lattice.step).astype(np.int64)
+    moved = np.round(np.array(noise) * noisy.variances**0.5).astype(np.int64)
+    answer = PrivateSums(noisy, noisy.question.sums(places) + moved)
+    stages.answers.append(Sums(rows, answer, "cd", EPSILON))
+    metrics = stages.evaluate(model)
+    assert json.loads(stages.config.output.metrics.read_text("utf-8")) == metrics
+    return metrics
+
+
+@pytest.mark.parametrize("deviations", [0.0, -3.0, -15.0])
+def test_noise_below_no_errors_at_all_leaves_an_interval(
+    stages: SumStages, deviations: float
+) -> None:
+    """R² of 1 to 1 would be more than any noisy sum can tell."""
+    metrics = evaluated(stages, deviations, 0.0)
+    assert metrics["estimated_r2_high"] == 1
+    assert 0.5 < metrics["estimated_r2_low"] < 0.99
+    assert metrics["verdict"] == "better"
+
+
+@pytest.mark.parametrize("noise", [(-1e6, 0.0), (0.0, 1e6), (0.0, -1e6)])
+def test_sums_that_no_labels_have_leave_a_model_without_a_score(
+    stages: SumStages, noise: tuple[float, float]
+) -> None:
+    metrics = evaluated(stages, *noise)
+    (said,) = metrics["warnings"]
+    assert said.startswith("no sums tell how good this model is: no labels have such sums")
+    assert not {"verdict", "estimated_r2"} & set(metrics)
+    assert stages.config.output.report.is_file()

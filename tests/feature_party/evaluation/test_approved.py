@@ -1,14 +1,7 @@
-"""Scores of made-up models, as they were when the slow tests beside this one had passed.
-
-That intervals hold as often as they say is what those show, in minutes. Here it is noticed in a
-second that a figure is another one. Where that is meant, let the slow tests pass first; then
-``LABELVEIL_APPROVE=1 pytest tests/feature_party/evaluation/test_approved.py`` writes them anew.
-"""
+"""Scores of made-up models, as they were when the slow tests beside this one had passed."""
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -24,41 +17,13 @@ from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.model.encoding import Encoded, Encoder
 from labelveil.feature_party.model.facts import FitSettings
 from labelveil.feature_party.model.model import Predictions
+from tests.approved import approved
 from tests.feature_party.evaluation.simulated import gaussian
 from tests.feature_party.evaluation.test_fitting import binary, counts
 from tests.feature_party.learn import prepare
 from tests.feature_party.worlds import World, build_world, model_facts
 
 KEPT = Path(__file__).with_name("approved.json")
-
-
-def approved(name: str, found: Any) -> None:
-    """Fail if figures are others than those that are kept under a name."""
-    kept = json.loads(KEPT.read_text("utf-8")) if KEPT.exists() else {}
-    if os.environ.get("LABELVEIL_APPROVE"):
-        kept[name] = found
-        lines = [
-            f"{json.dumps(of)}: {{\n"
-            + ",\n".join(f"{json.dumps(key)}: {json.dumps(each[key])}" for key in sorted(each))
-            for of, each in sorted(kept.items())
-        ]
-        KEPT.write_text("{" + "\n},\n".join(lines) + "\n}}\n", "utf-8")
-    same(json.loads(json.dumps(found)), kept[name], name)
-
-
-def same(found: Any, kept: Any, at: str) -> None:
-    if isinstance(kept, dict):
-        assert found.keys() == kept.keys(), at
-        for key in kept:
-            same(found[key], kept[key], f"{at}.{key}")
-    elif isinstance(kept, list):
-        assert len(found) == len(kept), at
-        for place, (one, other) in enumerate(zip(found, kept, strict=True)):
-            same(one, other, f"{at}[{place}]")
-    elif isinstance(kept, float):
-        assert found == pytest.approx(kept, rel=1e-5, abs=1e-9), at
-    else:
-        assert found == kept, at
 
 
 class MadeUp:
@@ -116,15 +81,15 @@ def merged(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 def test_a_model_of_distributions_in_folds(world: World) -> None:
     truth = pl.read_parquet(world.truth)["amount"].to_numpy()
-    approved("thresholds", scored(world, 8, 0.4, truth, by=["shop", "x"]))
+    approved(KEPT, "thresholds", scored(world, 8, 0.4, truth, by=["shop", "x"]))
 
 
 def test_a_model_of_points_alone(world: World) -> None:
-    approved("points", scored(world, 1, None))
+    approved(KEPT, "points", scored(world, 1, None))
 
 
 def test_randomized_response(merged: World) -> None:
-    approved("response", scored(merged, 4, 0.6))
+    approved(KEPT, "response", scored(merged, 4, 0.6))
 
 
 @pytest.mark.parametrize("kind", ["binary", "counts"])
@@ -133,4 +98,4 @@ def test_what_fits_a_label(kind: str) -> None:
     points = made.means + 0.1 * np.sin(np.arange(made.means.size))
     fitting, problem = made.estimate(points, 3)
     assert problem.values.size == (2 if kind == "binary" else 13)
-    approved(kind, {**fitting.to_json(), "said": fitting.sentence})
+    approved(KEPT, kind, {**fitting.to_json(), "said": fitting.sentence})

@@ -111,8 +111,10 @@ def test_heads_are_the_laws_of_the_textbooks() -> None:
 def test_a_head_is_the_law_that_was_approved(name: str) -> None:
     head = build_head(name, SUPPORT)
     raw = np.tile(RAW, (1, SUPPORT.size))[:, : head.outputs]
-    approved(KEPT, f"head {name}", {"outputs": head.outputs, "law": law(name, raw),
-                                    "nothing": law(name, 0 * raw), "far": law(name, 30 * raw)})  # fmt: skip
+    approved(KEPT, f"head {name}", {
+        "outputs": head.outputs, "law": law(name, raw), "nothing": law(name, 0 * raw),
+        "far": law(name, 30 * raw),
+    })  # fmt: skip
 
 
 @pytest.mark.parametrize("loss", ["squared", "absolute", "poisson"])
@@ -238,7 +240,8 @@ def test_decoders_trade_bias_for_variance(ridge: float) -> None:
 
         def lost(values: np.ndarray) -> float:
             bias = given.channel @ values - targets  # noqa: B023
-            spent = given.prior @ bias**2 + ridge * given.output_prior @ values**2  # noqa: B023
+            apart = values - given.prior @ targets  # noqa: B023
+            spent = given.prior @ bias**2 + ridge * given.output_prior @ apart**2  # noqa: B023
             return float(spent.sum())
 
         if ridge:  # no change of a size that can be seen is better

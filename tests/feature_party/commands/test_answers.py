@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -631,3 +632,18 @@ def test_an_export_says_what_was_compared(monkeypatch: pytest.MonkeyPatch) -> No
     exported.runtime = ""
     assert "1 inputs; not compared: no runtime for it is installed here" in invoke(*given)
     assert json.loads(invoke(*given, "--json")).keys() == {"inputs", "files"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["init", "doctor", "submit", "fetch", "join", "train", "labels", "means", "evaluate", "predict",
+     "export", "run"],
+)  # fmt: skip
+def test_each_command_is_the_function_of_its_name(name: str) -> None:
+    function = getattr(import_module(f"labelveil.feature_party.commands.{name}"), name)
+    shown = " ".join(CliRunner().invoke(app, [name, "--help"]).output.replace("│", " ").split())
+    first, _, _ = str(function.__doc__).partition("\n")
+    assert first in shown
+    assert f"feature-party {name}" in shown
+    listed = " ".join(CliRunner().invoke(app, ["--help"]).output.replace("│", " ").split())
+    assert first.partition(",")[0].partition(";")[0].removesuffix(".") in listed

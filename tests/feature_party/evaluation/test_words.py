@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
+from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
 from labelveil.feature_party.evaluation.breakdown import (
     Segment,
     groups_by,
@@ -21,6 +23,7 @@ from labelveil.feature_party.evaluation.breakdown import (
 from labelveil.feature_party.evaluation.clipped_labels import Clipped
 from labelveil.feature_party.evaluation.decoded_labels import DecodedLabels, Scored
 from labelveil.feature_party.evaluation.explained import Explained
+from labelveil.feature_party.evaluation.group_means import Decoded, means_of_codes
 from labelveil.feature_party.evaluation.intervals import (
     Estimate,
     Measured,
@@ -29,6 +32,7 @@ from labelveil.feature_party.evaluation.intervals import (
     mean_error,
     noisy_half_width,
 )
+from labelveil.feature_party.evaluation.scores import labels_json
 from labelveil.feature_party.evaluation.sentences import (
     association_sentence,
     calibration_lines,
@@ -44,6 +48,8 @@ from labelveil.feature_party.evaluation.sentences import (
 )
 from labelveil.feature_party.evaluation.true_labels import TrueErrors
 from labelveil.feature_party.learning.calibration import Slope
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.several_releases import join_problems
 from labelveil.feature_party.model.model import Predictions
 from labelveil.feature_party.schema import ColumnMeaning
 
@@ -380,3 +386,50 @@ def test_errors_against_true_labels_are_told_and_written() -> None:
     assert alike.r2 is None
     assert alike.lines == ["true test MSE 2, MAE 1, R² none, as all labels are alike"]
     assert "test_r2" not in alike.to_json()
+
+
+def test_metrics_of_several_labels_say_what_they_have_in_common_once() -> None:
+    def scores(**changes: Any) -> Any:
+        metrics = {"rows": 9, "epsilon": 1.0, "epoch": "e", "estimated_mse": 2.0, **changes}
+        return SimpleNamespace(to_json=lambda: metrics, warnings=changes.get("warnings", []))
+
+    one = scores(warnings=["few"])
+    assert labels_json({"": one}) == one.to_json()
+    other = scores(epoch="f", estimated_mse=2.0)
+    found = labels_json({"a": one, "b": other})
+    assert {name: found[name] for name in ("rows", "epsilon")} == {"rows": 9, "epsilon": 1.0}
+    assert "epoch" not in found
+    assert "estimated_mse" not in found
+    assert [label["name"] for label in found["labels"]] == ["a", "b"]
+    assert found["labels"][1] == {"name": "b", **other.to_json()}
+    assert found["warnings"] == ["a: few"]
+
+
+def test_codes_that_were_asked_about_count_where_all_were() -> None:
+    """Decoded labels of releases of which some were asked about what is not known."""
+    points = np.array([0.0, 1.0, 2.0])
+    channel = FiniteChannel(points, points, randomized_response_rows(3, 2.0))
+    part = LabelProblem.from_channel(channel, np.ones(3))
+    both = join_problems([part, part], [3, 3])
+    codes = np.arange(6)
+    for asked, known in (([False, True], [True] * 3 + [False] * 3), ([True, True], [True] * 6),
+                         ([False, False], [True] * 6)):  # fmt: skip
+        found = Decoded.of(both, codes, asked)
+        assert (~np.isnan(found.values)).tolist() == known
+        assert found.ends == (0.0, 2.0)
+        assert found.bias == 0
+    of_codes = means_of_codes(
+        [(("a",), np.array([0, 1])), (("b",), np.array([2, 3, 4])), (("c",), np.array([5]))],
+        Decoded(np.array([1.0, 3.0, 0.0, 2.0, np.nan, np.nan]), (0.0, 4.0), 0.5), "a",
+    )  # fmt: skip
+    assert [(mean.values, mean.events) for mean in of_codes] == [(("a",), 2), (("b",), 2)]
+    spread = np.std([1, 3, 0, 2], ddof=1)
+    error = math.hypot(max(2**0.5, spread) / 2**0.5, 0.5)
+    first, second = of_codes
+    assert (first.mean.value, first.lift) == (2.0, None)
+    level = stats.norm.isf(0.025 / 2) * error
+    assert (first.mean.low, first.mean.high) == (max(0.0, 2 - level), min(4.0, 2 + level))
+    assert second.lift is not None
+    half = stats.norm.isf(0.025) * error * 2**0.5
+    assert (second.lift.value, second.lift.low) == pytest.approx((-1.0, -1.0 - half))
+    assert first.to_json(["arm"])["group"] == {"arm": "a"}

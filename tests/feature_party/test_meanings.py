@@ -462,3 +462,41 @@ def test_keys_are_there_and_of_a_type_that_can_be_hashed(tmp_path: Path) -> None
         check_type_of_key(path, "x")
     table.with_columns(id=pl.lit(None)).write_parquet(path)
     check_type_of_key(path, "id")  # of no key at all something else is said
+
+
+def test_what_later_cells_say_is_true_of_the_first_ones_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A column of numbers that turns out to have decimals is written anew, and no row twice."""
+    path, whole = tmp_path / "t.csv", FeatureFile.batches
+    path.write_text("id,x,day\na,3,2025-01-01\nb,4,2025-01-02\nc,0.5,2025-01-03 10:00:00\n")
+    monkeypatch.setattr(FeatureFile, "batches", lambda self, names: whole(self, names, 1))
+    found = FeatureFile(path).to_parquet(tmp_path / "t.parquet", without="id")
+    assert [str(column) for column in found.schema.columns] == [
+        "number 1234.5", "date %Y-%m-%d %H:%M",
+    ]  # fmt: skip
+    assert pl.read_parquet(tmp_path / "t.parquet").to_dict(as_series=False) == {
+        "id": ["a", "b", "c"],
+        "x": [3.0, 4.0, 0.5],
+        "day": [datetime(2025, 1, 1), datetime(2025, 1, 2), datetime(2025, 1, 3, 10)],
+    }
+
+
+def test_errors_about_cells_name_the_file_that_they_are_in(tmp_path: Path) -> None:
+    path, copy = tmp_path / "t.csv", tmp_path / "copy.parquet"
+    path.write_text('id,x\na,"1,234"\nb,"2,345"\n')
+    for read in (
+        lambda: FeatureFile(path).find_schema(),
+        lambda: FeatureFile(path).to_parquet(copy),
+    ):
+        with pytest.raises(DataError, match=rf"^{path}: column 'x' can be read in two ways"):
+            read()
+    pl.read_csv(path, infer_schema=False).write_parquet(copy)
+    with pytest.raises(DataError, match=rf"^{path}: column 'x' can be read in two ways"):
+        FeatureFile(copy, copy_of=path).find_schema()
+
+
+def test_what_is_said_of_dates_takes_the_way_of_most() -> None:
+    mixed = [*["31/12/2025"] * 60, *["12/31/2025"] * 40]
+    line = found(mixed, columns={"x": "date"})
+    assert line.startswith("date %d/%m/%Y; 40 cells are none, the first in row 61, and count as")

@@ -433,3 +433,13 @@ def test_codes_that_were_asked_about_count_where_all_were() -> None:
     half = stats.norm.isf(0.025) * error * 2**0.5
     assert (second.lift.value, second.lift.low) == pytest.approx((-1.0, -1.0 - half))
     assert first.to_json(["arm"])["group"] == {"arm": "a"}
+
+
+def test_a_group_that_varies_more_than_all_has_its_own_error() -> None:
+    values = np.array([0.0, 8.0, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0])
+    wide, _ = means_of_codes(
+        [(("a",), np.array([0, 1])), (("b",), np.arange(2, 8))], Decoded(values, (-99, 99), 0.0)
+    )
+    half = stats.norm.isf(0.025 / 2) * 32**0.5 / 2**0.5
+    assert (wide.mean.low, wide.mean.high) == pytest.approx((4 - half, 4 + half))
+    assert wide.lift is None

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from labelveil.common.errors import ConfigError
+from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
 from labelveil.feature_party.learning.calibration import Slope, decoding_slope, slope
 from labelveil.feature_party.learning.decoding import convex_targets, decoder, indicator_decoder
@@ -29,7 +29,8 @@ from labelveil.feature_party.learning.names import HEAD_NAMES
 from labelveil.feature_party.learning.objectives import SharedObjective, build_objective
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.learning.questions import ask, explained_by, quantized, unpaid_grid
-from labelveil.feature_party.learning.several_releases import join_problems
+from labelveil.feature_party.learning.several_releases import join_problems, over_grid, unrounded
+from labelveil.feature_party.learning.sources import join_sources, own_cells, own_labels
 from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.learning.target_encoding import TargetEncoding, scores_of_codes
 from tests.approved import approved
@@ -417,4 +418,71 @@ def test_several_releases_are_one_problem() -> None:
         "evenness": [classes().evenness, problem().evenness],
         "alone": [part.informativeness for part in parts],
         "support": Support.from_problem(both).likelihood,
+    })  # fmt: skip
+
+
+def of_range(low: float, high: float, points: int, epsilon: float) -> LabelProblem:
+    grid = np.linspace(low, high, points)
+    return LabelProblem.from_channel(thresholds_channel(grid, epsilon), np.arange(1.0, points + 1))
+
+
+@pytest.mark.parametrize("low", [0.0, -3.0])
+def test_labels_of_several_parties_meet_on_one_axis(low: float) -> None:
+    parts = [of_range(low, 6.0, 7, 1.0), of_range(low, 6.0, 4, 2.0), of_range(0.0, 90.0, 5, 2.0)]
+    both = join_sources(parts, [100, 200, 300], ["a", "a", "b"])
+    assert both.names == ("a", "b")
+    assert [both.codes_of(name) for name in "ab"] == [range(18), range(18, 26)]
+    for source, start in both.each_source():
+        own = own_labels(both, source.name)
+        assert own.grid[[0, -1]] == pytest.approx([low, 6.0] if source.name == "a" else [0.0, 90.0])
+        assert (start, source.releases) == ((0, 2) if source.name == "a" else (2, 1))
+        moved = source.location + source.scale * both.grid
+        assert own.grid == pytest.approx(moved[source.first : source.last + 1])
+        if low == 0.0:  # divided by their means, so that 0 stays 0
+            assert source.location == 0
+        else:
+            assert own.mean == pytest.approx(source.location, abs=0.05 * source.scale)
+        support, cells = own_cells(both, Support.from_problem(both), source.name, own)
+        assert cells.sum(axis=1) == pytest.approx(np.ones(len(cells)))
+        approved(KEPT, f"source {source.name} {low}", {
+            "source": source, "grid": own.grid, "prior": own.prior, "channel": own.channel,
+            "cells": cells, "values": support.values, "saved": own_labels(
+                LabelProblem.from_json(both.to_json()), source.name).prior,
+        })  # fmt: skip
+
+
+def test_labels_of_other_kinds_do_not_meet() -> None:
+    for others, said in (
+        ([classes(3), of_range(0, 6, 7, 1.0)], "3 values 0, 1, 2 under squared loss, and of 'b'"),
+        ([classes(2), classes(3)], "2 values under squared loss, and of 'b', 3 values 0, 1, 2"),
+        ([problem(), problem(loss="absolute")], "on a range under absolute loss, cannot be"),
+    ):
+        with pytest.raises(DataError, match=said):
+            join_sources(others, [1, 1], ["a", "b"])
+    with pytest.raises(DataError, match="labels in 0 … 6 under squared loss and in 0 … 9"):
+        join_problems([of_range(0, 6, 7, 1.0), of_range(0, 9, 7, 1.0)], [1, 1])
+
+
+def test_a_law_on_a_finer_grid_is_the_same_once_rounded() -> None:
+    part = of_range(0.0, 6.0, 4, 1.0)
+    fine = np.linspace(0, 6, 13)
+    found = over_grid(part, fine)
+    # a label between two points is sent as either, by how near it is
+    at = (fine / 2).astype(int).clip(0, 2)
+    share = fine / 2 - at
+    mixed = (1 - share)[:, None] * part.channel[at] + share[:, None] * part.channel[at + 1]
+    np.testing.assert_allclose(found.channel, mixed, atol=1e-12)
+    rounded = np.zeros(4)
+    np.add.at(rounded, at, found.prior * (1 - share))
+    np.add.at(rounded, at + 1, found.prior * share)
+    np.testing.assert_allclose(rounded, part.prior, atol=0.01)
+    assert found.ends is None
+    wider = over_grid(part, np.linspace(-2, 10, 13))
+    assert wider.ends == (2, 8)
+    assert wider.prior[:2].sum() == wider.prior[9:].sum() == 0
+    np.testing.assert_allclose(wider.channel[[0, 1]], wider.channel[[2, 2]])
+    assert over_grid(part, part.grid) is part
+    approved(KEPT, "finer", {
+        "prior": found.prior, "wider": wider.prior,
+        "unrounded": unrounded(np.array([[0.1, 0.2, 0.3, 0.4]]), part.grid, fine),
     })  # fmt: skip

@@ -324,3 +324,16 @@ def test_the_loss_of_a_network_is_weighed_and_checked() -> None:
     for outputs, sent, weighed, said in cases:
         with pytest.raises(DataError, match=said):
             loss(outputs, sent, weighed)
+
+
+def test_two_classes_have_no_law_by_their_mean() -> None:
+    points = np.array([0.0, 1.0])
+    channel = FiniteChannel(points, points, randomized_response_rows(2, 2.0))
+    two = LabelProblem.from_channel(channel, np.ones(2))
+    for head in ("softmax", "bernoulli"):
+        law = likelihood(two, head)
+        if head == "softmax":
+            with pytest.raises(ConfigError, match="'softmax' has laws that a mean does not tell"):
+                LawsByMean.fitted(law, np.array([0.5]), np.array([1]))
+        else:
+            assert LawsByMean.fitted(law, np.array([0.5]), np.array([1])).means.size == 241

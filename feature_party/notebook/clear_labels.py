@@ -11,7 +11,7 @@ from labelveil.common.arrays import finite
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.knots import interpolation, thinned
-from labelveil.feature_party.learning.problem import LabelProblem, sums
+from labelveil.feature_party.learning.problem import LabelProblem, Leg, sums
 
 _POINTS = 256
 """Of the release's grid, to which clear labels are rounded: what that adds is below any noise."""
@@ -39,10 +39,7 @@ class ClearLabels:
         rows = interpolation(released.values, places)
         problem = LabelProblem(
             released.grid,
-            released.prior,
-            rows,
-            released.value_of,
-            places,
+            (Leg(released.prior, rows, released.value_of, places),),
             released.loss,
             discrete=released.discrete,
             joint_values=released.joint_values,

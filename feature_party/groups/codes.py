@@ -42,7 +42,7 @@ class CodeRows:
     """Of labels, as it was released."""
 
     @classmethod
-    def of(cls, problem: LabelProblem, codes: Indices, rows: Indices) -> CodeRows:
+    def from_problem(cls, problem: LabelProblem, codes: Indices, rows: Indices) -> CodeRows:
         """Those of (m,) codes of a release, or of several, about (m,) rows."""
         channels = [leg.channel for leg in problem.legs]
         return cls(rows, codes.astype(np.int64), problem.grid, channels, problem.mean)

@@ -25,7 +25,7 @@ class ClearLabels:
     problem: LabelProblem
 
     @classmethod
-    def of(cls, labels: ArrayLike, released: LabelProblem) -> ClearLabels:
+    def from_labels(cls, labels: ArrayLike, released: LabelProblem) -> ClearLabels:
         """Say (n,) labels in terms of a release, whose bounds they are clipped to.
 
         Rounding between points is random and unbiased, and a part of the channel, so that their

@@ -63,13 +63,13 @@ def test_it_is_asked_where_noise_took_what_codes_tell_beyond_one(low: float) -> 
     spread = Spread(2.0, 2.0, 2.0, np.array([-0.1, 0.1]), 0.2, 1.5)
     cut, loss = Measured(1.0, low, 1.0), Estimate(-1.5, -2.5, -0.5)
     explained = Explained(cut, cut, loss, loss, 2.0, 9.0, None, None, spread)
-    judged = Judged.of(explained, spread, problem, whole=True)
+    judged = Judged.from_evaluation(explained, spread, problem, whole=True)
     assert judged.half_width == pytest.approx(0.5)  # of the loss, as a share of the constant's
     lattice = Lattice(0.0, 4.0, 512)
     points = np.clip(2 + POINTS, 0, 4)
     assert ask_score(judged, points, lattice, Fraction(1), 0) is not None
     below = Explained(Measured(0.9, 0.89, 0.91), cut, loss, loss, 2.0, 9.0, None, None, spread)
-    sure = Judged.of(below, spread, problem, whole=True)
+    sure = Judged.from_evaluation(below, spread, problem, whole=True)
     assert sure.half_width == pytest.approx(0.01)
     assert ask_score(sure, points, lattice, Fraction(1), 0) is None
 

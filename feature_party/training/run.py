@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -41,7 +41,7 @@ from labelveil.feature_party.training.mixture import (
     Fits,
     Mixture,
 )
-from labelveil.feature_party.training.quick import QuickLearners
+from labelveil.feature_party.training.quick import QuickLearners, SharedRows
 from labelveil.feature_party.training.settings import (
     choose_device,
     resolve_pieces,
@@ -81,6 +81,7 @@ class _Run:
         self.section, self.workers = setup.training, setup.workers
         self.warnings: list[str] = []
         self._laws: dict[Candidate, Objective] = {}
+        self._mixtures: dict[tuple[Candidate, ...], Mixture] = {}
         self.problem, self.support = events.problem, Support.from_problem(events.problem)
         self.device = choose_device(self.section.device)
         # how many true labels all labels to train on are worth
@@ -170,12 +171,17 @@ class _Run:
         fits = plain | flexible
         if len(fits) == 1:
             return Mixture(fits, dict.fromkeys(fits, 1.0))
+        known = self._mixtures.get(tuple(fits))
+        if known is not None:
+            return known
         losses = np.stack([fit.losses for fit in fits.values()])
         # all begin alike where distributions have no shape that the first would be trusted for
         labels = math.inf if self.support.discrete else self.effective_labels
         shares = choose_mixture(losses[: len(plain)], losses[len(plain) :], labels)
         weights = zip(fits, np.concatenate(shares).tolist(), strict=True)
-        return Mixture(fits, {candidate: weight for candidate, weight in weights if weight > 0})
+        mixture = Mixture(fits, {candidate: weight for candidate, weight in weights if weight > 0})
+        self._mixtures[tuple(fits)] = mixture
+        return mixture
 
     def _try(
         self, rivals: Sequence[Candidate], gain: Callable[[Fits], Gain], losses: Floats
@@ -204,15 +210,20 @@ class _Run:
         learner = self.section.learner
         if learner == "networks" or (learner == "auto" and not self.everything):
             return None
-        rows = self.rows.folded(self.problem, self.settings)
-        if rows is None:
+        if self._shared is None:
             if learner == "auto":
                 return None
             raise ConfigError(
                 f"learner={learner!r} trains in memory alone; set [training] shards to never"
             )
         objectives = {law: self._law(law) for law in laws}
-        return QuickLearners(learner, objectives, rows, self.setup.on_epoch)
+        return QuickLearners(learner, objectives, self._shared, self.setup.on_epoch)
+
+    @cached_property
+    def _shared(self) -> SharedRows | None:
+        """What learns beside networks has the rows in this form; None where they are in shards."""
+        rows = self.rows.folded(self.problem, self.settings)
+        return None if rows is None else SharedRows(rows)
 
     def _law(self, candidate: Candidate) -> Objective:
         """The same for all learners, which share its table; but for networks on another device."""

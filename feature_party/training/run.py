@@ -22,7 +22,12 @@ from labelveil.feature_party.learning.mixing import (
     null_share,
     prior_adjustment,
 )
-from labelveil.feature_party.learning.objectives import Objective, SharedObjective, build_objective
+from labelveil.feature_party.learning.objectives import (
+    LikelihoodObjective,
+    Objective,
+    SharedObjective,
+    build_objective,
+)
 from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.model.encoding import Encoder
 from labelveil.feature_party.model.facts import ModelFacts
@@ -155,6 +160,7 @@ class _Run:
         trees, notes = self.workers.from_first(boosted)
         self.warnings += notes
         fits |= trees
+        self._drop_tables()
         mixture = self._mixed(fits, {})
         if not flexible or not networks or self.effective_labels < _MANY_LABELS:
             return mixture
@@ -165,6 +171,7 @@ class _Run:
             return Gain.between(mixed[: best.size], best)
 
         proven, tried = self._try(flexible, gain, mixed)
+        self._drop_tables()
         return replace(self._mixed(fits, proven), tried=tried)
 
     def _mixed(self, plain: Fits, flexible: Fits) -> Mixture:
@@ -230,6 +237,11 @@ class _Run:
         if candidate not in self._laws:
             self._laws[candidate] = self._objective(candidate)
         return self._laws[candidate]
+
+    def _drop_tables(self) -> None:
+        for law in self._laws.values():
+            if isinstance(law, LikelihoodObjective):
+                law.drop_table()
 
     def _least_squares(self, mixture: Mixture, shrinkage: float) -> Mixture:
         """Give every candidate the share that makes the squared error least, one after another.

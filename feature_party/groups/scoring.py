@@ -32,7 +32,7 @@ from fractions import Fraction
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 
 from labelveil.common.arrays import Booleans, Floats, Indices
 from labelveil.common.errors import ConfigError, DataError, not_none
@@ -399,7 +399,9 @@ def _roots(beyond: Callable[[float], float], best: float, unit: float) -> tuple[
             step *= 2
         end = sign * math.inf
         if step < furthest:
-            end = brentq(beyond, best, best + sign * step, xtol=1e-12 * furthest / _ENDLESS)
+            end = scipy.optimize.brentq(
+                beyond, best, best + sign * step, xtol=1e-12 * furthest / _ENDLESS
+            )
         ends.append(float(end))
     return ends[0], ends[1]
 

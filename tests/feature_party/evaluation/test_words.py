@@ -414,7 +414,7 @@ def test_codes_that_were_asked_about_count_where_all_were() -> None:
     codes = np.arange(6)
     for asked, known in (([False, True], [True] * 3 + [False] * 3), ([True, True], [True] * 6),
                          ([False, False], [True] * 6)):  # fmt: skip
-        found = Decoded.of(both, codes, asked)
+        found = Decoded.from_codes(both, codes, asked)
         assert (~np.isnan(found.values)).tolist() == known
         assert found.ends == (0.0, 2.0)
         assert found.bias == 0

@@ -22,10 +22,9 @@ from labelveil.common.mechanisms.group_sums import (
 )
 from labelveil.feature_party.groups import asking, ridge, scoring
 from labelveil.feature_party.groups.asking import Expected, first_question, groups_of
-from labelveil.feature_party.groups.inputs import columns_of, encoder_of
 from labelveil.feature_party.groups.law import SumRows
 from labelveil.feature_party.groups.means import MeansQuestion
-from labelveil.feature_party.groups.model import SumsModel
+from labelveil.feature_party.groups.model import SumsModel, columns_of, encoder_of
 from labelveil.feature_party.groups.ridge import RidgeFit, _most_of_each
 from labelveil.feature_party.groups.scoring import Known, ScoreQuestion
 from labelveil.feature_party.schema import NOTHING
@@ -164,7 +163,7 @@ def test_rows_of_sums_follow_each_other() -> None:
         LATTICE, np.array([0, 0, 1, 1]), np.array([50, 60]), np.array([100, 255]),
         np.array([0, 1, 1, 0]), np.array([1, -2, 3, 1]),
     )  # fmt: skip
-    data = SumRows.of([answered(first, labels[:4]), answered(second, labels[4:])])
+    data = SumRows.from_answers([answered(first, labels[:4]), answered(second, labels[4:])])
     assert data.rows.tolist() == [0, 1, 3, 4, 5, 6, 7]
     assert data.groups.tolist() == [1, 0, 1, 2, 2, 3, 3]
     step = LATTICE.step
@@ -261,7 +260,7 @@ def test_means_are_asked_by_columns_and_of_no_other_question() -> None:
     table = pl.DataFrame(
         {"arm": ["a", "b", "c"] * 20, "x": [1.0] * 60, "kind": ["u"] * 30 + ["v"] * 30}
     )
-    asked = MeansQuestion.of(table, ["kind", "arm"], Lattice(0, 9, 9))
+    asked = MeansQuestion.by_columns(table, ["kind", "arm"], Lattice(0, 9, 9))
     question = asked.question
     assert question.half_widths.tolist() == [5] * 6
     assert question.offsets.tolist() == [4]
@@ -274,7 +273,7 @@ def test_means_are_asked_by_columns_and_of_no_other_question() -> None:
     assert told["mean"].to_list() == pytest.approx([1.0, 4.0, 7.0] * 2)
     assert told["lift"].to_list() == pytest.approx([None, 3.0, 6.0] * 2)
     assert told["events"].to_list() == [10] * 6
-    other = MeansQuestion.of(table, ["arm"], Lattice(0, 9, 9))
+    other = MeansQuestion.by_columns(table, ["arm"], Lattice(0, 9, 9))
     with pytest.raises(ConfigError, match="this answers another question than that for means"):
         other.means(answered(question, labels))
     for wrong, said in (
@@ -282,16 +281,16 @@ def test_means_are_asked_by_columns_and_of_no_other_question() -> None:
         ([], "means are of at least one event, by at least one column"),
     ):
         with pytest.raises(DataError, match=said):
-            MeansQuestion.of(table, wrong, Lattice(0, 9, 9))
+            MeansQuestion.by_columns(table, wrong, Lattice(0, 9, 9))
     with pytest.raises(DataError, match="at least one event"):
-        MeansQuestion.of(table[:0], ["arm"], Lattice(0, 9, 9))
+        MeansQuestion.by_columns(table[:0], ["arm"], Lattice(0, 9, 9))
 
 
 def test_constants_of_a_fit_are_those_of_the_labels_range() -> None:
     rng = np.random.default_rng(9)
     inputs = rng.normal(size=(60, 2))
     question = first_question(inputs, LATTICE, 1.0, np.random.default_rng(0))
-    data = SumRows.of([answered(question, rng.uniform(-1, 1, 60))])
+    data = SumRows.from_answers([answered(question, rng.uniform(-1, 1, 60))])
     fit = RidgeFit(inputs, data, -3.0, 3.0, 0)
     assert fit.range == 6.0
     spread = inputs.std(axis=0).mean()

@@ -27,9 +27,9 @@ from labelveil.feature_party.learning.mixing import (
 )
 from labelveil.feature_party.learning.names import HEAD_NAMES
 from labelveil.feature_party.learning.objectives import SharedObjective, build_objective
-from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.problem import LabelProblem, Leg
 from labelveil.feature_party.learning.questions import ask, explained_by, quantized, unpaid_grid
-from labelveil.feature_party.learning.several_releases import join_problems, over_grid, unrounded
+from labelveil.feature_party.learning.several_releases import join_problems, refined, unrounded
 from labelveil.feature_party.learning.sources import join_sources, own_cells, own_labels
 from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.learning.target_encoding import TargetEncoding, scores_of_codes
@@ -61,7 +61,7 @@ def merged() -> LabelProblem:
     base = LabelProblem.from_channel(channel, PRIOR[::2])
     distinct, row_of = np.unique(rows, axis=0, return_inverse=True)
     at = np.repeat(row_of.reshape(-1), 2)
-    return LabelProblem(GRID, PRIOR / PRIOR.sum(), distinct, at, base.outputs)
+    return LabelProblem(GRID, (Leg(PRIOR / PRIOR.sum(), distinct, at, base.outputs),))
 
 
 SUPPORT = Support.from_problem(problem())
@@ -403,13 +403,13 @@ def test_questions_gather_like_predictions() -> None:
 def test_several_releases_are_one_problem() -> None:
     parts = [problem(1.0), problem(3.0)]
     both = join_problems(parts, [100, 300])
-    assert both.shares.tolist() == [0.25, 0.75]
+    assert [leg.share for leg in both.legs] == [0.25, 0.75]
     codes = np.array([0, 37, 38, 75])
     (first, mine, own), (second, others, theirs) = both.by_release(codes)
-    assert (first, second) == tuple(both.releases)
+    assert [first.grid.size, second.grid.size] == [each.grid.size for each in both.releases]
     assert (mine.tolist(), own.tolist()) == ([True, True, False, False], [0, 37])
     assert (others.tolist(), theirs.tolist()) == ([False, False, True, True], [0, 37])
-    assert [share for share, _ in both.by_channel] == [0.25, 0.75]
+    assert [leg.release for leg in both.legs] == [0, 1]
     with pytest.raises(ConfigError, match=r"source='x' must be a labels party .* without a name"):
         both.source("x")
     approved(KEPT, "releases", {
@@ -466,7 +466,7 @@ def test_labels_of_other_kinds_do_not_meet() -> None:
 def test_a_law_on_a_finer_grid_is_the_same_once_rounded() -> None:
     part = of_range(0.0, 6.0, 4, 1.0)
     fine = np.linspace(0, 6, 13)
-    found = over_grid(part, fine)
+    found = refined(part, fine)
     # a label between two points is sent as either, by how near it is
     at = (fine / 2).astype(int).clip(0, 2)
     share = fine / 2 - at
@@ -476,12 +476,12 @@ def test_a_law_on_a_finer_grid_is_the_same_once_rounded() -> None:
     np.add.at(rounded, at, found.prior * (1 - share))
     np.add.at(rounded, at + 1, found.prior * share)
     np.testing.assert_allclose(rounded, part.prior, atol=0.01)
-    assert found.ends is None
-    wider = over_grid(part, np.linspace(-2, 10, 13))
-    assert wider.ends == (2, 8)
+    assert found.legs[0].ends is None
+    wider = refined(part, np.linspace(-2, 10, 13))
+    assert wider.legs[0].ends == (2, 8)
     assert wider.prior[:2].sum() == wider.prior[9:].sum() == 0
     np.testing.assert_allclose(wider.channel[[0, 1]], wider.channel[[2, 2]])
-    assert over_grid(part, part.grid) is part
+    assert refined(part, part.grid) is part
     approved(KEPT, "finer", {
         "prior": found.prior, "wider": wider.prior,
         "unrounded": unrounded(np.array([[0.1, 0.2, 0.3, 0.4]]), part.grid, fine),

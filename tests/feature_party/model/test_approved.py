@@ -251,10 +251,10 @@ def test_means_reach_no_further_above_trees_than_is_believed() -> None:
     rng = np.random.default_rng(3)
     means = np.append(rng.gamma(2.0, 1.5, 400), [40.0, 60.0])
     of_trees = np.append(0.8 * means[:400] + 0.6, [6.0, 6.5])
-    made = Reach.of(support, means, of_trees, 50.0)
+    made = Reach.from_means(support, means, of_trees, 50.0)
     assert made is not None
-    assert Reach.of(support, means, means, 50.0) is None
-    assert Reach.of(support, means, np.zeros(402), 50.0) is None
+    assert Reach.from_means(support, means, means, 50.0) is None
+    assert Reach.from_means(support, means, np.zeros(402), 50.0) is None
     approved(KEPT, "reach", {**made.to_json(), "mean": made.mean, "slack": made.slack})
 
 

@@ -290,13 +290,13 @@ def test_the_law_follows_from_the_labels(grid: list[float], prior: list[float], 
 
 def test_clear_labels_are_clipped_and_placed_between_points_at_random() -> None:
     given = problem()
-    known = ClearLabels.of([-5.0, 0.0, 10.0, 99.0], given)
+    known = ClearLabels.from_labels([-5.0, 0.0, 10.0, 99.0], given)
     assert known.problem.outputs[known.codes].tolist() == [0, 0, 10, 10]
     assert known.codes.dtype == np.uint16
     np.testing.assert_allclose(known.problem.channel, np.eye(6))
     assert known.problem.prior.tolist() == given.prior.tolist()
     assert (known.problem.loss, known.problem.discrete) == (given.loss, given.discrete)
-    between = ClearLabels.of(np.full(20_000, 2.5), given)
+    between = ClearLabels.from_labels(np.full(20_000, 2.5), given)
     # a quarter of the way: six deviations of a binomial
     assert abs(np.mean(between.codes == 2) - 0.25) < 6 * (0.25 * 0.75 / 20_000) ** 0.5
     assert set(between.codes.tolist()) == {1, 2}

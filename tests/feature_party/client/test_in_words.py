@@ -567,3 +567,41 @@ def test_a_labels_party_that_answers_no_questions_is_named(
         f"{WHO} gives no answer: not any more (reason answers_used_up); evaluate without --ask, or"
         " agree on [evaluation] with it"
     )
+
+
+def test_waiting_doubles_from_half_a_second_to_twenty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("random.uniform", lambda low, high: high)
+    policy = RetryPolicy()
+    assert [policy.delay(failures) for failures in range(1, 9)] == [0.5, 1, 2, 4, 8, 16, 20, 20]
+    assert (policy.attempts, policy.poll, policy.longest_told) == (6, 2.0, 120.0)
+
+
+@pytest.mark.parametrize(("deadline", "timeout"), [(None, None), (7.0, 7.0)])
+def test_a_fetch_ends_with_its_deadline_and_asks_for_the_next_row(
+    world: World, tmp_path: Path, clock: Clock, deadline: float | None, timeout: float | None
+) -> None:
+    class Call(list[Any]):
+        def cancel(self) -> None: ...
+
+    asked: list[tuple[Any, float | None]] = []
+
+    def fetch(request: Any, timeout: float | None) -> Call:
+        asked.append((request, timeout))
+        start, stop = request.start_row, len(world.codes)
+        rows = {"start_row": start, "keys": world.keys[16 * start :], "codes": world.codes[start:]}
+        return Call([pb2.FetchReleaseResponse(**rows)] if stop else [])
+
+    client = client_of(clock, deadline=deadline)
+    client._until = clock.now + (deadline or float("inf"))
+    seen: list[tuple[int, int]] = []
+    stub: Any = type("Stub", (), {"FetchRelease": staticmethod(fetch)})
+    with Spool(tmp_path, world.release.manifest, world.release.manifest_bytes) as spool:
+        spool.append(0, world.keys[: 16 * 300], world.codes[:300])  # a block of 256, and a part
+        client._stream(stub, spool, b"d" * 32, lambda *each: seen.append(each))
+        assert spool.complete
+    ((request, given),) = asked
+    assert given == timeout
+    assert request == pb2.FetchReleaseRequest(
+        data_set="sales", epoch="one", manifest_sha256=b"d" * 32, start_row=256
+    )
+    assert seen == [(256, 1500), (1500, 1500)]

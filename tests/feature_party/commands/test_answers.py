@@ -647,3 +647,17 @@ def test_each_command_is_the_function_of_its_name(name: str) -> None:
     assert f"feature-party {name}" in shown
     listed = " ".join(CliRunner().invoke(app, ["--help"]).output.replace("│", " ").split())
     assert first.partition(",")[0].partition(";")[0].removesuffix(".") in listed
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("doctor", ()), ("submit", ()), ("fetch", ()), ("join", ()), ("labels", ()),
+        ("means", ("--by", "x")), ("evaluate", ()), ("predict", ()), ("export", ()), ("run", ()),
+    ],
+)  # fmt: skip
+def test_what_takes_one_process_is_refused_to_several(
+    name: str, more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert "WORLD_SIZE=2, but train alone takes several processes" in refusal(name, *more)

@@ -62,6 +62,7 @@ def test_counts_are_added_up_by_labels_party_and_epochs_without_a_match_named() 
     alone = MatchCounts.by_release(50, [10, 20], [4, 5], ["", ""], ["e1", "e2"], False)
     assert alone == MatchCounts(30, 50, 9)
     assert not alone.right_secrets
+    assert not MatchCounts(1, 1, 1).right_secrets  # nobody has said so
 
 
 @pytest.mark.parametrize(("right", "said"), [(True, RIGHT), (False, WRONG)])

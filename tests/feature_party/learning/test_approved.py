@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
+from labelveil.common.randomizers import private_prior
 from labelveil.feature_party.learning.calibration import Slope, decoding_slope, slope
 from labelveil.feature_party.learning.decoding import convex_targets, decoder, indicator_decoder
 from labelveil.feature_party.learning.derivatives import derivatives_of
@@ -27,7 +29,12 @@ from labelveil.feature_party.learning.mixing import (
 )
 from labelveil.feature_party.learning.names import HEAD_NAMES
 from labelveil.feature_party.learning.objectives import SharedObjective, build_objective
-from labelveil.feature_party.learning.problem import LabelProblem, Leg
+from labelveil.feature_party.learning.problem import (
+    LabelProblem,
+    Leg,
+    expected_given_codes,
+    prior_given_codes,
+)
 from labelveil.feature_party.learning.questions import ask, explained_by, quantized, unpaid_grid
 from labelveil.feature_party.learning.several_releases import join_problems, refined, unrounded
 from labelveil.feature_party.learning.sources import join_sources, own_cells, own_labels
@@ -486,3 +493,30 @@ def test_a_law_on_a_finer_grid_is_the_same_once_rounded() -> None:
         "prior": found.prior, "wider": wider.prior,
         "unrounded": unrounded(np.array([[0.1, 0.2, 0.3, 0.4]]), part.grid, fine),
     })  # fmt: skip
+
+
+def test_a_prior_is_made_of_a_histogram_and_of_codes() -> None:
+    channel = thresholds_channel(GRID, 2.0)
+    truth = PRIOR / PRIOR.sum()
+    labels = np.random.default_rng(3).choice(20, 4000, p=truth)
+    entropy = seeded_entropy(3)
+    histogram = private_prior(np.bincount(labels, minlength=20), 0.05, entropy)
+    sent = channel.sample(labels, entropy.words("labels", 0, labels.size))
+    counts = np.bincount(sent, minlength=38)
+    found = prior_given_codes(histogram, channel.probabilities, counts)
+    assert found.sum() == pytest.approx(1)
+    assert found.min() >= 0
+
+    def told(law: np.ndarray) -> float:
+        return float(counts @ np.log(law @ channel.probabilities))
+
+    assert told(found) > told(histogram.probabilities)
+    none = prior_given_codes(histogram, channel.probabilities, 0 * counts)
+    assert np.array_equal(none, histogram.probabilities)
+    even = np.full(20, 0.05)
+    moved = expected_given_codes(even, channel.probabilities, counts)
+    assert told(moved) > told(even) + 10
+    assert np.abs(moved - truth).sum() < np.abs(even - truth).sum() / 2
+    right = expected_given_codes(truth, channel.probabilities, counts)
+    assert np.array_equal(right, truth)  # which codes do not contradict
+    approved(KEPT, "prior", {"found": found, "moved": moved})

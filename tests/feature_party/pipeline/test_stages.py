@@ -413,3 +413,21 @@ def test_sums_are_learned_from_where_they_are_asked_for_or_there(
         SumStages(config)._spent()
     question = SimpleNamespace(half_widths=np.ones(8), offsets=np.ones(2))
     assert question_bits(SimpleNamespace(question=question)) == 4.0  # type: ignore[arg-type]
+
+
+def test_true_labels_are_those_of_the_matched_events(world: World, tmp_path: Path) -> None:
+    table = pl.read_parquet(world.truth)
+    table.rename({"amount": "pay", "event": "id"}).with_columns(z=1).write_parquet(
+        tmp_path / "t.pq"
+    )
+    truth = TrueLabels(true_labels=tmp_path / "t.pq", true_label="pay", true_key="id")
+    stages = Learning(configured(world, tmp_path), quiet=True, truth=truth)
+    known = dict(table.iter_rows())
+    keys = stages.prepared.keys()
+    assert stages._truth("amount").tolist() == [known[key] for key in keys]
+    some = pl.Series("event", ["e7", "e3"])
+    assert stages._truth("amount", keys=some).tolist() == [known["e7"], known["e3"]]
+    own = replace(stages, truth=TrueLabels(true_labels=world.truth))  # called as the release has it
+    assert own._truth("amount").tolist() == stages._truth("amount").tolist()
+    with pytest.raises(DataError, match="true labels are needed; pass --true-labels FILE"):
+        replace(stages, truth=TrueLabels())._truth("amount")

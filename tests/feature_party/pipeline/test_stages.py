@@ -24,7 +24,7 @@ from labelveil.common.release.table import write_release
 from labelveil.feature_party.client.channel import Withdrawn
 from labelveil.feature_party.client.release_client import Fetched, ReleaseClient
 from labelveil.feature_party.client.submission import FROZEN, Population, SubmittingClient
-from labelveil.feature_party.config.sections import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig, TrueLabels
 from labelveil.feature_party.evaluation.group_means import GroupMean
 from labelveil.feature_party.evaluation.intervals import Measured
 from labelveil.feature_party.evaluation.true_labels import match_true_labels

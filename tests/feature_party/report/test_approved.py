@@ -40,6 +40,7 @@ from labelveil.feature_party.model.drift import ColumnDrift
 from labelveil.feature_party.report import plots, score_plots, write_labels_overview, write_report
 from labelveil.feature_party.report.inputs import ReleasedLabel
 from labelveil.feature_party.report.sums import SumsReport, write_sums_card, write_sums_report
+from labelveil.feature_party.report.words import privacy_statements
 from tests.feature_party.report.conftest import EXPLAINED, MakeInputs
 
 APPROVED = Path(__file__).with_name("approved")
@@ -287,3 +288,21 @@ def test_shares_of_a_heat_map_are_counted_by_interval_and_code() -> None:
     labels, codes = np.array([0.0, 0.9, 1.0, 2.0, 99.0]), np.array([1, 0, 1, 1, 2], dtype=np.uint16)
     found = plots.joint_shares(labels, codes, 3, np.array([0.0, 1.0, 2.0, 3.0]))
     assert (found * 5).tolist() == [[1, 1, 0], [0, 1, 0], [0, 1, 1]]
+
+
+def test_several_labels_and_users_are_protected_together(make_inputs: MakeInputs) -> None:
+    manifest = make_inputs().manifest
+    (label,) = manifest.labels
+    two = [label, label.model_copy(update={"name": "late"})]
+    privacy = manifest.privacy.model_copy(update={"records_per_unit": 1200})
+    several = manifest.model_copy(update={"labels": two, "privacy": privacy})
+    alone, said = dict(privacy_statements(manifest, "pay")), dict(privacy_statements(several))
+    assert alone["Protected"].startswith("The label “pay” of one event. Anyone who reads")
+    assert said["Protected"].startswith(
+        "All labels together (“visits”, “late”) of one user, who has at most 1,200 events in this"
+        " release (any more were replaced by the missing value). Anyone"
+    )
+    assert "that differ in the label of one event." in alone["Neighbours"]
+    assert "that differ in the labels of one user." in said["Neighbours"]
+    assert "may well learn how pay depends on the features" in alone["Not protected"]
+    assert "may well learn how each label depends on the features" in said["Not protected"]

@@ -308,7 +308,7 @@ def test_a_tables_delta_is_a_term_that_was_sold(party: Party) -> None:
     total = "--set=privacy.total_delta=1e-5"
     assert party.run(*asked, total, "--delta=1e-6").code == 0
     assert "delta was 1e-06 and is 1e-07 now" in party.run(*asked, total, "--delta=1e-7").error
-    assert "delta was 1e-06 and is none now" in party.run(*asked, total).error
+    assert "delta was 1e-06 and is null now" in party.run(*asked, total).error
 
 
 def test_few_events_of_a_table_are_those_that_noise_covers() -> None:

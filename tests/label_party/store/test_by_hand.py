@@ -107,7 +107,7 @@ def test_a_cap_is_raised_so_that_it_still_allows_what_it_did() -> None:
     assert budget.raising(pure(1), pure(2)) == "--to 2"
     assert budget.raising(pure(3), pure(2)) == "--to 3"
     assert budget.raising(approximate(1, "1e-6"), pure(2)) == "--to 2 --delta 0.000001"
-    assert budget.raising(pure(3), approximate(2, "1e-7")) == "--to 3 --delta 0.0000001"
+    assert budget.raising(pure(3), approximate(2, "1e-7")) == "--to 3 --delta 1e-7"
     assert budget.raising(pure(1), pure("1.23456789")) == "--to 1.23457"  # rounded up
     assert budget.raising(pure(1), pure("1.2345601")) == "--to 1.23457"
 

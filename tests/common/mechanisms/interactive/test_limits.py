@@ -197,7 +197,7 @@ def test_terms_fit_the_budget_and_one_hit_more_does_not() -> None:
     assert Terms(target, hits).approximate(F(1, 10**6)).epsilon <= 2
     assert Terms(target, hits + 1).approximate(F(1, 10**6)).epsilon > 2
     with pytest.raises(PrivacyError, match="more than 3 hits fit"):
-        most_hits(2.0, F(1, 10**6), target, 3)
+        most_hits(9.0, F(1, 10**6), target, 3)
     largest = largest_call_epsilon(2.0, F(1, 10**6), 5)
     assert Terms(not_prior(largest), 5).approximate(F(1, 10**6)).epsilon <= 2
     over = largest + F(1, 1024)

@@ -607,3 +607,9 @@ def test_loss_laws_keep_their_pure_epsilon_exactly() -> None:
     assert stated.exact_delta == F(0.01)
     assert stated.epsilon == law.epsilon(0.01)
     assert above(1.0) > 1
+
+
+def test_much_noise_on_a_sample_of_fixed_size_costs_as_its_square_says() -> None:
+    """Ten times the noise divides a small ε by a hundred, however many digits cancel."""
+    little, less = fixed_size_gaussian(10**5, 0.1), fixed_size_gaussian(10**6, 0.1)
+    assert float(less.at(8)) == pytest.approx(float(little.at(8)) / 100, rel=1e-3)

@@ -180,6 +180,8 @@ def test_a_sparse_vector_costs_its_runs_and_values() -> None:
     assert SparseVector.best_split(4, ONE).value_scale is None
     refreshed = SparseVector.refreshed(4, ONE, F(1, 10**6), values=True)
     assert refreshed.refresh
+    plain = SparseVector.refreshed(4, ONE, F(1, 10**6))
+    assert (plain.value_scale, plain.sensitivity, plain.monotone) == (None, 1, False)
     assert refreshed.value_scale == refreshed.threshold_scale
     assert 0.99 < refreshed.approximate(F(1, 10**6)).epsilon <= 1
     quiet = SparseVector(2, F(1, 200), F(1, 200), F(1, 200))

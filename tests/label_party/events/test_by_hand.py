@@ -13,9 +13,11 @@ import numpy as np
 import polars as pl
 import pytest
 
+from labelveil.common.engine.local import InProcess
 from labelveil.common.engine.shuffle import KEY_TYPE
 from labelveil.common.errors import DataError
 from labelveil.common.randomizers.grid import Grid
+from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events.columns import (
     NONE,
     Column,
@@ -31,7 +33,9 @@ from labelveil.label_party.events.completion import (
     hash_column,
     label_values,
 )
+from labelveil.label_party.events.epoch import rows_of_epoch
 from labelveil.label_party.events.intention import Spread, _of_categories, _of_keys, _of_label
+from labelveil.label_party.events.steps import Sizes, Work
 from labelveil.label_party.events.tally import LabelTally, Tally
 from labelveil.label_party.sources.tables import KEY, LABEL, PLACE, USER
 from tests.label_party.made_up import numbered
@@ -283,3 +287,31 @@ def test_what_placing_on_a_grid_does_is_summed_over_events() -> None:
     assert moved.total == pytest.approx(inside.sum())
     assert moved.squares == pytest.approx((inside**2).sum())
     assert moved.share == pytest.approx(added / (7 * inside.var()))
+
+
+def test_work_is_cut_as_its_sizes_say_or_stays_in_memory(tmp_path: Path) -> None:
+    source = tmp_path / "labels.csv"
+    source.write_text("id,amount\n" + "".join(f"k{i},{i}\n" for i in range(10)))
+    sections = {
+        "data": {"labels": str(source), "key": "id"},
+        "privacy": {"epsilon": 1.0},
+        "label": [{"name": "amount", "lower": 0, "upper": 9}],
+    }
+    wanted, _ = rows_of_epoch(LabelPartyConfig.model_validate(sections), (), None)
+    folder = tmp_path / "work"
+    folder.mkdir()
+
+    cut = Work(InProcess(), folder, b"j" * 32, Sizes(slice_rows=4, bucket_rows=3))
+    table = cut.open_table(wanted, "labels")
+    assert (table.rows, [each.part for each in table.slices]) == (10, [(0, 4), (4, 8), (8, 10)])
+    assert all(each.loaded is None for each in table.slices)
+    assert [path.name.startswith("copied-labels") for path in folder.iterdir()] == [True]
+    assert [cut.parts(rows) for rows in (0, 3, 4, 10)] == [1, 1, 2, 4]
+    assert cut.ranges(10) == [(0, 3), (3, 6), (6, 9), (9, 10)]
+
+    whole = Work.in_memory(b"j" * 32)
+    table = whole.open_table(wanted, "labels")
+    (only,) = table.slices
+    assert (table.rows, only.part, only.loaded is None) == (10, None, False)
+    assert (whole.parts(10), whole.ranges(10)) == (1, [(0, 10)])
+    assert len(list(tmp_path.rglob("*"))) == 3  # no file more

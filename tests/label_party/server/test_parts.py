@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from labelveil.label_party.monitoring.budget_metrics import BudgetMetrics
 from labelveil.label_party.monitoring.calls import CANCELLED, OK, Call, Telemetry, Traces
 from labelveil.label_party.queries.evaluation import Unsure
 from labelveil.label_party.server import health as healths
+from labelveil.label_party.server import listener as listeners
 from labelveil.label_party.server.access import AccessPolicy, certificate_of
 from labelveil.label_party.server.calls import ActiveCalls
 from labelveil.label_party.server.catalog import Damaged, Unreadable, reading
@@ -483,3 +485,42 @@ def test_the_ledger_is_measured_account_by_account() -> None:
     (readable, *rest) = BudgetMetrics(refuse).collect()
     assert [each.value for each in readable.samples] == [0]
     assert not any(metric.samples for metric in rest)
+
+
+class Stops:
+    """A server whose calls end after a while, unless they are cut off."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.asked = seconds, list[float | None]()
+        self.ended = asyncio.Event()
+        self.whole = False
+
+    async def stop(self, grace: float | None) -> None:
+        self.asked.append(grace)
+        if grace is None:
+            self.ended.set()
+            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.ended.wait(), self.seconds)
+            return
+        self.whole = True
+
+
+@pytest.mark.parametrize(("seconds", "whole"), [(0.05, True), (60.0, False)])
+def test_answers_are_waited_for_a_little_and_idle_calls_are_cut_off(
+    seconds: float, whole: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ended() -> None:
+        pass
+
+    async def drained() -> Stops:
+        listener = object.__new__(listeners.Listener)
+        server = Stops(seconds)
+        monkeypatch.setattr(listener, "_server", server, raising=False)
+        monkeypatch.setattr(listener, "_work", SimpleNamespace(ended=ended), raising=False)
+        await listener._drain(30)
+        return server
+
+    monkeypatch.setattr(listeners, "_END_SECONDS", 20.0 if whole else 0.05)
+    server = asyncio.run(drained())
+    assert (server.whole, server.asked) == (whole, [30, None])

@@ -15,6 +15,7 @@ import pytest
 
 from labelveil.common.engine.local import InProcess
 from labelveil.common.engine.shuffle import KEY_TYPE
+from labelveil.common.engine.task import Secrets
 from labelveil.common.errors import DataError
 from labelveil.common.randomizers.grid import Grid
 from labelveil.label_party.config.sections import LabelPartyConfig
@@ -37,6 +38,7 @@ from labelveil.label_party.events.epoch import rows_of_epoch
 from labelveil.label_party.events.intention import Spread, _of_categories, _of_keys, _of_label
 from labelveil.label_party.events.steps import Sizes, Work
 from labelveil.label_party.events.tally import LabelTally, Tally
+from labelveil.label_party.events.tasks import ROW, Complete
 from labelveil.label_party.sources.tables import KEY, LABEL, PLACE, USER
 from tests.label_party.made_up import numbered
 
@@ -315,3 +317,37 @@ def test_work_is_cut_as_its_sizes_say_or_stays_in_memory(tmp_path: Path) -> None
     assert (table.rows, only.part, only.loaded is None) == (10, None, False)
     assert (whole.parts(10), whole.ranges(10)) == (1, [(0, 10)])
     assert len(list(tmp_path.rglob("*"))) == 3  # no file more
+
+
+class Handed:
+    """What one step hands to the next, by bucket."""
+
+    def __init__(self, **columns: Any) -> None:
+        self.columns = columns
+        self.sent: list[tuple[int, list[int], dict[str, Any]]] = []
+
+    def receive(self, bucket: int) -> dict[str, Any]:
+        assert bucket == 5
+        return dict(self.columns)
+
+    def send(self, bucket: int, where: Any, columns: dict[str, Any]) -> None:
+        self.sent.append((bucket, np.asarray(where).tolist(), columns))
+
+
+@pytest.mark.parametrize(("range_rows", "where"), [(0, [0, 0, 0]), (3, [2, 0, 1]), (8, [0, 0, 0])])
+def test_completed_events_go_to_ranges_of_the_rows_submitted(
+    range_rows: int, where: list[int]
+) -> None:
+    labels = Handed(
+        **{KEY: keys_of([1, 9]), LABEL: np.array([[4.0, 3.0], [1.0, 1.0]]), PLACE: np.array([2, 3])}
+    )
+    population = Handed(**{KEY: keys_of([2, 0, 1]), ROW: np.array([5, 7, 2])})
+    out = Handed()
+    rules = Rules(MISSING, ((0.0, 10.0), (0.0, 10.0)), "last")
+    done: Any = Complete(5, labels, population, rules, out, range_rows)  # type: ignore[arg-type]
+    tally = done.run(Secrets(b"j" * 32))
+    ((bucket, at, columns),) = out.sent
+    assert (bucket, at, tally.rows, tally.left_out) == (5, where, 3, 1)
+    assert columns[KEY].tolist() == [key(0), key(1), key(2)]
+    assert columns[ROW].tolist() == [7, 2, 5]
+    assert columns[LABEL].tolist() == [[*MISSING], [4.0, 3.0], [*MISSING]]

@@ -28,6 +28,7 @@ from labelveil.common.randomizers.cells import Cells, Group
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.release.manifest import Manifest
 from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.events.epoch import rows_of_values, values_of
 from labelveil.label_party.events.intention import DryRunEnded
 from labelveil.label_party.release import watch
 from labelveil.label_party.release.drift import PaidSession
@@ -41,7 +42,7 @@ from labelveil.label_party.release.prior_knowledge import (
     from_domain,
 )
 from labelveil.label_party.release.public_prior import read_prior
-from labelveil.label_party.release.strata import names_stratum, stratum_column
+from labelveil.label_party.release.strata import names_stratum, strata_notes, stratum_column
 from labelveil.label_party.store.disk import StoreBusy
 from labelveil.label_party.store.release_store import Store
 from tests.label_party.conftest import EVENTS, Party
@@ -428,3 +429,30 @@ def test_what_would_spend_more_than_asked_is_not_released(party: Party) -> None:
     broken = manifest.model_copy(update={"data_set": "../x"})
     with pytest.raises((ReleaseError, ValueError)):
         checked(broken, party.config(privacy__epsilon=0.5))
+
+
+def test_strata_are_counted_before_anything_is_released(party: Party) -> None:
+    towns = ["Bonn"] * 300 + ["Ulm"] * 250 + ["Kiel"] * 40 + ["Bonn"]
+    rows = "".join(f"k{n},{town},{n % 7}\n" for n, town in enumerate(towns))
+    (party.folder / "towns.csv").write_text("id,town,amount\n" + rows + "k0,Ulm,1\n")
+    (party.folder / "t.txt").write_text("Ulm\nBonn\n")
+    source = party.folder / "towns.csv"
+    assert values_of(source, "town") == ["Bonn", "Ulm", "Kiel"]
+    config = LabelPartyConfig.model_validate(
+        {
+            "data": {"labels": str(source), "key": "id"},
+            "privacy": {"epsilon": 1.0},
+            "label": [{"name": "amount", "lower": 0, "upper": 6}],
+            "randomizer": {"name": "auto"},
+            "strata": {"column": "town", "values": str(party.folder / "t.txt")},
+        }
+    )
+    column = stratum_column(config.strata)
+    assert column is not None
+    assert rows_of_values(config, column).tolist() == [301, 250, 40]  # an event once, by its first
+    first, none, three = strata_notes(config, [0.05, 4.0])
+    assert first == "Strata by 'town', 2 values."
+    assert none.startswith("At ε = 0.05 all events are sent in one way: ")  # 320 make a stratum
+    said = "At ε = 4 events are sent in 3 strata: Bonn (301), Ulm (250), all others (40)."
+    assert three == said
+    assert strata_notes(party.config(), [1.0]) == []

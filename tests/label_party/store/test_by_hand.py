@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import sqlite3
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -23,7 +24,7 @@ from labelveil.common.guarantees import (
     ZeroConcentratedDP,
     guarantee_from_json,
 )
-from labelveil.label_party.store import budget, fingerprints
+from labelveil.label_party.store import budget, fingerprints, schema
 from labelveil.label_party.store.coverage import _compared, _incomparable
 from labelveil.label_party.store.entries import LABELS, Composition, Covered, Purchase
 from labelveil.label_party.store.ledger import Ledger
@@ -488,3 +489,46 @@ def test_terms_of_an_order_say_which_events_these_are(party: Party) -> None:
     assert (per_user.records_per_unit, per_user.request["user"]) == (4, "who")
     submitted = party.config(data__population="submitted")
     assert Order.configured(submitted, "x", pure(1), {}).request["population"] == "submitted"
+
+
+def test_tables_of_an_older_number_get_what_they_lack_and_lose_nothing() -> None:
+    database = sqlite3.connect(":memory:", isolation_level=None)
+
+    def one(question: str) -> Any:
+        return database.execute(question).fetchall()
+
+    made = "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name"
+    schema.make_tables(database)
+    there, named = one(made), one("SELECT name FROM identity")
+    assert len(there) == len(schema.SCHEMA) + 1  # SQLite's own, of numbers given out
+    assert [len(name) for (name,) in named] == [16]
+    assert one("PRAGMA user_version") == [(schema.VERSION,)]
+    database.execute(
+        "INSERT INTO caps (account, guarantee, reason, set_at, set_by, software)"
+        " VALUES ('a', 'g', 'r', 't', 'b', 's')"
+    )
+    for statement in ("UPDATE caps SET reason = 'x'", "DELETE FROM caps"):
+        with pytest.raises(sqlite3.IntegrityError, match=r"^a cap (is )?never"):
+            database.execute(statement)
+
+    database.execute("DROP TABLE separations")
+    database.execute("DROP TRIGGER caps_last")
+    schema.migrate(database)  # of the present number nothing is missing
+    assert len(one(made)) == len(there) - 2
+    database.execute(f"PRAGMA user_version = {schema.VERSION - 1}")
+    schema.make_tables(database)
+    assert one(made) == there
+    assert one("PRAGMA user_version") == [(schema.VERSION,)]
+    assert one("SELECT name FROM identity") == named
+    assert one("SELECT reason FROM caps") == [("r",)]
+
+
+def test_a_transaction_is_all_or_nothing() -> None:
+    database = sqlite3.connect(":memory:", isolation_level=None)
+    database.execute("CREATE TABLE t (n)")
+    with schema.transaction(database):
+        database.execute("INSERT INTO t VALUES (1)")
+    with pytest.raises(KeyError), schema.transaction(database, "IMMEDIATE"):
+        _ = {}[database.execute("INSERT INTO t VALUES (2)")]
+    assert database.execute("SELECT n FROM t").fetchall() == [(1,)]
+    assert not database.in_transaction

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,9 +25,11 @@ from labelveil.label_party.monitoring.calls import CANCELLED, OK, Call, Telemetr
 from labelveil.label_party.queries.evaluation import Unsure
 from labelveil.label_party.server import health as healths
 from labelveil.label_party.server import listener as listeners
+from labelveil.label_party.server import run as runs
 from labelveil.label_party.server.access import AccessPolicy, certificate_of
 from labelveil.label_party.server.calls import ActiveCalls
 from labelveil.label_party.server.catalog import Damaged, Unreadable, reading
+from labelveil.label_party.server.credentials import ServerCredentials
 from labelveil.label_party.server.evaluation_service import _received, _refusing, predictions_of
 from labelveil.label_party.server.handshakes import Handshakes, reachable
 from labelveil.label_party.server.health import HealthService, Probes
@@ -524,3 +528,98 @@ def test_answers_are_waited_for_a_little_and_idle_calls_are_cut_off(
     monkeypatch.setattr(listeners, "_END_SECONDS", 20.0 if whole else 0.05)
     server = asyncio.run(drained())
     assert (server.whole, server.asked) == (whole, [30, None])
+
+
+def test_a_server_clears_up_its_store_and_serves_what_it_cannot_clear(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def said() -> list[str]:
+        found = [record.getMessage() for record in caplog.records]
+        caplog.clear()
+        return found
+
+    folder = tmp_path / "store"
+    assert runs._ready_store(folder).directory == folder
+    assert said() == ["store is new: nothing is released"]
+    assert folder.stat().st_mode & 0o777 == 0o700
+    runs._ready_store(folder)
+    assert said() == []
+    for undone, counted, expected in (
+        (2, [], ["unfinished releases undone"]),
+        (0, ["a"], ["unknown releases counted as spent"]),
+    ):
+        recovery = SimpleNamespace(undone=undone, counted=counted)
+        monkeypatch.setattr(runs, "recover", lambda *_, found=recovery: found)
+        runs._ready_store(folder)
+        assert said() == expected
+
+    def full(*_: Any) -> Any:
+        raise StoreError("no room")
+
+    monkeypatch.setattr(runs, "recover", full)
+    runs._ready_store(folder)
+    assert [(r.getMessage(), r.__dict__["reason"]) for r in caplog.records] == [
+        ("store not cleared up", "no room")
+    ]
+
+
+def test_certificates_in_use_are_told_by_their_ends_and_refused_out_of_force() -> None:
+    now = datetime.now(UTC)
+    day = timedelta(days=1)
+    current, longer = (now - day, now + day), (now - 3 * day, now + 9 * day)
+    ended, coming = (now - 3 * day, now - day), (now + day, now + 9 * day)
+    own = object.__new__(ServerCredentials)
+    own._lock = threading.Lock()
+    own._server = told(certificate=Path("server.pem"), client_ca=Path("clients.pem"))
+    own._spans = {"server": [current], "client_ca": [ended, longer, current]}
+    assert own.ends("server") == current[1]
+    assert own.ends("client_ca") == longer[1]
+    own.check()  # an authority that ended beside one that is in force refuses nobody else
+    for name, file in (("server", "server.pem"), ("client_ca", "clients.pem")):
+        for wrong in (ended, coming):
+            own._spans = {"server": [current], "client_ca": [current], name: [wrong]}
+            with pytest.raises(ConfigError, match=file):
+                own.check()
+
+
+def test_files_are_read_again_where_they_changed_or_are_to_be_forgotten(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """And an identity that cannot be read leaves the one in use, said once a minute."""
+    caplog.set_level(logging.INFO)
+    connected, stamp = [0], [1]
+    readings: list[Any] = ["new", "newer", ConfigError("no key"), ConfigError("no key"), "last"]
+
+    def read() -> Any:
+        found = readings.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    class Own(ServerCredentials):
+        def __init__(self) -> None:
+            self._handshakes = told(connected=lambda: connected.__setitem__(0, connected[0] + 1))
+            self._lock = threading.Lock()
+            self._stamp = ((0, 1),)
+            self.reloads = {"done": 0, "failed": 0}
+            self._failures = told(add=lambda *facts: logging.warning("failed %s", facts[0][0]))
+            self._read = read  # type: ignore[method-assign]
+            self._stamps = lambda: ((0, stamp[0]),)  # type: ignore[method-assign]
+
+    own = Own()
+    assert own._changed() is None
+    stamp[0] = 2
+    assert own._changed() == "new"
+    assert own._changed() is None
+    own.forget()
+    assert own._changed() == "newer"
+    stamp[0] = 3
+    own._failures = told(add=lambda *facts: logging.warning("failed %s", facts[0][0]))
+    assert own._changed() is None
+    assert own._changed() is None
+    assert own.reloads == {"done": 2, "failed": 2}
+    assert own._changed() == "last"
+    assert own._changed() is None
+    assert (own.reloads, connected) == ({"done": 3, "failed": 2}, [8])
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["certificates reloaded"] * 2 + ["failed no key"] * 2 + ["certificates reloaded"]

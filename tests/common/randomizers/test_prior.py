@@ -238,3 +238,25 @@ def test_what_rounding_does_by_hand() -> None:
     assert (moved + moved).added == 7.5
     assert str(grid) == "3 points"
     assert str(Grid.from_edges([0, 2, 4])) == "3 points, 2 apart"
+
+
+@pytest.mark.parametrize("loss", ["squared", "absolute"])
+def test_the_expected_loss_is_a_sum_over_labels_and_outputs(loss: str) -> None:
+    labels, prior = np.array([0.0, 1.0, 4.0, 9.0]), np.array([0.4, 0.3, 0.2, 0.1])
+    built = build_randomizer(
+        "randomized-response", labels=labels, prior=2 * prior, epsilon=1.2, loss=loss
+    )
+    keep = math.exp(1.2) / (math.exp(1.2) + 3)
+    power = 2 if loss == "squared" else 1
+    expected = sum(
+        p * (keep if y == z else (1 - keep) / 3) * abs(z - y) ** power
+        for y, p in zip(labels, prior, strict=True)
+        for z in labels
+    )
+    assert built.expected_loss == pytest.approx(expected, rel=1e-9)
+    assert built.prior == pytest.approx(prior)
+    assert built.guarantee.epsilon == pytest.approx(1.2)
+    values = np.array([-3.0, 2.5, 8.0, 20.0] * 50)
+    whole = built.randomize(values, seeded_entropy(5))
+    assert whole[60:].tolist() == built.randomize(values[60:], seeded_entropy(5), 60).tolist()
+    assert whole.tolist() != built.randomize(values, seeded_entropy(5), 1).tolist()

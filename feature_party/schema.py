@@ -127,7 +127,7 @@ class ColumnMeaning:
             cells = stripped(column)
             if self.missing:
                 cells = cells.set(cells.is_in(list(self.missing)), None)
-            return self._read(cells)
+            return nameless(self._read(cells))
         if (
             column.dtype.is_nested()
             or column.dtype in (pl.Binary, pl.Object)

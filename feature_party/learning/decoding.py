@@ -42,7 +42,8 @@ def decoder(
 
     ``targets`` are (k,) or (k, m) values of the functions on the grid. ``ridge`` >= 0 says how much
     bias is traded for variance: the decoder minimises Σ_y w_y (Σ_z K[y, z] u_z − h(y))² + ridge ·
-    Σ_z P(z) u_z², with (k,) ``weights`` w > 0 of the labels' biases, by default the prior.
+    Σ_z P(z) (u_z − E h)², with (k,) ``weights`` w > 0 of the labels' biases, by default the prior,
+    and E h the mean of the target under them.
     """
     # by each channel alone: labels may have drifted from release to release, or hang on the stratum
     parts = [_decoder(leg, targets, ridge, weights) for leg in problem.legs]

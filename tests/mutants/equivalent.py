@@ -42,6 +42,10 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         ' → "grpc.max_allowed_incoming_connections": (511),',
     ): "a connection fewer of hundreds",
     (
+        "feature_party/model/export/onnx_graph.py",
+        "_SHIFT = 8 → _SHIFT = 9",
+    ): "Stirling's series is exact in double precision from either place on",
+    (
         "feature_party/model/trees.py",
         "if self.shape.cardinalities: → if True:",
     ): "of no categories, no columns are added",

@@ -279,7 +279,7 @@ class _Run:
         if trees is None or not self._means_are_told:
             return None
         means = mixture.average(lambda fit: fit.predictions)
-        return Reach.of(self.support, means, trees.predictions, self.effective_labels)
+        return Reach.from_means(self.support, means, trees.predictions, self.effective_labels)
 
     @property
     def _means_are_told(self) -> bool:

@@ -8,7 +8,6 @@ rounds together, and the loss of the rows left out, pooled over the folds, says 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -66,15 +65,7 @@ _SMALL, _LARGE = _Size(12, 6, 30.0), _Size(24, 8, 5.0)
 
 @cache
 def lightgbm() -> Any:
-    """The package; ``ConfigError`` with the remedy if it cannot be loaded here.
-
-    Where it was not loaded before, it is without pandas and scikit-learn, for whose sake it takes a
-    second and 80 MB more; whoever imports it later has it whole.
-    """
-    modules: dict[str, Any] = sys.modules
-    new = "lightgbm" not in modules
-    hidden = [name for name in ("pandas", "sklearn") if new and name not in modules]
-    modules.update(dict.fromkeys(hidden))
+    """The package; ``ConfigError`` with the remedy if it cannot be loaded here."""
     try:
         import lightgbm as package
     except (ImportError, OSError) as error:
@@ -82,12 +73,6 @@ def lightgbm() -> Any:
             f"boosted trees are left out, LightGBM cannot be loaded ({error}); install the"
             " system's OpenMP library, on Debian and Ubuntu libgomp1"
         ) from error
-    finally:
-        for name in hidden:
-            del modules[name]
-        for name in [*modules] if hidden else ():
-            if name.partition(".")[0] == "lightgbm":
-                del modules[name]
     return package
 
 

@@ -93,7 +93,8 @@ class MemoryParts(Parts):
 
 def _total(values: Tensor) -> float:
     """Their sum, in double precision: of all at once that takes a copy of them."""
-    return sum(float(some.sum(dtype=torch.float64)) for some in values.split(_SUMMED))
+    blocks = (values[start : start + _SUMMED] for start in range(0, len(values), _SUMMED))
+    return sum((float(some.sum(dtype=torch.float64)) for some in blocks), 0.0)
 
 
 @dataclass(frozen=True)

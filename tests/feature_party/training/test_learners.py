@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -283,22 +281,6 @@ def test_networks_go_on_where_lightgbm_cannot_be_loaded(monkeypatch: pytest.Monk
     assert not any(name.startswith("trees") for name in model.facts.heads)
     with pytest.raises(ConfigError, match="libgomp1"):
         fitted(data, learner="trees")
-
-
-LEAN = """
-import sys
-from labelveil.feature_party.training.trees import lightgbm
-trees = lightgbm()
-print(*({"pandas", "sklearn", "lightgbm"} & {*sys.modules}))
-import lightgbm as whole
-print(whole.LGBMRegressor(n_estimators=2, min_child_samples=1).fit([[0], [1]], [0, 1]).n_features_)
-print(trees.Booster({"num_class": 1}, trees.Dataset([[0.0], [1.0]], [0, 1])).num_feature())
-"""
-
-
-def test_lightgbm_loads_nothing_that_trees_do_not_need_and_is_whole_for_others() -> None:
-    done = subprocess.run([sys.executable, "-c", LEAN], capture_output=True, text=True, check=True)
-    assert [line for line in done.stdout.splitlines() if "LightGBM" not in line] == ["", "1", "1"]
 
 
 @pytest.mark.parametrize("ensemble", [1, 4])

@@ -21,6 +21,9 @@ from torch import Tensor
 from labelveil.feature_party.model.encoding import Encoded
 from labelveil.feature_party.model.facts import FitSettings
 
+_SUMMED = 1 << 14
+"""Rows that are summed at once."""
+
 
 @dataclass(frozen=True, eq=False)
 class Rows:
@@ -85,7 +88,13 @@ class MemoryParts(Parts):
     @cached_property
     def _fingerprint(self) -> list[float | str]:
         rows = (self.rows.targets, self.rows.numeric, self.rows.categories)
-        return [*self.sizes, *(float(values.sum(dtype=torch.float64)) for values in rows)]
+        return [*self.sizes, *map(_total, rows)]
+
+
+def _total(values: Tensor) -> float:
+    """Their sum, in double precision: of all at once that takes a copy of them."""
+    blocks = (values[start : start + _SUMMED] for start in range(0, len(values), _SUMMED))
+    return sum((float(some.sum(dtype=torch.float64)) for some in blocks), 0.0)
 
 
 @dataclass(frozen=True)

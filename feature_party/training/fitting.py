@@ -45,6 +45,8 @@ _EVALUATION_ROWS = 1 << 14
 _SMOOTHED = 3
 """Epochs whose losses are averaged: under label noise the loss of rows left out wanders from
 epoch to epoch by more than the model changes, and a lucky early epoch must not end the training."""
+_JUDGED = 4
+"""Epochs that a loss is judged from: of many rows, whose loss wanders little, there are six."""
 
 
 @dataclass(frozen=True)
@@ -332,11 +334,12 @@ def out_of_reach(losses: Sequence[float], epochs: int, beat: float) -> bool:
     """Whether a loss stays above ``beat`` to the last epoch, if it goes on falling as of late.
 
     ``losses`` are those of rows left out after each epoch so far: noisy, so that averages of a few
-    are compared. Nothing is given up in the first third of the epochs.
+    are compared. Nothing is given up in the first third of the epochs, nor in the first four.
     """
     done = len(losses)
-    if done < max(epochs / 3, 2 * _SMOOTHED):
+    if done < max(epochs / 3, _JUDGED):
         return False
-    smoothed = np.convolve(losses, np.full(_SMOOTHED, 1 / _SMOOTHED), "valid")
-    pace = max(float(smoothed[-1 - _SMOOTHED] - smoothed[-1]) / _SMOOTHED, 0.0)
+    few = min(_SMOOTHED, done // 2)
+    smoothed = np.convolve(losses, np.full(few, 1 / few), "valid")
+    pace = max(float(smoothed[-1 - few] - smoothed[-1]) / few, 0.0)
     return bool(smoothed.min() - pace * (epochs - done) > beat)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -57,6 +58,17 @@ MAY_IMPORT = {
         "polars",
         "pyarrow",
         "rich",
+        "torch",
+    },
+    "labelveil.feature_party.commands.run, labelveil.feature_party.pipeline.rounds,"
+    " labelveil.feature_party.pipeline.stages, labelveil.feature_party.pipeline.sums": {
+        *CONFIGURED,
+        "grpc",
+        "polars",
+        "pyarrow",
+        "rich",
+        "scipy.linalg",
+        "scipy.special",
         "torch",
     },
     "labelveil.commands.audit, labelveil.audit.certificate.epochs": {*CONFIGURED, "polars", "rich"},
@@ -281,8 +293,15 @@ def test_c_during_start_up_is_one_line(
     run_command: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def importing(name: str) -> None:
+        waiting.append(os.environ["OMP_WAIT_POLICY"])
         raise KeyboardInterrupt
 
+    waiting = list[str]()
     monkeypatch.setattr("labelveil.programs.import_module", importing)
-    done = run_command(feature_party_program, "train")
-    assert (done.code, done.err) == (130, "interrupted; nothing was done yet\n")
+    for set_before in (None, "ACTIVE"):
+        monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+        if set_before:
+            monkeypatch.setenv("OMP_WAIT_POLICY", set_before)
+        done = run_command(feature_party_program, "train")
+        assert (done.code, done.err) == (130, "interrupted; nothing was done yet\n")
+    assert waiting == ["PASSIVE", "ACTIVE"], "threads that wait sleep, unless somebody says else"

@@ -324,8 +324,9 @@ def test_a_loss_is_out_of_reach_if_its_own_pace_does_not_lead_there() -> None:
     assert out_of_reach(falling, 20, 0.80)
     assert not out_of_reach(falling, 30, 0.80)  # a third is not over
     assert not out_of_reach([0.5] * 3 + [0.9] * 6, 20, 0.6)  # what was best is kept
-    assert not out_of_reach([1.0] * 5, 6, 0.0)
-    assert out_of_reach([1.0] * 6, 6, 0.0)
+    assert not out_of_reach([1.0] * 3, 6, 0.0)
+    assert out_of_reach([1.0] * 4, 6, 0.0)
+    assert not out_of_reach([1.0, 0.9, 0.8, 0.7], 6, 0.56)
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -98,17 +100,23 @@ def test_codes_count_for_what_they_say_beyond_the_mixture(monkeypatch: pytest.Mo
 def test_all_learners_of_a_law_share_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many channels one takes seconds, and hundreds of megabytes."""
     made: list[str] = []
+    tables: list[weakref.ref[LawTable]] = []
 
     def make(table: LawTable, head: Head, *rest: Any) -> None:
         made.append(head.name)
+        tables.append(weakref.ref(table))
         initialise(table, head, *rest)
 
     initialise = LawTable.__init__
     monkeypatch.setattr(LawTable, "__init__", make)
-    heads = fitted(prepared(*two_kinds(3_000))).facts.heads
+    model = fitted(prepared(*two_kinds(3_000)))
+    heads = model.facts.heads
     assert {"linear", "trees"} < {name.partition("-")[0] for name in heads}
     assert len(made) > 1
     assert len(made) == len({*made})
+    gc.collect()
+    assert model.experts
+    assert not any(table() for table in tables), "a model keeps none"
 
 
 def test_nothing_is_compared_with_a_chosen_head() -> None:

@@ -240,8 +240,7 @@ def test_histograms_with_one_noise_are_told_by_their_equal_cells() -> None:
         with_counts([*range(40)], noise="randomized-response"),
         first,
     ):
-        found, power = laws.same_histograms(first, [nothing], 1e-6)
-        assert (found, bool(power)) == ((nothing is first,) * 2)
+        assert laws.same_histograms(first, [nothing], 1e-6) == (False, ())
     wider = with_counts([*range(40)], scale="300")
     _, (power,) = laws.same_histograms(first, [wider], 1e-6)
     assert power.least == needed  # the narrower noise is the more often alike

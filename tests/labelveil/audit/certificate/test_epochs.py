@@ -21,6 +21,7 @@ from labelveil.audit.certificate.epochs import (
 from labelveil.audit.certificate.evidence import Evidence
 from labelveil.audit.certificate.facts import facts
 from labelveil.audit.certificate.manifest_checks import arithmetic_check
+from labelveil.audit.certificate.run import certify
 from labelveil.audit.verdict import Verdict
 from labelveil.common.errors import ReleaseError
 from labelveil.common.mechanisms.interactive import Terms
@@ -188,6 +189,16 @@ def test_a_test_that_an_epoch_pays_for_itself_is_part_of_its_total() -> None:
     assert check.found.endswith("the parts are about different neighbours.")
 
 
+def test_an_epoch_alone_says_what_others_would_show(tmp_path: Path) -> None:
+    """Of the prior in force and of the test, where there are any."""
+    folder = written(tmp_path, "2", lambda data: data.update(drift=drift(test=trial(1, 0))))
+    beyond = {"priors in force", "the test for drift was made as stated"}
+    checks = {check.name: check.verdict for check in certify(folder).checks}
+    assert {checks[name] for name in beyond} == {UNKNOWN}
+    alone = {check.name for check in certify(written(tmp_path, "1")).checks}
+    assert not beyond & alone
+
+
 def test_what_an_epoch_says_of_its_prior_is_shown() -> None:
     origin = f"1, {hashlib.sha256(FIRST.data).hexdigest()}"
     own = f"{float(Fraction(json.loads(FIRST.data)['priors'][0]['guarantee']['epsilon'])):.6g}"
@@ -236,7 +247,7 @@ def test_keys_that_cannot_be_compared_are_not() -> None:
     assert check.found == "Some populations were submitted, and their keys are not here."
 
 
-def written(folder: Path, name: str, keys: slice, change: Change = lambda data: None) -> Path:
+def written(folder: Path, name: str, change: Change = lambda data: None) -> Path:
     manifest, hashed, codes = MADE
     data = json.loads(manifest.to_bytes()) | {"epoch": name}
     change(data)
@@ -248,8 +259,8 @@ def test_a_folder_of_epochs_is_one_audit(tmp_path: Path) -> None:
     def cheaper(data: dict[str, Any]) -> None:
         data["privacy"]["total"]["epsilon"] = "1/2"
 
-    folders = [written(tmp_path, "1", slice(None)), written(tmp_path, "2", slice(None), cheaper)]
-    folders += [written(tmp_path, "3", slice(None), cheaper)]
+    folders = [written(tmp_path, "1"), written(tmp_path, "2", cheaper)]
+    folders += [written(tmp_path, "3", cheaper)]
     seen: list[str] = []
     audit = epochs_certificate(folders, seen.append)
     assert seen == ["1", "2", "3"]
@@ -280,11 +291,13 @@ def test_a_folder_of_epochs_is_one_audit(tmp_path: Path) -> None:
     assert fields["epoch"].value == "1 and 2 others"
     assert fields["data_set"].value == "clicks"
     assert fields["privacy.total.epsilon"].verdict is FAIL
+    assert fields["content.digest"].verdict is PASS
+    assert "content digest" in fields["content.digest"].decided_by
 
 
 def test_epochs_of_two_data_sets_are_two_audits(tmp_path: Path) -> None:
-    folders = [written(tmp_path / "a", "1", slice(None))]
-    folders += [written(tmp_path / "a", "2", slice(None), lambda d: d.update(data_set="visits"))]
+    folders = [written(tmp_path / "a", "1")]
+    folders += [written(tmp_path / "a", "2", lambda d: d.update(data_set="visits"))]
     with pytest.raises(ReleaseError, match="holds releases of 'clicks' and 'visits'; audit one"):
         epochs_certificate(folders)
     (folders[1] / "manifest.json").write_text("{}")

@@ -28,9 +28,10 @@ from labelveil.audit.certificate.manifest_checks import (
     options_check,
     prior_scale_check,
     prior_support_check,
+    split_check,
     weights_check,
 )
-from labelveil.audit.certificate.rebuild import rebuilt_check
+from labelveil.audit.certificate.rebuild import _distance, rebuilt_check
 from labelveil.audit.certificate.run import (
     certificate,
     certify,
@@ -48,11 +49,13 @@ from labelveil.audit.certificate.sums import (
     scales_check,
 )
 from labelveil.audit.verdict import Check, Verdict
+from labelveil.common.exact.channel import FiniteChannel
 from labelveil.common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Lattice
 from labelveil.common.release.folder import POPULATION_FILE, QUESTION_FILE
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.question import encode_question
 from labelveil.common.release.table import write_release
+from labelveil.common.version import software
 from tests.common.release.releases import make_release, text_of, words_of
 from tests.effort import effort
 from tests.labelveil.audit.certificate.answers import answered
@@ -340,6 +343,50 @@ def test_differences_that_another_processor_explains_are_no_verdict() -> None:
         check = detail({"bin_edges": edges})
         assert check.verdict is verdict
         assert numbers(check.found)[0] == pytest.approx(by, rel=0.01)
+
+
+def test_outputs_of_one_value_may_stand_in_another_order() -> None:
+    """They are told apart by their probabilities, to a millionth."""
+    rows = [[1 << 62, 1 << 61, 5 << 61], [3 << 61, 1 << 62, 3 << 61]]
+
+    def channel(outputs: list[float], order: list[int]) -> FiniteChannel:
+        weights = [[row[at] for at in order] for row in rows]
+        return FiniteChannel([0.0, 1.0], np.array(outputs), weights)
+
+    near = 1 + 2**-40
+    right = channel([1.0, near, 3.0], [0, 1, 2])
+    assert _distance(right, channel([1.0, near, 3.0], [0, 1, 2])) == 0
+    swapped = _distance(right, channel([1.0, near, 3.0], [1, 0, 2]))
+    assert 0 < swapped < 1e-6
+    # outputs that are apart are not the same in another order
+    assert _distance(right, channel([1.0, near, 3.0], [2, 1, 0])) > 0.1
+    far = channel([1.0, 2.0, 3.0], [0, 1, 2])
+    assert _distance(far, channel([1.0, 2.0, 3.0], [1, 0, 2])) > 0.1
+    assert _distance(far, channel([1.0, 2.0, 3.5], [0, 1, 2])) == pytest.approx(0.5 / 2)
+    assert math.isinf(_distance(far, FiniteChannel([0.0, 1.0], np.array([1.0, 2.0]), [
+        [1 << 63, 1 << 63], [1 << 62, 3 << 62],
+    ])))  # fmt: skip
+
+
+@pytest.mark.parametrize(("epsilon", "rows"), [(2.0, 300), (0.5, 300), (1.0, 5000)])
+def test_the_split_follows_from_epsilon_points_and_rows(epsilon: float, rows: int) -> None:
+    """√(points/rows), at most an eighth of ε."""
+    manifest, _, _ = make_release(rows, epsilon=epsilon)
+    evidence = evidence_of(manifest.model_copy(update={"software": software()}))
+    check = split_check(evidence)
+    spent = float(Fraction(manifest.priors[0].guarantee["epsilon"]))
+    assert spent == pytest.approx(min(math.sqrt(5 / rows), epsilon / 8), rel=1e-2)
+    assert check.verdict is PASS
+    assert check.found == f"The rule gives {spent:.6g} for a share of at most 0.125."
+
+    def other(data: dict[str, Any]) -> None:
+        data["priors"][0]["guarantee"]["epsilon"] = str(Fraction(spent) / 3)
+
+    data = json.loads(manifest.to_bytes()) | {"software": software()}
+    assert split_check(changed(other, data)).verdict is FAIL
+    older = split_check(changed(other, data | {"software": "labelveil/0.0.1"}))
+    assert older.verdict is UNKNOWN
+    assert older.found.endswith("'labelveil/0.0.1' made the release: audit it with that version.")
 
 
 def test_sums_spend_their_span_over_their_scale(tmp_path: Path) -> None:

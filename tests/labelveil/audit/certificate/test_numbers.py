@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from labelveil.audit.attacks.exact_channel import WORDS
+from labelveil.audit.certificate.epochs import EPOCHS
 from labelveil.audit.certificate.evidence import Evidence, read_evidence
 from labelveil.audit.certificate.facts import facts, plots
-from labelveil.audit.certificate.fields import fields
+from labelveil.audit.certificate.fields import BEYOND, FIELDS, fields
 from labelveil.audit.certificate.manifest_checks import (
     arithmetic_check,
     channel_check,
@@ -33,6 +34,8 @@ from labelveil.audit.certificate.manifest_checks import (
 )
 from labelveil.audit.certificate.rebuild import _distance, rebuilt_check
 from labelveil.audit.certificate.run import (
+    CHECKS,
+    FORM,
     certificate,
     certify,
     content_check,
@@ -607,6 +610,41 @@ def test_long_values_of_fields_are_cut() -> None:
     # what a check decides is undecided where it was not made, and what none decides fails
     assert (found["g.h"].verdict, found["g.h"].decided_by) == (UNKNOWN, ("one",))
     assert (found["e"].verdict, found["e"].decided_by) == (FAIL, ())
+
+
+def test_every_check_asks_claims_and_says_what_would_show_more() -> None:
+    """Whether or not it fits a manifest at hand."""
+    for probe in (*FORM, *CHECKS, *BEYOND, *FIELDS, *EPOCHS):
+        assert probe.question.endswith("?"), probe.name
+        assert probe.claim == "" or probe.claim.endswith("."), probe.name
+    for probe in BEYOND:
+        check = probe.run(MANIFEST)
+        assert check.verdict is UNKNOWN, probe.name
+        assert check.tried == "Not from a manifest and its rows.", probe.name
+        assert check.found.endswith("."), probe.name
+        assert probe.claim, probe.name
+        assert check.found != probe.claim, probe.name
+        words = ("Run", "run", "Plant", "Ask", "Read", "Compare", "compare", "Audit", "chose")
+        assert any(word in check.found for word in words), probe.name
+
+
+def test_what_a_party_refuses_to_say_does_not_hold() -> None:
+    """Of rows and numbers a refusal is a failure; of behaviour it decides nothing."""
+    assert {probe.refused for probe in CHECKS} == {FAIL}
+    assert {probe.refused for probe in (*FORM, *BEYOND, *FIELDS)} == {UNKNOWN}
+
+
+def test_without_a_question_its_digest_is_named(tmp_path: Path) -> None:
+    folder = write_sums(tmp_path / "s")
+    digest = hashlib.sha256((folder / QUESTION_FILE).read_bytes()).hexdigest()
+    (folder / QUESTION_FILE).unlink()
+    evidence = read_evidence(folder)
+    asked = question_check(evidence)
+    assert asked.tried == "Looked for the question beside the release, and in its store."
+    assert f"SHA-256 {digest} beside the manifest as question.bin." in asked.found
+    possible = possible_check(evidence)
+    assert possible.tried == "Looked for the question."
+    assert possible.found == "Without the question nobody knows whose sums these are."
 
 
 def test_a_manifest_of_sums_and_one_of_codes_are_asked_what_fits_them(tmp_path: Path) -> None:

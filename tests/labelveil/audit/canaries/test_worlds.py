@@ -212,13 +212,12 @@ def test_canaries_cost_as_many_starts_as_there_are(monkeypatch: pytest.MonkeyPat
 
 def known_noise(scale: int, worlds_: int, seed: int) -> Any:
     """Parties whose histograms have noise that is drawn here, about known secrets."""
-    made = []
+    made, (manifest, _, _) = [], make_release(200)
     for at in range(worlds_):
         secrets = np.arange(200) % 2
         counts = np.array([100, 0, 0, 0, 100])
         entropy = seeded_entropy(seed + at).source("noise")
         noisy = counts + discrete_laplace(Fraction(scale), 5, entropy)
-        manifest, _, _ = make_release(200)
         stated = {"noisy_counts": noisy.tolist(), "scale": "16"}
         prior = manifest.prior.model_copy(update=stated)
         made.append(SimpleNamespace(

@@ -232,6 +232,22 @@ def test_the_sum_of_a_sample_is_divided_by_its_expected_size(
     )
 
 
+def test_steps_get_shorter_along_a_cosine(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates: list[float] = []
+
+    class Recorded(torch.optim.SGD):
+        def step(self, *given: Any, **named: Any) -> Any:
+            rates.append(self.param_groups[0]["lr"])
+            return super().step(*given, **named)
+
+    monkeypatch.setattr(torch.optim, "Adam", lambda params, lr: Recorded(params, lr=lr))
+    monkeypatch.setattr(baselines, "noise_multiplier", lambda *given: 1.0)
+    monkeypatch.setattr(baselines, "spent_epsilon", lambda *given: 1.0)
+    steps = PrivateSteps(1.0, 4, learning_rate=0.5)
+    train_privately(np.ones((9, 1)), np.zeros(9), 1.0, 1e-6, seeded_entropy(0), (), steps)
+    assert rates == pytest.approx([0.25 * (1 + math.cos(math.pi * at / 4)) for at in range(4)])
+
+
 def test_a_baseline_is_given_scaled_labels_and_told_of_in_their_units(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -261,6 +277,11 @@ def test_a_baseline_is_given_scaled_labels_and_told_of_in_their_units(
     for name in ("dp-sgd", "feature-aware-gaussian"):
         with pytest.raises(ConfigError, match=f"{name} needs a delta above 0; pass --delta 1e-6"):
             partial(predict.func, name, *predict.args[1:])(**predict.keywords | {"delta": None})
+    process = partial(predict.func, "feature-aware-gaussian", *predict.args[1:])
+    found = process(**predict.keywords | {"epsilon": 40.0, "delta": 0.1})
+    assert found.chosen.split()[1:3] == ["directions,", "quantile"]
+    assert epsilon_at(found.guarantee, 0.1) == pytest.approx(40.0, rel=1e-3)
+    assert found.predictions.shape == (7,)
     ridge = partial(predict.func, FEATURE_AWARE_RIDGE, *predict.args[1:])
     found = ridge(**predict.keywords | {"delta": None, "epsilon": 1e6})
     assert np.mean((found.predictions - labels[:7]) ** 2) < 0.2 * np.var(labels)

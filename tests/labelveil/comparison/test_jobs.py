@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import stat
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -473,3 +475,48 @@ def test_a_worker_answers_line_by_line(tmp_path: Path, learning: Learning) -> No
     assert written[0] == '{"ready": true}\n'
     assert json.loads(written[2])["chosen"] == "this"
     assert "error" in json.loads(written[4])
+
+
+WORKER = """
+import json, os, sys
+data = json.loads(sys.stdin.readline())
+print(json.dumps({"ready": True}), flush=True)
+for line in sys.stdin:
+    job = json.loads(line)
+    said = {"of": data["name"], "seen": job, "threads": os.environ["OMP_NUM_THREADS"]}
+    print(json.dumps(said), flush=True)
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_every_job_is_answered_by_a_worker_that_knows_the_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    started: list[str] = []
+
+    def child(module: str) -> list[str]:
+        started.append(module)
+        return [sys.executable, "-c", WORKER]
+
+    monkeypatch.setattr(runs, "child_command", child)
+    monkeypatch.setattr(runs.os, "cpu_count", lambda: 6)
+    jobs = [Job(epsilon, run, Method("auto")) for epsilon in (0.5, 1.0) for run in (0, 1)]
+    found: dict[Job, dict[str, Any]] = {}
+    log = tmp_path / "logs" / "worker"
+    runs.run_jobs(jobs, {"name": "d"}, workers, log, found.__setitem__)
+    assert found == {
+        job: {"of": "d", "seen": job.to_json(), "threads": str(6 // workers)} for job in jobs
+    }
+    assert started == ["labelveil.comparison.worker"] * workers
+    assert sorted(path.name for path in log.parent.iterdir()) == [
+        f"worker.{at}.log" for at in range(workers)
+    ]
+
+
+def test_what_a_comparison_leaves_may_be_read_by_others(
+    settings: Settings, told: Told, tmp_path: Path
+) -> None:
+    run_comparison(settings(runs=1))
+    run_comparison(settings(runs=1))  # and takes up its results
+    for name in ("comparison.json", "results.jsonl"):
+        assert stat.S_IMODE((tmp_path / "out" / name).stat().st_mode) & 0o044 == 0o044, name

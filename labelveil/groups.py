@@ -176,7 +176,7 @@ def ask_means(X: Any, by: str | Sequence[str], *, lower: float, upper: float) ->
     if not hasattr(X, "columns"):
         raise DataError("X has no names of columns: give a table of pandas, Polars or Arrow")
     names = [by] if isinstance(by, str) else list(by)
-    return MeansQuestion.of(collect_table(X), names, _lattice(lower, upper))
+    return MeansQuestion.by_columns(collect_table(X), names, _lattice(lower, upper))
 
 
 def _predicted(model: Any, X: Any) -> Floats:

@@ -39,7 +39,7 @@ def clear_labels(labels: ArrayLike, release: Source) -> ClearLabels:
     from labelveil.feature_party.notebook.clear_labels import ClearLabels
     from labelveil.feature_party.notebook.sources import problem_of
 
-    return ClearLabels.of(labels, problem_of(release))
+    return ClearLabels.from_labels(labels, problem_of(release))
 
 
 def torch_loss(release: Source, head: str = "auto") -> ReleaseLoss:

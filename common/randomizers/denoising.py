@@ -156,7 +156,7 @@ class _Bends:
     weights: Floats  # (k − near − far,) what the difference from each cell counts; 0 for none
 
     @classmethod
-    def of(
+    def from_shape(
         cls, shape: tuple[int, ...], theta: Floats, ends: tuple[bool, ...], stiffness: Floats
     ) -> list[_Bends]:
         """Take the weight off bends that ``theta`` has, and off ends of lines with point masses;
@@ -381,7 +381,7 @@ class _Fit:
         return np.exp(self.theta), self._freedom(penalty, bends)
 
     def _bends(self, theta: Floats) -> list[_Bends]:
-        return _Bends.of(self.shape, theta, self.ends, self.stiffness)
+        return _Bends.from_shape(self.shape, theta, self.ends, self.stiffness)
 
     def _objective(self, theta: Floats, penalty: float, bends: Sequence[_Bends]) -> float:
         cost = sum(each.cost(theta) for each in bends)

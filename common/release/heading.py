@@ -41,7 +41,7 @@ class Heading(ManifestSection):
         return self.content.rows or self.population.rows
 
     @classmethod
-    def of(cls, manifest: bytes) -> Self:
+    def from_manifest(cls, manifest: bytes) -> Self:
         """Read them from a manifest that was committed: sorted keys have them at its beginning."""
         members: dict[str, Any] = {}
         try:

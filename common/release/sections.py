@@ -5,6 +5,8 @@ Their form is checked when they are read; ``check`` works out again what they sa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
@@ -13,11 +15,11 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 from labelveil.common.errors import ReleaseError
 from labelveil.common.exact.channel import FiniteChannel
 from labelveil.common.exact.rational import parse_rational
-from labelveil.common.guarantees import PureDP, guarantee_from_json
+from labelveil.common.guarantees import PureDP, Unit, guarantee_from_json
 from labelveil.common.mechanisms.group_sums.lattice import MOST_STEPS
 from labelveil.common.mechanisms.group_sums.question import MOST_LEVELS, NO_GROUP
 from labelveil.common.mechanisms.group_sums.question import MOST_WEIGHT as MOST_GROUP_WEIGHT
-from labelveil.common.randomizers import NoisyPrior
+from labelveil.common.randomizers import NoisyPrior, Randomizer
 from labelveil.common.randomizers.message.strata import MOST_WEIGHT
 from labelveil.common.randomizers.message.terms import MOST_LABELS
 from labelveil.common.release.claims import (
@@ -83,13 +85,6 @@ class SpendingSection(ManifestSection):
         return cast(PureDP, guarantee_from_json(self.guarantee))  # as the form of the claim says
 
 
-def noise_of(histogram: NoisyPrior) -> Literal["discrete-laplace", "randomized-response", "public"]:
-    """What is on its counts."""
-    if histogram.decoded is None:
-        return "discrete-laplace"
-    return "public" if histogram.public else "randomized-response"
-
-
 class PriorSection(SpendingSection):
     """The released histogram over the grid of a label, or over the cells of several.
 
@@ -107,6 +102,21 @@ class PriorSection(SpendingSection):
     """Scale of the noise on each cell; 0 where the codes' own is all there is."""
     start: Items[Annotated[int, Field(ge=0, le=MOST_WEIGHT)]]
     """Weights of the cells in a public prior that the noisy counts correct; none without one."""
+
+    @classmethod
+    def of_histogram(cls, labels: list[str], histogram: NoisyPrior, unit: Unit) -> Self:
+        """State a histogram of some labels, for which such a unit pays."""
+        noise: Literal["discrete-laplace", "randomized-response", "public"] = "discrete-laplace"
+        if histogram.decoded is not None:
+            noise = "public" if histogram.public else "randomized-response"
+        return cls(
+            labels=labels,
+            noisy_counts=histogram.noisy_counts.tolist(),
+            noise=noise,
+            scale=str(histogram.scale),
+            start=[] if histogram.start is None else histogram.start.tolist(),
+            guarantee=replace(histogram.guarantee, unit=unit).to_json(),
+        )
 
     @property
     def noisy(self) -> bool:
@@ -161,6 +171,27 @@ class StatedRandomizer(SpendingSection):
     details: dict[str, Any]
     """What its builder says that it did, and ``options``, what that was asked to do."""
     channel: ChannelClaim
+
+    @classmethod
+    def of_randomizer(
+        cls,
+        labels: list[str],
+        randomizer: Randomizer,
+        options: Mapping[str, Any],
+        unit: Unit,
+        records: int,
+    ) -> Self:
+        """State what some labels are sent by, of at most n ``records`` of a unit.
+
+        Whoever rebuilds the channel from the noisy prior needs the builder's ``options``.
+        """
+        return cls(
+            labels=labels,
+            name=randomizer.name,
+            details={**randomizer.details, "options": options},
+            channel=randomizer.channel.to_json(),
+            guarantee=PureDP.of_channel(randomizer.channel, unit).scale(records).to_json(),
+        )
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -67,6 +67,7 @@ def evaluate(
         )
     from labelveil.feature_party.pipeline.stages import Stages
     from labelveil.feature_party.pipeline.sums import SumStages, learns_from_sums
+    from labelveil.feature_party.report import prepare_report
 
     keep_freed_memory()
     if learns_from_sums(config):
@@ -87,6 +88,7 @@ def evaluate(
     if beside.nonprivate is not None:
         nonprivate = stages.train_on_truth(beside.nonprivate)
     if models is None:
+        prepare_report()  # what draws it is loaded by now, and not once somebody waits for it
         if not sys.stdin.readline():
             raise ConfigError(
                 "standard input ended before a line came: --wait is for who says when the model is"

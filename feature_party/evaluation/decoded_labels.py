@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -155,7 +155,7 @@ def decode_labels(
                 weight = np.ones(mine.size)
             expected = (weight @ beliefs[mine] / weight.sum())[support.cell_of] * support.within
             prior = _OPEN * source.problem.prior + (1 - _OPEN) * expected
-            problem = replace(source.problem, prior=prior)
+            problem = source.problem.with_prior(prior)
             exact = decoder(problem, problem.grid) if common.exact else common
             near = decoder(problem, problem.grid, dependence / rows, doubted)
             biased = decoder(problem, problem.grid, ridge=1 / (rows * misfit**2))

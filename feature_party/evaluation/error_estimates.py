@@ -36,7 +36,7 @@ def estimate_absolute_error(
     errors, methods = np.empty(codes.size), []
     for part, mine, own in problem.by_release(codes):
         if own.size:
-            errors[mine], method = _by_groups(part, support, predicted.of(mine), own)
+            errors[mine], method = _by_groups(part, support, predicted.select(mine), own)
             methods.append(method)
     method = max(methods, key=get_args(Method).index)
     estimate = replace(Estimate.of_terms(errors), method=method)

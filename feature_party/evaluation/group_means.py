@@ -96,7 +96,7 @@ class Decoded:
     apart."""
 
     @classmethod
-    def of(
+    def from_codes(
         cls, problem: LabelProblem, codes: NDArray[np.integer[Any]], asked: Sequence[bool]
     ) -> Decoded:
         """Decode (n,) codes of releases of which some were ``asked`` about what is not known."""

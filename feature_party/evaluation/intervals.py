@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
-from scipy.optimize import brentq
+import scipy
 from scipy.special import chndtrix, log_ndtr, ndtr, ndtri
 
 from labelveil.common.arrays import Floats
@@ -122,4 +122,4 @@ def noisy_half_width(error: float, *scales: float, chance: float = 0.05) -> floa
 
     # at three times the normal noise's reach and that of the Laplace noise next to nothing is left
     most = 3 * -float(ndtri(chance / 2)) * error - 3 * scale * math.log(chance)
-    return float(brentq(tail, 0.0, most, xtol=1e-12 * most))
+    return float(scipy.optimize.brentq(tail, 0.0, most, xtol=1e-12 * most))

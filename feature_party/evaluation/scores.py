@@ -213,15 +213,15 @@ def score(
     Model and events are of one ``source`` or ``label`` among several.
     """
     whole = unseen(model, events)
-    rows = whole.of(_not_asked_about(events, whole.codes, manifests))
+    rows = whole.select(_not_asked_about(events, whole.codes, manifests))
     table, points, held_out = rows.table, rows.scored.predicted.points, rows.scored.held_out
     kept = whole.scored.held_out
-    tested = whole.scored.predicted.of(kept).points
+    tested = whole.scored.predicted.select(kept).points
     for name in by:
         if name not in table.columns:
             columns = ", ".join(table.columns)
             raise DataError(f"by={name!r} is no column of the features; columns: {columns}")
-    predicted, codes = rows.scored.predicted.of(held_out), rows.codes[held_out]
+    predicted, codes = rows.scored.predicted.select(held_out), rows.codes[held_out]
     problem, support, scored = events.problem, model.support, rows.judged_by(SQUARED)
     releases = _released_codes(events, rows.codes, manifests, label)
     spread = label_spread(releases)

@@ -42,13 +42,13 @@ class Unseen:
     folds: Sequence[tuple[Indices, slice]]  # rows, with the networks that predict them
     alone: Floats  # (g, m) what g groups of networks predict for the first m rows
 
-    def of(self, chosen: Booleans) -> Unseen:
+    def select(self, chosen: Booleans) -> Unseen:
         """Some of the rows."""
         place = np.cumsum(chosen) - 1
         folds = [(place[rows[chosen[rows]]], members) for rows, members in self.folds]
         scored = replace(
             self.scored,
-            predicted=self.scored.predicted.of(chosen),
+            predicted=self.scored.predicted.select(chosen),
             held_out=self.scored.held_out[chosen],
         )
         alone = self.alone

@@ -5,22 +5,59 @@ summed as they are. Later ones sum what is left of labels after a prediction, cl
 that fits it, over groups that are alike in what the model does not know: of events on which it errs
 together, as far as it can tell, and whose columns are alike where they matter. A tenth of the
 events ask for the labels' deviation from predictions: how many lie more than that above them, and
-below.
+below. Like events are found by k-means, in two levels where there are many groups.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.cluster.vq import kmeans2
 from scipy.special import ndtr, ndtri
 
 from labelveil.common.arrays import Floats, Indices
 from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice
 from labelveil.common.mechanisms.group_sums.question import MOST_LEVELS
-from labelveil.feature_party.groups.clusters import clusters
 from labelveil.feature_party.groups.law import clipped_moments, inside_share
+
+_AT_ONCE = 128
+"""Groups that are looked for at once; of more, parts are split one by one."""
+_STEPS = 12
+
+
+def clusters(points: Floats, count: int, rng: np.random.Generator) -> Indices:
+    """(n,) group 0 … of each of (n, d) points, by its nearest mean: about ``count`` groups.
+
+    None of the groups is empty. In groups of one at most, as many as there are points.
+    """
+    count = max(1, min(count, len(points)))
+    if count <= _AT_ONCE:
+        found = _k_means(points, count, rng)
+    else:
+        coarse = _k_means(points, int(np.ceil(np.sqrt(count))), rng)
+        found, first = np.empty(len(points), dtype=np.int64), 0
+        for part in range(int(coarse.max()) + 1):
+            rows = np.flatnonzero(coarse == part)
+            share = max(1, round(count * rows.size / len(points)))
+            own = clusters(points[rows], share, rng)
+            found[rows] = first + own
+            first += int(own.max()) + 1 if rows.size else 0
+    return np.unique(found, return_inverse=True)[1].reshape(-1)
+
+
+def _k_means(points: Floats, count: int, rng: np.random.Generator) -> Indices:
+    """Lloyd's algorithm from points drawn at random; groups may stay empty."""
+    if count == 1:
+        return np.zeros(len(points), dtype=np.int64)
+    first = points[rng.choice(len(points), count, replace=False)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of points that are alike some groups are
+        _, nearest = kmeans2(points, first, iter=_STEPS, minit="matrix", missing="warn")
+    return np.asarray(nearest, dtype=np.int64)
+
 
 WIDTH = 1.5
 """Half-width of what is not clipped, in deviations of labels from predictions. Relative to ±3

@@ -42,9 +42,9 @@ class CodeRows:
     """Of labels, as it was released."""
 
     @classmethod
-    def of(cls, problem: LabelProblem, codes: Indices, rows: Indices) -> CodeRows:
+    def from_problem(cls, problem: LabelProblem, codes: Indices, rows: Indices) -> CodeRows:
         """Those of (m,) codes of a release, or of several, about (m,) rows."""
-        channels = [leaf.channel for _, leaf in problem.by_channel]
+        channels = [leg.channel for leg in problem.legs]
         return cls(rows, codes.astype(np.int64), problem.grid, channels, problem.mean)
 
     def seen(self, predictions: Floats, deviation: float) -> tuple[Floats, Floats, Floats]:

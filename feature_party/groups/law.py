@@ -60,7 +60,7 @@ class SumRows:
     """(G,) variances of the exact noise."""
 
     @classmethod
-    def of(cls, answers: Sequence[PrivateSums]) -> SumRows:
+    def from_answers(cls, answers: Sequence[PrivateSums]) -> SumRows:
         """Those of answers about rows that lie one behind the other's."""
         parts, row, group = [], 0, 0
         for answer in answers:

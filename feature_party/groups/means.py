@@ -27,7 +27,7 @@ class MeansQuestion:
     """Their values, and their events."""
 
     @classmethod
-    def of(cls, table: pl.DataFrame, by: Sequence[str], lattice: Lattice) -> Self:
+    def by_columns(cls, table: pl.DataFrame, by: Sequence[str], lattice: Lattice) -> Self:
         """Ask by columns of a table; ``DataError`` if it has no rows or one of them not."""
         for name in by:
             if name not in table.columns:

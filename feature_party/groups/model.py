@@ -1,4 +1,7 @@
-"""A model of noisy sums: a mean of ridges, of which any may be the one that fits."""
+"""A model of noisy sums: a mean of ridges, of which any may be the one that fits.
+
+What groups and kernels compare are encoded rows as columns of numbers, all of about one size.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,36 @@ from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice, PrivateSums
 from labelveil.feature_party.groups.asking import Expected, first_question
 from labelveil.feature_party.groups.codes import CodeRows
-from labelveil.feature_party.groups.inputs import columns_of, encoder_of
 from labelveil.feature_party.groups.law import SumRows
 from labelveil.feature_party.groups.ridge import Ridge, RidgeFit
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.model.encoding import Encoded, Encoder
 from labelveil.feature_party.model.model import Predictions
 from labelveil.feature_party.schema import NOTHING, Stated
+
+_MOST_VALUES = 32
+"""Values of a category that have a column of their own, the most frequent ones; of the others sums
+say too little."""
+
+
+def encoder_of(table: pl.DataFrame, stated: Stated) -> Encoder:
+    """How rows are encoded for these columns.
+
+    A number that many rows have says something else than the ones next to it: no wage, nobody
+    employed. A wave has no such step unless its scale is so large that it says little of all other
+    numbers, so that there is a column for it.
+    """
+    return Encoder.fit(table, stated=stated, pieces=1)
+
+
+def columns_of(encoder: Encoder, encoded: Encoded) -> Floats:
+    """(n, F) numbers: numeric columns scaled, and 1 or 0 for each frequent value of the others."""
+    parts = [encoded.numeric.astype(np.float64)]
+    for place, values in enumerate(encoder.cardinalities):
+        shown = np.arange(1, min(values, _MOST_VALUES + 1))
+        parts.append((encoded.categories[:, place, None] == shown).astype(np.float64))
+    return np.concatenate(parts, axis=1)
+
 
 _ALONG = (0.5, 1.0, 0.5, 1.0)
 """Of each ridge, the share of the columns that a wave runs along. Which is better differs from set
@@ -82,14 +108,14 @@ class SumsModel:
                     f"codes are of labels in {ends[0]:g} … {ends[1]:g}, and sums of labels in"
                     f" {lattice.lower:g} … {lattice.upper:g}; name the same bounds for both"
                 )
-            beside = CodeRows.of(problem, sent, summed + np.arange(sent.size))
+            beside = CodeRows.from_problem(problem, sent, summed + np.arange(sent.size))
         asked = summed + (0 if beside is None else beside.rows.size)
         if asked != table.height:
             raise DataError(
                 f"X has {table.height:,} rows, and the sums are about {asked:,} events; give the"
                 " features of these, in the order of the answers"
             )
-        encoder, data = encoder_of(table, stated), SumRows.of(answers)
+        encoder, data = encoder_of(table, stated), SumRows.from_answers(answers)
         inputs = columns_of(encoder, encoder.encode(table))
         ends = lattice.lower, lattice.upper
         ridges = []

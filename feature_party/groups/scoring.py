@@ -32,7 +32,7 @@ from fractions import Fraction
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 
 from labelveil.common.arrays import Booleans, Floats, Indices
 from labelveil.common.errors import ConfigError, DataError, not_none
@@ -255,7 +255,7 @@ class ScoreQuestion:
         if answer.question.digest != self.question.digest:
             raise ConfigError("this answers another question than the score's; ask again for both")
         _check_possible(answer)
-        return _Found.of(self, answer).score(self.question.lattice)
+        return _Found.from_answer(self, answer).score(self.question.lattice)
 
     def expected(self, epsilon: Fraction) -> Measured:
         """R² as an answer would tell it that has no more noise than usual, if the guess is right:
@@ -265,7 +265,7 @@ class ScoreQuestion:
         nothing = PrivateSums(noisy, np.zeros(self.question.half_widths.size, dtype=np.int64))
         error, reference = self.guess
         first = error if self.kind == "errors" else reference - error
-        found = replace(_Found.of(self, nothing), first=first, second=reference)
+        found = replace(_Found.from_answer(self, nothing), first=first, second=reference)
         return found.score(self.question.lattice).r2
 
 
@@ -283,7 +283,7 @@ class _Found:
     beside: float = 0.0  # standard error of what is known
 
     @classmethod
-    def of(cls, asked: ScoreQuestion, answer: PrivateSums) -> _Found:
+    def from_answer(cls, asked: ScoreQuestion, answer: PrivateSums) -> _Found:
         question, points = asked.question, asked.points
         lattice, away = question.lattice, (points - asked.reference) ** 2
         second = question.groups == 1
@@ -399,7 +399,9 @@ def _roots(beyond: Callable[[float], float], best: float, unit: float) -> tuple[
             step *= 2
         end = sign * math.inf
         if step < furthest:
-            end = brentq(beyond, best, best + sign * step, xtol=1e-12 * furthest / _ENDLESS)
+            end = scipy.optimize.brentq(
+                beyond, best, best + sign * step, xtol=1e-12 * furthest / _ENDLESS
+            )
         ends.append(float(end))
     return ends[0], ends[1]
 

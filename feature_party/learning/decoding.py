@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from labelveil.common.arrays import Floats
-from labelveil.feature_party.learning.problem import LabelProblem, sums
+from labelveil.feature_party.learning.problem import LabelProblem, Leg, sums
 
 _RELATIVE_RANK = 1e-10
 _EXACT = 1e-6
@@ -45,8 +45,8 @@ def decoder(
     Σ_z P(z) u_z², with (k,) ``weights`` w > 0 of the labels' biases, by default the prior.
     """
     # by each channel alone: labels may have drifted from release to release, or hang on the stratum
-    shares, channels = zip(*problem.by_channel, strict=True)
-    parts = [_decoder(channel, targets, ridge, weights) for channel in channels]
+    parts = [_decoder(leg, targets, ridge, weights) for leg in problem.legs]
+    shares = [leg.share for leg in problem.legs]
     return Decoder(
         values=np.concatenate([part.values for part in parts]),
         bias=np.einsum("e,ekm->km", shares, np.stack([part.bias for part in parts])),
@@ -54,26 +54,24 @@ def decoder(
     )
 
 
-def _decoder(
-    problem: LabelProblem, targets: Floats, ridge: float, weights: Floats | None
-) -> Decoder:
+def _decoder(leg: Leg, targets: Floats, ridge: float, weights: Floats | None) -> Decoder:
     targets = targets.reshape(targets.shape[0], -1).astype(np.float64)
-    if problem.ends is not None:  # no label of this release is beyond them
-        targets = targets[np.clip(np.arange(targets.shape[0]), *problem.ends)]
+    if leg.ends is not None:  # no label of this release is beyond them
+        targets = targets[np.clip(np.arange(targets.shape[0]), *leg.ends)]
     span = np.maximum(np.ptp(targets, axis=0), 1e-300)
-    weights = problem.prior if weights is None else weights
-    of_rows = sums(problem.row_of, weights, problem.rows.shape[0])
-    root = np.sqrt(np.maximum(of_rows, 1e-9 / problem.rows.shape[0]))[:, None]
-    means = np.zeros((problem.rows.shape[0], targets.shape[1]))
+    weights = leg.prior if weights is None else weights
+    of_rows = sums(leg.row_of, weights, leg.rows.shape[0])
+    root = np.sqrt(np.maximum(of_rows, 1e-9 / leg.rows.shape[0]))[:, None]
+    means = np.zeros((leg.rows.shape[0], targets.shape[1]))
     of_labels = weights + 1e-12
-    np.add.at(means, problem.row_of, of_labels[:, None] * targets)
-    means /= np.bincount(problem.row_of, weights=of_labels)[:, None]
+    np.add.at(means, leg.row_of, of_labels[:, None] * targets)
+    means /= np.bincount(leg.row_of, weights=of_labels)[:, None]
 
     # With v = √P · u and rows scaled by √(row prior), u solves an ordinary (ridge) least squares.
-    marginal = np.maximum(problem.output_prior, 1e-300)
+    marginal = np.maximum(leg.output_prior, 1e-300)
     centre = of_rows @ means / of_rows.sum()
     means -= centre
-    scaled = problem.rows / np.sqrt(marginal)
+    scaled = leg.rows / np.sqrt(marginal)
     if ridge > 0:
         left = root * scaled
         gram = left.T @ left + ridge * np.eye(left.shape[1])
@@ -86,7 +84,7 @@ def _decoder(
             left, right = root * scaled, root * means[:, inexact]
             solution[:, inexact] = np.linalg.lstsq(left, right, rcond=_RELATIVE_RANK)[0]
     values = solution / np.sqrt(marginal)[:, None] + centre
-    bias = (problem.rows @ values)[problem.row_of] - targets
+    bias = (leg.rows @ values)[leg.row_of] - targets
     return Decoder(values, bias, bool(np.all(np.abs(bias) <= _EXACT * span)))
 
 

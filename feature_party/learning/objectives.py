@@ -177,8 +177,8 @@ class LikelihoodObjective(Objective):
         self.log_largest = torch.as_tensor(np.log(largest), dtype=torch.float32)
 
     def table(self) -> LawTable | None:
-        """Its derivatives, made once and kept as long as this objective: networks, linear models
-        and trees learn from the same. None if a table does not serve its law.
+        """Its derivatives, made once and kept until it is dropped: networks, linear models and
+        trees learn from the same. None if a table does not serve its law.
 
         A table has a hundred megabytes where channels have many outputs.
         """
@@ -187,6 +187,10 @@ class LikelihoodObjective(Objective):
             of_channels = support.channel_of, support.shares
             self._table = LawTable(self.family, support.likelihood, *of_channels)
         return self._table
+
+    def drop_table(self) -> None:
+        """Free its memory, once nothing learns from it any more."""
+        self._table = None
 
     def estimates(self, raw: Tensor, targets: Tensor) -> Tensor:
         of_cells = torch.as_tensor(self.support.estimates.expected, dtype=raw.dtype).to(raw.device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -47,28 +47,56 @@ class LabelSource:
 
 
 @dataclass(frozen=True, eq=False)
-class LabelProblem:
-    """The public facts about randomized labels."""
+class Leg:
+    """Codes that one channel sent, and what is public about the labels of their events."""
 
-    # (k,) label values, ascending; of one label among several on common cells, with ties
-    grid: Floats
-    prior: Floats  # (k,) released prior over the grid, summing to 1
+    prior: Floats  # (k,) released prior over the problem's grid, summing to 1
     rows: Floats  # (r, d) probabilities of the channel's distinct rows
     row_of: Indices  # (k,) index of each grid point's row
     outputs: Floats  # (d,) values that the codes stand for
+    share: float = 1.0  # of all rows
+    release: int = 0  # which of the releases sent them, oldest first
+    # first and last point of the release's own range, where the grid is wider
+    ends: tuple[int, int] | None = None
+
+    @cached_property
+    def channel(self) -> Floats:
+        """(k, d) probabilities of every output for every grid point."""
+        return self.rows[self.row_of]
+
+    @cached_property
+    def output_prior(self) -> Floats:
+        """(d,) marginal probability of each output under the prior."""
+        return sums(self.row_of, self.prior, self.rows.shape[0]) @ self.rows
+
+    def at(self, points: Indices | slice) -> Leg:
+        """The same with some of the grid's points, in an order of their own; no other has mass."""
+        used, row_of = np.unique(self.row_of[points], return_inverse=True)
+        prior, rows = self.prior[points], self.rows[used]
+        return replace(self, prior=prior, rows=rows, row_of=row_of.astype(np.int64), ends=None)
+
+
+def distinct_rows(table: NDArray[Any]) -> tuple[NDArray[Any], Indices]:
+    """(r, d) distinct rows of a (k, d) table, and (k,) which of them each row is."""
+    rows, row_of = np.unique(table, axis=0, return_inverse=True)
+    return rows, row_of.reshape(-1).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelProblem:
+    """The public facts about randomized labels: one grid, and a leg for each channel.
+
+    Codes of a leg stand behind those of the legs before it.
+    """
+
+    # (k,) label values, ascending; of one label among several on common cells, with ties
+    grid: Floats
+    # one for each release, or for each of its strata; those of a release follow each other
+    legs: tuple[Leg, ...]
     # ``squared``, ``absolute`` or ``poisson``: what predictions are judged by
     loss: str = "squared"
-    # of several releases, each one's facts over the common grid: see
-    # :mod:`labelveil.feature_party.learning.several_releases`
-    parts: tuple[LabelProblem, ...] = ()
-    # of one release in strata, the facts of each: its events went through a channel of its own
-    strata: tuple[LabelProblem, ...] = ()
-    # (e,) the releases', or the strata's, shares of the rows, summing to 1
-    shares: Floats = field(default_factory=lambda: np.ones(1))
     # whether labels are values of their own, two or a few classes, and not places on a range
     discrete: bool = False
-    # first and last point of a release's own range, where a common grid is wider
-    ends: tuple[int, int] | None = None
     # the parties that the labels are from, if they are several: see
     # :mod:`labelveil.feature_party.learning.sources`
     sources: tuple[LabelSource, ...] = ()
@@ -87,30 +115,63 @@ class LabelProblem:
         k = channel.inputs.size
         alone = k == 2 or (k <= FEW and np.array_equal(channel.inputs, channel.outputs))
         weights = np.asarray(prior, dtype=np.float64)
-        rows, inverse = np.unique(channel.row_probabilities, axis=0, return_inverse=True)
-        return cls(
-            grid=channel.inputs,
-            prior=weights / weights.sum(),
-            rows=rows,
-            row_of=inverse.reshape(-1)[channel.row_of].astype(np.int64),
-            outputs=channel.outputs,
-            # A custom loss has no name on the wire; the mean serves most of them.
-            loss=loss if loss in _PREDICTABLE else "squared",
-            discrete=alone,
-        )
+        rows, row_of = distinct_rows(channel.row_probabilities)
+        leg = Leg(weights / weights.sum(), rows, row_of[channel.row_of], channel.outputs)
+        # A custom loss has no name on the wire; the mean serves most of them.
+        loss = loss if loss in _PREDICTABLE else "squared"
+        return cls(channel.inputs, (leg,), loss, discrete=alone)
+
+    @cached_property
+    def prior(self) -> Floats:
+        """(k,) released prior over the grid, summing to 1: over all rows."""
+        if len(self.legs) == 1:
+            return self.legs[0].prior
+        prior = np.asarray(sum(leg.share * leg.prior for leg in self.legs))
+        return np.asarray(prior / prior.sum())
+
+    def with_prior(self, prior: Floats) -> LabelProblem:
+        """The same, with all labels expected as a (k,) prior says."""
+        return replace(self, legs=tuple(replace(leg, prior=prior) for leg in self.legs))
+
+    @cached_property
+    def outputs(self) -> Floats:
+        """(d,) values that the codes of all legs stand for."""
+        return np.concatenate([leg.outputs for leg in self.legs])
+
+    @cached_property
+    def _joint(self) -> tuple[Floats, Indices]:
+        """Rows of the joint channel ``K[y, (e, z)] = w_e K_e[y, z]``, w_e the share of leg e."""
+        if len(self.legs) == 1:
+            return self.legs[0].rows, self.legs[0].row_of
+        columns = [leg.share * leg.channel for leg in self.legs]
+        return distinct_rows(np.concatenate(columns, axis=1))
 
     @property
+    def rows(self) -> Floats:
+        """(r, d) probabilities of the joint channel's distinct rows."""
+        return self._joint[0]
+
+    @property
+    def row_of(self) -> Indices:
+        """(k,) index of each grid point's row."""
+        return self._joint[1]
+
+    @cached_property
     def releases(self) -> tuple[LabelProblem, ...]:
         """The facts of each release, oldest first."""
-        return self.parts or (self,)
+        last = self.legs[-1].release
+        return tuple(self.some_releases(r, r + 1) for r in range(last + 1)) if last else (self,)
 
-    @property
-    def by_channel(self) -> list[tuple[float, LabelProblem]]:
-        """What went through one channel each, in the order of the codes, with its share of rows."""
-        if not (self.parts or self.strata):
-            return [(1.0, self)]
-        each = zip(self.shares.tolist(), self.parts or self.strata, strict=True)
-        return [(share * inner, leaf) for share, part in each for inner, leaf in part.by_channel]
+    def some_releases(self, start: int, stop: int) -> LabelProblem:
+        """The facts of some releases that follow each other, as of one labels party."""
+        own = [leg for leg in self.legs if start <= leg.release < stop]
+        whole = sum(leg.share for leg in own)
+        shares = [leg.share / whole if whole else 1 / len(own) for leg in own]
+        legs = [
+            replace(leg, share=share, release=leg.release - start)
+            for leg, share in zip(own, shares, strict=True)
+        ]
+        return replace(self, legs=tuple(legs), sources=())
 
     def by_release(
         self, codes: NDArray[np.integer]
@@ -149,7 +210,7 @@ class LabelProblem:
     def codes_of(self, source: str) -> range:
         """The codes of one source among those of all."""
         own, start = self.source(source)
-        first = first_codes(self.parts)
+        first = first_codes(self.releases)
         return range(int(first[start]), int(first[start + own.releases]))
 
     @cached_property
@@ -211,12 +272,9 @@ class LabelProblem:
 
         Their channels would be most of its file; one that says nothing stands for them.
         """
-        rows, row_of, outputs = self.rows, self.row_of, self.outputs
-        if self.parts or self.strata:
-            rows, row_of = np.ones((1, 1)), np.zeros(self.grid.size, dtype=np.int64)
-            outputs = np.array([self.mean])
+        leg = self.legs[0] if len(self.legs) == 1 else silent_leg(self.grid, self.prior)
         arrays: dict[str, NDArray[Any]] = {"grid": self.grid, "prior": self.prior}
-        arrays |= {"rows": rows, "row_of": row_of, "outputs": outputs}
+        arrays |= {"rows": leg.rows, "row_of": leg.row_of, "outputs": leg.outputs}
         return {name: array.tolist() for name, array in arrays.items()} | {
             "loss": self.loss,
             "values_alone": self.discrete,
@@ -239,10 +297,7 @@ class LabelProblem:
             raise ValueError(f"{grid.size:,} × {outputs.size:,} probabilities")
         return cls(
             grid,
-            prior,
-            rows,
-            row_of,
-            outputs,
+            (Leg(prior, rows, row_of, outputs),),
             data["loss"],
             discrete=bool(data["values_alone"]),
             sources=tuple(
@@ -253,41 +308,40 @@ class LabelProblem:
         )
 
 
-def first_codes(parts: Sequence[LabelProblem]) -> Indices:
+def silent_leg(grid: Floats, prior: Floats) -> Leg:
+    """A leg of labels of which nothing is known but a prior."""
+    silent = np.ones((1, 1)), np.zeros(grid.size, dtype=np.int64)
+    return Leg(prior, *silent, np.array([prior @ grid]))
+
+
+def first_codes(problems: Sequence[LabelProblem]) -> Indices:
     """(e + 1,) first code of each release among the codes of all, and their number."""
-    return np.concatenate([[0], np.cumsum([part.outputs.size for part in parts])]).astype(np.int64)
+    sizes = np.cumsum([problem.outputs.size for problem in problems])
+    return np.concatenate([[0], sizes]).astype(np.int64)
 
 
-def pooled(parts: Sequence[LabelProblem], rows: Sequence[float] | Floats) -> LabelProblem:
-    """Make one problem of releases over one grid, each with its number of rows."""
+def join_legs(
+    parts: Sequence[LabelProblem], rows: Sequence[float] | Floats, *, strata: bool = False
+) -> LabelProblem:
+    """Make one problem of releases over one grid, or of the strata of one, each with its number of
+    rows."""
     if len(parts) == 1:
         return parts[0]
     shares = np.asarray(rows, dtype=np.float64) / (float(np.sum(rows)) or 1.0)
-    columns = np.concatenate(
-        [share * part.channel for share, part in zip(shares, parts, strict=True)], axis=1
-    )
-    distinct, row_of = np.unique(columns, axis=0, return_inverse=True)
-    prior = np.asarray(sum(share * p.prior for share, p in zip(shares, parts, strict=True)))
-    common = all(part.joint_values is not None for part in parts)
+    legs = [
+        replace(leg, share=share * leg.share, release=0 if strata else release)
+        for release, (part, share) in enumerate(zip(parts, shares.tolist(), strict=True))
+        for leg in part.legs
+    ]
     return LabelProblem(
         grid=parts[0].grid,
-        prior=prior / prior.sum(),
-        rows=distinct,
-        row_of=row_of.reshape(-1).astype(np.int64),
-        outputs=np.concatenate([part.outputs for part in parts]),
+        legs=tuple(legs),
         loss=parts[0].loss,
-        parts=tuple(parts),
-        shares=shares,
         discrete=all(part.discrete for part in parts),
-        joint_values=parts[0].joint_values if common else None,
+        joint_values=(
+            parts[0].joint_values if all(p.joint_values is not None for p in parts) else None
+        ),
     )
-
-
-def stratified(parts: Sequence[LabelProblem], rows: Sequence[float]) -> LabelProblem:
-    """Make one problem of a release's strata over one grid, each with its number of rows."""
-    if len(parts) == 1:
-        return parts[0]
-    return replace(pooled(parts, rows), parts=(), strata=tuple(parts))
 
 
 def prior_given_codes(histogram: NoisyPrior, channel: Floats, counts: Integers) -> Floats:

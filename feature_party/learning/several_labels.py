@@ -23,7 +23,7 @@ from labelveil.common.randomizers.message.steps import Released
 from labelveil.common.randomizers.prior import expected_prior
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.sections import LabelSection, StatedRandomizer
-from labelveil.feature_party.learning.problem import LabelProblem, prior_given_codes, stratified
+from labelveil.feature_party.learning.problem import LabelProblem, join_legs, prior_given_codes
 from labelveil.feature_party.learning.support import Support
 
 FEW = 16
@@ -102,18 +102,16 @@ def label_view(
     order = np.argsort(points[:, place], kind="stable")
     grid, prior = points[order, place], prior[order]
     seen = LabelProblem.from_channel(sent.channel, np.ones(len(taken.cells)), loss)
-    row_of = seen.row_of[inputs[order]]
-    outputs = seen.outputs
+    (sent_leg,) = seen.legs
+    leg = replace(sent_leg, prior=prior, row_of=sent_leg.row_of[inputs[order]])
     if len(taken.labels) > 1:
         # a code of several labels stands for no value of one, but for what is then expected of it
-        joint = prior[:, None] * seen.rows[row_of]
-        outputs = (grid @ joint) / np.maximum(joint.sum(axis=0), 1e-300)
+        joint = prior[:, None] * leg.channel
+        leg = replace(leg, outputs=(grid @ joint) / np.maximum(joint.sum(axis=0), 1e-300))
     problem = replace(
         seen,
         grid=grid,
-        prior=prior,
-        row_of=row_of,
-        outputs=outputs,
+        legs=(leg,),
         discrete=np.unique(grid).size == 2,
         joint_values=points[order] if len(taken.labels) > 1 else None,
     )
@@ -132,7 +130,7 @@ def strata_view(
     for book, known in zip(books.books, released.laws_of_strata, strict=True):
         priors = [(group, expected_prior(law)) for group, law in known.items()]
         problems.append(label_view(book, priors, name, loss).problem)
-    problem = stratified(problems, rows)
+    problem = join_legs(problems, rows, strata=True)
     pooled = label_view(books.books[0], [*released.priors.items()], name, loss)
     return LabelView(problem, pooled.histogram, books.codes_of(name))
 
@@ -147,8 +145,8 @@ def joint_support(problem: LabelProblem, support: Support) -> tuple[Support, Ind
     for values in not_none(problem.joint_values).T:
         if not np.array_equal(values, problem.grid):
             order = np.argsort(values, kind="stable")
-            prior, row_of = problem.prior[order], problem.row_of[order]
-            other = replace(problem, grid=values[order], prior=prior, row_of=row_of)
+            legs = tuple(leg.at(order) for leg in problem.legs)
+            other = replace(problem, grid=values[order], legs=legs)
             cell_of = np.empty_like(order)
             cell_of[order] = Support.from_problem(other).cell_of
             places.append(cell_of)

@@ -18,7 +18,7 @@ import numpy as np
 from labelveil.common.arrays import Floats
 from labelveil.common.errors import DataError
 from labelveil.common.randomizers.knots import interpolation
-from labelveil.feature_party.learning.problem import LabelProblem, pooled
+from labelveil.feature_party.learning.problem import LabelProblem, Leg, distinct_rows, join_legs
 
 _STEPS = 50
 """Of expectation maximisation: more of them change nothing that a model sees."""
@@ -44,7 +44,7 @@ def join_problems(parts: Sequence[LabelProblem], rows: Sequence[float]) -> Label
                 " together; train a model for each"
             )
     grid = max((part.grid for part in parts), key=lambda points: points.size)
-    return pooled([over_grid(part, grid) for part in parts], rows)
+    return join_legs([refined(part, grid) for part in parts], rows)
 
 
 def unrounded(laws: Floats, points: Floats, grid: Floats) -> Floats:
@@ -65,26 +65,21 @@ def unrounded(laws: Floats, points: Floats, grid: Floats) -> Floats:
     return np.asarray(found / found.sum(axis=1, keepdims=True))
 
 
-def over_grid(part: LabelProblem, grid: Floats) -> LabelProblem:
-    """Restate a release's facts over a finer grid, on which labels are rounded to its own.
+def refined(problem: LabelProblem, grid: Floats) -> LabelProblem:
+    """Restate the facts over a finer grid, on which labels are rounded to the problem's own.
 
-    Points of the grid beyond the release's range are clipped to it.
+    Points of the grid beyond the problem's range are clipped to it.
     """
-    if np.array_equal(part.grid, grid):
-        return part
-    low, high = part.grid[[0, -1]]
-    rows, row_of = np.unique(
-        interpolation(np.clip(grid, low, high), part.grid) @ part.channel,
-        axis=0,
-        return_inverse=True,
-    )
+    if np.array_equal(problem.grid, grid):
+        return problem
+    low, high = problem.grid[[0, -1]]
+    rounding = interpolation(np.clip(grid, low, high), problem.grid)
     ends = int(np.abs(grid - low).argmin()), int(np.abs(grid - high).argmin())
-    return replace(
-        part,
-        grid=grid,
-        prior=unrounded(part.prior[None], part.grid, grid)[0],
-        rows=rows,
-        row_of=row_of.reshape(-1).astype(np.int64),
-        ends=ends if ends[1] - ends[0] + 1 < grid.size else None,
-        strata=tuple(over_grid(stratum, grid) for stratum in part.strata),
-    )
+    inside = ends if ends[1] - ends[0] + 1 < grid.size else None
+
+    def restated(leg: Leg) -> Leg:
+        rows, row_of = distinct_rows(rounding @ leg.channel)
+        prior = unrounded(leg.prior[None], problem.grid, grid)[0]
+        return replace(leg, prior=prior, rows=rows, row_of=row_of, ends=inside)
+
+    return replace(problem, grid=grid, legs=tuple(restated(leg) for leg in problem.legs))

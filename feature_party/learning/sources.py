@@ -21,8 +21,13 @@ import numpy as np
 
 from labelveil.common.arrays import Floats
 from labelveil.common.errors import DataError
-from labelveil.feature_party.learning.problem import LabelProblem, LabelSource, pooled
-from labelveil.feature_party.learning.several_releases import join_problems, over_grid
+from labelveil.feature_party.learning.problem import (
+    LabelProblem,
+    LabelSource,
+    join_legs,
+    silent_leg,
+)
+from labelveil.feature_party.learning.several_releases import join_problems, refined
 from labelveil.feature_party.learning.support import Support
 
 _POINTS = 512
@@ -59,12 +64,12 @@ def join_sources(
     axis = _axis([each.grid for each in moved.values()])
     sources, releases = [], list[LabelProblem]()
     for name, places in groups.items():
-        restated = [over_grid(part, axis) for part in moved[name].releases]
+        restated = [refined(part, axis) for part in moved[name].releases]
         releases += restated
         first, last = (int(np.abs(axis - end).argmin()) for end in moved[name].grid[[0, -1]])
-        prior = pooled(restated, [rows[i] for i in places]).prior
+        prior = join_legs(restated, [rows[i] for i in places]).prior
         sources.append(LabelSource(name, *scales[name], first, last, prior, len(places)))
-    return replace(pooled(releases, rows), sources=tuple(sources))
+    return replace(join_legs(releases, rows), sources=tuple(sources))
 
 
 def own_labels(problem: LabelProblem, name: str) -> LabelProblem:
@@ -75,20 +80,12 @@ def own_labels(problem: LabelProblem, name: str) -> LabelProblem:
     source, start = problem.source(name)
     inside = slice(source.first, source.last + 1)
     unmoved = -source.location / source.scale, 1 / source.scale
-    releases = slice(start, start + source.releases)
-    if problem.parts:
-        parts = [_inside(_moved(part, *unmoved), inside) for part in problem.parts[releases]]
-        return pooled(parts, problem.shares[releases])
-    grid = source.location + source.scale * problem.grid
-    return LabelProblem(
-        grid[inside],
-        source.prior[inside],
-        rows=np.ones((1, 1)),
-        row_of=np.zeros(grid[inside].size, dtype=np.int64),
-        outputs=np.array([source.prior @ grid]),
-        loss=problem.loss,
-        discrete=problem.discrete,
-    )
+    grid = (source.location + source.scale * problem.grid)[inside]
+    if len(problem.legs) > 1:
+        own = _moved(problem.some_releases(start, start + source.releases), *unmoved)
+        return replace(own, grid=grid, legs=tuple(leg.at(inside) for leg in own.legs))
+    silent = silent_leg(grid, source.prior[inside])
+    return LabelProblem(grid, (silent,), problem.loss, discrete=problem.discrete)
 
 
 def own_cells(
@@ -140,23 +137,7 @@ def _moved(problem: LabelProblem, location: float, scale: float) -> LabelProblem
     return replace(
         problem,
         grid=(problem.grid - location) / scale,
-        outputs=(problem.outputs - location) / scale,
-        parts=tuple(_moved(part, location, scale) for part in problem.parts),
-        strata=tuple(_moved(part, location, scale) for part in problem.strata),
-    )
-
-
-def _inside(problem: LabelProblem, points: slice) -> LabelProblem:
-    """The facts about some of the grid's points, which have all of the prior."""
-    rows, row_of = np.unique(problem.row_of[points], return_inverse=True)
-    return replace(
-        problem,
-        grid=problem.grid[points],
-        prior=problem.prior[points],
-        rows=problem.rows[rows],
-        row_of=row_of.reshape(-1).astype(np.int64),
-        ends=None,
-        strata=tuple(_inside(stratum, points) for stratum in problem.strata),
+        legs=tuple(replace(leg, outputs=(leg.outputs - location) / scale) for leg in problem.legs),
     )
 
 

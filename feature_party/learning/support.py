@@ -63,8 +63,7 @@ class Support:
         likelihood = np.zeros((count, problem.outputs.size))
         np.add.at(likelihood, cell_of, within[:, None] * problem.channel)
         likelihood = np.maximum(likelihood, _ANYWHERE * likelihood.mean(axis=0))
-        shares, channels = zip(*problem.by_channel, strict=True)
-        sizes = [channel.outputs.size for channel in channels]
+        sizes = [leg.outputs.size for leg in problem.legs]
         return cls(
             values=sums(cell_of, within * grid, count),
             cell_of=cell_of,
@@ -74,7 +73,7 @@ class Support:
             within=within,
             likelihood=likelihood,
             channel_of=np.repeat(np.arange(len(sizes)), sizes),
-            shares=np.array(shares),
+            shares=np.array([leg.share for leg in problem.legs]),
             discrete=problem.discrete,
         )
 

@@ -105,7 +105,7 @@ class ColumnShares:
     high: float | None = None
 
     @classmethod
-    def of(
+    def from_values(
         cls,
         column: pl.Series,
         meaning: ColumnMeaning,
@@ -192,7 +192,9 @@ class Encoder:
         vocabularies = {column.name: column.vocabulary for column in categories}
         used = dict.fromkeys([*(column.name for column in numbers), *vocabularies])
         shares = tuple(
-            ColumnShares.of(table[name], schema[name], read[name], vocabularies.get(name, ()))
+            ColumnShares.from_values(
+                table[name], schema[name], read[name], vocabularies.get(name, ())
+            )
             for name in used
         )
         return cls(tuple(numbers), tuple(categories), schema, shares, tuple(left_out))

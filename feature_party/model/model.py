@@ -164,7 +164,7 @@ class Predictions:
     points: Floats
     distributions: Floats | None  # (n, m) of the support's cells; None of a model of points alone
 
-    def of(self, rows: Booleans) -> Predictions:
+    def select(self, rows: Booleans) -> Predictions:
         """Those of some rows."""
         distributions = None if self.distributions is None else self.distributions[rows]
         return Predictions(self.points[rows], distributions)

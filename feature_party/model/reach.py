@@ -55,7 +55,7 @@ class Reach(nn.Module):
             self.register_buffer(name, torch.as_tensor(value))
 
     @classmethod
-    def of(
+    def from_means(
         cls, support: Support, means: Floats, of_trees: Floats, effective_labels: float
     ) -> Reach | None:
         """From (v,) means that the mixture and trees predict for rows that they had not seen, and

@@ -11,7 +11,7 @@ from labelveil.common.arrays import finite
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.knots import interpolation, thinned
-from labelveil.feature_party.learning.problem import LabelProblem, sums
+from labelveil.feature_party.learning.problem import LabelProblem, Leg, sums
 
 _POINTS = 256
 """Of the release's grid, to which clear labels are rounded: what that adds is below any noise."""
@@ -25,7 +25,7 @@ class ClearLabels:
     problem: LabelProblem
 
     @classmethod
-    def of(cls, labels: ArrayLike, released: LabelProblem) -> ClearLabels:
+    def from_labels(cls, labels: ArrayLike, released: LabelProblem) -> ClearLabels:
         """Say (n,) labels in terms of a release, whose bounds they are clipped to.
 
         Rounding between points is random and unbiased, and a part of the channel, so that their
@@ -39,10 +39,7 @@ class ClearLabels:
         rows = interpolation(released.values, places)
         problem = LabelProblem(
             released.grid,
-            released.prior,
-            rows,
-            released.value_of,
-            places,
+            (Leg(released.prior, rows, released.value_of, places),),
             released.loss,
             discrete=released.discrete,
             joint_values=released.joint_values,

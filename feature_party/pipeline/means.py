@@ -96,7 +96,7 @@ def means_by(
         ]
         for called, own, manifests in sources or whole:
             asked = [manifest.questioned for manifest in manifests]
-            decoded = Decoded.of(own.problem, own.all_codes().astype(np.int64), asked)
+            decoded = Decoded.from_codes(own.problem, own.all_codes().astype(np.int64), asked)
             means = means_of_codes(groups, decoded, control)
             epsilon = max(manifest.privacy.requested_epsilon for manifest in manifests)
             answers.append(LabelMeans(called, by, epsilon, own.matches, decoded.bias == 0, means))

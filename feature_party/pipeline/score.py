@@ -83,7 +83,9 @@ class Judged:
     half_width: float  # of the interval of R²
 
     @classmethod
-    def of(cls, explained: Explained, spread: Spread, problem: LabelProblem, whole: bool) -> Self:
+    def from_evaluation(
+        cls, explained: Explained, spread: Spread, problem: LabelProblem, whole: bool
+    ) -> Self:
         """Take it from an evaluation; ``whole`` says that all labels are points of the grid."""
         grid = problem.grid
         gaps = np.diff(grid)

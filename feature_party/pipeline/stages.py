@@ -86,7 +86,9 @@ class Stages(Learning):
     def _told_by_codes(self, scores: Scores) -> Judged:
         section, explained = self.manifests[0].labels[0], scores.explained
         whole = section.asked and all(point % 1 == 0 for point in section.grid)
-        return Judged.of(explained, not_none(explained.spread), scores.events.problem, whole)
+        return Judged.from_evaluation(
+            explained, not_none(explained.spread), scores.events.problem, whole
+        )
 
     def _predicted(self, model: Model, mine: Booleans) -> Floats:
         """What a model predicts of our (n,) rows that are ``mine``."""

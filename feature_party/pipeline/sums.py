@@ -29,7 +29,6 @@ from labelveil.feature_party.model.prediction import Predicted
 from labelveil.feature_party.pipeline.predicting import predict
 from labelveil.feature_party.pipeline.score import Sums
 from labelveil.feature_party.pipeline.transfer import Transfer
-from labelveil.feature_party.report.sums import SumsReport, write_sums_card, write_sums_report
 from labelveil.feature_party.tables import check_key, collect_table, scan_table
 
 _UNASKED = (
@@ -230,6 +229,13 @@ class SumStages(Transfer):
         if scored is None:
             metrics["warnings"].append(untold)
         with self._timed("report"):
+            # it draws: who trains, or learns from codes, need not wait for matplotlib
+            from labelveil.feature_party.report.sums import (
+                SumsReport,
+                write_sums_card,
+                write_sums_report,
+            )
+
             name = output.label_name or manifest.labels[0].name
             page = SumsReport(
                 name, f"{manifest.data_set}, epoch {manifest.epoch}", lattice, answers, metrics

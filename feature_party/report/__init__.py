@@ -5,6 +5,7 @@ What draws pages is imported with the first of them: who trains alone need not w
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,18 @@ if TYPE_CHECKING:
     from labelveil.feature_party.evaluation.scores import Scores
 from labelveil.feature_party.report.inputs import ReportInputs
 
-__all__ = ["ReportInputs", "write_labels_overview", "write_overview", "write_report"]
+__all__ = [
+    "ReportInputs",
+    "prepare_report",
+    "write_labels_overview",
+    "write_overview",
+    "write_report",
+]
+
+
+def prepare_report() -> None:
+    """Import what draws pages, for who has to wait before there is one to draw."""
+    importlib.import_module("labelveil.feature_party.report.page")
 
 
 def write_report(path: Path, inputs: ReportInputs) -> None:

@@ -34,7 +34,7 @@ class ReleasedLabel:
     rank: Indices  # (d,) place of each code among them
 
     @classmethod
-    def of(cls, manifest: Manifest, label: str = "") -> ReleasedLabel:
+    def from_manifest(cls, manifest: Manifest, label: str = "") -> ReleasedLabel:
         """Take it from a manifest; the only label needs no name."""
         section, stated = stated_of(manifest, label)
         problem = view_of(manifest, label).problem
@@ -107,7 +107,7 @@ class ReportInputs:
     @cached_property
     def released(self) -> ReleasedLabel:
         """What the release says of the label."""
-        return ReleasedLabel.of(self.shown, self.scores.label)
+        return ReleasedLabel.from_manifest(self.shown, self.scores.label)
 
     @property
     def name(self) -> str:

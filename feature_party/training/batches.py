@@ -158,5 +158,6 @@ class BatchPlan:
 
 
 def group_size(members: int) -> int:
-    """How many networks leave out the same fold: their number's smallest factor above 1, or 1."""
-    return next((g for g in range(2, members + 1) if members % g == 0), 1)
+    """How many networks leave out the same fold: their number's smallest factor, or 1 of a prime,
+    so that no more than one network has a single fold."""
+    return next((g for g in range(2, members) if members % g == 0), 1)

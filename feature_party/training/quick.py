@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from labelveil.common.errors import ConfigError
@@ -14,12 +14,29 @@ from labelveil.feature_party.training.fitting import Fit
 from labelveil.feature_party.training.folds import FoldedRows
 from labelveil.feature_party.training.linear import Design, fit_linear
 from labelveil.feature_party.training.mixture import Candidate, Fits, ProgressCallback
-from labelveil.feature_party.training.trees import fit_trees
+from labelveil.feature_party.training.trees import Fold, fit_trees, folds_of
 
 MOST_LINEAR = 50_000
 """Rows up to which a linear model is tried unasked: many rows bear a richer one."""
 _TREES = 2
 """Laws that trees are boosted for at most, the likeliest first."""
+
+
+@dataclass(frozen=True, eq=False)
+class SharedRows:
+    """Rows as learners take them, whatever law they learn."""
+
+    rows: FoldedRows
+
+    @cached_property
+    def design(self) -> Design:
+        """For linear models."""
+        return Design(self.rows)
+
+    @cached_property
+    def folds(self) -> list[Fold]:
+        """For boosted trees."""
+        return folds_of(self.rows)
 
 
 class QuickLearners:
@@ -35,10 +52,10 @@ class QuickLearners:
         self,
         learner: str,
         objectives: Mapping[Candidate, Objective],
-        rows: FoldedRows,
+        shared: SharedRows,
         on_epoch: ProgressCallback | None,
     ) -> None:
-        self.learner, self.rows, self.on_epoch = learner, rows, on_epoch
+        self.learner, self.shared, self.on_epoch = learner, shared, on_epoch
         self.laws: dict[Candidate, tuple[LikelihoodObjective, Callable[[], Derivatives]]] = {}
         for law, objective in objectives.items():
             if isinstance(objective, LikelihoodObjective):
@@ -56,11 +73,11 @@ class QuickLearners:
 
         Raises ``ConfigError`` if they are asked for and serve none of the laws.
         """
-        unasked = self.learner == "auto" and len(self.rows.codes) > MOST_LINEAR
+        unasked = self.learner == "auto" and len(self.shared.rows.codes) > MOST_LINEAR
         if self.learner == "trees" or unasked:
             return {}
         # what a category adds to each output is kept in its embedding
-        most = EMBEDDING if self.rows.encoder.cardinalities else MOST_LINEAR
+        most = EMBEDDING if self.shared.rows.encoder.cardinalities else MOST_LINEAR
         served = [law for law, (objective, _) in self.laws.items() if objective.outputs <= most]
         if self.learner == "linear" and not served:
             raise ConfigError(
@@ -91,14 +108,12 @@ class QuickLearners:
             return fits, [str(error)]
         return fits, []
 
-    @cached_property
-    def _design(self) -> Design:
-        """The same rows for the linear models of all laws."""
-        return Design(self.rows)
-
     def _fit(self, law: Candidate, learner: str) -> tuple[Candidate, Fit]:
-        candidate, callback = replace(law, learner=learner), self.on_epoch
-        train = fit_trees if learner == "trees" else partial(fit_linear, design=self._design)
+        candidate, callback, shared = replace(law, learner=learner), self.on_epoch, self.shared
+        if learner == "trees":
+            train = partial(fit_trees, folds=shared.folds)
+        else:
+            train = partial(fit_linear, design=shared.design)
         objective, table = self.laws[law]
         on_epoch = None if callback is None else lambda record: callback(str(candidate), record)
-        return candidate, train(objective, table(), self.rows, on_epoch)
+        return candidate, train(objective, table(), shared.rows, on_epoch)

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -22,7 +22,12 @@ from labelveil.feature_party.learning.mixing import (
     null_share,
     prior_adjustment,
 )
-from labelveil.feature_party.learning.objectives import Objective, SharedObjective, build_objective
+from labelveil.feature_party.learning.objectives import (
+    LikelihoodObjective,
+    Objective,
+    SharedObjective,
+    build_objective,
+)
 from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.model.encoding import Encoder
 from labelveil.feature_party.model.facts import ModelFacts
@@ -41,7 +46,7 @@ from labelveil.feature_party.training.mixture import (
     Fits,
     Mixture,
 )
-from labelveil.feature_party.training.quick import QuickLearners
+from labelveil.feature_party.training.quick import QuickLearners, SharedRows
 from labelveil.feature_party.training.settings import (
     choose_device,
     resolve_pieces,
@@ -81,6 +86,7 @@ class _Run:
         self.section, self.workers = setup.training, setup.workers
         self.warnings: list[str] = []
         self._laws: dict[Candidate, Objective] = {}
+        self._mixtures: dict[tuple[Candidate, ...], Mixture] = {}
         self.problem, self.support = events.problem, Support.from_problem(events.problem)
         self.device = choose_device(self.section.device)
         # how many true labels all labels to train on are worth
@@ -154,6 +160,7 @@ class _Run:
         trees, notes = self.workers.from_first(boosted)
         self.warnings += notes
         fits |= trees
+        self._drop_tables()
         mixture = self._mixed(fits, {})
         if not flexible or not networks or self.effective_labels < _MANY_LABELS:
             return mixture
@@ -164,18 +171,24 @@ class _Run:
             return Gain.between(mixed[: best.size], best)
 
         proven, tried = self._try(flexible, gain, mixed)
+        self._drop_tables()
         return replace(self._mixed(fits, proven), tried=tried)
 
     def _mixed(self, plain: Fits, flexible: Fits) -> Mixture:
         fits = plain | flexible
         if len(fits) == 1:
             return Mixture(fits, dict.fromkeys(fits, 1.0))
+        known = self._mixtures.get(tuple(fits))
+        if known is not None:
+            return known
         losses = np.stack([fit.losses for fit in fits.values()])
         # all begin alike where distributions have no shape that the first would be trusted for
         labels = math.inf if self.support.discrete else self.effective_labels
         shares = choose_mixture(losses[: len(plain)], losses[len(plain) :], labels)
         weights = zip(fits, np.concatenate(shares).tolist(), strict=True)
-        return Mixture(fits, {candidate: weight for candidate, weight in weights if weight > 0})
+        mixture = Mixture(fits, {candidate: weight for candidate, weight in weights if weight > 0})
+        self._mixtures[tuple(fits)] = mixture
+        return mixture
 
     def _try(
         self, rivals: Sequence[Candidate], gain: Callable[[Fits], Gain], losses: Floats
@@ -204,21 +217,31 @@ class _Run:
         learner = self.section.learner
         if learner == "networks" or (learner == "auto" and not self.everything):
             return None
-        rows = self.rows.folded(self.problem, self.settings)
-        if rows is None:
+        if self._shared is None:
             if learner == "auto":
                 return None
             raise ConfigError(
                 f"learner={learner!r} trains in memory alone; set [training] shards to never"
             )
         objectives = {law: self._law(law) for law in laws}
-        return QuickLearners(learner, objectives, rows, self.setup.on_epoch)
+        return QuickLearners(learner, objectives, self._shared, self.setup.on_epoch)
+
+    @cached_property
+    def _shared(self) -> SharedRows | None:
+        """What learns beside networks has the rows in this form; None where they are in shards."""
+        rows = self.rows.folded(self.problem, self.settings)
+        return None if rows is None else SharedRows(rows)
 
     def _law(self, candidate: Candidate) -> Objective:
         """The same for all learners, which share its table; but for networks on another device."""
         if candidate not in self._laws:
             self._laws[candidate] = self._objective(candidate)
         return self._laws[candidate]
+
+    def _drop_tables(self) -> None:
+        for law in self._laws.values():
+            if isinstance(law, LikelihoodObjective):
+                law.drop_table()
 
     def _least_squares(self, mixture: Mixture, shrinkage: float) -> Mixture:
         """Give every candidate the share that makes the squared error least, one after another.
@@ -256,7 +279,7 @@ class _Run:
         if trees is None or not self._means_are_told:
             return None
         means = mixture.average(lambda fit: fit.predictions)
-        return Reach.of(self.support, means, trees.predictions, self.effective_labels)
+        return Reach.from_means(self.support, means, trees.predictions, self.effective_labels)
 
     @property
     def _means_are_told(self) -> bool:

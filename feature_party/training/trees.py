@@ -80,27 +80,34 @@ _NOTHING = (np.zeros(1, np.int64), np.zeros(1), np.zeros((1, 2), np.int64), np.z
 """A tree of one leaf that adds nothing."""
 
 
-class _Fold:
+class Fold:
     """The rows of one fold, and the others, on which models that leave it out are boosted."""
 
     def __init__(self, rows: FoldedRows, fold: int) -> None:
         inputs = rows.matrix(fold, rows.encoder.plain_inputs)
         kept, held = rows.fold_of != fold, rows.folds[fold]
-        if np.count_nonzero(kept) < 2 * _LEAST_IN_LEAF or not np.ptp(inputs[kept], axis=0).any():
+        inputs, left_out = inputs[kept], inputs[held]
+        if len(inputs) < 2 * _LEAST_IN_LEAF or not np.ptp(inputs, axis=0).any():
             raise ConfigError(
-                f"boosted trees are left out, {np.count_nonzero(kept)} events to train on bear no"
-                f" branch of {_LEAST_IN_LEAF} each; use learner=auto, networks or linear"
+                f"boosted trees are left out, {len(inputs)} events to train on bear no branch of"
+                f" {_LEAST_IN_LEAF} each; use learner=auto, networks or linear"
             )
         self.parameters = {**_PARAMETERS, "seed": rows.seed, "num_threads": torch.get_num_threads()}
-        self.data = lightgbm().Dataset(inputs[kept], params=self.parameters)
-        self.inputs, self.codes, self.held = inputs[held], rows.codes[kept], rows.codes[held]
-        self.left_out = self.data.create_valid(self.inputs, params=self.parameters)
+        self.data = lightgbm().Dataset(inputs, params=self.parameters)
+        self.codes, self.held = rows.codes[kept], rows.codes[held]
+        self.left_out = self.data.create_valid(left_out, params=self.parameters)
+        self.left_out.construct()  # of both: they let go of what they were made from
+
+
+def folds_of(rows: FoldedRows) -> list[Fold]:
+    """Each fold's rows, for :func:`fit_trees`."""
+    return [Fold(rows, fold) for fold in range(len(rows.folds))]
 
 
 class _Booster:
     """A model that leaves one fold out, a round at a time."""
 
-    def __init__(self, fold: _Fold, table: Derivatives, size: _Size) -> None:
+    def __init__(self, fold: Fold, table: Derivatives, size: _Size) -> None:
         parameters = {
             **fold.parameters,
             "num_leaves": size.leaves,
@@ -118,6 +125,7 @@ class _Booster:
         rows = fold.codes.size
         self.slopes, self.information = np.empty((2, table.outputs, rows), np.float32)
         self.losses, self.held_losses = np.empty(rows), np.empty(fold.held.size)
+        self.held_outputs, self.best_outputs = np.empty((2, fold.held.size, table.outputs))
         self.booster = lightgbm().Booster(parameters, fold.data)
         self.booster.add_valid(fold.left_out, "held out")
 
@@ -129,24 +137,26 @@ class _Booster:
             for rows in row_blocks(fold.codes.size):
                 outputs, codes = self._rows(raw)[rows], fold.codes[rows]
                 self.losses[rows], slopes, information = table.derivatives(outputs, codes)
-                self.slopes[:, rows] = (slopes * self.pace).T
-                self.information[:, rows] = information.T
+                # an output after another: to turn a table takes several times as long
+                for output, pace in enumerate(self.pace):
+                    np.multiply(slopes[:, output], pace, out=self.slopes[output, rows])
+                    self.information[output, rows] = information[:, output]
             return self.slopes.T.reshape(raw.shape), self.information.T.reshape(raw.shape)
 
         def loss(raw: Floats, _: object) -> tuple[str, float, bool]:
             for rows in row_blocks(fold.held.size):
                 outputs, codes = self._rows(raw)[rows], fold.held[rows]
                 self.held_losses[rows] = table.loss(outputs, codes)
+                self.held_outputs[rows] = outputs
             return "loss", float(self.held_losses.mean()), False
 
         self.booster.update(fobj=derivatives)
         self.booster.eval_valid(loss)
         return float(self.losses.mean()), float(self.held_losses.mean())
 
-    def outputs(self, rounds: int) -> Floats:
-        """(v, p) outputs for the fold's rows after some rounds."""
-        raw = self.booster.predict(self.fold.inputs, num_iteration=rounds, raw_score=True)
-        return self._rows(raw)
+    def keep(self) -> None:
+        """Take this round for the best so far."""
+        self.best_outputs[:] = self.held_outputs
 
     def _rows(self, raw: Floats) -> Floats:
         return raw.reshape(-1, self.table.outputs)  # one output comes as a vector
@@ -157,13 +167,14 @@ def fit_trees(
     table: Derivatives,
     rows: FoldedRows,
     on_epoch: Callable[[EpochRecord], None] | None = None,
+    folds: Sequence[Fold] = (),
 ) -> Fit:
     """Boost trees for a law, which has a table; one model leaves each fold out.
 
     Small trees, and large ones where those explain codes out of fold better. ``on_epoch`` is called
-    every few rounds.
+    every few rounds; ``folds`` are those of the rows, where laws share them.
     """
-    folds = [_Fold(rows, fold) for fold in range(len(rows.folds))]
+    folds = folds or folds_of(rows)
 
     def boosted(size: _Size, rival: Sequence[float] = ()) -> _Boosted:
         boosters = [_Booster(fold, table, size) for fold in folds]
@@ -172,20 +183,18 @@ def fit_trees(
     small = boosted(_SMALL)
     large = boosted(_LARGE, small.least)
     best = min(small, large, key=lambda boosted: boosted.least[-1])
-    boosters, number = best.boosters, best.rounds
-    models = [each.booster.model_to_string(num_iteration=number) for each in boosters]
-    learned = _as_tensors(models, rows, objective.outputs, best.size.depth)
-    return rows.fit(objective, learned, best.history, [each.outputs(number) for each in boosters])
+    learned = _as_tensors(best.models, rows, objective.outputs, best.size.depth)
+    return rows.fit(objective, learned, best.history, best.outputs)
 
 
 @dataclass(frozen=True, eq=False)
 class _Boosted:
-    """Boosters of one size of trees, one a fold, after they ended."""
+    """Trees of one size, a model for each fold, in the best round."""
 
     size: _Size
-    boosters: list[_Booster]
+    models: list[str]  # as LightGBM writes them
+    outputs: list[Floats]  # (v, p) of each for the rows of its fold
     least: list[float]  # out-of-fold loss of the best round so far, by round
-    rounds: int  # that are kept
     history: list[EpochRecord]
 
     @classmethod
@@ -204,6 +213,8 @@ class _Boosted:
             number, better = len(least) + 1, not least or bool(held < least[-1])
             if better:
                 best = number
+                for booster in boosters:
+                    booster.keep()
             least.append(float(held) if better else least[-1])
             reported = number % _REPORTED == 0
             if number - best >= _PATIENCE:
@@ -215,7 +226,8 @@ class _Boosted:
                 history.append(EpochRecord(number, ROUNDS, *losses, better, ended))
                 if on_epoch is not None:
                     on_epoch(history[-1])
-        return cls(size, boosters, least, best, history)
+        models = [each.booster.model_to_string(num_iteration=best) for each in boosters]
+        return cls(size, models, [each.best_outputs for each in boosters], least, history)
 
 
 def _as_tensors(models: list[str], rows: FoldedRows, outputs: int, depth: int) -> Trees:

@@ -26,13 +26,13 @@ def serve(config: LabelPartyConfig, wanted: ServeOptions) -> None:
     """
     from labelveil.common.allocator import keep_freed_memory
     from labelveil.common.signals import stopped_by_signals
-    from labelveil.label_party.monitoring import logs, native_stderr
+    from labelveil.label_party.monitoring import logs
     from labelveil.label_party.server.handshakes import Handshakes
     from labelveil.label_party.server.run import open_server
 
     keep_freed_memory()
     handshakes = Handshakes()
-    with native_stderr.captured(handshakes.read):
+    with logs.captured(handshakes.read):
         logs.configure(config.server.log_level, config.server.log_format)
         with stopped_by_signals(hangups=True) as stop, open_server(config, handshakes) as server:
             print(f"serving on {server.address}", flush=True)

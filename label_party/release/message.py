@@ -19,8 +19,6 @@ from labelveil.common.arrays import Integers
 from labelveil.common.entropy import Entropy
 from labelveil.common.errors import PrivacyError
 from labelveil.common.guarantees import Guarantee, PureDP, compose
-from labelveil.common.randomizers import NoisyPrior
-from labelveil.common.randomizers.cells import Group
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message.steps import Message, MessagePlan
 from labelveil.common.release.blocks import KEY_BYTES, decode_codes
@@ -36,7 +34,6 @@ from labelveil.common.release.sections import (
     StatedPrivacy,
     StatedRandomizer,
     StratumSection,
-    noise_of,
 )
 from labelveil.common.version import software
 from labelveil.label_party.config.sections import LabelPartyConfig
@@ -166,49 +163,35 @@ def _manifest(
     population: PopulationSection,
 ) -> Manifest:
     # with one record per user both units have the same neighbours; the claim names the unit asked
-    unit, cells = config.privacy.privacy_unit, message.codebooks.books[0].cells
-    parts = [replace(message.labels_guarantee, unit=unit)]
-    if counted.tested is not None:
-        parts.append(counted.tested)
-
-    def histogram(group: Group, counts: NoisyPrior) -> PriorSection:
-        guarantee: PureDP = replace(counts.guarantee, unit=unit)
-        if counts.decoded is None and not counted.borrowed:
-            parts.append(guarantee)
-        return PriorSection(
-            labels=[message.names[label] for label in group.labels],
-            noisy_counts=counts.noisy_counts.tolist(),
-            noise=noise_of(counts),
-            scale=str(counts.scale),
-            start=[] if counts.start is None else counts.start.tolist(),
-            guarantee=guarantee.to_json(),
-        )
-
-    strata, randomizers = list(counted.questioned), []
+    unit, released = config.privacy.privacy_unit, message.released
+    strata = list(counted.questioned)
     if message.strata is not None and not strata:
         known = zip(message.strata.names, message.strata.rows, strict=True)
         strata = [StratumSection(name=name, rows=rows, law=[]) for name, rows in known]
-    priors = [] if counted.questioned else [histogram(*each) for each in message.histograms]
-    tables = message.released.tables.items()
-    by_stratum = [histogram(group, table.histogram) for group, table in tables]
-    for group, randomizer in chain.from_iterable(message.by_stratum):
-        guarantee = PureDP.of_channel(randomizer.channel, unit).scale(message.records)
-        chosen = StatedRandomizer(
-            labels=[message.names[label] for label in group.labels],
-            name=randomizer.name,
-            # anyone who rebuilds the channel from the noisy prior needs the builder's options
-            details={**randomizer.details, "options": config.randomizer.options},
-            channel=randomizer.channel.to_json(),
-            guarantee=guarantee.to_json(),
+    histograms = [] if counted.questioned else message.histograms
+    of_strata = [(group, table.histogram) for group, table in released.tables.items()]
+    priors, tables = (
+        [PriorSection.of_histogram(message.named(group), counts, unit) for group, counts in each]
+        for each in (histograms, of_strata)
+    )
+    randomizers = [
+        StatedRandomizer.of_randomizer(
+            message.named(group), randomizer, config.randomizer.options, unit, message.records
         )
-        randomizers.append(chosen)
+        for group, randomizer in chain.from_iterable(message.by_stratum)
+    ]
+    spent = [replace(message.labels_guarantee, unit=unit)]
+    if counted.tested is not None:
+        spent.append(counted.tested)
+    if not counted.borrowed:
+        spent += [stated.spent for stated in (*priors, *tables) if stated.noisy]
     return Manifest(
-        **named(config, cells.grids),
+        **named(config, message.codebooks.books[0].cells.grids),
         strata=strata,
         priors=priors,
-        tables=by_stratum,
+        tables=tables,
         randomizers=randomizers,
-        privacy=privacy_of(config, message.records, compose(parts)),
+        privacy=privacy_of(config, message.records, compose(spent)),
         population=population,
         content=content,
         drift=counted.drift,

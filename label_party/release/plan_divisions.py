@@ -149,7 +149,7 @@ def _over_cells(
     budget = split_budget(epsilon, len(cells), events, largest_share=privacy.prior_share)
     prior = _prior(terms, knowledge, Group(tuple(range(len(terms))), cells))
     losses, weights = [label.loss for label in terms], [label.weight for label in terms]
-    targets = Targets.of(cells, prior, losses, weights, events, explained)
+    targets = Targets.for_cells(cells, prior, losses, weights, events, explained)
     each = round_down(budget.labels / group)
     judged = []
     for name, make in ((JOINT, joint_channel), (SEPARATE, own_channels)):

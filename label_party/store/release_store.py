@@ -255,7 +255,7 @@ class StoredRelease:
 
     def __init__(self, path: Path, digest: str) -> None:
         self._path = path
-        self.digest, self.heading = digest, Heading.of(_read_manifest(path, digest))
+        self.digest, self.heading = digest, Heading.from_manifest(_read_manifest(path, digest))
         with _reading(path):
             self._find_parts()
             self._verify()

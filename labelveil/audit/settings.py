@@ -146,7 +146,7 @@ class RunFiles(Section):
         " label, or all labels at once, was replaced at random before the release.",
     )
 
-    def of(self, run: Path) -> Self:
+    def in_folder(self, run: Path) -> Self:
         """The files of a run: what was not named lies where ``labelveil simulate`` leaves it."""
         names = type(self).model_fields.keys() - self.model_fields_set - {"canaries"}
         return self.model_copy(update={name: run / getattr(self, name) for name in names})

@@ -241,7 +241,7 @@ def inference(
     """Infer labels from the message, and from the model that was trained on it."""
     from labelveil.audit.canaries.inference import STEPS, audit_inference, inference_cost
 
-    files = paths.of(run)
+    files = paths.in_folder(run)
     announce(f"about {inference_cost(files):.0f} s of CPU; nothing leaves this machine", shown)
     conduct("inference", STEPS, shown, partial(audit_inference, files))
 

@@ -93,7 +93,7 @@ class Judging:
         """What the codes of a first round say beforehand."""
         rows = np.random.default_rng(seed).integers(0, self.labels.size, round(FIRST * EVENTS))
         found = self.by_codes(self.points[rows], self.labels[rows], epsilon, seed)
-        return Judged.of(*found, self.terms.whole)
+        return Judged.from_evaluation(*found, self.terms.whole)
 
     def run(self, judged: Judged, epsilon: float, seed: int) -> Measured | None:
         """What sums tell after it; None if they are not asked for."""

@@ -88,7 +88,7 @@ class Rectifiers:
     scale: float  # factor of all
 
     @classmethod
-    def of(cls, rows: Floats, count: int = RECTIFIERS) -> Rectifiers:
+    def draw(cls, rows: Floats, count: int = RECTIFIERS) -> Rectifiers:
         """Draw them for (n, d) rows; equal rows give equal features."""
         n, d = rows.shape
         public = seeded_entropy(0)
@@ -194,7 +194,7 @@ class LabelProcess:
         Entropy must be fresh for every fit.
         """
         clipped = checked_labels(rows, labels)
-        rectifiers = Rectifiers.of(rows)
+        rectifiers = Rectifiers.draw(rows)
         wide = rectifiers.extend(rows)
         measurement = best_measurement(wide, 1 / math.sqrt(2 * float(self.rho)))
         vectors = measurement.vectors

@@ -68,7 +68,9 @@ class Forecast:
     nothing: float  # excess error of the family with no label at all
 
     @classmethod
-    def of(cls, family: ConditionalFamily, prior: Floats, loss: Loss, effective: float) -> Forecast:
+    def for_family(
+        cls, family: ConditionalFamily, prior: Floats, loss: Loss, effective: float
+    ) -> Forecast:
         """Forecast for a tempered family around a (k,) prior."""
 
         def constant(distribution: Floats) -> float:
@@ -116,7 +118,7 @@ class Assessor:
         family = plausible_conditionals(self._places, self._mass, self.loss, explained)
         self._family = family.tempered()  # as the default is chosen
         self._effective = effective_rows(rows)
-        self.forecast = Forecast.of(self._family, self._mass, self.loss, self._effective)
+        self.forecast = Forecast.for_family(self._family, self._mass, self.loss, self._effective)
 
     def assess(self, randomizer: Randomizer) -> Assessment:
         """Judge one randomizer built on the same grid."""

@@ -68,7 +68,7 @@ class Targets:
     effective: float  # randomized events that bear on one prediction
 
     @classmethod
-    def of(
+    def for_cells(
         cls,
         cells: Cells,
         prior: Floats,
@@ -134,7 +134,7 @@ def build_joint_design(
     labels' variances, in 0 … 1.
     """
     check_epsilon(epsilon)
-    targets = Targets.of(cells, prior, losses, weights, rows, explained)
+    targets = Targets.for_cells(cells, prior, losses, weights, rows, explained)
     boost = float(exp_lower_bound(epsilon)) - 1.0
     design, share = _identifying_design(targets, boost)
     probabilities = targets.rounding @ design.channel

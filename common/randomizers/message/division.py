@@ -128,7 +128,7 @@ def divide(
     if division == "joint":
         return joint
     own = own_channels(terms, cells, prior, epsilon, rows)
-    targets = Targets.of(cells, prior, losses, weights, rows)
+    targets = Targets.for_cells(cells, prior, losses, weights, rows)
     return min(joint, own, key=lambda one: targets.lost(at_knots(targets, cells, one)))
 
 

@@ -395,6 +395,10 @@ class Message:
         """All histograms, once none is left for the codes to tell."""
         return [(group, prior) for group, prior in self.priors if prior is not None]
 
+    def named(self, group: Group) -> list[str]:
+        """Names of the labels of a group."""
+        return [self.names[label] for label in group.labels]
+
     def decode(self, counts: Integers) -> Message:
         """Fill in the histograms that codes tell, from (d,) numbers of each code.
 

@@ -209,7 +209,7 @@ def _test(draw: Callable[[Integers], Outputs], suspect: Suspect, runs: int, test
     outputs = draw(np.where(secret, likely, unlikely))
     guessed = suspect.members[suspect.view.encode(outputs)]
     right = int(np.count_nonzero(guessed & secret))
-    return OneRun.of(right, int(np.count_nonzero(guessed)), tests)
+    return OneRun.from_guesses(right, int(np.count_nonzero(guessed)), tests)
 
 
 def _powers(counts: Counts, runs: int, epsilon: float) -> tuple[Power, ...]:

@@ -39,7 +39,7 @@ class OneRun(Bounds):
     tests: int  # of which this is one: they share the levels
 
     @classmethod
-    def of(cls, correct: int, guesses: int, tests: int = 1) -> OneRun:
+    def from_guesses(cls, correct: int, guesses: int, tests: int = 1) -> OneRun:
         """Bound ε at the gate's level and at that of people, each divided among n ``tests``."""
         bound, shown = (one_run_bound(correct, guesses, alpha / tests) for alpha in (GATE, SHOWN))
         return cls(bound, shown, correct, guesses, tests)
@@ -139,4 +139,4 @@ def score(guesses: Integers, secrets: Integers, tests: int = 1) -> OneRun:
     """Bound ε from guesses (-1: none) that were fixed without looking at these records' secrets."""
     made = guesses >= 0
     correct = int(np.count_nonzero(guesses[made] == secrets[made]))
-    return OneRun.of(correct, int(np.count_nonzero(made)), tests)
+    return OneRun.from_guesses(correct, int(np.count_nonzero(made)), tests)

@@ -52,7 +52,7 @@ class Rows:
     stated: bool  # whether these are stated, not counted in the same outputs
 
     @classmethod
-    def of(cls, outputs: Outputs, kinds: Integers | None = None) -> Self:
+    def from_outputs(cls, outputs: Outputs, kinds: Integers | None = None) -> Self:
         """Count the laws of (n,) outputs whose labels are of (n,) kinds, by default of one."""
         cells = cells_of(outputs)
         kinds = np.zeros(cells.size, dtype=np.int64) if kinds is None else kinds

@@ -141,7 +141,7 @@ def histogram_event(
 
     others = int(draw_secrets(runs).sum())
     right = hits(first, 0, runs - others)
-    return OneRun.of(right, right + hits(second, 1, others))
+    return OneRun.from_guesses(right, right + hits(second, 1, others))
 
 
 def event_probability(prior_epsilon: float, labels_epsilon: float) -> float:

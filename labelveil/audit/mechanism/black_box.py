@@ -101,13 +101,13 @@ def repeats_check(trial: Trial) -> Check:
     equal = mechanism(np.full(trial.about(trial.sizes.rows), label))
     long = mechanism(np.full(trial.about(trial.sizes.long_rows), trial.label()))
     kinds = draw_secrets(trial.about(trial.sizes.rows), trial.labels.size)
-    mixed = rows_apart.Rows.of(mechanism(trial.labels[kinds]), kinds)
+    mixed = rows_apart.Rows.from_outputs(mechanism(trial.labels[kinds]), kinds)
     starts = [0, *draw_secrets(STARTS_AGAIN, long.size // 4).tolist()]
     again = rows_apart.find_again(long, starts, GATE / 4)
     longest = long.size - max(starts) if again.window else 0
     return rows_apart.words_check(
         (rows_apart.find_repeat(equal, GATE / 4), again),
-        [rows_apart.agreement(r, GATE / 4) for r in (rows_apart.Rows.of(equal), mixed)],
+        [rows_apart.agreement(r, GATE / 4) for r in (rows_apart.Rows.from_outputs(equal), mixed)],
         tried=f"{equal.size:,} labels {trial.subject.shown(label)}, {kinds.size:,} labels at random"
         f" ({trial.between}) and {long.size:,} equal ones were randomized in a call each",
         powers=(
@@ -129,7 +129,7 @@ def calls_check(trial: Trial) -> Check:
     every = np.tile(kinds, calls)
     return rows_apart.words_check(
         (rows_apart.find_repeat(outputs, GATE / 2, every, rows),),
-        (rows_apart.agreement(rows_apart.Rows.of(outputs, every), GATE / 2),),
+        (rows_apart.agreement(rows_apart.Rows.from_outputs(outputs, every), GATE / 2),),
         tried=f"{calls:,} calls for the same {rows:,} labels at random were laid end to end",
     )
 
@@ -154,7 +154,7 @@ def influence_check(trial: Trial) -> Check:
     gaps = [*((gap,) for gap in (*range(1, PAIRED + 1), *far[:2].tolist())), *TRIPLES]
     gaps.append(tuple(far[2:].tolist()))
     lags = rows_apart.influence(
-        rows_apart.Rows.of(outputs, kinds),
+        rows_apart.Rows.from_outputs(outputs, kinds),
         signs(trial.labels),
         draw_secrets(trial.labels.size, rows_apart.GROUPS),
         gaps,
@@ -164,7 +164,10 @@ def influence_check(trial: Trial) -> Check:
     few = draw_secrets(calls * rows, trial.some.size)
     small = [trial.subject.mechanism(trial.some[call]) for call in few.reshape(calls, rows)]
     pairs = rows_apart.influence_in_calls(
-        rows_apart.Rows.of(np.concatenate(small), few), calls, signs(trial.some)[0], GATE / 2
+        rows_apart.Rows.from_outputs(np.concatenate(small), few),
+        calls,
+        signs(trial.some)[0],
+        GATE / 2,
     )
     check = rows_apart.worst(lags, pairs).check(
         "share of rows that show another row's label",

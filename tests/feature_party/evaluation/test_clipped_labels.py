@@ -135,15 +135,14 @@ def test_counts_over_another_grid_are_about_the_same_clipped_labels() -> None:
     source = release(0)
     fine = np.linspace(0, 400, 2 * len(HEAVY) - 1)
     problem = source.problem
-    finer = replace(
-        problem,
-        grid=fine,
-        prior=np.interp(np.arange(fine.size), 2 * np.arange(len(HEAVY)), problem.prior) / 2,
-        row_of=problem.row_of[np.arange(fine.size) // 2],
-    )
+    (leg,) = problem.legs
+    law = np.interp(np.arange(fine.size), 2 * np.arange(len(HEAVY)), problem.prior) / 2
+    halves = leg.row_of[np.arange(fine.size) // 2]
+    leg = replace(leg, prior=law / law.sum(), row_of=halves)
+    finer = replace(problem, grid=fine, legs=(leg,))
     bound = 80.0
     spreads = []
-    for one in (problem, replace(finer, prior=finer.prior / finer.prior.sum())):
+    for one in (problem, finer):
         clipped = replace(one, grid=np.minimum(one.grid, bound))
         below = replace(source, problem=clipped, unclipped=one.grid)
         spreads.append(label_spread([below]).value)

@@ -77,7 +77,7 @@ def test_means_of_codes_are_right_and_their_intervals_hold_together() -> None:
         labels = np.clip(mean + rng.uniform(-1, 1, 1000), 0, 4)
         places = grid.round(labels, entropy.words("rounding", 0, 1000))
         codes = channel.sample(places, entropy.words("labels", 0, 1000)).astype(np.int64)
-        decoded = Decoded.of(problem, codes, [False])
+        decoded = Decoded.from_codes(problem, codes, [False])
         assert decoded.bias == 0
         found = means_of_codes(groups, decoded, "none")
         total += [each.mean.value for each in found]

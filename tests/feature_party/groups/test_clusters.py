@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from labelveil.feature_party.groups.clusters import clusters
+from labelveil.feature_party.groups.asking import clusters
 
 
 @pytest.mark.parametrize("count", [1, 2, 40, 300, 5000])

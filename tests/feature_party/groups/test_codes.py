@@ -56,7 +56,7 @@ def test_a_code_counts_as_what_its_likelihood_says_nearby() -> None:
 def test_codes_are_right_on_average() -> None:
     codes = lv.randomize_labels(np.tile([0.0, 10.0], 200), lower=0, upper=10, epsilon=1)
     problem = problem_of(codes, codes.codes)
-    rows = CodeRows.of(problem, codes.codes, np.arange(400))
+    rows = CodeRows.from_problem(problem, codes.codes, np.arange(400))
     seen, variance, _ = rows.seen(np.full(400, 5.0), 1.0)
     # whatever the channel: averaged over what labels near 5 are sent as, it is 5
     law = norm.pdf(problem.grid, 5, 1) / norm.pdf(problem.grid, 5, 1).sum()

@@ -65,7 +65,7 @@ def test_sums_that_were_drawn_have_their_law() -> None:
             for each, part in zip(noisy, np.split(places, 2), strict=True)
         ]
         sums.append(np.concatenate([answer.values for answer in answers]))
-    data = SumRows.of(answers)
+    data = SumRows.from_answers(answers)
     mean, variance, slope = data.moments(predictions, deviation)
     expected = data.by_group(mean)
     spread = np.sqrt(data.by_group(variance) + data.noise)

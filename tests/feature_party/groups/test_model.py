@@ -10,8 +10,7 @@ import pytest
 import torch
 
 import labelveil as lv
-from labelveil.feature_party.groups.inputs import columns_of
-from labelveil.feature_party.groups.model import SumsModel
+from labelveil.feature_party.groups.model import SumsModel, columns_of
 
 WORKERS = np.r_[np.zeros(100, dtype=np.int64), np.arange(100) % 6 + 1]
 TABLE = pl.DataFrame({"workers": WORKERS, "age": np.arange(200.0) % 80})

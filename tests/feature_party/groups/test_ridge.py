@@ -98,7 +98,7 @@ def test_the_evidence_of_a_constant_is_the_likelihood_of_the_sums() -> None:
     rng = np.random.default_rng(5)
     inputs, labels = rng.uniform(-1, 1, size=(300, 3)), rng.uniform(0, 10, size=300)
     codes = lv.randomize_labels(labels[200:], lower=0, upper=10, epsilon=2)
-    beside = CodeRows.of(problem_of(codes, codes.codes), codes.codes, np.arange(200, 300))
+    beside = CodeRows.from_problem(problem_of(codes, codes.codes), codes.codes, np.arange(200, 300))
     for coded in (None, beside):
         rows = rows_of(np.arange(200) % 40, labels[:200])
         fit = RidgeFit(inputs, rows, 0, 10, 0, codes=coded)
@@ -123,7 +123,9 @@ def test_scales_follow_the_slope_of_the_evidence() -> None:
     inputs, labels = rng.uniform(-1, 1, size=(3_000, 3)), rng.uniform(0, 10, size=3_000)
     groups = np.arange(2_000) % 40  # parts of rows that the cache holds are of all groups
     codes = lv.randomize_labels(labels[2_000:], lower=0, upper=10, epsilon=2)
-    beside = CodeRows.of(problem_of(codes, codes.codes), codes.codes, np.arange(2_000, 3_000))
+    beside = CodeRows.from_problem(
+        problem_of(codes, codes.codes), codes.codes, np.arange(2_000, 3_000)
+    )
     fit = RidgeFit(inputs, rows_of(groups, labels[:2_000]), 0, 10, 0, codes=beside)
     fit.predictions, picked = fit.first_predictions, fit._picked()
     fit._linearize()

@@ -16,7 +16,7 @@ from labelveil.feature_party.learning.heads import (
     canonical_tilts,
 )
 from labelveil.feature_party.learning.objectives import LikelihoodObjective
-from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.problem import LabelProblem, Leg, silent_leg
 from labelveil.feature_party.learning.support import Support
 from tests.feature_party.worlds import thresholds_channel
 
@@ -178,7 +178,7 @@ def test_a_canonical_head_keeps_the_prior_where_the_channel_does_not_look() -> N
     prior /= prior.sum()
     channel = np.where(grid[:, None] < 5, [0.75, 0.25], [0.25, 0.75])
     rows, row_of = np.unique(channel, axis=0, return_inverse=True)
-    problem = LabelProblem(grid, prior, rows, row_of.reshape(-1), np.array([0.0, 1.0]))
+    problem = LabelProblem(grid, (Leg(prior, rows, row_of.reshape(-1), np.array([0.0, 1.0])),))
     support = Support.from_problem(problem)
     head = build_head("canonical", support)
     assert head.outputs == 1
@@ -194,9 +194,7 @@ def test_a_canonical_head_keeps_the_prior_where_the_channel_does_not_look() -> N
 
 def test_a_channel_that_says_nothing_has_nothing_to_tilt() -> None:
     grid = np.arange(9.0)
-    problem = LabelProblem(
-        grid, np.full(9, 1 / 9), np.ones((1, 1)), np.zeros(9, np.int64), np.zeros(1)
-    )
+    problem = LabelProblem(grid, (silent_leg(grid, np.full(9, 1 / 9)),))
     head = build_head("canonical", Support.from_problem(problem))
     found = head.log_probabilities(torch.full((head.outputs,), 3.0)).exp().numpy()
     np.testing.assert_allclose(found, 1 / 9, rtol=0.02)

@@ -15,7 +15,7 @@ from labelveil.common.randomizers import build_randomizer
 from labelveil.feature_party.learning.heads import build_head
 from labelveil.feature_party.learning.law_table import LawTable
 from labelveil.feature_party.learning.objectives import LikelihoodObjective
-from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.problem import LabelProblem, Leg
 from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.learning.target_encoding import TargetEncoding, scores_of_codes
 from tests.effort import one_in
@@ -80,7 +80,8 @@ def test_a_channel_without_noise_has_derivatives_everywhere(head: str) -> None:
     """A narrow law gives labels far from it the probability 0 in floating point."""
     problem = problem_with(PLAIN, 1.0)
     every = np.arange(PLAIN.size)
-    problem = replace(problem, rows=np.eye(every.size), row_of=every, outputs=problem.grid)
+    plain = Leg(problem.prior, np.eye(every.size), every, problem.grid)
+    problem = replace(problem, legs=(plain,))
     support = Support.from_problem(problem)
     family = build_head(head, support)
     table = LawTable(family, support.likelihood)
@@ -160,7 +161,7 @@ import resource
 import numpy as np
 from labelveil.feature_party.learning.heads import build_head
 from labelveil.feature_party.learning.law_table import LawTable
-from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.problem import LabelProblem, Leg
 from labelveil.feature_party.learning.support import Support
 
 grid, sent, channels = np.arange(40.0), np.linspace(-5, 45, 80), 12
@@ -168,7 +169,7 @@ shifts = np.random.default_rng(0).normal(size=channels)
 rows = np.concatenate([np.exp(-abs(grid[:, None] - sent - at) / 15) for at in shifts], axis=1)
 rows /= rows.sum(axis=1, keepdims=True)
 prior, outputs = np.full(40, 1 / 40), np.arange(float(rows.shape[1]))
-support = Support.from_problem(LabelProblem(grid, prior, rows, np.arange(40), outputs))
+support = Support.from_problem(LabelProblem(grid, (Leg(prior, rows, np.arange(40), outputs),)))
 head, channel_of = build_head("gaussian", support), np.repeat(np.arange(channels), sent.size)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 table = LawTable(head, support.likelihood, channel_of, np.full(channels, 1 / channels))

@@ -70,7 +70,7 @@ def test_the_fewer_labels_are_predicted_as_high_the_more_is_taken_off() -> None:
     support = skewed()
     means = np.linspace(0.5, 15, 4096)
     trees = np.where(means > 14.8, 3.0, means)
-    few, many = (Reach.of(support, means, trees, worth) for worth in (50.0, 50_000.0))
+    few, many = (Reach.from_means(support, means, trees, worth) for worth in (50.0, 50_000.0))
     assert few is not None
     assert many is not None
     assert few.shares[-1] > 0.99
@@ -83,11 +83,15 @@ def test_the_fewer_labels_are_predicted_as_high_the_more_is_taken_off() -> None:
     assert torch.equal(again.shares, few.shares)
     assert again.times == few.times == pytest.approx(3.0)
     flat = 2.5 + 0.5 * (means - 2.5)
-    steeper = Reach.of(support, means, np.where(means > 14.8, 3.0, flat), 50.0)
+    steeper = Reach.from_means(support, means, np.where(means > 14.8, 3.0, flat), 50.0)
     assert steeper is not None
     assert 5 < steeper.times < 7.5  # trees are half as steep where many events are
-    assert Reach.of(support, means, means, 50.0) is None  # where trees agree there is no limit
-    assert Reach.of(support, means, np.full(means.size, 3.0), 50.0) is None  # or know nothing
+    assert (
+        Reach.from_means(support, means, means, 50.0) is None
+    )  # where trees agree there is no limit
+    assert (
+        Reach.from_means(support, means, np.full(means.size, 3.0), 50.0) is None
+    )  # or know nothing
 
 
 @pytest.mark.parametrize(

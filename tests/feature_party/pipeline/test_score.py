@@ -20,7 +20,7 @@ from labelveil.feature_party.evaluation.explained import Explained
 from labelveil.feature_party.evaluation.intervals import Estimate, Measured
 from labelveil.feature_party.evaluation.spread import Spread
 from labelveil.feature_party.groups.scoring import Known
-from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.problem import LabelProblem, Leg
 from labelveil.feature_party.pipeline.score import Judged, ask_score, read_score
 
 LATTICE = Lattice(-3.0, 3.0, 511)
@@ -59,17 +59,17 @@ def test_sums_tell_of_the_predictions_that_they_were_asked_about_alone() -> None
 def test_it_is_asked_where_noise_took_what_codes_tell_beyond_one(low: float) -> None:
     """Such an interval is as narrow as if codes knew all, and they know next to nothing."""
     grid = np.arange(5.0)
-    problem = LabelProblem(grid, np.full(5, 0.2), np.eye(5), np.arange(5), grid)
+    problem = LabelProblem(grid, (Leg(np.full(5, 0.2), np.eye(5), np.arange(5), grid),))
     spread = Spread(2.0, 2.0, 2.0, np.array([-0.1, 0.1]), 0.2, 1.5)
     cut, loss = Measured(1.0, low, 1.0), Estimate(-1.5, -2.5, -0.5)
     explained = Explained(cut, cut, loss, loss, 2.0, 9.0, None, None, spread)
-    judged = Judged.of(explained, spread, problem, whole=True)
+    judged = Judged.from_evaluation(explained, spread, problem, whole=True)
     assert judged.half_width == pytest.approx(0.5)  # of the loss, as a share of the constant's
     lattice = Lattice(0.0, 4.0, 512)
     points = np.clip(2 + POINTS, 0, 4)
     assert ask_score(judged, points, lattice, Fraction(1), 0) is not None
     below = Explained(Measured(0.9, 0.89, 0.91), cut, loss, loss, 2.0, 9.0, None, None, spread)
-    sure = Judged.of(below, spread, problem, whole=True)
+    sure = Judged.from_evaluation(below, spread, problem, whole=True)
     assert sure.half_width == pytest.approx(0.01)
     assert ask_score(sure, points, lattice, Fraction(1), 0) is None
 

@@ -10,7 +10,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from labelveil.feature_party.report import write_report
-from labelveil.feature_party.report.model_card import write_model_card
+from labelveil.feature_party.report.page import write_model_card
 from labelveil.feature_party.report.words import headline
 from tests.effort import one_in
 from tests.feature_party.report.conftest import MakeInputs

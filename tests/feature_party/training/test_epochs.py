@@ -26,7 +26,7 @@ from labelveil.feature_party.evaluation.error_estimates import estimate_absolute
 from labelveil.feature_party.learning.decoding import decoder
 from labelveil.feature_party.learning.heads import build_head
 from labelveil.feature_party.learning.objectives import LikelihoodObjective
-from labelveil.feature_party.learning.problem import LabelProblem, first_codes
+from labelveil.feature_party.learning.problem import LabelProblem, Leg, first_codes
 from labelveil.feature_party.learning.several_releases import join_problems
 from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.model.model import Model, Predictions
@@ -107,13 +107,13 @@ def test_one_release_stays_as_it_is() -> None:
 
 def test_the_joint_channel_is_a_published_mixture() -> None:
     joint = join_problems(problems(3), [10, 20, 10])
-    first = first_codes(joint.parts)
+    first = first_codes(joint.releases)
     assert joint.channel.sum(axis=1) == pytest.approx(1)
-    for number, (part, share) in enumerate(zip(joint.parts, (0.25, 0.5, 0.25), strict=True)):
+    for number, (part, share) in enumerate(zip(joint.releases, (0.25, 0.5, 0.25), strict=True)):
         own = joint.channel[:, first[number] : first[number + 1]]
         assert own == pytest.approx(share * part.channel)
     # labels between the points of a coarser grid are rounded to it at random, without bias
-    coarse = joint.parts[2]
+    coarse = joint.releases[2]
     assert coarse.channel[1] == pytest.approx((coarse.channel[0] + coarse.channel[2]) / 2)
     assert coarse.mean == pytest.approx(problems(3)[2].mean)
     assert coarse.prior.min() > 0.1  # which is where some of them were
@@ -122,7 +122,7 @@ def test_the_joint_channel_is_a_published_mixture() -> None:
 def test_a_code_has_the_likelihood_of_its_own_channel() -> None:
     parts = problems()
     joint = join_problems(parts, [300, 100])
-    first = first_codes(joint.parts)
+    first = first_codes(joint.releases)
     support = Support.from_problem(joint)
     objective = LikelihoodObjective(joint, support, build_head("softmax", support))
     for number, part in enumerate(parts):
@@ -135,14 +135,14 @@ def test_a_code_has_the_likelihood_of_its_own_channel() -> None:
 def test_decoding_is_unbiased_for_every_epoch_and_not_only_on_average() -> None:
     parts = problems()
     joint = join_problems(parts, [300, 100])
-    first = first_codes(joint.parts)
+    first = first_codes(joint.releases)
     found = decoder(joint, joint.grid)
     assert found.exact
     for number, part in enumerate(parts):
         own = found.values[first[number] : first[number + 1], 0]
         assert part.channel @ own == pytest.approx(joint.grid)
     # the broken twin: a decoder of the mixture alone
-    plain = LabelProblem(joint.grid, joint.prior, joint.rows, joint.row_of, joint.outputs)
+    plain = replace(joint, legs=(Leg(joint.prior, joint.rows, joint.row_of, joint.outputs),))
     twin = decoder(plain, joint.grid)
     assert twin.exact
     pooled = [
@@ -155,7 +155,7 @@ def test_errors_are_estimated_without_bias_though_labels_drift() -> None:
     """4 standard errors: a false alarm has a probability below 1e-4, and the seed is fixed."""
     parts = problems()
     joint = join_problems(parts, [20_000, 20_000])
-    first = first_codes(joint.parts)
+    first = first_codes(joint.releases)
     rng, entropy = np.random.default_rng(0), seeded_entropy(0)
     laws = [np.array([0.7, 0.3, 0, 0, 0]), np.array([0, 0, 0, 0.3, 0.7])]
     channels = [thresholds_channel(joint.grid, 1.0), response_channel(joint.grid, 2.0)]

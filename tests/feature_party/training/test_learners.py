@@ -117,13 +117,13 @@ def test_trees_as_tensors_are_those_of_lightgbm(
     monkeypatch.setattr(trees, "_LARGE", size)
     made = []
 
-    class Fold(trees._Fold):
+    class Numbered(trees.Fold):
         def __init__(self, rows: FoldedRows, fold: int) -> None:
             super().__init__(rows, fold)
             self.rows, self.number = rows, fold
 
     class Watched(trees._Booster):
-        def __init__(self, fold: Fold, table: LawTable, size: trees._Size) -> None:
+        def __init__(self, fold: Numbered, table: LawTable, size: trees._Size) -> None:
             super().__init__(fold, table, size)
             made.append((self.booster, fold.rows, fold.number))
             self.last = last if fold.number == 1 else trees.ROUNDS
@@ -133,7 +133,7 @@ def test_trees_as_tensors_are_those_of_lightgbm(
                 self.told = super().round()
             return self.told  # type: ignore[no-any-return]
 
-    monkeypatch.setattr(trees, "_Fold", Fold)
+    monkeypatch.setattr(trees, "Fold", Numbered)
     monkeypatch.setattr(trees, "_Booster", Watched)
     model = fitted(data, learner="trees", head="gaussian")
     learned = model.experts[0].learned

@@ -24,7 +24,7 @@ from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.evaluation.scores import score
 from labelveil.feature_party.join.matches import JoinInputs, Party
 from labelveil.feature_party.learning.decoding import decoder
-from labelveil.feature_party.learning.problem import LabelProblem, first_codes
+from labelveil.feature_party.learning.problem import LabelProblem, first_codes, join_legs
 from labelveil.feature_party.learning.sources import join_sources, own_cells, own_labels
 from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.model.export.torch_module import ServedModel, served_columns
@@ -124,7 +124,7 @@ def test_labels_of_sources_meet_on_one_axis() -> None:
     parts = problems()
     joint = join_sources(parts, [30, 10], ["a", "b"])
     assert joint.channel.sum(axis=1) == pytest.approx(1)
-    for part, (source, _), own in zip(parts, joint.each_source(), joint.parts, strict=True):
+    for part, (source, _), own in zip(parts, joint.each_source(), joint.releases, strict=True):
         assert (source.location, source.scale) == (0.0, pytest.approx(part.mean))
         assert own.mean == pytest.approx(1)  # of y over its mean
     assert [source.name for source in joint.sources] == ["a", "b"]
@@ -145,28 +145,29 @@ def test_one_source_is_what_it_was_before() -> None:
 
 def test_the_releases_of_a_source_are_what_they_were_before() -> None:
     low, high = problems()
-    again = replace(high, strata=(high, high))
+    again = join_legs([high, high], [1, 1], strata=True)
     joint = join_sources([low, high, again], [30, 10, 20], ["a", "b", "b"])
     own = own_labels(joint, "b")
-    assert len(own.parts) == 2
-    for found in (*own.parts, *own.parts[1].strata):
+    assert [leg.release for leg in own.legs] == [0, 1, 1]
+    assert [leg.share for leg in own.legs] == pytest.approx([1 / 3, 1 / 3, 1 / 3])
+    assert own.grid[[0, -1]] == pytest.approx(high.grid[[0, -1]])
+    for found in own.legs:
         assert found.outputs == pytest.approx(high.outputs)
-        assert found.grid[[0, -1]] == pytest.approx(high.grid[[0, -1]])
     (_, _), (source, start) = joint.each_source()
-    for moved in (*joint.parts[start:], *joint.parts[-1].strata):
+    for moved in joint.legs[start:]:
         assert source.location + source.scale * moved.outputs == pytest.approx(high.outputs)
 
 
 def test_decoding_is_exact_though_one_range_ends_before_the_other() -> None:
     low, high = problems()
-    narrow = replace(low, prior=np.eye(9)[8])  # all at the upper end: the axis ends at its mean
+    narrow = low.with_prior(np.eye(9)[8])  # all at the upper end: the axis ends at its mean
     joint = join_sources([narrow, high], [1, 1], ["a", "b"])
     assert joint.sources[0].last < joint.grid.size - 1
     found = decoder(joint, joint.grid)
     assert found.exact
-    first = first_codes(joint.parts)
+    first = first_codes(joint.releases)
     for number, (part, (source, _)) in enumerate(
-        zip(joint.parts, joint.each_source(), strict=True)
+        zip(joint.releases, joint.each_source(), strict=True)
     ):
         values = found.values[first[number] : first[number + 1], 0]
         inside = slice(source.first, source.last + 1)
@@ -175,7 +176,7 @@ def test_decoding_is_exact_though_one_range_ends_before_the_other() -> None:
 
 def test_what_lies_beyond_a_sources_range_is_at_its_end() -> None:
     low, high = problems()
-    joint = join_sources([replace(low, prior=np.eye(9)[8]), high], [1, 1], ["a", "b"])
+    joint = join_sources([low.with_prior(np.eye(9)[8]), high], [1, 1], ["a", "b"])
     support = Support.from_problem(joint)
     own, cells = own_cells(joint, support, "a", own_labels(joint, "a"))
     beyond = np.eye(support.size)[-1]
@@ -188,9 +189,9 @@ def test_labels_below_zero_are_centred() -> None:
     parts = problems()
     moved = [replace(part, grid=part.grid - part.grid[-1] / 2) for part in parts]
     joint = join_sources(moved, [1, 1], ["a", "b"])
-    assert [own.mean for own in joint.parts] == pytest.approx([0, 0])
+    assert [own.mean for own in joint.releases] == pytest.approx([0, 0])
     # labels between a party's own points vary less than those that were rounded to them
-    assert all(0.95 < own.deviation < 1 for own in joint.parts)
+    assert all(0.95 < own.deviation < 1 for own in joint.releases)
 
 
 def binary(values: tuple[float, float], share: float) -> LabelProblem:

@@ -19,6 +19,7 @@ from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.evaluation.true_labels import match_true_labels
 from labelveil.feature_party.model.model import Model
 from labelveil.feature_party.model.prediction import predict_file
+from labelveil.feature_party.training.batches import BatchPlan
 from labelveil.feature_party.training.fitting import EpochRecord
 from labelveil.feature_party.training.in_memory import Prepared
 from labelveil.feature_party.training.settings import choose_device, resolve_settings
@@ -294,6 +295,16 @@ def test_settings_fit_the_data(world: World) -> None:
     assert small.epochs > large.epochs
     automatic = config(world, ensemble="auto").training
     assert [resolve_settings(automatic, n).members for n in (20_000, 400_000)] == [8, 4]
+
+
+@pytest.mark.parametrize(
+    ("members", "share"),
+    [(1, 0.1), (2, 0.5), (3, 0.75), (4, 0.5), (5, 1), (7, 1), (8, 1), (9, 0.75)],
+)
+def test_rows_that_some_member_leaves_out(world: World, members: int, share: float) -> None:
+    settings = resolve_settings(config(world, ensemble=members).training, 1000)
+    left_out = BatchPlan(settings, (1000,)).folds(0)[1].numpy()
+    assert np.unique(left_out).size == pytest.approx(1000 * share, abs=10)
 
 
 def test_devices() -> None:

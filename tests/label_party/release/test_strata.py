@@ -306,7 +306,7 @@ def test_a_watch_pays_for_every_epochs_strata(shops: Party) -> None:
 def test_what_one_message_gives_away_is_asked_of_the_largest_stratum(shops: Party) -> None:
     assert shops.release(**STRATA).code == 0
     release = shops.store / "releases" / "labels" / "1"
-    audit = audit_inference(RunFiles(release=release).of(shops.folder / "none"))
+    audit = audit_inference(RunFiles(release=release).in_folder(shops.folder / "none"))
     assert audit.facts["attacked"] == "events of south, the largest stratum"
     verdicts = [check.verdict for check in audit.checks]
     assert verdicts == [Verdict.PASS] * 3 + [Verdict.NOT_CHECKABLE]

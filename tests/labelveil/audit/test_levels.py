@@ -42,11 +42,11 @@ def test_a_bound_is_passed_at_the_level_that_tests_share(
     correct: int, guesses: int, tests: int
 ) -> None:
     """At the bound, so many right guesses have the level's probability (Steinke et al., 2023)."""
-    found = OneRun.of(correct, guesses, tests)
+    found = OneRun.from_guesses(correct, guesses, tests)
     for bound, level in ((found.bound, GATE), (found.shown, SHOWN)):
         chance = stats.binom.sf(correct - 1, guesses, 1 / (1 + math.exp(-bound)))
         assert chance == pytest.approx(level / tests, rel=0.01)
-    more = found.excess(1.0) - OneRun.of(correct, guesses).excess(1.0)
+    more = found.excess(1.0) - OneRun.from_guesses(correct, guesses).excess(1.0)
     assert more > 0 if tests == 20 else more >= 0
 
 

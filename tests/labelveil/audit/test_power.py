@@ -80,7 +80,7 @@ def test_a_repeat_is_found_wherever_it_lies() -> None:
 def test_shares_that_are_stated_are_found() -> None:
     """At the least share that an audit says it finds, nearly every audit finds it."""
     rows = draw_secrets(65_537)
-    share = rows_apart.agreement(rows_apart.Rows.of(rows)).least_share
+    share = rows_apart.agreement(rows_apart.Rows.from_outputs(rows)).least_share
     assert 0.02 < share < 0.1
     seen = 0
     for _ in range(20):
@@ -89,7 +89,7 @@ def test_shares_that_are_stated_are_found() -> None:
         again = np.flatnonzero(coins < 1.1 * share * 1024)
         again = again[again >= 777]
         rows[again] = rows[again - 777]
-        seen += rows_apart.agreement(rows_apart.Rows.of(rows)).exceeds
+        seen += rows_apart.agreement(rows_apart.Rows.from_outputs(rows)).exceeds
     assert seen >= 16
 
 

@@ -34,7 +34,7 @@ from labelveil.feature_party.training.holdout import deal_holdout
 
 ROWS, MANY = 1500, 5000
 QUICK = (
-    *("training.ensemble=1", "training.learner=linear", "training.checkpoint=false"),
+    *("training.ensemble=5", "training.learner=linear", "training.checkpoint=false"),
     "rounds.strata=4",
 )
 

@@ -265,7 +265,7 @@ def test_two_labels_have_figures_and_a_page_each(table: pl.DataFrame, tmp_path: 
         assert one["nonprivate_mse"] > 0  # by networks: no other learner takes true labels
     columns = pl.read_parquet(tmp_path / "out" / "predictions.parquet").columns
     assert {"y", "y_median", "high", "high_probability"} <= {*columns}
-    audit = audit_inference(RunFiles().of(tmp_path / "out"))
+    audit = audit_inference(RunFiles().in_folder(tmp_path / "out"))
     assert audit.passed
     assert [one.name for one in audit.checks][-2:] == [
         "label inference from the model",

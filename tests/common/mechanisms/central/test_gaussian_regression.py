@@ -185,13 +185,13 @@ def test_pure_noise_is_shrunk_away() -> None:
 
 def test_rectifiers_are_public_and_small() -> None:
     rows, _ = _data(100)
-    first, second = Rectifiers.of(rows), Rectifiers.of(rows)
+    first, second = Rectifiers.draw(rows), Rectifiers.draw(rows)
     assert np.array_equal(first.extend(rows[:5]), second.extend(rows[:5]))
     rectified = first.extend(rows)[:, rows.shape[1] - 1 : -1]
     size = np.mean(np.sum(rectified**2, axis=1)) / np.mean(np.sum(rows**2, axis=1))
     assert size == pytest.approx(0.3**2)
     ones: Any = np.ones((10, 1))
-    assert np.all(Rectifiers.of(ones).extend(ones)[:, :-1] == 0)
+    assert np.all(Rectifiers.draw(ones).extend(ones)[:, :-1] == 0)
 
 
 def test_impossible_input_is_refused() -> None:

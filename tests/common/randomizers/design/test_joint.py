@@ -150,7 +150,7 @@ def _product(targets: Targets, cells: Cells, channels: list[FiniteChannel]) -> F
 def test_on_correlated_labels_one_channel_beats_one_a_label(epsilon: float) -> None:
     """However ε is divided among the two, and for the sum as for each label at equal halves."""
     prior, losses = correlated(), ["squared", "squared"]
-    targets = Targets.of(BOTH, prior, losses, [1.0, 1.0], 20_000)
+    targets = Targets.for_cells(BOTH, prior, losses, [1.0, 1.0], 20_000)
     built = build_joint_design(BOTH, prior, epsilon, losses, [1.0, 1.0], 20_000)
     joint = built.channel.probabilities
     for share in (0.25, 0.5, 0.75):
@@ -171,7 +171,7 @@ def test_on_correlated_labels_one_channel_beats_one_a_label(epsilon: float) -> N
 
 def test_a_label_that_counts_more_loses_less() -> None:
     prior, losses = correlated(), ["squared", "absolute"]
-    targets = Targets.of(BOTH, prior, losses, [1.0, 1.0], 20_000)
+    targets = Targets.for_cells(BOTH, prior, losses, [1.0, 1.0], 20_000)
     lost = []
     for weights in ([1.0, 10.0], [10.0, 1.0]):
         channel = build_joint_design(BOTH, prior, 1.0, losses, weights, 20_000).channel
@@ -186,7 +186,7 @@ def test_a_label_that_counts_more_loses_less() -> None:
 
 
 def test_criteria_agree_whatever_way_the_information_is_summed() -> None:
-    targets = Targets.of(BOTH, correlated(), ["squared", "absolute"], [1.0, 2.0], 20_000)
+    targets = Targets.for_cells(BOTH, correlated(), ["squared", "absolute"], [1.0, 2.0], 20_000)
     nothing = np.ones((len(targets.cells), 1))
     assert targets.lost(nothing) == pytest.approx(3.0)
     truth = np.eye(len(targets.cells))

@@ -123,7 +123,7 @@ def test_the_division_is_the_one_that_is_predicted_to_lose_less(epsilon: float, 
         prior = np.exp(-places[:, 1] / 2 - places[:, 0])
     prior /= prior.sum()
     chosen = divide(TERMS, cells, prior, epsilon, 5000)
-    targets = Targets.of(cells, prior, ["squared"] * 2, [1.0, 1.0], 5000)
+    targets = Targets.for_cells(cells, prior, ["squared"] * 2, [1.0, 1.0], 5000)
     both = [make(TERMS, cells, prior, epsilon, 5000) for make in (joint_channel, own_channels)]
     lost = [targets.lost(at_knots(targets, cells, one)) for one in (chosen, *both)]
     assert lost[0] == min(lost[1:])

@@ -22,7 +22,7 @@ ONE = np.zeros(2, dtype=np.int64)
 
 
 def of_two(outputs: np.ndarray, bits: np.ndarray) -> Association:
-    return influence(Rows.of(outputs, bits), SIGNS, ONE, [(1,)])
+    return influence(Rows.from_outputs(outputs, bits), SIGNS, ONE, [(1,)])
 
 
 @pytest.mark.parametrize("follows", [False, True])
@@ -48,7 +48,7 @@ def test_a_group_of_own_labels_that_shows_another_row_is_found() -> None:
     rows = np.flatnonzero(kinds == 4)[::3]
     outputs[rows] = high[kinds[rows - 1]] > 0
     groups = (np.arange(10) == 4).astype(np.int64)
-    found = Rows.of(outputs, kinds)
+    found = Rows.from_outputs(outputs, kinds)
     assert influence(found, high[None], groups, []).where.endswith("(own labels of group 1)")
     assert influence(found, high[None], groups, []).exceeds
     assert not influence(found, high[None], np.zeros(10, dtype=np.int64), [(1,)]).exceeds
@@ -56,7 +56,7 @@ def test_a_group_of_own_labels_that_shows_another_row_is_found() -> None:
 
 def words(outputs: np.ndarray) -> Check:
     found = find_repeat(outputs), find_again(outputs, [0])
-    return words_check(found, [agreement(Rows.of(outputs))], tried="")
+    return words_check(found, [agreement(Rows.from_outputs(outputs))], tried="")
 
 
 @pytest.mark.parametrize("rows", [1000, 1009])
@@ -92,7 +92,7 @@ def test_words_that_come_again_under_other_labels_are_found(stated: bool) -> Non
 
     def rows(uniform: np.ndarray) -> Rows:
         codes = (uniform[:, None] >= laws.cumsum(axis=1)[kinds, :-1]).sum(axis=1)
-        return Rows.by_laws(codes, kinds, laws) if stated else Rows.of(codes, kinds)
+        return Rows.by_laws(codes, kinds, laws) if stated else Rows.from_outputs(codes, kinds)
 
     right = agreement(rows(uniform))
     assert not right.exceeds

@@ -215,7 +215,7 @@ def test_a_model_that_saw_planted_labels_is_caught() -> None:
 
 
 def test_what_sums_tell_is_said_not_to_be_seen(tmp_path: Path) -> None:
-    files = RunFiles().of(tmp_path)
+    files = RunFiles().in_folder(tmp_path)
     write_sums(files.release)
     (check,) = audit_inference(files).checks
     assert check.verdict is Verdict.NOT_CHECKABLE

@@ -51,7 +51,7 @@ def finished_run(
     pl.DataFrame({"event": key, **guesses}).write_parquet(folder / "predictions.parquet")
     canaries = folder / "canaries.parquet"
     pl.DataFrame({"key": key, "secret": secrets}).write_parquet(canaries)
-    return RunFiles(canaries=canaries if planted else None).of(folder)
+    return RunFiles(canaries=canaries if planted else None).in_folder(folder)
 
 
 def verdicts(audit: Audit) -> dict[str, Verdict]:

@@ -378,3 +378,19 @@ def test_own_models_are_told_a_head(private: lv.PrivateLabels, name: str) -> Non
     with pytest.raises(ConfigError):
         getattr(lv, name)(object())
     assert chosen is not None
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    table = pl.DataFrame({"y": [1.0, 2.0]})
+    with pytest.raises(LabelveilError, match="nowhere"):
+        runs.write_events(table, tmp_path / "nowhere" / "e.parquet", {"label": "y"})
+
+
+def test_a_classifier_looks_at_features_before_codes(private: lv.PrivateLabels) -> None:
+    """As scikit-learn's do: what is wrong with X is said first."""
+    x = pl.DataFrame({"a": [1.0, 2.0]}).to_pandas()
+    x.columns = ["a"]
+    twice = x.join(x, rsuffix="_").rename(columns={"a_": "a"})
+    for estimator in (lv.LabelDPClassifier(private), lv.LabelDPRegressor(private)):
+        with pytest.raises(DataError, match="X has 2 columns of the name 'a'"):
+            estimator.fit(twice, None)

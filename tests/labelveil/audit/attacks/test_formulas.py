@@ -647,7 +647,7 @@ def test_outputs_are_put_in_cells() -> None:
     many = cells_of(np.arange(800) * 0.5)
     assert np.bincount(many).tolist() == [100] * 8
     kinds = np.array([0, 0, 1, 1, 1, 1])
-    rows = Rows.of(np.array([3, 4, 4, 4, 4, 3]), kinds)
+    rows = Rows.from_outputs(np.array([3, 4, 4, 4, 4, 3]), kinds)
     assert rows.laws.tolist() == [[0.5, 0.5], [0.25, 0.75]]
     assert rows.centred(np.array([0.0, 1.0])).tolist() == [-0.5, 0.5, 0.25, 0.25, 0.25, -0.75]
     assert rows.variance(np.array([0.0, 1.0])) == pytest.approx(2 * 0.25 + 4 * 0.1875)
@@ -664,7 +664,7 @@ def test_agreement_is_the_largest_autocovariance() -> None:
     """By a loop over all lags, against Freedman's threshold for counted laws."""
     rng = RNG(5)
     codes, n = rng.integers(0, 3, 300), 300
-    rows = Rows.of(codes)
+    rows = Rows.from_outputs(codes)
     found = agreement(rows)
     law = np.bincount(codes, minlength=3) / n
     centred = np.eye(3)[codes] - law
@@ -691,7 +691,7 @@ def test_influence_is_the_largest_circular_sum() -> None:
     n = 240
     bits = rng.integers(0, 2, n)
     outputs = (rng.random(n) < 0.3 + 0.4 * bits).astype(np.int64)
-    rows = Rows.of(outputs, bits)
+    rows = Rows.from_outputs(outputs, bits)
     signs = np.array([[-1.0, 1.0]])
     found = influence(rows, signs, np.zeros(2, np.int64), [(2, 5)])
     centred = rows.centred(np.array([0.0, 1.0]))
@@ -725,7 +725,7 @@ def test_rows_of_small_calls_are_compared_pair_by_pair() -> None:
     signs = np.array([-1.0, 1.0])
 
     def found(outputs: Any) -> Any:
-        return influence_in_calls(Rows.of(outputs.ravel(), bits.ravel()), calls, signs)
+        return influence_in_calls(Rows.from_outputs(outputs.ravel(), bits.ravel()), calls, signs)
 
     right = found(outputs)
     assert not right.exceeds

@@ -79,6 +79,7 @@ def test_totals_are_shown_at_one_at_few_and_at_all_releases(
     one = ran(*compose, "--times", "1", "--delta", "2e-6")
     assert rows_of(one.out)[:2] == [["composition", "1 release"], ["basic", "1"]]
     assert "at δ = 2e-06" in " ".join(one.out.split())
+    assert "plot" not in one.out
     for bad in ("0", "1000001"):
         assert f"--times={bad} must be" in ran(*compose, "--times", bad).error
 

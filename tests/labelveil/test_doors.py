@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import gc
 import math
 import os
@@ -380,11 +381,16 @@ def test_own_models_are_told_a_head(private: lv.PrivateLabels, name: str) -> Non
     assert chosen is not None
 
 
-def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    table, path = pl.DataFrame({"y": [1.0, 2.0]}), tmp_path / "nowhere" / "e.parquet"
-    with pytest.raises(OSError) as caught:  # noqa: PT011
-        runs.write_events(table, path, {"label": "y"})
-    assert caught.value.filename == str(path)
+def test_a_disk_that_is_full_is_named_with_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(table: pl.DataFrame, path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pl.DataFrame, "write_parquet", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        runs.write_events(pl.DataFrame({"y": [1.0, 2.0]}), tmp_path / "e", {"label": "y"})
+    assert caught.value.filename == str(tmp_path / "e")
 
 
 def test_a_classifier_looks_at_features_before_codes(private: lv.PrivateLabels) -> None:

@@ -450,6 +450,27 @@ def test_sums_are_asked_of_the_training_events_in_rounds(
     assert asked == [(truth[TRAINING][[3, 1]].tolist(), "question", 0.5)]
 
 
+def test_several_labels_are_one_message_or_one_each(tmp_path: Path, learning: Learning) -> None:
+    """Which spend the same: of separate messages each has half."""
+    columns = [
+        {"column": name, "lower": 0, "upper": upper, "whole": upper == 1}
+        for name, upper in (("label", UPPER), ("high", 1))
+    ]
+    spec = specified(tmp_path, WORKER_ROWS, {}) | {"columns": columns}
+    truth = pl.read_parquet(spec["truth"])
+    truth.with_columns(high=(pl.col("label") > 5).cast(pl.Int8)).write_parquet(spec["truth"])
+    job = Experiment(spec)
+    for name, messages in (("separate", 2), ("split", 1)):
+        released = job._release(name, (), 4.0, 0)
+        assert [label.name for label in released] == ["label", "high"]
+        spent = {id(label.events): label.events.guarantee.epsilon for label in released}
+        assert len(spent) == messages
+        assert sum(spent.values()) == pytest.approx(4.0, rel=1e-5)
+    figures = job.run(Job(4.0, SEED, Method("split")))
+    assert [label["name"] for label in figures["labels"]] == ["label", "high"]
+    assert "label_mse" not in figures["labels"][0]
+
+
 def test_labels_are_clipped_to_their_bounds(tmp_path: Path, learning: Learning) -> None:
     columns = [{"column": "label", "lower": 4, "upper": 6, "whole": False}]
     job, truth = experiment(tmp_path, columns=columns)

@@ -230,7 +230,7 @@ class Populations:
         with translating_errors(folder):
             for path in (*chain.from_iterable(there), *leftovers(folder / CURRENT_FILE)):
                 if path not in wanted:
-                    path.unlink(missing_ok=True)
+                    path.unlink()
 
 
 def _verify(path: Path, sha256: str) -> None:

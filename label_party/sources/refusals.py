@@ -128,7 +128,7 @@ def _first(table: dict[str, tuple[str, str]], message: str) -> tuple[str, str] |
 
 def _said(cause: str, message: str, query: str) -> str:
     """A cause, and the name in a message that it is about, if the query has it."""
-    known, quoted = names_in(query), re.findall(r'["«„“](.+?)["»“”](?!\w)', message)
+    known, quoted = names_in(query), re.findall(r'["«»„“](.+?)["»«“”](?!\w)', message)
     behind, words = re.findall(r": (.+)$", message), re.split(r"[\s():,]+", message)
     for name in (*quoted, *behind, *reversed(words)) if cause.endswith(":") else ():
         folded = name.casefold()

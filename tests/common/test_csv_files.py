@@ -138,3 +138,11 @@ def test_a_header_names_each_column_once(tmp_path: Path) -> None:
         scan_csv(path)
     path.write_text("key,x,x_duplicated_0,,\na,1,2,,\n")  # empty columns of a spreadsheet's
     assert scan_csv(path).collect_schema().names()[:3] == ["key", "x", "x_duplicated_0"]
+
+
+def test_a_dialect_in_words() -> None:
+    assert str(Dialect()) == "separator comma"
+    assert str(Dialect("\t")) == "separator tab"
+    assert str(Dialect(";", True)) == "separator semicolon, decimal comma"
+    said = "separator bar, encoding Windows-1252 (Latin-1)"
+    assert str(Dialect("|", False, "cp1252")) == said

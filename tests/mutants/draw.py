@@ -152,6 +152,8 @@ def mutations(path: str, source: bytes) -> list[Mutation]:
                     yield "argument", start, source.index(b",", end) + 1 if comma else end, ""
             case ast.comprehension(ifs=[first]):
                 yield "check", *span(first), "True"
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                pass
             case ast.If(test=test) | ast.IfExp(test=test):
                 yield "check", *span(test), "False"
                 yield "check", *span(test), "True"

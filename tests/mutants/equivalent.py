@@ -27,6 +27,12 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "_ERROR = 1e-11 → _ERROR = 2e-11",
     ): "what is moved up by more is still a bound",
     (
+        "common/guarantees/pld.py",
+        "return cls.of_pair(upper, lower, guarantee.exact_epsilon, *guarantee.neighbours)"
+        " → "
+        "return cls.of_pair(lower, upper, guarantee.exact_epsilon, *guarantee.neighbours)",
+    ): "two answers whose names are swapped",
+    (
         "common/randomizers/design/optimal_design.py",
         "_SLACK = 1e-5 → _SLACK = 2e-05",
     ): "room for a solver's tolerances, a thousand times what is seen of them",

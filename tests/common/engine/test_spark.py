@@ -116,8 +116,14 @@ def test_a_session_that_encrypts_not_everything_is_refused(
     ):
         pass
     settings[lacking] = "true"
+    monkeypatch.setenv("PYSPARK_PYTHON", "")  # so that it is put back
+    monkeypatch.delenv("PYSPARK_PYTHON")
     with SparkEngine.open(section) as engine:
         assert isinstance(engine, SparkEngine)
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    monkeypatch.setenv("PYSPARK_PYTHON", "another")
+    with SparkEngine.open(section):
+        assert os.environ["PYSPARK_PYTHON"] == "another"
 
 
 def test_secrets_do_not_show() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from itertools import product
 
@@ -232,3 +233,18 @@ def test_impossible_settings_are_refused(settings: dict[str, object], words: str
     good: dict[str, object] = {"epsilon": Fraction(1), "most": 1, "threshold": Fraction(0)}
     with pytest.raises(PrivacyError, match=words):
         Thresholdout(**(good | settings))  # type: ignore[arg-type]
+
+
+def test_the_tolerance_is_its_formula() -> None:
+    """σ = 2BΔ/ε = 12 with B = 3 and ε = 1/2, in values of 0 … 1 of 600 records: 12/600."""
+    one = Thresholdout(Fraction(1, 2), 3, Fraction(1, 10))
+    sigma = 12 / 600
+    own = sigma * math.log(6 * 3 / 0.05)
+    repeated = 0.1 + sigma * (2 * math.log(3 * 3 / 0.05) + 4 * math.log(3 * 40 / 0.05))
+    assert one.tolerance(600, 40, 0.05, from_holdout=True) == pytest.approx(own, rel=1e-9)
+    assert one.tolerance(600, 40, 0.05, from_holdout=False) == pytest.approx(repeated, rel=1e-9)
+    assert one.tolerance(600, 40, 0.05) == pytest.approx(repeated, rel=1e-9)
+    assert (one.sensitivity, one.scale) == (1 << 16, 12 << 16)
+    assert (one.once.exact_epsilon, one.guarantee.exact_epsilon) == (Fraction(1, 6), Fraction(1, 2))
+    user = Thresholdout(Fraction(1, 2), 3, Fraction(0), group=4)
+    assert (user.sensitivity, user.scale) == (4 << 16, 48 << 16)

@@ -132,3 +132,47 @@ def test_laws_of_labels_are_those_of_what_they_are_rounded_to() -> None:
     shares = np.array([0.6 * 0.75, 0.6 * 0.25, 0.4 * 0.75, 0.4 * 0.25])
     assert np.allclose(between, shares @ book.of_labels(corners))
     assert np.allclose(book.at_the_ends, book.likelihood[[0, -1]])
+
+
+def test_codes_of_strata_lie_one_behind_the_other() -> None:
+    """Two strata of two labels with channels of 3 × 4 and of 2 × 5 codes, by hand."""
+    groups = Group((0,), Cells((RETURNED,))), Group((1,), Cells((STARS,)))
+
+    def book(first: int, second: int) -> Codebook:
+        channels = [
+            FiniteChannel(
+                group.cells.inputs, np.arange(float(d)), [_even(d)], np.zeros(k, dtype=np.int64)
+            )
+            for group, k, d in zip(groups, (2, 3), (first, second), strict=True)
+        ]
+        return Codebook(("returned", "stars"), groups, tuple(channels))
+
+    books = Codebooks((book(3, 4), book(2, 5)))
+    assert (books.starts, books.outputs, books.code_bytes) == ((0, 12, 22), 22, 1)
+    pairs = [(a, b) for a in range(3) for b in range(4)]
+    others = [(3 + a, 4 + b) for a in range(2) for b in range(5)]
+    assert books.codes_of("returned").tolist() == [a for a, _ in pairs + others]
+    assert books.codes_of("stars").tolist() == [b for _, b in pairs + others]
+    counts = np.arange(22)
+    sums = [each.tolist() for each in books.of_channels(counts)]
+    assert sums == [[6, 22, 38], [12, 15, 18, 21], [70, 95], [29, 31, 33, 35, 37]]
+    assert books.rows_of(np.array([0, 11, 12, 21, 3])) == [3, 2]
+
+    labels = np.zeros((1000, 2))
+    strata = np.arange(1000) % 2
+    codes = books.randomize(labels, strata, seeded_entropy(2))
+    assert set(codes[strata == 0].tolist()) == set(range(12))
+    assert set(codes[strata == 1].tolist()) == set(range(12, 22))
+    with pytest.raises(ConfigError, match="2 strata are sent by channels of their own"):
+        _ = books.only
+    wide = book(256, 128)
+    assert Codebooks((wide, wide)).code_bytes == 2  # 65,536 codes, the most
+    with pytest.raises(ConfigError, match="2 strata have 65,664 codes together, more than 65,536;"):
+        Codebooks((wide, book(257, 128)))
+    assert Codebooks((book(16, 16),)).code_bytes == 1
+    assert Codebooks((book(16, 17),)).code_bytes == 2
+
+
+def _even(outputs: int) -> list[int]:
+    """Whole weights that sum to 2⁶⁴."""
+    return [(1 << 64) // outputs + (j < (1 << 64) % outputs) for j in range(outputs)]

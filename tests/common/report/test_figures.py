@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import matplotlib.image
 import numpy as np
@@ -71,3 +72,13 @@ def test_a_name_in_a_picture_stays_as_it_is() -> None:
     for name in names:
         assert name in page.text
     assert "script" not in page.elements
+
+
+def test_a_figure_is_one_picture_without_stray_text() -> None:
+    drawn = responsive_figure("one", "a < line", _draw, wide_height=2, narrow_height=2)
+    pictures = re.findall(r"<svg.*?</svg>", drawn, flags=re.DOTALL)
+    assert len(pictures) == 2
+    for each in pictures:
+        root = ElementTree.fromstring(each.replace("xlink:href", "href"))
+        assert root.attrib["aria-label"] == "a < line"
+        assert not (root.text or "").strip()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import runpy
+import sys
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -92,3 +94,13 @@ def test_what_was_planned_bought_and_kept_is_one_json_document_each(party: Party
     assert (kept["releases"], kept["path"]) == (1, "kept.tar")
     back = party.run("restore", "kept.tar", "--store", "other", "--nothing-since", "--json")
     assert json.loads(back.out)["releases"] == 1
+
+
+def test_the_package_is_the_program(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["label-party", "--help"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("labelveil.label_party", run_name="__main__")
+    assert ended.value.code in (0, None)
+    assert "label-party" in capsys.readouterr().out

@@ -11,6 +11,7 @@ import pytest
 
 from labelveil.commands.cli import main as labelveil_main
 from labelveil.label_party.commands.cli import main
+from labelveil.label_party.commands.init import select
 from labelveil.label_party.config.sections import load
 from labelveil.label_party.events.epoch import rows_of_epoch
 from tests.commands import RunCommand
@@ -264,3 +265,152 @@ def test_half_a_pair_of_keys_is_refused_before_anything_is_written(
     asked = ("certificates", "--out", "certificates", "--signing-key")
     assert "without its other half" in run_command(labelveil_main, *asked).error
     assert everything() == before
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--label", "a:0:1"), {"grid": "auto", "column": "a", "bounds": (0, 1)}),
+        (("--label", "a:0:9:whole"), {"grid": "whole", "column": "a", "bounds": (0, 9)}),
+        (("--label", "a", "--lower=1", "--upper=3"), {"column": "a", "bounds": (1, 3)}),
+        (("--label", "a:b", "--upper=3"), {"column": "a:b", "bounds": (0, 3)}),
+        (("--label", "a:b:-1:3"), {"column": "a:b", "bounds": (-1, 3)}),
+        (("--label", "a:0:1:whole", "--grid=auto"), {"grid": "auto", "bounds": (0, 1)}),
+    ],
+)
+def test_one_label_has_its_column_its_bounds_and_its_grid(
+    given: tuple[str, ...],
+    said: dict[str, object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    run_command: RunCommand,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_command(main, "init", *given).code == 0
+    (label,) = load(Path("label_party.toml")).labels
+    told = {"grid": label.grid, "column": label.column, "bounds": label.bounds}
+    assert told | said == told
+
+
+def test_several_labels_are_of_the_kind_that_bounds_and_whole_numbers_make(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_command: RunCommand
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    texts = ["a:0:1:whole", "b:0:2:whole", "c:1:2:whole", "d:0:1", "e:-1:1:whole"]
+    done = run_command(main, "init", *(word for text in texts for word in ("--label", text)))
+    assert done.code == 0, done
+    labels = load(Path("label_party.toml")).labels
+    assert [label.kind for label in labels] == ["binary", "count", "count", "amount", "count"]
+    assert [label.bounds for label in labels] == [(0, 1), (0, 2), (1, 2), (0, 1), (-1, 1)]
+    pl.DataFrame({"key": ["k"], "a": [1], "b": [1], "c": [1.0]}).write_parquet("sales.parquet")
+    texts = ["a:0:1.5", "b:0:1", "c:0:1"]
+    more = [word for text in texts for word in ("--label", text)]
+    done = run_command(main, "init", "--force", "--labels=sales.parquet", *more)
+    assert done.code == 0, done
+    labels = load(Path("label_party.toml")).labels
+    # whole numbers between bounds that are none have no grid of whole numbers
+    assert [label.kind for label in labels] == ["amount", "binary", "amount"]
+
+
+@pytest.mark.parametrize(
+    ("given", "query"),
+    [
+        ((), 'SELECT t."key", t."label" FROM "sales" AS t'),
+        (("--key=id", "--label=amount:0:9", "--date=day"),
+         'SELECT t."id", t."amount", t."day" FROM "sales" AS t'),
+        (("--label=a:b:0:9:whole", "--label=c:0:1"),
+         'SELECT t."key", t."a:b", t."c" FROM "sales" AS t'),
+    ],
+)  # fmt: skip
+def test_a_table_is_read_by_the_query_of_its_columns(
+    given: tuple[str, ...],
+    query: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    run_command: RunCommand,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = ("--labels=sqlite:///shop.db", "--table=sales", "--unverified")
+    assert run_command(main, "init", *place, *given).code == 0
+    assert load(Path("label_party.toml")).data.labels_query == query
+    listed = ("--population=sqlite:///shop.db", "--population-table=shop.clicks")
+    assert run_command(main, "init", "--force", *place, *listed, *given).code == 0
+    data = load(Path("label_party.toml")).data
+    key, date = ("id", ', t."day"') if "--date=day" in given else ("key", "")
+    assert data.population_query == f'SELECT t."{key}"{date} FROM "shop"."clicks" AS t'
+
+
+def test_quotes_in_names_are_doubled() -> None:
+    assert select(['a"b', "c"], 'd"."e') == 'SELECT t."a""b", t."c" FROM "d"""."""e" AS t'
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (["a,1", "b,2"], 0),
+        (["a,1", "a,2", "b,2"], 1),
+        (["a,1", "a,2", "a,3", "b,2", "b,1"], 2),
+        ([",1", ",2"], 0),
+    ],
+)
+def test_events_of_several_rows_are_counted_once_each(
+    rows: list[str],
+    said: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    run_command: RunCommand,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("here.csv").write_text("\n".join(["key,label", *rows]) + "\n")
+    out = run_command(main, "init", "--labels", "here.csv", *GIVEN).out
+    line = f"events with several rows, and so the missing value: {said};"
+    assert (line in out) == bool(said)
+    assert ("several rows" in out) == bool(said)
+
+
+def test_values_of_strata_are_those_that_can_be_names_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_command: RunCommand
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pl.DataFrame(
+        {"key": list("abcdef"), "town": ["Bonn", "Aachen", "Bonn", None, "", "two\nlines"]}
+    ).write_parquet("events.parquet")
+    asked = ("init", *GIVEN, "--strata-column", "town")
+    assert "and there is none" in run_command(main, *asked).error
+    done = run_command(main, *asked, "--population", "events.parquet")
+    assert done.code == 0, done
+    assert Path("strata.txt").read_text() == "Aachen\nBonn"
+    assert done.out.splitlines()[0] == "wrote strata.txt: 2 values of 'town'"
+    strata = load(Path("label_party.toml")).strata
+    assert (strata.column, strata.values) == ("town", Path("strata.txt"))
+
+
+def test_keys_are_made_where_they_are_asked_for_and_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_command: RunCommand
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = run_command(main, "init", *GIVEN, "--new-secret", "--new-signing-key")
+    keys = load(Path("label_party.toml")).keys
+    assert keys.signing_key == Path("certificates/signing.key")
+    said = made.out.splitlines()
+    assert "wrote certificates/join.key; give the features party a copy, safely" in said
+    assert any(line.startswith("wrote certificates/signing.key and cert") for line in said)
+    assert not any(line.startswith("to sign with it") for line in said)
+    before = everything()
+    more = run_command(main, "init", "--new-secret", "--secret-file=keys/other.key")
+    assert more.out.splitlines()[-1] == (
+        'new epochs are hashed with it once you set [keys] secret_file = "keys/other.key"'
+    )
+    assert set(everything()) - set(before) == {Path("keys/other.key")}
+    assert "beside" not in more.out
+    # with a setting of another kind it is no matter of keys alone
+    refused = run_command(main, "init", "--new-secret", "--secret-file=k", "--epsilon=2").error
+    assert "label_party.toml exists already" in refused
+    text = Path("label_party.toml").read_text()
+    Path("label_party.toml").write_text(text.replace('signing_key = "', '# signing_key = "'))
+    for path in Path("certificates").glob("signing.key*"):
+        path.unlink()
+    alone = run_command(main, "init", "--new-signing-key")
+    assert alone.out.splitlines()[-1] == (
+        'to sign with it, say so: [keys] signing_key = "certificates/signing.key"'
+    )

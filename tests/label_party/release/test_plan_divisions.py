@@ -49,6 +49,16 @@ def test_every_division_is_judged_and_spends_no_more_than_epsilon(plan: Division
         assert all(truth < error < constant for truth, error, constant in bounds)
 
 
+def test_labels_of_all_records_of_a_user_are_paid_for() -> None:
+    config = configured(RETURNED, AMOUNT)
+    user = config.privacy.model_copy(update={"unit": "user", "max_records_per_user": 3})
+    config = config.model_copy(update={"privacy": user})
+    for row in plan_divisions(config, from_domain(20_000), [2.0]).rows:
+        spent = row.epsilon_prior + sum(row.epsilon_labels)
+        assert spent == pytest.approx(row.epsilon, rel=1e-6)
+        assert spent <= row.epsilon * (1 + 1e-12)
+
+
 def test_one_channel_is_predicted_to_beat_one_a_label(plan: DivisionPlan) -> None:
     """Even for labels that are taken to be independent, for it asks about one of them at a time."""
     by_name = {(row.epsilon, row.division): row for row in plan.rows}
